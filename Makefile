@@ -23,23 +23,26 @@ setup: $(STAMP)  ## make .venv with all pinned packages
 demo: $(VENV)/.demo  ## build, verify, inspect and run a real model; then flip a byte
 	$(BIN)/python examples/digits/demo.py
 
+# In the order of the files: the small ones come last, so that neither worker waits for the other.
+PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
+
 test: lint  ## linters, types, and all quick tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -q
+	$(BIN)/$(PYTEST)
 
 # As an AMD EPYC with AVX2 shows itself: no AVX-512, VNNI or AMX, and OpenVINO offers no device.
 PLAIN := AOTC_HOST_ISA="sse4_1 sse4_2 avx avx2 fma f16c" \
 	AOTC_HOST_WITHOUT=OpenVINOExecutionProvider
 test-plain: TESTS := tests
 test-plain: $(STAMP)  ## the tests as on a CPU with AVX2 alone, or TESTS='tests/unit …' of them
-	$(PLAIN) $(BIN)/python -m pytest -n 2 --dist loadfile -q $(TESTS)
+	$(PLAIN) $(BIN)/$(PYTEST) $(TESTS)
 
 test-intel: TESTS := tests
 test-intel: $(STAMP)  ## what needs OpenVINO, as on an Intel CPU (by qemu-user and a C compiler: slow)
 	sh ci/emulate.sh $(VENV) Haswell $(VENV)-haswell
-	$(VENV)-haswell/bin/python -m pytest -n 2 --dist loadfile -q -m "openvino and not slow" $(TESTS)
+	$(VENV)-haswell/bin/$(PYTEST) -m "openvino and not slow" $(TESTS)
 
-test-slow: $(STAMP)  ## the tests that take long
-	$(BIN)/python -m pytest -m slow -q
+test-slow: $(STAMP)  ## the tests that take long, each command started as a user starts it
+	AOTC_TESTS_START=anew $(BIN)/python -m pytest -m slow -q
 
 test-conformance: UPDATE :=
 test-conformance: $(STAMP)  ## the backend suite of onnx, against what is kept; UPDATE=1 keeps it anew

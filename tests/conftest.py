@@ -29,12 +29,16 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
-@cache
-def openvino_is_missing() -> str:
-    """Why nothing can be compiled for OpenVINO or run on it here; empty where it can."""
-    from aotc.backends.openvino import OpenVinoBackend
+# Marks of tests that compile for a provider, and its name.
+PROVIDERS = {"openvino": "openvino", "rtx": "tensorrt_rtx"}
 
-    found = OpenVinoBackend().probe()
+
+@cache
+def why_missing(provider: str) -> str:
+    """Why nothing can be compiled for a provider here, as its backend says; empty where it can."""
+    from aotc.backends.base import BACKENDS
+
+    found = BACKENDS.load(provider)().probe()
     return "" if found.available else found.reason
 
 
@@ -47,8 +51,9 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip what needs a provider that this machine lacks, before its fixtures are made."""
-    if item.get_closest_marker("openvino") is not None and (reason := openvino_is_missing()):
-        pytest.skip(reason)
+    for mark, provider in PROVIDERS.items():
+        if item.get_closest_marker(mark) is not None and (reason := why_missing(provider)):
+            pytest.skip(reason)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -19,7 +19,7 @@ DEFINED, MADE = 5, 1000
 # A definition is what a start pays for, and must stay far below that of a dataclass.
 DEFINITION_LIMIT = 0.1
 # An instance is made in about a microsecond; a build that makes ten thousand must not notice.
-KEYWORD_LIMIT, POSITION_LIMIT = 1.5, 2.5
+KEYWORD_LIMIT, POSITION_LIMIT = 2.0, 2.5
 
 
 def record_classes() -> tuple[type, type]:

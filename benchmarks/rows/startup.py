@@ -27,8 +27,7 @@ STARTS = {
     "aotc explain": 12,
     "aotc inspect": 13,
     "aotc verify": 16,
-    # A policy is YAML, whose reader takes two starts to import.
-    "aotc verify --trust": 18,
+    "aotc verify --trust": 16,
 }
 LIMIT = 0.2
 EMPTY = "python -c pass"

@@ -33,6 +33,7 @@ def constants(node: ast.AST) -> set[str]:
     }
 
 
+@pytest.fixture(scope="module")
 def trees() -> dict[str, ast.Module]:
     """Every file except the table of kinds, parsed."""
     return {
@@ -56,16 +57,16 @@ def test_what_a_row_names_is_there(kind: AttestationKind) -> None:
         assert names >= {path[0] for path in (kind.made_at, kind.artifact_id) if path}
 
 
-def test_no_other_file_holds_a_predicate_type() -> None:
+def test_no_other_file_holds_a_predicate_type(trees: dict[str, ast.Module]) -> None:
     types = {kind.predicate_type for kind in KINDS.values()}
-    assert {name for name, tree in trees().items() if types & constants(tree)} == set()
+    assert {name for name, tree in trees.items() if types & constants(tree)} == set()
 
 
-def test_no_other_file_lists_the_kinds() -> None:
+def test_no_other_file_lists_the_kinds(trees: dict[str, ast.Module]) -> None:
     lists = (ast.Tuple, ast.List, ast.Set, ast.Dict)
     found = {
         (name, node.lineno)
-        for name, tree in trees().items()
+        for name, tree in trees.items()
         for node in ast.walk(tree)
         if isinstance(node, lists) and len(constants(node) & set(KINDS)) > len(KINDS) / 2
     }

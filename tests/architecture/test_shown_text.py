@@ -75,7 +75,7 @@ SHOWN = {
         "Text('\\n'.join(shown), style=style)",  # of lines through `printable`
         "table.add_row(_cell(name, '  '), _cell(str(number)), bar, _cell(marked, style='bold'))",
         "Text('  ').append_text(line)",  # a part of what `_cell` made
-        "shown.append(f'{indent}and {len(lines) - _MOST_ROWS} more')",
+        "shown.append(f'{indent}and {len(lines) - _MAX_ROWS} more')",
     },
     "cli/progress.py": {
         "console.print(f'  {name}  {now - since:.1f} s')",  # through `printable` in `begin`
@@ -199,7 +199,7 @@ def test_whatever_is_given_to_plotly_is_safe() -> None:
     assert sorted(found) == sorted(
         [
             "[_shown(title) for title in titles]",
-            "[each.requests for each in sizes]",
+            "[counted.requests for counted in sizes]",
             "labels",  # of _shown
             "str(bucket)",  # a number
         ]

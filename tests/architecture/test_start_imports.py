@@ -6,6 +6,7 @@ Nothing is timed here: `benchmarks/rows/startup.py` does that.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -117,3 +118,13 @@ def test_what_is_forbidden_exists(tmp_path: Path) -> None:
 
 def test_an_import_at_the_top_is_noticed(tmp_path: Path) -> None:
     assert "csv" in imported("import aotc, csv", tmp_path) & set(LIBRARY)
+
+
+def test_classes_of_fields_are_records() -> None:
+    """A dataclass takes half a millisecond to define, and `dataclasses` six to import."""
+    found = [
+        str(path.relative_to(TOOLCHAIN))
+        for path in sorted(TOOLCHAIN.rglob("*.py"))
+        if re.search(r"^\s*@(dataclasses\.)?dataclass\b", path.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert found == []

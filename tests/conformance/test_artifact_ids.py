@@ -43,8 +43,8 @@ def built(
     """The artifact id, or the refusal, of every model that this host builds."""
     models, _ = artifact_ids.buildable_models(host)
     folder = tmp_path_factory.mktemp("ids")
-    made = artifact_ids.build_all(models, ROOT / "toolchain", folder / "here")
-    return {name: str(each) for name, each in made.items()}
+    outcomes = artifact_ids.build_all(models, ROOT / "toolchain", folder / "here")
+    return {name: str(each) for name, each in outcomes.items()}
 
 
 @pytest.mark.parametrize("name", [model.name for model in IDENTIFIED])

@@ -54,8 +54,8 @@ class Release:
 
     @property
     def expected(self) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads((self.folder / "expected.json").read_bytes())
-        return said
+        document: dict[str, Any] = json.loads((self.folder / "expected.json").read_bytes())
+        return document
 
     @property
     def roots(self) -> tuple[str, ...]:
@@ -107,16 +107,16 @@ def test_it_is_small_and_holds_no_secret(release: Release) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_it_is_verified_as_it_was_then(release: Release, form: str) -> None:
     report = release.verified(form, release.folder / "target.yaml")
-    said = release.expected
+    expected = release.expected
     assert report.refusals == ()
-    assert (report.authentic, report.verdict) == (True, said["verdict"])
-    assert report.artifact_id == said["artifact_id"]
-    assert list(report.signers) == said["signers"]
-    assert {step.step: step.status for step in report.steps} == said["steps"]
+    assert (report.authentic, report.verdict) == (True, expected["verdict"])
+    assert report.artifact_id == expected["artifact_id"]
+    assert list(report.signers) == expected["signers"]
+    assert {step.step: step.status for step in report.steps} == expected["steps"]
     assert report.policy is not None
-    assert report.policy.rule == said["rule"]
-    assert sorted(report.policy.roots) == said["policy_signers"]
-    assert [requirement.predicate for requirement in report.policy.requirements] == said[
+    assert report.policy.rule == expected["rule"]
+    assert sorted(report.policy.roots) == expected["policy_signers"]
+    assert [requirement.predicate for requirement in report.policy.requirements] == expected[
         "requirements"
     ]
     assert all(requirement.met for requirement in report.policy.requirements)
@@ -238,10 +238,10 @@ def generate(*words: str) -> subprocess.CompletedProcess[str]:
 def test_the_generator_makes_a_release_and_replaces_none(tmp_path: Path) -> None:
     result = generate("--folder", str(tmp_path))
     assert result.returncode == 0, result.stderr
-    made = Release(tmp_path / VERSION)
-    test_it_is_verified_as_it_was_then(made, "digits.aotc.zip")
-    before = files_of(made.folder)
+    current = Release(tmp_path / VERSION)
+    test_it_is_verified_as_it_was_then(current, "digits.aotc.zip")
+    before = files_of(current.folder)
     result = generate("--folder", str(tmp_path))
     assert result.returncode == 1
-    assert "the artifact of a release is never changed" in result.stderr
-    assert files_of(made.folder) == before
+    assert "stays as it is" in result.stderr
+    assert files_of(current.folder) == before

@@ -1,4 +1,4 @@
-"""A real artifact, built once for all tests that read it with tools of other projects."""
+"""A workbench for each module, and one real artifact, built once for all tests that read it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ from pathlib import Path
 import pytest
 from built_artifact import DIGITS, BuiltArtifact
 from shared_workers import build
+from workbench import Workbench
 
 from aotc.signing.keys import key_files
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    """One that the tests of a module share: what they build has names of its own."""
+    return Workbench.at(tmp_path_factory.mktemp("bench"))
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def number(name: str, value: Any) -> onnx.TensorProto:
     return numpy_helper.from_array(np.asarray(value), name)
 
 
-def made(
+def model_of(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
@@ -54,7 +54,7 @@ def dense(read: str, weights: str, output: str) -> list[onnx.NodeProto]:
 
 def plain(width: int = WIDTH, seed: int = 0) -> onnx.ModelProto:
     """Only supported operators: two dense layers over [batch, width]."""
-    return made(
+    return model_of(
         [*dense("x", "first", "a"), *dense("a", "second", "y")],
         [info("x", ["batch", width])],
         [info("y", ["batch", width])],
@@ -70,7 +70,7 @@ def divided(middle: int = 1) -> onnx.ModelProto:
         nodes += dense(f"t{index}", f"w{index + 1}", f"a{index + 1}")
         value = f"a{index + 1}"
     shape = ["batch", ROWS, WIDTH]
-    return made(
+    return model_of(
         nodes,
         [info("x", shape)],
         [info(value, shape)],
@@ -96,7 +96,7 @@ def branching() -> onnx.ModelProto:
         [info("e", ["batch", ROWS, WIDTH])],
     )
     shape = ["batch", ROWS, WIDTH]
-    return made(
+    return model_of(
         [
             *dense("x", "first", "a"),
             helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),

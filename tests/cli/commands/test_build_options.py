@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,6 @@ import yaml
 from command import Command, Outcome
 from onnx import TensorProto, helper, numpy_helper
 
-needs_rtx = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
 OPENVINO = "OpenVINOExecutionProvider"
 SIZE = 16
 
@@ -208,7 +203,7 @@ def test_a_precision_that_no_provider_has(aotc: Command) -> None:
     assert "bfloat16" in first["expected"]
 
 
-@needs_rtx
+@pytest.mark.rtx
 @pytest.mark.parametrize("stated", [["7.7"], []])
 def test_an_unknown_compute_capability(aotc: Command, stated: list[str]) -> None:
     path = profile(

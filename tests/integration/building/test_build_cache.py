@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,24 +17,19 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
 from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.caching.entry import SEAL
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.profile import Profile
 from aotc.contract.results.cache_reports import CacheEntry
 from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.signing.keys import key_files
 
-needs_rtx = pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
 OPENVINO = "OpenVINOExecutionProvider"
 
 
@@ -48,7 +42,7 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workbench:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built_once(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """The plain model, built once with a cache next to it."""
     folder = tmp_path_factory.mktemp("made")
     with pytest.MonkeyPatch.context() as patch:
@@ -57,27 +51,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 
 @pytest.fixture
-def first(bench: Workbench, made: Built) -> Built:
+def first(bench: Workbench, built_once: Built) -> Built:
     """The plain model, already built with the key of `bench`, and its entries in the cache."""
-    shutil.copytree(made.path.with_name("cache"), bench.folder / "cache")
-    shutil.copytree(made.path, bench.folder / made.path.name)
-    shutil.copyfile(made.source, bench.folder / made.source.name)
+    shutil.copytree(built_once.path.with_name("cache"), bench.folder / "cache")
+    shutil.copytree(built_once.path, bench.folder / built_once.path.name)
+    shutil.copyfile(built_once.source, bench.folder / built_once.source.name)
     for name in (bench.private.name, bench.public.name):
-        shutil.copyfile(made.path.with_name(name), bench.folder / name)
-    return replace(made, path=bench.folder / made.path.name, source=bench.folder / made.source.name)
+        shutil.copyfile(built_once.path.with_name(name), bench.folder / name)
+    return replace(
+        built_once,
+        path=bench.folder / built_once.path.name,
+        source=bench.folder / built_once.source.name,
+    )
 
 
 def profile(base: str = "edge", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
+    return small_profile(base, **fields)
 
 
 def entries(kind: str = "") -> list[CacheEntry]:
@@ -120,7 +110,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         "edge",
         pytest.param("edge-openvino", marks=pytest.mark.openvino),
-        pytest.param("edge-rtx", marks=needs_rtx),
+        pytest.param("edge-rtx", marks=pytest.mark.rtx),
         "server-cuda",
     ],
 )
@@ -133,11 +123,11 @@ def test_what_was_built_is_not_built_again(
     kept = digests(first)
     shutil.rmtree(first.path)
     no_work(monkeypatch)
-    told: list[str] = []
-    again = bench.build(first.source, "plain", profile=profile(base), progress=told.append)
+    stages: list[str] = []
+    again = bench.build(first.source, "plain", profile=profile(base), progress=stages.append)
     assert again.report.cached
     assert set(again.report.stages) == {"sign", "check"}
-    assert not any("compile" in words for words in told)
+    assert not any("compile" in words for words in stages)
     assert again.report.artifact_id == first.report.artifact_id
     assert digests(again) == kept
     # Measurements and findings are those of the build which made it.
@@ -414,15 +404,15 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
         os.utime(place / SEAL, (time.time() - 3600, time.time() - 3600))
     kept = {entry.key: entry.used for entry in entries()}
     assert len(kept) == len(entries(PARTITION)) == 2
-    mended = bench.build(source, "mended", profile=profile("edge-openvino", variants=variants[:1]))
-    assert not mended.report.cached
+    fixed = bench.build(source, "mended", profile=profile("edge-openvino", variants=variants[:1]))
+    assert not fixed.report.cached
     now = {entry.key: entry.used for entry in entries(PARTITION)}
     assert now.keys() == kept.keys()
     assert all(now[key] > used for key, used in kept.items())
-    assert sum(node.op_type == "EPContext" for node in mended.nodes("whole")) == 2
+    assert sum(node.op_type == "EPContext" for node in fixed.nodes("whole")) == 2
 
 
-@needs_rtx
+@pytest.mark.rtx
 def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench) -> None:
     """What is compiled does not depend on tolerances: one engine serves both artifacts."""
     first = bench.build(models.plain(), "one", profile=profile("edge-rtx"))
@@ -454,15 +444,15 @@ def test_two_builds_side_by_side(bench: Workbench) -> None:
         )
         for index in range(2)
     ]
-    told = [process.communicate(timeout=600)[0].split() for process in running]
+    outputs = [process.communicate(timeout=600)[0].split() for process in running]
     assert [process.returncode for process in running] == [0, 0]
-    assert told[0][0] == told[1][0]
-    assert not {"AOTC-R014", "AOTC-R015"} & {*told[0], *told[1]}
+    assert outputs[0][0] == outputs[1][0]
+    assert not {"AOTC-R014", "AOTC-R015"} & {*outputs[0], *outputs[1]}
     assert len(entries(ARTIFACT)) == 1
     for index in range(2):
         assert verify(bench.folder / f"{index}.aotc", key=bench.public).verdict == "optimal"
     third = build(source, output=bench.folder / "2.aotc", key=bench.private, dims={"batch": 2})
-    assert (third.cached, third.artifact_id) == (True, told[0][0])
+    assert (third.cached, third.artifact_id) == (True, outputs[0][0])
 
 
 # Without it.

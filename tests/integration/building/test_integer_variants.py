@@ -98,11 +98,6 @@ def static() -> onnx.ModelProto:
 MODELS = {"dynamic": dynamic, "static": static}
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("integers"))
-
-
 @pytest.fixture(scope="module", params=list(MODELS))
 def built(request: pytest.FixtureRequest, bench: Workbench) -> Built:
     return bench.build(MODELS[request.param](), request.param)
@@ -126,12 +121,12 @@ def test_nothing_of_the_portable_variant_hangs_on_the_cpu(built: Built) -> None:
     assert portable.requirements.isa == ()
     assert "same-sign-weights" in [record.name for record in portable.passes]
     # On a CPU without the feature, the reference has a finding of its own.
-    (told,) = (
+    (text,) = (
         finding.what
         for finding in built.manifest.findings
         if finding.code == "AOTC-O008" and finding.where == "variant portable"
     )
-    assert told.startswith("the weights of 1 integer product are written in the sign")
+    assert text.startswith("the weights of 1 integer product are written in the sign")
 
 
 @needs_exact_cpu
@@ -208,8 +203,8 @@ def on_a_plain_cpu(arguments: list[str], timeout: int = 600) -> str:
 @needs_exact_cpu
 def test_a_cpu_without_it_gives_the_golden_answers(built: Built, bench: Workbench) -> None:
     arguments = ["-c", PROGRAM, str(built.path), str(bench.public), str(bench.folder / "plain")]
-    told = on_a_plain_cpu(arguments).splitlines()
-    assert told == ["portable 2", "AOTC-C009 AOTC-C004"]
+    lines = on_a_plain_cpu(arguments).splitlines()
+    assert lines == ["portable 2", "AOTC-C009 AOTC-C004"]
 
 
 def test_a_build_host_without_it_makes_only_the_portable_variant(
@@ -227,8 +222,8 @@ def test_a_build_host_without_it_makes_only_the_portable_variant(
     assert all(
         not list(saturating_operands(graph_of(built, name))) for name in ("native", "portable")
     )
-    told = [f"{f.where}: {f.what}" for f in built.manifest.findings if f.code == "AOTC-O008"]
-    assert [line.partition(":")[0] for line in told] == [
+    texts = [f"{f.where}: {f.what}" for f in built.manifest.findings if f.code == "AOTC-O008"]
+    assert [line.partition(":")[0] for line in texts] == [
         "reference",
         "variant portable",
         "variant native",
@@ -379,7 +374,7 @@ def in_a_function() -> onnx.ModelProto:
     return source
 
 
-def of_old() -> onnx.ModelProto:
+def with_old_ir_version() -> onnx.ModelProto:
     """Weights are inputs of the graph too, as IR version 3 asks."""
     source = dynamic()
     source.ir_version = 3
@@ -391,7 +386,7 @@ def of_old() -> onnx.ModelProto:
     return source
 
 
-def in_other_text() -> bytes:
+def with_other_encoding() -> bytes:
     """The weights' name is not UTF-8."""
     source = dynamic()
     source.graph.initializer[0].name = "wght"
@@ -417,17 +412,17 @@ for path in sorted(folder.glob("*.onnx")):
 def test_what_a_cpu_without_it_builds_holds_here(bench: Workbench, tmp_path: Path) -> None:
     models = {
         "function": in_a_function().SerializeToString(),
-        "old": of_old().SerializeToString(),
+        "old": with_old_ir_version().SerializeToString(),
         "plain": dynamic().SerializeToString(),
         "static": static().SerializeToString(),
-        "text": in_other_text(),
+        "text": with_other_encoding(),
     }
     for name, data in models.items():
         (tmp_path / f"{name}.onnx").write_bytes(data)
     venv = tmp_path / "emulated"
     home = Path(sys.executable).parents[1]
     subprocess.run(["sh", "ci/emulate.sh", home, "Haswell", venv], check=True, cwd=ROOT)
-    told = subprocess.run(
+    process = subprocess.run(
         [venv / "bin" / "python", "-c", BUILDING, str(tmp_path), str(bench.private)],
         env={**os.environ, "PYTHONPATH": str(ROOT / "toolchain")},
         capture_output=True,
@@ -435,8 +430,8 @@ def test_what_a_cpu_without_it_builds_holds_here(bench: Workbench, tmp_path: Pat
         check=False,
         timeout=1800,
     )
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.split() == list(models)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.split() == list(models)
     for name in models:
         store = tmp_path / "store"
         with load(tmp_path / f"{name}.aotc", key=bench.public, store=store) as loaded:

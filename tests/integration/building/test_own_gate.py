@@ -336,11 +336,11 @@ def test_a_cached_build_is_verified_as_well(
     assert bench.build(product(), "kept", force=True).report.cached
     real = aotc.pipeline.seal
 
-    def forgetful(folder: Path, *rest: Any) -> None:
+    def seal_without_signature(folder: Path, *rest: Any) -> None:
         real(folder, *rest)
         (folder / "attestations" / "oms.sigstore.json").unlink()
 
-    monkeypatch.setattr(aotc.pipeline, "seal", forgetful)
+    monkeypatch.setattr(aotc.pipeline, "seal", seal_without_signature)
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "kept", force=True)
     assert [error.code for error in caught.value.also] == ["AOTC-G001"]

@@ -13,13 +13,12 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from onnx import helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 import aotc.pipeline
 from aotc import load
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -30,21 +29,7 @@ CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 def profile(base: str = "edge-openvino", **fields: Any) -> Profile:
     """A built-in profile with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        "tune": {"rounds": 3},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("promises"))
+    return small_profile(base, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +65,7 @@ def assert_answers(bench: Workbench, built: Built) -> None:
 
 def uneven(width: int) -> onnx.ModelProto:
     """A part with a number as its only constant, a refused node, and a part with a matrix."""
-    return models.made(
+    return models.model_of(
         [
             helper.make_node("ReduceSum", ["x"], ["total"], name="total", keepdims=0),
             helper.make_node("Greater", ["total", "zero"], ["positive"], name="positive"),
@@ -97,7 +82,7 @@ def uneven(width: int) -> onnx.ModelProto:
 
 def casts(kind: int) -> onnx.ModelProto:
     """Two parts without any constants, in another type, around a refused node."""
-    return models.made(
+    return models.model_of(
         [
             helper.make_node("Cast", ["x"], ["d"], name="there", to=kind),
             models.refused("d", "t", "odd"),

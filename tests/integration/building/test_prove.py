@@ -37,7 +37,7 @@ def bench(tmp_path: Path) -> Workbench:
     return Workbench.at(tmp_path)
 
 
-def drawn(name: str, shape: tuple[int, ...], scale: float = 1.0) -> onnx.TensorProto:
+def random_tensor(name: str, shape: tuple[int, ...], scale: float = 1.0) -> onnx.TensorProto:
     rng = np.random.default_rng(len(name))
     return numpy_helper.from_array(rng.normal(0, scale, shape).astype(np.float32), name)
 
@@ -66,8 +66,12 @@ def normalized() -> onnx.ModelProto:
             ),
         ],
         [
-            drawn("w", (8, 4, 3, 3)),
-            *(drawn("scale", (8,)), drawn("shift", (8,)), drawn("mean", (8,))),
+            random_tensor("w", (8, 4, 3, 3)),
+            *(
+                random_tensor("scale", (8,)),
+                random_tensor("shift", (8,)),
+                random_tensor("mean", (8,)),
+            ),
             numpy_helper.from_array(np.linspace(0.3, 7, 8, dtype=np.float32), "var"),
         ],
         {"x": ["batch", 4, 12, 12]},
@@ -91,7 +95,7 @@ def counted() -> onnx.ModelProto:
             numpy_helper.from_array(np.array(0, np.int64), "zero"),
             numpy_helper.from_array(np.array(1, np.int64), "one"),
             numpy_helper.from_array(np.array([1, 2], np.int64), "axes"),
-            drawn("w", (4, 5)),
+            random_tensor("w", (4, 5)),
         ],
         {"x": ["batch", 3, 4]},
         {"y": ["batch", 3, 5]},
@@ -137,9 +141,9 @@ def test_a_breach_names_output_shape_and_error(bench: Workbench) -> None:
 def test_a_breach_is_reported_for_each_shape(bench: Workbench) -> None:
     exact = f"parity: {{float32: {{atol: 0, rtol: 0}}}}\ndims: {{batch: 1..4}}\n{FUSED}"
     error = refused(bench, normalized(), exact, "AOTC-N001")
-    told = [error, *error.also]
-    assert {one.code for one in told} == {"AOTC-N001"}
-    assert {f"output 'y' differs at batch={size}" for size in (1, 2, 4)} <= {o.what for o in told}
+    errors = [error, *error.also]
+    assert {one.code for one in errors} == {"AOTC-N001"}
+    assert {f"output 'y' differs at batch={size}" for size in (1, 2, 4)} <= {o.what for o in errors}
 
 
 def test_errors_are_measured_on_every_shape(bench: Workbench) -> None:
@@ -430,7 +434,7 @@ def test_dims_that_the_model_has_not(
 def test_a_stated_size_at_which_the_model_fails(bench: Workbench) -> None:
     model = model_of(
         [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
-        [drawn("w", (7, 2))],
+        [random_tensor("w", (7, 2))],
         {"x": ["n", "width"]},
         {"y": ["n", 2]},
     )

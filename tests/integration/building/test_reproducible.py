@@ -109,7 +109,7 @@ def external_model(folder: Path) -> list[Path]:
 
 
 @pytest.fixture(scope="module", params=["digits", "external"])
-def twins(
+def two_builds(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, key: Path
 ) -> tuple[Path, Path]:
     """Two builds that share only the model's bytes, the profile and the key."""
@@ -121,22 +121,22 @@ def twins(
     )
 
 
-def test_payloads_are_the_same_bytes(twins: tuple[Path, Path]) -> None:
-    one, other = (contents(path / "payload") for path in twins)
+def test_payloads_are_the_same_bytes(two_builds: tuple[Path, Path]) -> None:
+    one, other = (contents(path / "payload") for path in two_builds)
     assert list(one) == list(other)
     assert [name for name in one if one[name] != other[name]] == []
 
 
-def test_signatures_are_the_same_bytes(twins: tuple[Path, Path]) -> None:
-    one, other = ((path / SIGNATURE).read_bytes() for path in twins)
+def test_signatures_are_the_same_bytes(two_builds: tuple[Path, Path]) -> None:
+    one, other = ((path / SIGNATURE).read_bytes() for path in two_builds)
     assert one == other
 
 
-def test_the_payload_contains_no_place_and_no_time(twins: tuple[Path, Path]) -> None:
+def test_the_payload_contains_no_place_and_no_time(two_builds: tuple[Path, Path]) -> None:
     today = datetime.datetime.now(datetime.UTC).date()
     user, host = getpass.getuser(), socket.gethostname()
     # Names with delimiters around them, since weights may contain a short name by chance.
-    for path in twins:
+    for path in two_builds:
         place = path.parent
         patterns = {
             "the folder it was built in": re.escape(str(place)),
@@ -154,8 +154,8 @@ def test_the_payload_contains_no_place_and_no_time(twins: tuple[Path, Path]) -> 
             assert found == [], f"{name} holds {found}"
 
 
-def test_only_evidence_and_provenance_contain_the_time(twins: tuple[Path, Path]) -> None:
-    one, other = (contents(path / "attestations") for path in twins)
+def test_only_evidence_and_provenance_contain_the_time(two_builds: tuple[Path, Path]) -> None:
+    one, other = (contents(path / "attestations") for path in two_builds)
     assert sorted(name for name in one if one[name] != other[name]) == [
         "evidence.sigstore.json",
         "provenance.sigstore.json",

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.variant import Variant
@@ -35,21 +35,7 @@ EXACT = {"random_shapes": 0, "bfloat16": {"atol": 0, "rtol": 1e-9, "min_cosine":
 
 def profile(base: str = "edge", **fields: Any) -> Profile:
     """A built-in profile with other fields, for one size."""
-    stated = {
-        **encode(load_profile(base)),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        "tune": {"rounds": 3},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("tune"))
+    return small_profile(base, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -315,17 +301,17 @@ def test_a_choice_is_repeated_without_measuring(
     bench: Workbench, threads: Built, place: str
 ) -> None:
     """From the artifact, or from its evidence alone: the same bytes."""
-    told: list[str] = []
+    stages: list[str] = []
     again = bench.build(
         threads.source,
         "again-artifact" if not place else "again-file",
         profile=profile(**THREADS),
         tuned_from=threads.path / place,
-        progress=told.append,
+        progress=stages.append,
     )
     assert again.report.artifact_id == threads.report.artifact_id
     assert "tune" not in again.report.stages
-    assert not any(words.startswith("tune") for words in told)
+    assert not any(words.startswith("tune") for words in stages)
     assert again.report.tuning == threads.report.tuning
     assert table_of(again.path) == threads.report.tuning
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +10,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MISSING, MODELS
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
@@ -19,14 +18,8 @@ from aotc.contract.profile import Fallback, ParitySpec, Profile, VariantSpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.errors import AotcError
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 16
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("wrong"))
 
 
 def strict(**fields: Any) -> Profile:
@@ -49,8 +42,8 @@ def rounding() -> onnx.ModelProto:
     for index in range(2):
         constants[f"w{index}"] = chance.integers(-60, 60, (WIDTH, WIDTH)).astype(np.int8)
         scale = "s" if index == 0 else "ys"
-        made = [f"{name}{index}" for name in "qdvmor"]
-        q, d, v, m, o, r = made
+        names = [f"{name}{index}" for name in "qdvmor"]
+        q, d, v, m, o, r = names
         nodes += [
             helper.make_node("QuantizeLinear", [value, scale, "z"], [q]),
             helper.make_node("DequantizeLinear", [q, scale, "z"], [d]),
@@ -85,8 +78,8 @@ def agrees(built: Built, bench: Workbench, variant: str) -> None:
 
 @pytest.fixture(scope="module")
 def mobilenet(bench: Workbench) -> Built:
-    if not MODELS.name:
-        pytest.skip("AOTC_MODELS is not set")
+    if MISSING:
+        pytest.skip(MISSING)
     tolerance = Tolerance(atol=1e-3, rtol=1e-2)
     profile = replace(
         load_profile("server-cpu"), parity=ParitySpec(quantized=tolerance, random_shapes=0)
@@ -100,14 +93,14 @@ def test_a_fused_form_gives_way_to_a_lower_level(mobilenet: Built) -> None:
     for variant in mobilenet.manifest.variants:
         assert variant.session.optimization == "basic"
         assert variant.parity.status == "passed"
-    told = [
+    texts = [
         f"{finding.where}: {finding.what}"
         for finding in mobilenet.manifest.findings
         if finding.code == "AOTC-O003"
     ]
     steps = ("level all: AOTC-N001", "level extended: AOTC-N001")
     for name in ("native", "portable"):
-        lines = [line for line in told if line.startswith(f"variant {name}: ")]
+        lines = [line for line in texts if line.startswith(f"variant {name}: ")]
         assert [
             line.partition(": ")[2][: len(step)] for line, step in zip(lines, steps, strict=True)
         ] == list(steps)
@@ -185,19 +178,19 @@ def openvino(**fields: Any) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def blamed(bench: Workbench) -> Built:
+def openvino_build(bench: Workbench) -> Built:
     return bench.build(wide(), "wide", profile=openvino(), dims={"n": 3})
 
 
 @pytest.mark.openvino
-def test_the_node_to_blame_goes_to_the_next_provider(blamed: Built) -> None:
-    (variant,) = blamed.manifest.variants
+def test_the_node_to_blame_goes_to_the_next_provider(openvino_build: Built) -> None:
+    (variant,) = openvino_build.manifest.variants
     placed = {node.op: node.provider for node in variant.placement.nodes}
     assert placed["Mul"] == CPU
     assert variant.partitioning is not None
     shares = {provider.provider: provider.nodes for provider in variant.partitioning.providers}
     assert shares == {OPENVINO: 8, CPU: 1}
-    assert blamed.finding("AOTC-P013") == (
+    assert openvino_build.finding("AOTC-P013") == (
         f"variant portable: {OPENVINO} computes otherwise than the CPU (value y); "
         "left to the next provider: 1 node (wide)"
     )
@@ -206,9 +199,9 @@ def test_the_node_to_blame_goes_to_the_next_provider(blamed: Built) -> None:
 
 
 @pytest.mark.openvino
-def test_the_rest_of_the_partition_is_right(blamed: Built, bench: Workbench) -> None:
-    agrees(blamed, bench, "portable")
-    (form,) = blamed.report.variants[0].instead_of
+def test_the_rest_of_the_partition_is_right(openvino_build: Built, bench: Workbench) -> None:
+    agrees(openvino_build, bench, "portable")
+    (form,) = openvino_build.report.variants[0].instead_of
     assert (form.form, form.provider) == ("1 node (wide)", OPENVINO)
     assert "AOTC-N001" in form.reason
     assert form.slowdown is not None

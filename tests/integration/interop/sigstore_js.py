@@ -77,8 +77,8 @@ def _packages(node: Path, npm: Path) -> Path:
     if place.is_dir():
         return place
     place.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as made:
-        draft = Path(made) / "packages"
+    with tempfile.TemporaryDirectory(dir=place.parent, ignore_cleanup_errors=True) as temporary:
+        draft = Path(temporary) / "packages"
         draft.mkdir()
         for name in names:
             shutil.copy(PINNED / name, draft)

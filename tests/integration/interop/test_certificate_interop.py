@@ -45,7 +45,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with ca.crt, release.pem, release.crt, both in signing.pem, and a payload."""
     folder = tmp_path_factory.mktemp("certified")
     (folder / "ca.cnf").write_text(AUTHORITY)
@@ -82,40 +82,42 @@ def authorities(folder: Path) -> tuple[TrustedAuthority, ...]:
     return load_authorities(folder / "ca.crt")
 
 
-def test_model_signing_accepts_our_certified_signature(made: Path) -> None:
-    signer = load_signer(made / "signing.pem")
+def test_model_signing_accepts_our_certified_signature(certificates: Path) -> None:
+    signer = load_signer(certificates / "signing.pem")
     assert len(signer.chain) == 1
-    (made / "ours.json").write_bytes(oms.sign(digests_of(made), signer))
+    (certificates / "ours.json").write_bytes(oms.sign(digests_of(certificates), signer))
     command = (
         sys.executable, "-m", "model_signing", "verify", "certificate", "payload",
         "--signature", "ours.json", "--certificate_chain", "ca.crt",
     )  # fmt: skip
-    run(made, *command)
-    signed = oms.verify((made / "ours.json").read_bytes(), authorities(made))
-    assert signed.key.pem == (made / "release.pub").read_text()
+    run(certificates, *command)
+    signed = oms.verify((certificates / "ours.json").read_bytes(), authorities(certificates))
+    assert signed.key.pem == (certificates / "release.pub").read_text()
     assert signed.key.certificate in (
         "O=Example,CN=release, issued by CN=Example CA",
         "CN=release,O=Example, issued by CN=Example CA",
     )
 
 
-def test_we_accept_the_certified_signature_of_model_signing(made: Path) -> None:
+def test_we_accept_the_certified_signature_of_model_signing(certificates: Path) -> None:
     run(
-        made, sys.executable, "-m", "model_signing", "sign", "certificate", "payload",
+        certificates, sys.executable, "-m", "model_signing", "sign", "certificate", "payload",
         "--signature", "theirs.json", "--private_key", "release.pem",
         "--signing_certificate", "release.crt", "--certificate_chain", "ca.crt",
     )  # fmt: skip
-    signed = oms.verify((made / "theirs.json").read_bytes(), authorities(made))
-    assert dict(signed.digests) == digests_of(made)
+    signed = oms.verify((certificates / "theirs.json").read_bytes(), authorities(certificates))
+    assert dict(signed.digests) == digests_of(certificates)
     with pytest.raises(AotcError) as caught:
-        oms.verify((made / "theirs.json").read_bytes(), ())
+        oms.verify((certificates / "theirs.json").read_bytes(), ())
     assert caught.value.code == "AOTC-G002"
 
 
-def test_a_certificate_of_another_key_is_refused(made: Path) -> None:
-    key_files.generate(made / "other.pem")
-    mixed = made / "mixed.pem"
-    mixed.write_text((made / "other.pem").read_text() + (made / "release.crt").read_text())
+def test_a_certificate_of_another_key_is_refused(certificates: Path) -> None:
+    key_files.generate(certificates / "other.pem")
+    mixed = certificates / "mixed.pem"
+    mixed.write_text(
+        (certificates / "other.pem").read_text() + (certificates / "release.crt").read_text()
+    )
     with pytest.raises(AotcError) as caught:
         load_signer(mixed)
     assert (caught.value.code, caught.value.what) == (
@@ -124,16 +126,16 @@ def test_a_certificate_of_another_key_is_refused(made: Path) -> None:
     )
 
 
-def test_a_signer_file_names_certificates(made: Path) -> None:
+def test_a_signer_file_names_certificates(certificates: Path) -> None:
     program = "import sys\nfrom pathlib import Path\n"
     program += "from aotc.signing.keys.key_loading import load_private\n"
     program += "key = load_private(Path('release.pem'))\n"
     program += "sys.stdout.buffer.write(key.sign(sys.stdin.buffer.read()))\n"
-    (made / "program.py").write_text(program)
-    (made / "signer.yaml").write_text(
+    (certificates / "program.py").write_text(program)
+    (certificates / "signer.yaml").write_text(
         f"schema: aotc.signer/1\ncommand: [{sys.executable}, program.py]\n"
         "public_key: release.pub\ncertificates: release.crt\n"
     )
-    bundle = oms.sign(digests_of(made), load_signer(made / "signer.yaml"))
-    assert bundle == oms.sign(digests_of(made), load_signer(made / "signing.pem"))
-    assert oms.verify(bundle, authorities(made))
+    bundle = oms.sign(digests_of(certificates), load_signer(certificates / "signer.yaml"))
+    assert bundle == oms.sign(digests_of(certificates), load_signer(certificates / "signing.pem"))
+    assert oms.verify(bundle, authorities(certificates))

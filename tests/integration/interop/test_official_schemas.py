@@ -76,15 +76,15 @@ def bundles(
 
 
 def statement(bundle: dict[str, Any]) -> dict[str, Any]:
-    said = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-    assert isinstance(said, dict)
-    return said
+    stated = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    assert isinstance(stated, dict)
+    return stated
 
 
-def read_statement(said: dict[str, Any]) -> Statement:
+def read_statement(stated: dict[str, Any]) -> Statement:
     """A statement as in-toto reads it; raises ParseError or ValueError."""
     read = Statement([], "", {})
-    json_format.ParseDict(said, read.pb)
+    json_format.ParseDict(stated, read.pb)
     read.validate()
     return read
 
@@ -104,9 +104,9 @@ def test_sigstore_reads_the_bundle(kind: str, bundles: dict[str, dict[str, Any]]
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_in_toto_reads_the_statement(kind: str, bundles: dict[str, dict[str, Any]]) -> None:
-    said = statement(bundles[kind])
-    read = read_statement(said)
-    assert json_format.MessageToDict(read.pb) == said
+    stated = statement(bundles[kind])
+    read = read_statement(stated)
+    assert json_format.MessageToDict(read.pb) == stated
 
 
 def test_slsa_reads_the_provenance(bundles: dict[str, dict[str, Any]]) -> None:
@@ -136,13 +136,13 @@ def test_model_signing_reads_every_file(
 
 
 def test_model_signing_writes_the_same_fields(bundles: dict[str, dict[str, Any]]) -> None:
-    said = statement(bundles[oms.PREDICATE_TYPE])
-    read = signing.dsse_payload_to_manifest(said)
+    stated = statement(bundles[oms.PREDICATE_TYPE])
+    read = signing.dsse_payload_to_manifest(stated)
     written = json_format.MessageToDict(signing.Payload(read).statement.pb)
     # It states `ignore_paths` only if there are any.
-    assert said["predicate"]["serialization"].pop("ignore_paths") == []
+    assert stated["predicate"]["serialization"].pop("ignore_paths") == []
     # Order and root are equal, too: a payload has the same digest, whichever tool signs it.
-    assert written == said
+    assert written == stated
 
 
 def _other_media_type(bundle: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ def test_in_toto_refuses_another_statement(
 
 
 def test_model_signing_refuses_another_list(bundles: dict[str, dict[str, Any]]) -> None:
-    said = copy.deepcopy(statement(bundles[oms.PREDICATE_TYPE]))
-    said["predicate"]["resources"][0]["digest"] = "0" * 64
+    stated = copy.deepcopy(statement(bundles[oms.PREDICATE_TYPE]))
+    stated["predicate"]["resources"][0]["digest"] = "0" * 64
     with pytest.raises(ValueError, match="inconsistent"):
-        signing.dsse_payload_to_manifest(said)
+        signing.dsse_payload_to_manifest(stated)

@@ -77,12 +77,12 @@ def test_every_component_answers_as_the_original_model(
     assert "model" in promised
     assert len(promised) == 2
     for component, variant in promised.items():
-        outputs, said = open_and_run(digits.payload, component, feeds, tmp_path)
-        assert said["components"] == {
+        outputs, opened = open_and_run(digits.payload, component, feeds, tmp_path)
+        assert opened["components"] == {
             name: {only: "CPUExecutionProvider"} for name, only in promised.items()
         }
-        assert said["variant"] == variant
-        assert Path(said["folder"]) == digits.payload.resolve() / component / variant
+        assert opened["variant"] == variant
+        assert Path(opened["folder"]) == digits.payload.resolve() / component / variant
         assert list(outputs) == ["logits"]
         assert outputs["logits"].shape == (batch, 10)
         np.testing.assert_allclose(outputs["logits"], expected, rtol=1e-4, atol=1e-5)
@@ -161,7 +161,7 @@ def test_the_api_carries_int64(tmp_path: Path) -> None:
     }
     (package / "manifest.json").write_text(json.dumps(document), encoding="utf-8")
     feeds = {"a": np.array([1 << 40, 2, 3]), "b": np.array([1, -2, 3])}
-    outputs, said = open_and_run(package, "whole", feeds, tmp_path)
-    assert said["components"] == {"whole": {"cpu": "CPUExecutionProvider"}}
+    outputs, opened = open_and_run(package, "whole", feeds, tmp_path)
+    assert opened["components"] == {"whole": {"cpu": "CPUExecutionProvider"}}
     np.testing.assert_array_equal(outputs["s"], feeds["a"] + feeds["b"])
     np.testing.assert_array_equal(outputs["d"], feeds["a"] - feeds["b"])

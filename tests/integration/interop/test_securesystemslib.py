@@ -109,14 +109,14 @@ def test_the_example_verifies_and_refuses(
 
 def test_the_gate_takes_an_envelope_that_it_signed(digits: BuiltArtifact, tmp_path: Path) -> None:
     artifact = Path(shutil.copytree(digits.path, tmp_path / "a.aotc"))
-    made = Envelope(envelope(digits.signature).payload, dsse.IN_TOTO, {})
+    signed = Envelope(envelope(digits.signature).payload, dsse.IN_TOTO, {})
     bundles = []
     for name in ("one", "two"):
         private, public = key_files.generate(tmp_path / f"{name}.pem")
         secret = load_pem_private_key(private.read_bytes(), password=None)
-        made.sign(CryptoSigner(secret, public_key(public)))
+        signed.sign(CryptoSigner(secret, public_key(public)))
         bundles.append((artifact / "attestations" / f"oms-{name}.sigstore.json", public))
-    stated = made.to_dict()
+    stated = signed.to_dict()
     assert len(stated["signatures"]) == 2
 
     def bundle(signatures: list[dict[str, str]], public: Path) -> bytes:

@@ -105,9 +105,9 @@ def test_the_gate_takes_a_bundle_that_it_signed(
     artifact = Path(shutil.copytree(digits.path, tmp_path / "a.aotc"))
     private, public = key_files.generate(tmp_path / "node.pem")
     envelope = json.loads(digits.signature.read_bytes())["dsseEnvelope"]
-    said = json.loads(base64.b64decode(envelope["payload"]))
+    document = json.loads(base64.b64decode(envelope["payload"]))
     # Any spelling of the JSON may be signed.
-    (tmp_path / "statement.json").write_text(json.dumps(said, indent=3))
+    (tmp_path / "statement.json").write_text(json.dumps(document, indent=3))
     bundle = artifact / "attestations" / "oms-node.sigstore.json"
     script = PINNED / "sign.mjs"
     done = js.run(script, private, tmp_path / "statement.json", bundle)
@@ -117,8 +117,8 @@ def test_the_gate_takes_a_bundle_that_it_signed(
     assert report.authentic
     assert report.signers == (key_id(public.read_text()),)
 
-    made = json.loads(bundle.read_bytes())["dsseEnvelope"]
-    altered(bundle, bundle, payload=flipped(made["payload"]))
+    signed = json.loads(bundle.read_bytes())["dsseEnvelope"]
+    altered(bundle, bundle, payload=flipped(signed["payload"]))
     with pytest.raises(AotcError) as caught:
         oms.verify(bundle.read_bytes(), load_public(public))
     assert caught.value.code == "AOTC-G003"

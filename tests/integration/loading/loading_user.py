@@ -25,7 +25,7 @@ def main() -> None:
     print(json.dumps([attempt(load, request) for load in request["loads"]]))
 
 
-def attempt(asked: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+def attempt(load_request: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
     """The result of one load: the digest of all outputs' bytes, or the code of the refusal."""
     import hashlib
 
@@ -35,12 +35,12 @@ def attempt(asked: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
 
     for name in ("AOTC_SYSTEM_STORE", "AOTC_SYSTEM_STORE_OWNER", "AOTC_STORE"):
         os.environ.pop(name, None)
-    os.environ.update(asked.get("environment", {}))
+    os.environ.update(load_request.get("environment", {}))
     try:
         with load(
-            asked["path"],
-            key=asked.get("key", request["key"]),
-            store=asked.get("store"),
+            load_request["path"],
+            key=load_request.get("key", request["key"]),
+            store=load_request.get("store"),
             variant="portable",
             threads=1,
             warm_up=False,

@@ -18,21 +18,17 @@ from typing import Any
 import numpy as np
 import pytest
 from built_artifact import BuiltArtifact
+from reforged_artifact import reforged, with_other_golden
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import SessionSpec, Variant
 from aotc.contract.profile import ParitySpec
-from aotc.engine import session, values
+from aotc.engine import session
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.runtime.ready_model import ReadyModel
-from aotc.signing import oms
 from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private
 
 CPU = ("CPUExecutionProvider",)
 
@@ -57,25 +53,6 @@ def images(model: ReadyModel, count: int) -> dict[str, Any]:
 def output_of(model: ReadyModel) -> str:
     (value,) = model.outputs
     return value.name
-
-
-def reforged(
-    digits: BuiltArtifact, folder: Path, change: Callable[[Manifest], Manifest]
-) -> tuple[Path, Path]:
-    """A copy with another manifest, signed by another key; and that key's public part."""
-    private, public = key_files.generate(folder / "other.pem")
-    artifact = folder / "other.aotc"
-    shutil.copytree(digits.path, artifact)
-    place = artifact / "payload" / "aotc.json"
-    manifest = change(decode(Manifest, strict_json(place.read_bytes())))
-    place.write_bytes(canonical_json(encode(manifest)))
-    digests = {entry.path: entry.sha256 for entry in manifest.files}
-    digests["aotc.json"] = hashlib.sha256(place.read_bytes()).hexdigest()
-    for bundle in (artifact / "attestations").iterdir():
-        bundle.unlink()
-    signed = oms.sign(digests, load_private(private))
-    (artifact / "attestations" / "oms.sigstore.json").write_bytes(signed)
-    return artifact, public
 
 
 def each_variant(manifest: Manifest, change: Callable[[Variant], Variant]) -> Manifest:
@@ -270,7 +247,7 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
         moved = replace(first, provider="OtherExecutionProvider")
         return replace(variant, placement=replace(variant.placement, nodes=(moved, *others)))
 
-    artifact, public = reforged(digits, tmp_path, lambda made: each_variant(made, change))
+    artifact, public = reforged(digits, tmp_path, lambda original: each_variant(original, change))
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store", variant="portable")
     error = caught.value
@@ -282,25 +259,7 @@ def test_another_placement_than_promised_is_refused(digits: BuiltArtifact, tmp_p
 def test_answers_other_than_the_golden_ones_are_refused(
     digits: BuiltArtifact, tmp_path: Path
 ) -> None:
-    def change(made: Manifest) -> Manifest:
-        """Let the first fixture promise the second's outputs, with inputs of the same shape."""
-        fixture = made.fixtures[0]
-        swapped = tmp_path / "golden.npy"
-        golden = values.load(digits.payload / fixture.outputs[0].path)
-        values.save(golden + np.float32(1), swapped)
-        content = swapped.read_bytes()
-        path = fixture.outputs[0].path
-        (tmp_path / "other.aotc" / "payload" / path).write_bytes(content)
-        digest = hashlib.sha256(content).hexdigest()
-        return replace(
-            made,
-            files=tuple(
-                replace(entry, sha256=digest, size=len(content)) if entry.path == path else entry
-                for entry in made.files
-            ),
-        )
-
-    artifact, public = reforged(digits, tmp_path, change)
+    artifact, public = with_other_golden(digits, tmp_path, fixture=0)
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-N003"
@@ -314,7 +273,7 @@ def test_session_options_that_no_artifact_may_have(digits: BuiltArtifact, tmp_pa
         spec = replace(variant.session, config={"session.optimized_model_filepath": "/tmp/x"})
         return replace(variant, session=spec)
 
-    artifact, public = reforged(digits, tmp_path, lambda made: each_variant(made, change))
+    artifact, public = reforged(digits, tmp_path, lambda original: each_variant(original, change))
     with pytest.raises(AotcError) as caught:
         load(artifact, key=public, store=tmp_path / "store")
     assert caught.value.code == "AOTC-G014"

@@ -61,11 +61,6 @@ def profile(dims: dict[str, Any], **fields: Any) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("routing"))
-
-
-@pytest.fixture(scope="module")
 def built(bench: Workbench) -> Built:
     """batch 1 or up to 4, seq in buckets, longer ones routed."""
     dims = {

@@ -51,13 +51,13 @@ class Scene:
         """Install the artifact as root."""
         return installing.install(self.artifact, load_public(self.key), store=self.root)
 
-    def loads(self, *asked: dict[str, Any]) -> list[dict[str, Any]]:
+    def loads(self, *load_requests: dict[str, Any]) -> list[dict[str, Any]]:
         """Load as the user `nobody`; the result of each load."""
         request = {
             "key": str(self.key),
             "warm": str(self.artifact),
             "warm_store": str(self.folder / "warm"),
-            "loads": [{"path": str(self.artifact), **load} for load in asked],
+            "loads": [{"path": str(self.artifact), **load} for load in load_requests],
         }
         program = Path(__file__).with_name("loading_user.py")
         done = subprocess.run(
@@ -256,14 +256,14 @@ def test_a_store_that_others_may_change(scene: Scene) -> None:
 
     Stated only by its path, it may be the loader's as well as root's; then it is hashed.
     """
-    asked: list[dict[str, Any]] = []
+    load_requests: list[dict[str, Any]] = []
     places = []
     for spoil in UNSAFE:
         scene.root = scene.folder / spoil.__name__ / "store"
         scene.install()
         places.append(str(spoil(scene)))
-        asked += [scene.stated, scene.named]
-    found = iter(scene.loads(*asked))
+        load_requests += [scene.stated, scene.named]
+    found = iter(scene.loads(*load_requests))
     expected = truth(scene)
     for spoil, where, stated, named in zip(UNSAFE, places, found, found, strict=True):
         assert (stated["code"], stated["where"]) == ("AOTC-R016", where)
@@ -328,22 +328,22 @@ def remove_a_file(entry: Path) -> None:
 def test_a_damaged_copy_is_refused_and_installed_again(scene: Scene) -> None:
     """Even root's own mistakes are found, as far as possible without hashing."""
     damages = (shorten, change_the_manifest, add_a_file, remove_a_file)
-    asked: list[dict[str, Any]] = []
+    load_requests: list[dict[str, Any]] = []
     entries = []
     for damage in damages:
         scene.root = scene.folder / damage.__name__
         entries.append(Path(scene.install().folder))
         damage(entries[-1])
-        asked += [scene.stated, scene.named]
-    found = scene.loads(*asked)
-    assert [refusal["code"] for refusal in found] == ["AOTC-R006"] * len(asked)
+        load_requests += [scene.stated, scene.named]
+    found = scene.loads(*load_requests)
+    assert [refusal["code"] for refusal in found] == ["AOTC-R006"] * len(load_requests)
     assert [refusal["where"] for refusal in found[::2]] == [str(entry) for entry in entries]
     for entry in entries:
         scene.root = entry.parent
         assert scene.install().installed
         assert not scene.install().installed
-    for mended in scene.loads(*asked):
-        assert (mended["hashed"], mended["answer"]) == (False, truth(scene))
+    for result in scene.loads(*load_requests):
+        assert (result["hashed"], result["answer"]) == (False, truth(scene))
 
 
 def test_no_swap_of_the_source_reaches_what_is_loaded(scene: Scene) -> None:

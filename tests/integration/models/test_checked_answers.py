@@ -48,7 +48,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
     aotc.build(folder / "double.onnx", output=folder / "double.aotc", key=private)
     key = {"pem": public.read_text(), "origin": "test", "development": False}
 
-    def asked(*data: str, model: str = "double") -> dict[str, Any]:
+    def compare(*data: str, model: str = "double") -> dict[str, Any]:
         found: dict[str, Any] = compare_answers(
             {
                 "artifact": str(folder / "double.aotc"),
@@ -59,7 +59,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         )
         return found
 
-    return asked
+    return compare
 
 
 X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)

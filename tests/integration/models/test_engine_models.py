@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from third_party_models import MODELS, needs_models
 
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import ParitySpec
@@ -18,8 +18,7 @@ from aotc.graphs.capture import read_model, value_of
 from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
 
-MODELS = os.environ.get("AOTC_MODELS", "")
-pytestmark = pytest.mark.skipif(not MODELS, reason="AOTC_MODELS names no folder of real models")
+pytestmark = needs_models
 
 CPU = ("CPUExecutionProvider",)
 SIZES: dict[str, dict[str, int]] = {
@@ -39,7 +38,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 
 def model_path(name: str) -> Path:
-    return Path(MODELS) / f"{name}.onnx"
+    return MODELS / f"{name}.onnx"
 
 
 def inputs_of(name: str, sizes: dict[str, int]) -> dict[str, Any]:
@@ -52,7 +51,7 @@ def inputs_of(name: str, sizes: dict[str, int]) -> dict[str, Any]:
 
 
 def test_every_model_of_the_folder_is_here() -> None:
-    assert sorted(SIZES) == sorted(path.stem for path in Path(MODELS).glob("*.onnx"))
+    assert sorted(SIZES) == sorted(path.stem for path in MODELS.glob("*.onnx"))
 
 
 @pytest.mark.parametrize("name", sorted(SIZES))
@@ -92,9 +91,9 @@ def test_what_onnxruntime_says_of_inputs_is_what_the_file_says(name: str) -> Non
     )
     declared = {info.name: value_of(info) for info in read_model(model_path(name)).graph.input}
     for arg in opened.get_inputs():
-        told, read = values.ort_type_to_value(arg), declared[arg.name]
-        assert (told.kind, told.dtype) == (read.kind, read.dtype)
-        assert told.shape == (read.shape or None)
+        described, read = values.ort_type_to_value(arg), declared[arg.name]
+        assert (described.kind, described.dtype) == (read.kind, read.dtype)
+        assert described.shape == (read.shape or None)
 
 
 def test_an_optimized_graph_with_external_weights_loads_from_bytes(tmp_path: Path) -> None:

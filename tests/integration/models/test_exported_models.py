@@ -53,11 +53,6 @@ IMAGES = {
 }
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("exports"))
-
-
 class Opened:
     """One export, built and loaded, and its plain session."""
 
@@ -81,7 +76,7 @@ class Opened:
         assert_agree(expected, found, tolerance_of(self.built), where)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def every(bench: Workbench) -> dict[str, Opened]:
     """Exports that are already built."""
     return {}
@@ -119,22 +114,22 @@ def test_calls_that_users_make_are_answered(opened: Opened) -> None:
 def test_answers_within_the_range_are_the_plain_sessions(opened: Opened) -> None:
     domain, rng = opened.built.manifest.domain, np.random.default_rng(1729)
     corners = [domain.corner("min"), domain.corner("opt")]
-    drawn = [
-        domain.complete({name: _drawn(dim, rng) for name, dim in domain.dims.items()})
+    random_sizes = [
+        domain.complete({name: _random_size(dim, rng) for name, dim in domain.dims.items()})
         for _ in range(DRAWN)
     ]
-    for sizes in [*corners, *drawn]:
+    for sizes in [*corners, *random_sizes]:
         inputs = opened.built.inputs(sizes)
         if sum(np.asarray(value).size for value in inputs.values()) <= MOST_ELEMENTS:
             opened.assert_answers(inputs, str(sizes))
 
 
-def _drawn(dim: Dim, rng: np.random.Generator) -> int:
+def _random_size(dim: Dim, rng: np.random.Generator) -> int:
     """A random size of the range, small ones as often as large ones."""
     step = dim.multiple_of
     low, high = -(-dim.min // step), dim.max // step
-    drawn = round(np.exp(rng.uniform(np.log(max(low, 1)), np.log(max(high, 1))))) * step
-    return int(min(max(drawn, dim.min), dim.max)) if drawn not in dim.gaps else dim.opt
+    size = round(np.exp(rng.uniform(np.log(max(low, 1)), np.log(max(high, 1))))) * step
+    return int(min(max(size, dim.min), dim.max)) if size not in dim.gaps else dim.opt
 
 
 @of(*WANTED)
@@ -267,9 +262,9 @@ def test_a_slow_host_finds_the_same_or_says_that_time_ended_it(
         return
     ended = {name for name, dim in found.dims.items() if dim.stopped_by == "time"}
     assert ended, built.codes()
-    said = [f for f in built.manifest.findings if f.code == "AOTC-S008" and f.where in ended]
-    assert all("probe.seconds" in finding.what for finding in said)
-    assert {finding.where for finding in said} == ended
+    findings = [f for f in built.manifest.findings if f.code == "AOTC-S008" and f.where in ended]
+    assert all("probe.seconds" in finding.what for finding in findings)
+    assert {finding.where for finding in findings} == ended
     assert not {"AOTC-S006", "AOTC-S007"} & set(built.codes())
 
 

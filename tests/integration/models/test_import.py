@@ -44,7 +44,7 @@ def constant(name: str, values: Any, dtype: Any = np.float32) -> onnx.TensorProt
     return numpy_helper.from_array(np.array(values, dtype=dtype), name)
 
 
-def drawn(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:
+def random_tensor(name: str, shape: tuple[int, ...]) -> onnx.TensorProto:
     rng = np.random.default_rng(len(name))
     return constant(name, rng.normal(size=shape))
 
@@ -102,7 +102,12 @@ def layers() -> onnx.ModelProto:
         ],
         [tensor("x", ["batch", 48])],
         [tensor("y", ["batch", 16])],
-        [drawn("w1", (48, 96)), drawn("b1", (96,)), drawn("w2", (96, 16)), drawn("b2", (16,))],
+        [
+            random_tensor("w1", (48, 96)),
+            random_tensor("b1", (96,)),
+            random_tensor("w2", (96, 16)),
+            random_tensor("b2", (16,)),
+        ],
     )
 
 
@@ -146,8 +151,8 @@ def moved_out(tensor: onnx.TensorProto, folder: Path, **entries: int) -> onnx.Te
 def test_external_data_of_no_stated_length_and_within_a_subgraph(bench: Workbench) -> None:
     folder = bench.folder / "source"
     folder.mkdir()
-    weights = moved_out(drawn("outer", (64, 64)), folder)
-    within = moved_out(drawn("within", (64, 64)), folder, offset=0, length=4 * 64 * 64)
+    weights = moved_out(random_tensor("outer", (64, 64)), folder)
+    within = moved_out(random_tensor("within", (64, 64)), folder, offset=0, length=4 * 64 * 64)
     model = model_of(
         [
             helper.make_node("MatMul", ["x", "outer"], ["h"], name="product"),
@@ -156,13 +161,13 @@ def test_external_data_of_no_stated_length_and_within_a_subgraph(bench: Workbenc
                 ["flag"],
                 ["y"],
                 name="if",
-                then_branch=body(
+                then_branch=subgraph(
                     [helper.make_node("MatMul", ["h", "within"], ["t"], name="then")],
                     [],
                     [tensor("t", None)],
                     [within],
                 ),
-                else_branch=body(
+                else_branch=subgraph(
                     [helper.make_node("Neg", ["h"], ["e"], name="else")], [], [tensor("e", None)]
                 ),
             ),
@@ -234,7 +239,7 @@ def test_functions_within_functions(bench: Workbench) -> None:
             [helper.make_node("Twice", ["x", "w"], ["y"], domain="made.here", name="call")],
             [tensor("x", ["n", 4])],
             [tensor("y", ["n", 4])],
-            [drawn("w", (4,))],
+            [random_tensor("w", (4,))],
             opsets={"": 17, "made.here": 1},
             functions=[inner, outer],
         ),
@@ -257,7 +262,7 @@ def test_functions_within_functions(bench: Workbench) -> None:
 # -- control flow
 
 
-def body(
+def subgraph(
     nodes: list[onnx.NodeProto],
     inputs: list[onnx.ValueInfoProto],
     outputs: list[onnx.ValueInfoProto],
@@ -272,8 +277,8 @@ def test_if_with_values_of_the_graph_around_it(bench: Workbench) -> None:
         ["large"],
         ["chosen"],
         name="deep",
-        then_branch=body([helper.make_node("Add", ["h", "x"], ["t"])], [], [tensor("t", None)]),
-        else_branch=body(
+        then_branch=subgraph([helper.make_node("Add", ["h", "x"], ["t"])], [], [tensor("t", None)]),
+        else_branch=subgraph(
             [helper.make_node("Sub", ["h", "local"], ["e"])],
             [],
             [tensor("e", None)],
@@ -291,8 +296,8 @@ def test_if_with_values_of_the_graph_around_it(bench: Workbench) -> None:
                     ["flag"],
                     ["y"],
                     name="outer",
-                    then_branch=body([deep], [], [tensor("chosen", None)]),
-                    else_branch=body(
+                    then_branch=subgraph([deep], [], [tensor("chosen", None)]),
+                    else_branch=subgraph(
                         [helper.make_node("Neg", ["h"], ["n"])], [], [tensor("n", None)]
                     ),
                 ),
@@ -329,7 +334,7 @@ def test_if_with_values_of_the_graph_around_it(bench: Workbench) -> None:
 
 
 def test_loop_with_a_value_of_the_graph_around_it(bench: Workbench) -> None:
-    loop = body(
+    loop = subgraph(
         [
             helper.make_node("Add", ["state", "step"], ["next"]),
             helper.make_node("Identity", ["go"], ["again"]),
@@ -360,7 +365,7 @@ def test_loop_with_a_value_of_the_graph_around_it(bench: Workbench) -> None:
 
 
 def test_scan_with_a_value_of_the_graph_around_it(bench: Workbench) -> None:
-    scan = body(
+    scan = subgraph(
         [
             helper.make_node("Mul", ["row", "w"], ["scaled"]),
             helper.make_node("Add", ["total", "scaled"], ["sum"]),
@@ -450,7 +455,7 @@ def test_weights_of_four_bits(bench: Workbench) -> None:
 
 
 def test_half_precision(bench: Workbench) -> None:
-    weights = drawn("w", (16, 8))
+    weights = random_tensor("w", (16, 8))
     half = numpy_helper.from_array(numpy_helper.to_array(weights).astype(np.float16), "w")
     built = bench.build(
         model_of(
@@ -699,12 +704,12 @@ def test_blank_node_names_and_names_that_subgraphs_repeat(bench: Workbench) -> N
                     "If",
                     ["flag"],
                     ["y"],
-                    then_branch=body(
+                    then_branch=subgraph(
                         [helper.make_node("Neg", ["c"], ["n"], name="twin")],
                         [],
                         [tensor("n", None)],
                     ),
-                    else_branch=body(
+                    else_branch=subgraph(
                         [helper.make_node("Abs", ["c"], ["p"], name="twin")],
                         [],
                         [tensor("p", None)],
@@ -808,7 +813,7 @@ def test_a_free_dim_that_works_at_one_size_only(bench: Workbench) -> None:
             [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
             [tensor("x", ["n", "width"])],
             [tensor("y", ["n", 2])],
-            [drawn("w", (7, 2))],
+            [random_tensor("w", (7, 2))],
         ),
         "one",
     )
@@ -968,8 +973,8 @@ def test_paths_that_exporters_leave_are_stripped(bench: Workbench) -> None:
                 "If",
                 ["large"],
                 ["y"],
-                then_branch=body(branch[:1], [], [tensor("n", None)]),
-                else_branch=body(branch[1:], [], [tensor("p", None)]),
+                then_branch=subgraph(branch[:1], [], [tensor("n", None)]),
+                else_branch=subgraph(branch[1:], [], [tensor("p", None)]),
             ),
         ],
         [tensor("x", ["n", 2])],
@@ -1032,8 +1037,8 @@ def test_random_numbers_are_refused(bench: Workbench, kind: str, nested: bool) -
             "If",
             ["flag"],
             ["r_"],
-            then_branch=body([node], [], [tensor("r", None)]),
-            else_branch=body([other], [], [tensor("same", None)]),
+            then_branch=subgraph([node], [], [tensor("r", None)]),
+            else_branch=subgraph([other], [], [tensor("same", None)]),
         )
     model = model_of(
         [node],

@@ -74,7 +74,7 @@ def test_built_verified_and_run(bench: Workbench, name: str) -> None:
     np.testing.assert_allclose(found, shipped, rtol=1e-3, atol=1e-7)
 
 
-def with_drawn_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_random_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     """The same network with weights that differ, so that its answer depends on the image.
 
     It returns logits: after so many layers Softmax would leave only one class.
@@ -107,7 +107,7 @@ def with_drawn_weights(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("name", ["shufflenet", "squeezenet"])
 def test_weights_that_differ(bench: Workbench, name: str) -> None:
-    model = with_drawn_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
+    model = with_random_weights(onnx.load(LIGHT / f"light_{name}.onnx"))
     built = bench.build(model, name, profile="server-cpu")
     (value,) = built.manifest.inputs
     rng = np.random.default_rng(5)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
@@ -25,11 +24,6 @@ STRING = TensorProto.STRING
 RANDOM = np.random.default_rng(12)
 # Number of calls compared per domain, and maximum elements of an input.
 _CALLS, _ELEMENTS = 8, 1 << 20
-
-
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("nobody"))
 
 
 def weights(*shape: int) -> Any:
@@ -61,7 +55,7 @@ def model(
     )
 
 
-def drawn(dim: Dim, random: Random) -> int:
+def random_size(dim: Dim, random: Random) -> int:
     sizes = [s for s in range(dim.min, dim.max + 1, dim.multiple_of) if s not in dim.gaps]
     return random.choice([sizes[0], sizes[-1], dim.opt, *random.choices(sizes, k=3)])
 
@@ -73,7 +67,7 @@ def assert_holds(bench: Workbench, built: Built) -> None:
     plain = plain_session(built.source)
     with bench.load(built) as loaded:
         for _ in range(_CALLS):
-            free = {name: drawn(dim, random) for name, dim in domain.dims.items()}
+            free = {name: random_size(dim, random) for name, dim in domain.dims.items()}
             sizes = domain.complete(free)
             if np.prod([float(size) for size in sizes.values()]) > _ELEMENTS:
                 sizes = domain.corner("min")

@@ -96,7 +96,7 @@ NEWEST_OPSET = 26
 Cases = Mapping[str, Any]
 
 
-def marked() -> list[Any]:
+def marked_names() -> list[Any]:
     """All names; those of the large families are marked as slow."""
     families = ("test_flexattention_", "test_linear_attention_")
     return [
@@ -118,7 +118,7 @@ def cases() -> Cases:
         return {case.name: case for case in collect_testcases(None) if case.model is not None}
 
 
-def has_body(model: onnx.ModelProto) -> bool:
+def has_subgraph(model: onnx.ModelProto) -> bool:
     kinds = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
     return any(a.type in kinds for node in model.graph.node for a in node.attribute)
 
@@ -135,7 +135,7 @@ def is_free(model: onnx.ModelProto) -> bool:
 
 
 def test_all_such_cases_are_here(cases: Cases) -> None:
-    wanted = {n for n, case in cases.items() if has_body(case.model) or is_free(case.model)}
+    wanted = {n for n, case in cases.items() if has_subgraph(case.model) or is_free(case.model)}
     assert wanted == set(NAMES)
 
 
@@ -213,7 +213,7 @@ def assert_refused(bench: Workbench, path: Path, fixtures: Path) -> None:
     assert not (bench.folder / f"{path.stem}.aotc").exists()
 
 
-@pytest.mark.parametrize("name", marked())
+@pytest.mark.parametrize("name", marked_names())
 def test_node_model(name: str, cases: Cases, tmp_path: Path) -> None:
     case = cases[name]
     bench = Workbench.at(tmp_path)

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect, verify
 from aotc.contract.shapes.domain import Domain
 from aotc.runtime.ready_model import ReadyModel
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+pytestmark = needs_models
 NAMES = (
     "basic_pitch_nmp",
     "gtcrn_stream",
@@ -42,12 +37,7 @@ MOBILENET_DATA = "mobilenet_qdq_int8.test_data_set_0"
 MOST_ELEMENTS = 1 << 18
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("real"))
-
-
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def built(bench: Workbench, request: pytest.FixtureRequest) -> Built:
     """One model of the folder, built once for all tests that read it."""
     name: str = request.param
@@ -63,7 +53,7 @@ def of(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("built", names, indirect=True)
 
 
-def drawn(built: Built) -> dict[str, int]:
+def random_sizes(built: Built) -> dict[str, int]:
     """Random sizes within the recorded domain, the same for a model in every test run."""
     rng = np.random.default_rng(len(built.manifest.name))
     domain = built.manifest.domain
@@ -144,7 +134,7 @@ def test_answers_are_the_plain_sessions(bench: Workbench, built: Built, variant:
     with bench.load(built, variant) as model:
         assert model.report.variant == variant
         assert model.report.fixtures == len(built.manifest.fixtures)
-        for sizes in (domain.corner("min"), domain.corner("opt"), drawn(built)):
+        for sizes in (domain.corner("min"), domain.corner("opt"), random_sizes(built)):
             assert_matches(built, model, built.inputs(sizes))
         assert model.telemetry.to_dict()["out_of_domain"] == 0
 

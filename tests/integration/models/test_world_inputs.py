@@ -352,10 +352,10 @@ def test_an_input_beyond_the_limits_of_the_search(bench: Workbench, dims: dict[s
 def external(tensor: onnx.TensorProto, path: Path) -> onnx.TensorProto:
     """`tensor` with its data in the file `path`."""
     path.write_bytes(tensor.raw_data)
-    made = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-    made.data_location = TensorProto.EXTERNAL
-    made.external_data.add(key="location", value=path.name)
-    return made
+    result = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    result.data_location = TensorProto.EXTERNAL
+    result.external_data.add(key="location", value=path.name)
+    return result
 
 
 def linear(folder: Path) -> onnx.ModelProto:

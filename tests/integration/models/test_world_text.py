@@ -58,7 +58,7 @@ def model(
         value_info=[tensor(f"{word}h", f"{word}batch")],
     )
     graph.input[0].type.denotation = f"{word}kind"
-    made = helper.make_model(
+    proto = helper.make_model(
         graph,
         opset_imports=[
             helper.make_opsetid("", 17),
@@ -72,13 +72,13 @@ def model(
         domain=f"{word}.domain",
         doc_string=f"{word} doc",
     )
-    helper.set_model_props(made, {f"{word}key": f"{word} value"})
-    return made
+    helper.set_model_props(proto, {f"{word}key": f"{word} value"})
+    return proto
 
 
-def encoded(made: onnx.ModelProto, encoding: str, path: Path) -> Path:
+def encoded(proto: onnx.ModelProto, encoding: str, path: Path) -> Path:
     """Write a model with its marked text in `encoding`."""
-    data = made.SerializeToString()
+    data = proto.SerializeToString()
     assert MARK.encode() in data
     path.write_bytes(data.replace(MARK.encode(), ENCODED[encoding]))
     return path
@@ -146,8 +146,8 @@ def test_text_that_a_model_answers_with(bench: Workbench) -> None:
         [helper.make_tensor_value_info("y", TensorProto.STRING, ["batch"])],
     )  # fmt: skip
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 2)]
-    made = helper.make_model(graph, opset_imports=opsets, ir_version=8)
-    source = encoded(made, "gbk", bench.folder / "labels.onnx")
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    source = encoded(proto, "gbk", bench.folder / "labels.onnx")
     with pytest.raises(AotcError) as caught:
         bench.build(source, "labels")
     assert caught.value.line() == (
@@ -157,12 +157,12 @@ def test_text_that_a_model_answers_with(bench: Workbench) -> None:
 
 def test_a_location_of_external_data_and_a_path(bench: Workbench) -> None:
     """With the cache, which looks for the files first; and a path that ONNX Runtime cannot open."""
-    made = model()
-    (weight,) = made.graph.initializer
+    proto = model()
+    (weight,) = proto.graph.initializer
     weight.ClearField("raw_data")
     weight.data_location = TensorProto.EXTERNAL
     weight.external_data.add(key="location", value=MARK)
-    source = encoded(made, "gbk", bench.folder / "external.onnx")
+    source = encoded(proto, "gbk", bench.folder / "external.onnx")
     elsewhere = os.fsencode(bench.folder) + b"/" + ENCODED["gbk"] + b".onnx"
     Path(os.fsdecode(elsewhere)).write_bytes(model().SerializeToString())
     environment = {**os.environ, "HOME": str(bench.folder), "AOTC_CACHE": str(bench.folder / "c")}
@@ -176,8 +176,8 @@ def test_a_location_of_external_data_and_a_path(bench: Workbench) -> None:
 
 
 def test_two_names_that_would_be_one(tmp_path: Path) -> None:
-    made = model(MARK)
-    made.graph.doc_string = "\\xbdڵ\\xe3w"
-    source = encoded(made, "gbk", tmp_path / "same.onnx")
+    proto = model(MARK)
+    proto.graph.doc_string = "\\xbdڵ\\xe3w"
+    source = encoded(proto, "gbk", tmp_path / "same.onnx")
     with pytest.raises(AotcError, match="AOTC-I002 a name is not UTF-8"):
         build(source, output=tmp_path / "same.aotc")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
-from openvino_models import dense, info, made, weight
+from openvino_models import dense, info, model_of, weight
 
 # Narrow boundaries around products that are worth the transfers, at BATCH rows.
 NARROW, WIDE, BATCH = 64, 1024, 1024
@@ -34,7 +34,7 @@ def interrupted(middle: onnx.NodeProto) -> onnx.ModelProto:
     first, one = layers("x", "before", 1)
     last, other = layers("after", "y", 7)
     shape = ["batch", NARROW]
-    return made([*first, middle, *last], [info("x", shape)], [info("y", shape)], [*one, *other])
+    return model_of([*first, middle, *last], [info("x", shape)], [info("y", shape)], [*one, *other])
 
 
 def unique() -> onnx.ModelProto:
@@ -54,7 +54,7 @@ def whole_numbers(size: int = 64) -> onnx.ModelProto:
     matrix = numpy_helper.from_array(
         np.random.default_rng(3).integers(-3, 4, (size, size)).astype(np.int32), "w"
     )
-    return made(
+    return model_of(
         [
             helper.make_node("Mul", ["x", "scale"], ["scaled"], name="scaled"),
             helper.make_node("Cast", ["scaled"], ["whole"], name="to_whole", to=TensorProto.INT32),
@@ -123,16 +123,18 @@ class _Decoder:
         self.constants.append(numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def drawn(self, name: str, *shape: int) -> str:
+    def random_weight(self, name: str, *shape: int) -> str:
         return self.constant(name, self._rng.standard_normal(shape, np.float32) * np.float32(0.02))
 
     def linear(self, value: str, name: str, inner: int, outer: int) -> str:
-        product = self.node("MatMul", [value, self.drawn(f"{name}.w", inner, outer)], f"{name}.mm")
-        return self.node("Add", [product, self.drawn(f"{name}.b", outer)], name)
+        product = self.node(
+            "MatMul", [value, self.random_weight(f"{name}.w", inner, outer)], f"{name}.mm"
+        )
+        return self.node("Add", [product, self.random_weight(f"{name}.b", outer)], name)
 
     def normalized(self, value: str, name: str, width: int) -> str:
         ones = self.constant(f"{name}.scale", np.ones(width, np.float32))
-        bias = self.drawn(f"{name}.bias", width)
+        bias = self.random_weight(f"{name}.bias", width)
         return self.node("LayerNormalization", [value, ones, bias], name, axis=-1, epsilon=1e-5)
 
 
@@ -144,13 +146,13 @@ def gpt2(
     Architecture: A. Radford et al., "Language Models are Unsupervised Multitask Learners" (2019).
     """
     net = _Decoder()
-    words = net.drawn("wte", vocabulary, hidden)
+    words = net.random_weight("wte", vocabulary, hidden)
     for number in (0, 1, 2):
         net.constant(f"n{number}", np.array([number], np.int64))
     length = net.node("Slice", [net.node("Shape", ["ids"], "sizes"), "n1", "n2", "n0"], "length")
     every = net.constant("all.positions", np.arange(positions, dtype=np.int64))
     used = net.node("Slice", [every, "n0", length], "used")
-    places = net.node("Gather", [net.drawn("wpe", positions, hidden), used], "places")
+    places = net.node("Gather", [net.random_weight("wpe", positions, hidden), used], "places")
     value = net.node("Add", [net.node("Gather", [words, "ids"], "words"), places], "embedded")
     rows, columns = (net.node("Unsqueeze", [used, f"n{axis}"], f"u{axis}") for axis in (1, 0))
     ahead = net.node("Less", [rows, columns], "ahead")

@@ -49,17 +49,17 @@ def refused(error: AotcError) -> None:
 @pytest.mark.parametrize("tune", [False, True])
 def test_a_build_is_refused_before_the_model_is_read(bench: Workbench, tune: bool) -> None:
     """The model does not exist, but the refusal comes before it is read."""
-    told: list[str] = []
+    stages: list[str] = []
     with pytest.raises(AotcError) as caught:
         bench.build(
             bench.folder / "nothing.onnx",
             "none",
             profile="edge-openvino",
             tune=tune,
-            progress=told.append,
+            progress=stages.append,
         )
     refused(caught.value)
-    assert told == []
+    assert stages == []
     assert not (bench.folder / "none.aotc").exists()
 
 
@@ -106,7 +106,7 @@ print(json.dumps([found.available, found.reason, mapped, error]))
 """
 
 
-def asked(**environment: str) -> Any:
+def probe_openvino(**environment: str) -> Any:
     done = subprocess.run(
         [sys.executable, "-c", ASKING],
         env={**os.environ, **environment},
@@ -118,12 +118,12 @@ def asked(**environment: str) -> Any:
 
 
 def test_who_asks_does_not_load_the_library() -> None:
-    _, _, mapped, _ = asked()
+    _, _, mapped, _ = probe_openvino()
     assert not mapped
 
 
 def test_a_session_says_the_same(tmp_path: Path) -> None:
-    available, reason, _, error = asked(AOTC_HOST_WITHOUT=OPENVINO)
+    available, reason, _, error = probe_openvino(AOTC_HOST_WITHOUT=OPENVINO)
     assert not available
     assert SAYS in reason
     assert error["code"] == "AOTC-P004"

@@ -17,14 +17,15 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from made_profiles import profile_with
 from repository import ROOT
 from shared_workers import build
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import load, verify
-from aotc.contract.builtin import load_profile
 from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
@@ -41,7 +42,6 @@ from aotc.signing.keys.key_loading import load_private
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
 # The boundaries of such small models always cost more than they gain.
 KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
 # Keeps runs short: eight rows prove as much as many.
@@ -50,14 +50,7 @@ FEW = {"dims": {"batch": "1..8"}}
 
 def profile(**fields: Any) -> Profile:
     """`edge-openvino` with other fields; partitions are kept however small they are."""
-    stated = encode(load_profile("edge-openvino"))
-    made: Profile = decode(Profile, {**stated, **KEEP_PARTS, **FEW, **fields})
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("openvino"))
+    return profile_with("edge-openvino", **{**KEEP_PARTS, **FEW, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -188,16 +181,16 @@ def test_transfers_are_counted_in_bytes(divided: Built) -> None:
     variant = only(divided)
     report = variant.partitioning
     assert report is not None
-    one, most = 4 * models.ROWS * models.WIDTH, 8
+    one, maximum = 4 * models.ROWS * models.WIDTH, 8
     opt = divided.manifest.domain.corner("opt")["batch"]
     assert [
         (c.value, c.source, c.target, c.dtype, c.bytes, c.bytes_max) for c in report.transfers
     ] == [
-        ("a0", OPENVINO, CPU, "float", opt * one, most * one),
-        ("t0", CPU, OPENVINO, "float", opt * one, most * one),
+        ("a0", OPENVINO, CPU, "float", opt * one, maximum * one),
+        ("t0", CPU, OPENVINO, "float", opt * one, maximum * one),
     ]
     sums = variant.transfers
-    assert (sums.count, sums.bytes, sums.bytes_max) == (2, 2 * opt * one, 2 * most * one)
+    assert (sums.count, sums.bytes, sums.bytes_max) == (2, 2 * opt * one, 2 * maximum * one)
 
 
 def test_shares_of_compute_are_by_operations(divided: Built) -> None:
@@ -237,7 +230,7 @@ def test_small_parts_go_to_the_neighbour(bench: Workbench) -> None:
 def test_a_part_with_constants_of_its_own_and_one_without(bench: Workbench) -> None:
     """Parts compiled with shared weights and parts compiled without load together."""
     shape = ["batch", models.ROWS, models.WIDTH]
-    model = models.made(
+    model = models.model_of(
         [
             onnx.helper.make_node("Tanh", ["x"], ["h"], name="bare_tanh"),
             onnx.helper.make_node("Exp", ["h"], ["e"], name="bare_exp"),
@@ -355,7 +348,9 @@ def entered(payload: Path, entry: FileEntry) -> FileEntry:
 
 
 def each_variant(change: Callable[[Variant], Variant]) -> Callable[[Manifest], Manifest]:
-    return lambda made: replace(made, variants=tuple(change(variant) for variant in made.variants))
+    return lambda manifest: replace(
+        manifest, variants=tuple(change(variant) for variant in manifest.variants)
+    )
 
 
 def with_options(text: str) -> Callable[[Variant], Variant]:
@@ -375,7 +370,7 @@ def test_what_onnx_runtimes_manifest_denies_is_refused(
 ) -> None:
     """ONNX Runtime's manifest.json and aotc.json must agree, even if both are signed."""
 
-    def deny(made: Manifest) -> Manifest:
+    def deny(manifest: Manifest) -> Manifest:
         place = tmp_path / "other.aotc" / "payload" / "manifest.json"
         package = strict_json(place.read_bytes())
         (described,) = package["components"]["model"]["variants"].values()
@@ -384,7 +379,7 @@ def test_what_onnx_runtimes_manifest_denies_is_refused(
         else:
             described["compatibility_string"] = "any"
         place.write_bytes(canonical_json(package))
-        return made
+        return manifest
 
     artifact, public = reforged(plain, tmp_path, deny)
     refused_alike(artifact, public, tmp_path / "store", "AOTC-G014")
@@ -445,7 +440,7 @@ def moved(variant: Variant) -> Variant:
 
 def with_waiver(code: str, variant: str) -> Callable[[Manifest], Manifest]:
     waiver = AcceptedWaiver(code=code, variant=variant, reason="tried by hand")
-    return lambda made: replace(made, waivers=(waiver,))
+    return lambda manifest: replace(manifest, waivers=(waiver,))
 
 
 @pytest.mark.parametrize(
@@ -456,7 +451,7 @@ def test_a_broken_promise_is_refused_unless_it_was_waived(
 ) -> None:
     other = "AOTC-P003" if code == "AOTC-C013" else "AOTC-C013"
     waivers: dict[str, Callable[[Manifest], Manifest]] = {
-        "none": lambda made: made,
+        "none": lambda manifest: manifest,
         "another": with_waiver(other, ""),
         "elsewhere": with_waiver(code, "native"),
         "all": with_waiver(code, ""),
@@ -466,8 +461,8 @@ def test_a_broken_promise_is_refused_unless_it_was_waived(
         folder = tmp_path / name
         folder.mkdir()
 
-        def changed(made: Manifest, waive: Any = waive) -> Manifest:
-            return each_variant(change)(waive(made))  # type: ignore[no-any-return]
+        def changed(manifest: Manifest, waive: Any = waive) -> Manifest:
+            return each_variant(change)(waive(manifest))  # type: ignore[no-any-return]
 
         artifact, public = reforged(plain, folder, changed)
         if name in ("none", "another", "elsewhere"):
@@ -564,9 +559,9 @@ def test_a_signed_part_that_is_wrong_is_refused_with_a_code(
 ) -> None:
     """A signed but wrong statement is refused at load, and not at the first call."""
 
-    def spoil(made: Manifest) -> Manifest:
+    def spoil(manifest: Manifest) -> Manifest:
         change(tmp_path / "other.aotc")
-        return made
+        return manifest
 
     artifact, public = reforged(bucketed, tmp_path, spoil)
     codes = codes_of(lambda: load(artifact, key=public, store=tmp_path / "store"))
@@ -641,15 +636,15 @@ def test_a_budget_that_cannot_be_met_ends_the_command_with_a_table(
     source = bench.save(models.divided(), "tight")
     output = tmp_path / "tight.aotc"
     words = [str(AOTC), "build", source, "--profile", path, "-o", output, "--key", bench.private]
-    told = [
+    processes = [
         subprocess.run([str(w) for w in (*words, *more)], capture_output=True, text=True)
         for more in ((), ("--json",))
     ]
-    assert [process.returncode for process in told] == [1, 1], told
+    assert [process.returncode for process in processes] == [1, 1], processes
     assert not output.exists()
-    text, document = told[0].stderr, json.loads(told[1].stdout)
-    assert told[0].stdout == ""
-    assert "Traceback" not in text + told[1].stderr
+    text, document = processes[0].stderr, json.loads(processes[1].stdout)
+    assert processes[0].stdout == ""
+    assert "Traceback" not in text + processes[1].stderr
     for word in ("AOTC-P002", "odd0", "Trilu", "com.microsoft", "refused by"):
         assert word in text, text
     (error,) = document["errors"]
@@ -677,7 +672,7 @@ def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
         nodes += models.dense(value, "w", f"a{index}")
         value = f"a{index}"
     shape = ["batch", models.ROWS, models.WIDTH]
-    model = models.made(
+    model = models.model_of(
         nodes,
         [models.info("x", shape)],
         [models.info(value, shape)],
@@ -812,16 +807,11 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
 
 # Models of other projects.
 
-REAL = tuple(
-    sorted(path.stem for path in MODELS.glob("*.onnx")) if os.environ.get("AOTC_MODELS") else ()
-)
+REAL = tuple(sorted(path.stem for path in MODELS.glob("*.onnx")))
 MOBILENET = "mobilenet_qdq_int8"
 
 
-@pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+@needs_models
 @pytest.mark.parametrize("name", REAL or ("none",))
 def test_a_real_model(bench: Workbench, name: str) -> None:
     """Compiled and exact, or refused with a code that names nodes; it answers after loading."""

@@ -11,10 +11,10 @@ from typing import Any
 
 import openvino_models as models
 import pytest
+from made_profiles import small_profile
 from workbench import Built, Workbench
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.host.probe import probe
@@ -25,20 +25,7 @@ CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
 def profile(**fields: Any) -> Profile:
     """`edge-openvino` with other fields, quick to prove, its partitions kept."""
-    stated = {
-        **encode(load_profile("edge-openvino")),
-        "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
-        "parity": {"random_shapes": 0},
-        **fields,
-    }
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("promises"))
+    return small_profile("edge-openvino", **fields)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,14 @@ import onnx
 import openvino_models as small
 import pytest
 import yaml
+from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 from aotc import verify
 from aotc.backends.cuda import CudaBackend
 from aotc.cli import main as cli
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
@@ -37,14 +36,7 @@ NO_KERNEL = "CUDA has no kernel of MatMul-13 for int32 as T"
 
 def profile(base: str = "server-cuda", **fields: Any) -> Profile:
     """The profile with other fields, for few rows."""
-    stated = {**encode(load_profile(base)), "dims": {"batch": "1..4"}, **fields}
-    made: Profile = decode(Profile, stated)
-    return made
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("cuda"))
+    return profile_with(base, **{"dims": {"batch": "1..4"}, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -299,8 +291,8 @@ def test_a_float16_model_computes_in_float16(newer: Built) -> None:
     model = onnx.load(newer.payload / only(newer).model, load_external_data=False)
     typed = onnx.shape_inference.infer_shapes(model)
     kinds = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
-    made = [name for node in model.graph.node[:-1] for name in node.output]
-    assert {kinds[name] for name in made} == {TensorProto.FLOAT16}
+    values = [name for node in model.graph.node[:-1] for name in node.output]
+    assert {kinds[name] for name in values} == {TensorProto.FLOAT16}
     assert {tensor.data_type for tensor in model.graph.initializer} == {TensorProto.FLOAT16}
 
 
@@ -362,15 +354,12 @@ def test_this_machine_refuses_to_load_it(bench: Workbench, plain: Built) -> None
 # Models that TensorRT for RTX does not take at all.
 
 
-@pytest.mark.skipif(
-    find_spec("tensorrt_rtx_bindings") is None,
-    reason="TensorRT for RTX is not installed: pip install '.[rtx]'",
-)
+@pytest.mark.rtx
 def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
     """The plugin does not support float64, and CUDA does."""
     shape = ["batch", 32]
     weights = onnx.numpy_helper.from_array(np.random.default_rng(1).standard_normal((32, 32)), "w")
-    model = small.made(
+    model = small.model_of(
         [
             onnx.helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
             onnx.helper.make_node("Tanh", ["h"], ["y"], name="squash"),
@@ -401,6 +390,8 @@ def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
         helper.make_node("Cast", ["positive"], ["y"], name="up", to=TensorProto.FLOAT),
     ]
     weight = numpy_helper.from_array(np.eye(32, dtype=np.float16), "w")
-    mixed = small.made(nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight])
+    mixed = small.model_of(
+        nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight]
+    )
     built = bench.build(mixed, "mixed", profile=profile(dims={"n": "1..4"}))
     assert [node.op_type for node in built.nodes()] == ["Cast", "MatMul", "Relu", "Cast"]

@@ -47,7 +47,7 @@ def model_of(
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def drawn(*shape: int) -> Any:
+def random_values(*shape: int) -> Any:
     rng = np.random.default_rng(sum(shape))
     return (rng.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32)
 
@@ -62,7 +62,7 @@ def encoder(layers: int = 2) -> onnx.ModelProto:
         node("Unsqueeze", "mask last", "column"),
     ]
     constants: dict[str, Any] = {
-        "table": drawn(WORDS, WIDTH),
+        "table": random_values(WORDS, WIDTH),
         "last": np.array([-1]),
         "middle": np.array([1]),
         "zero": np.array([0]),
@@ -71,17 +71,17 @@ def encoder(layers: int = 2) -> onnx.ModelProto:
         "flat": np.array([-1, WIDTH]),
     }
     for index in range(layers):
-        given, made = f"hidden{index}", f"hidden{index + 1}"
-        constants[f"w{index}"] = drawn(WIDTH, WIDTH + index)[:, :WIDTH].copy()
+        layer_input, build_bucketed = f"hidden{index}", f"hidden{index + 1}"
+        constants[f"w{index}"] = random_values(WIDTH, WIDTH + index)[:, :WIDTH].copy()
         nodes += [
-            node("Shape", given, f"shape{index}"),
+            node("Shape", layer_input, f"shape{index}"),
             node("Gather", f"shape{index} zero", f"batch{index}"),
             node("Gather", f"shape{index} one", f"seq{index}"),
             node("Concat", f"batch{index} seq{index} width", f"wanted{index}", axis=0),
-            node("Reshape", f"{given} flat", f"rows{index}"),
+            node("Reshape", f"{layer_input} flat", f"rows{index}"),
             node("MatMul", f"rows{index} w{index}", f"product{index}"),
             node("Tanh", f"product{index}", f"activated{index}"),
-            node("Reshape", f"activated{index} wanted{index}", made),
+            node("Reshape", f"activated{index} wanted{index}", build_bucketed),
         ]
     nodes += [
         node("Mul", f"hidden{layers} column", "vectors"),
@@ -99,7 +99,7 @@ def encoder(layers: int = 2) -> onnx.ModelProto:
 
 def rows(*outputs: str) -> onnx.ModelProto:
     """Of x [batch, seq, 8] and w: `each` by word, `mean` over the words, `pairs` [seq * seq]."""
-    made: dict[str, tuple[list[NodeProto], Shape | None]] = {
+    build_bucketed: dict[str, tuple[list[NodeProto], Shape | None]] = {
         "each": ([node("MatMul", "x w", "each")], ["batch", "seq", 8]),
         "mean": ([node("ReduceMean", "x", "mean", axes=[1], keepdims=0)], ["batch", 8]),
         "pairs": (
@@ -112,10 +112,10 @@ def rows(*outputs: str) -> onnx.ModelProto:
         ),
     }
     return model_of(
-        [node for name in outputs for node in made[name][0]],
+        [node for name in outputs for node in build_bucketed[name][0]],
         {"x": (FLOAT, ["batch", "seq", 8])},
-        {name: (FLOAT, made[name][1]) for name in outputs},
-        {"w": drawn(8, 8), "flat": np.array([-1])},
+        {name: (FLOAT, build_bucketed[name][1]) for name in outputs},
+        {"w": random_values(8, 8), "flat": np.array([-1])},
     )
 
 
@@ -130,7 +130,7 @@ def seq(spec: str, batch: str = "2") -> str:
     return f"dims: {{batch: {batch}, seq: {{{spec}}}}}"
 
 
-def made(bench: Workbench, model: onnx.ModelProto, text: str) -> Built:
+def build_bucketed(bench: Workbench, model: onnx.ModelProto, text: str) -> Built:
     return bench.build(model, "made", profile=profile(bench, text))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Workbench
 
@@ -12,11 +11,6 @@ from aotc.contract.finding import Finding
 from aotc.contract.profile import ProbeLimits, Profile
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("deadly"))
 
 
 def constant(name: str, value: object) -> onnx.NodeProto:
@@ -69,7 +63,7 @@ def endless(every: int, *, once: bool = False) -> onnx.ModelProto:
     )
 
 
-def told(findings: tuple[Finding, ...], code: str) -> list[str]:
+def texts_with_code(findings: tuple[Finding, ...], code: str) -> list[str]:
     return [f"{finding.what} {finding.where}" for finding in findings if finding.code == code]
 
 
@@ -78,13 +72,15 @@ def test_a_size_at_which_a_run_does_not_end_is_excluded_and_reported(bench: Work
     profile = Profile(schema="aotc.profile/1", name="patient", probe=probe)
     built = bench.build(endless(481), "rarely", profile=profile)
     dim = built.manifest.domain.dims["n"]
-    hung = told(built.manifest.findings, "AOTC-S012")
+    hung = texts_with_code(built.manifest.findings, "AOTC-S012")
     assert hung
     assert all(int(text.rpartition("n=")[2]) % 481 == 0 for text in hung)
     assert dim.max == 1024
     assert not dim.allows(481)
     assert not any(size % 481 == 0 for size in dim.tested)
-    assert not any("probe.seconds" in text for text in told(built.manifest.findings, "AOTC-S008"))
+    assert not any(
+        "probe.seconds" in text for text in texts_with_code(built.manifest.findings, "AOTC-S008")
+    )
 
 
 def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
@@ -92,8 +88,8 @@ def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
     probe = ProbeLimits(seconds=3.0, run_seconds=1.0)
     profile = Profile(schema="aotc.profile/1", name="short", probe=probe)
     built = bench.build(endless(7), "endless", profile=profile)
-    assert 1 <= len(told(built.manifest.findings, "AOTC-S012")) <= 3
-    ended = told(built.manifest.findings, "AOTC-S008")
+    assert 1 <= len(texts_with_code(built.manifest.findings, "AOTC-S012")) <= 3
+    ended = texts_with_code(built.manifest.findings, "AOTC-S008")
     assert any("probe.seconds" in text for text in ended)
     assert not any(dim.stopped_by == "error" for dim in built.manifest.domain.dims.values())
 
@@ -103,8 +99,12 @@ def test_a_random_size_that_does_not_end_is_reported(bench: Workbench) -> None:
     profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0))
     manifest = bench.build(endless(100_003), "without", profile=profile).manifest
     compared = {sizes["n"] for variant in manifest.variants for sizes in variant.parity.shapes}
-    drawn = min(compared - {1024, *manifest.domain.dims["n"].tested})
-    built = bench.build(endless(drawn, once=True), "drawn", profile=profile)
+    random_size = min(compared - {1024, *manifest.domain.dims["n"].tested})
+    built = bench.build(endless(random_size, once=True), "drawn", profile=profile)
     assert built.manifest.domain.dims["n"].max == 1024
     for code in ("AOTC-S012", "AOTC-S013"):
-        assert [text for text in told(built.manifest.findings, code) if text.endswith(f"n={drawn}")]
+        assert [
+            text
+            for text in texts_with_code(built.manifest.findings, code)
+            if text.endswith(f"n={random_size}")
+        ]

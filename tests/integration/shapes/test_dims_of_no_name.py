@@ -18,11 +18,6 @@ from aotc.errors import AotcError
 BATCH, ROWS, COLUMNS = "image:0.0", "image:0.2", "image:0.3"
 
 
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("style"))
-
-
 def style_network(*names: str) -> onnx.ModelProto:
     """Reflected edges, a convolution, instance norm and upsampling: no two dims need be equal.
 
@@ -193,7 +188,7 @@ def test_a_crop_of_an_old_name_that_stands_twice_is_refused(bench: Workbench) ->
 
 
 def test_a_fault_of_the_variants_is_reported_before_one_of_a_crop(bench: Workbench) -> None:
-    told: list[str] = []
+    stages: list[str] = []
     fields = {"dims": {BATCH: {"buckets": [1, 2], "outside": "pad"}}}
     crops = {"styled": {"crop": {"0": "None"}}}
     twice = [{"name": "same"}, {"name": "Same"}]
@@ -202,10 +197,10 @@ def test_a_fault_of_the_variants_is_reported_before_one_of_a_crop(bench: Workben
             style_network("None", "None", "None"),
             "twice",
             profile=profile(**fields, outputs=crops, variants=twice),
-            progress=told.append,
+            progress=stages.append,
         )
     assert caught.value.code == "AOTC-I022"
-    assert told == ["import"]
+    assert stages == ["import"]
 
 
 def test_two_inputs_with_one_counter_may_differ(bench: Workbench) -> None:

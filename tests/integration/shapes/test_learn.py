@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from third_party_models import MODELS, needs_models
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
@@ -19,11 +19,7 @@ from aotc.errors import AotcError
 from aotc.inspection.coverage import traffic_coverage
 from aotc.learning.learn import learn
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-pytestmark = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"),
-    reason="AOTC_MODELS is not set: the folder of third-party models, with its MANIFEST.json",
-)
+pytestmark = needs_models
 SECONDS = 0.5
 
 

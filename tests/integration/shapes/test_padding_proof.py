@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from bucketed_models import (
     FLOAT,
+    build_bucketed,
     encoder,
-    made,
     model_of,
     node,
     refused,
@@ -32,7 +32,7 @@ def bench(tmp_path: Path) -> Workbench:
 
 
 def test_a_grid_is_padded_without_buckets(bench: Workbench) -> None:
-    built = made(bench, encoder(1), seq("min: 3, max: 32, multiple_of: 8, outside: pad"))
+    built = build_bucketed(bench, encoder(1), seq("min: 3, max: 32, multiple_of: 8, outside: pad"))
     (variant,) = built.manifest.variants
     assert (variant.name, variant.component, variant.domain) == ("portable", "model", None)
     dim = built.manifest.domain.dims["seq"]
@@ -59,7 +59,7 @@ def test_padding_that_changes_an_answer_is_refused(bench: Workbench) -> None:
 
 
 def test_the_same_model_is_built_if_nothing_is_padded(bench: Workbench) -> None:
-    built = made(bench, rows("each", "mean"), seq("buckets: [8, 16]"))
+    built = build_bucketed(bench, rows("each", "mean"), seq("buckets: [8, 16]"))
     assert [variant.parity.padded for variant in built.manifest.variants] == [0, 0]
 
 
@@ -67,7 +67,7 @@ def test_an_output_whose_size_is_not_a_sum_is_refused(bench: Workbench) -> None:
     error = refused(bench, rows("pairs"), seq("buckets: [8, 16], outside: pad"))
     assert (error.code, error.exit_status) == ("AOTC-S018", 3)
     assert error.where == "output pairs, axis 0"
-    assert made(bench, rows("pairs"), seq("buckets: [8, 16]")).manifest.padding is None
+    assert build_bucketed(bench, rows("pairs"), seq("buckets: [8, 16]")).manifest.padding is None
 
 
 def test_sizes_that_run_only_at_buckets_are_refused(bench: Workbench) -> None:
@@ -81,7 +81,7 @@ def test_sizes_that_run_only_at_buckets_are_refused(bench: Workbench) -> None:
     assert (error.code, error.exit_status) == ("AOTC-S019", 3)
     assert error.where == "variant portable.n7"
     assert error.expected == "a size between n=1 and n=7"
-    built = made(bench, sevens, "dims: {n: {buckets: [14], min: 7, outside: pad}}")
+    built = build_bucketed(bench, sevens, "dims: {n: {buckets: [14], min: 7, outside: pad}}")
     # With values of both signs, and of one.
     shapes = [dict(sizes) for sizes in built.manifest.variants[0].parity.shapes]
     assert shapes == [{"n": 14}, *[{"n": 7}] * 3]
@@ -111,7 +111,7 @@ def test_a_pad_value_of_another_type_is_refused(bench: Workbench) -> None:
 
 def test_a_stated_crop_goes_before_what_runs_show(bench: Workbench) -> None:
     text = seq("buckets: [8, 16], outside: pad")
-    plain = made(bench, rows("each"), text)
+    plain = build_bucketed(bench, rows("each"), text)
     (found,) = plain.manifest.padding.crops if plain.manifest.padding else ()
     assert found == Crop(output="each", axis=1, dims=("seq",))
     shutil.rmtree(plain.path)
@@ -133,7 +133,7 @@ def test_inputs_are_padded_on_the_stated_side(bench: Workbench, side: Any) -> No
     text += seq("buckets: [8], outside: pad")
     if side == "left":
         assert refused(bench, model, text % 5).code == "AOTC-N007"
-    built = made(bench, model, text % (0 if side == "left" else 5))
+    built = build_bucketed(bench, model, text % (0 if side == "left" else 5))
     assert built.manifest.padding is not None
     assert built.manifest.padding.crops == (Crop(output="y", axis=1, dims=("seq",), side=side),)
     assert built.manifest.variants[0].parity.padded > 0

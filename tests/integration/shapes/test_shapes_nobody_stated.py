@@ -21,11 +21,6 @@ Value = tuple[int, Shape]
 FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 
 
-@pytest.fixture(scope="session")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("unstated"))
-
-
 def model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Mapping[str, Value],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,22 +10,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.profile import Profile
 from aotc.errors import AotcError
 
-MODELS = Path(os.environ.get("AOTC_MODELS", ""))
-real = pytest.mark.skipif(
-    not os.environ.get("AOTC_MODELS"), reason="AOTC_MODELS names no folder of real models"
-)
 Shape = Sequence[int | str | None]
-
-
-@pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
-    return Workbench.at(tmp_path_factory.mktemp("symbolic"))
 
 
 def profile(**fields: Any) -> Profile:
@@ -212,7 +203,7 @@ def test_two_builds_find_the_same(bench: Workbench) -> None:
 
 
 # -- real models
-@real
+@needs_models
 def test_gpt2_with_its_total_stated(bench: Workbench) -> None:
     built = bench.build(
         MODELS / "tiny_gpt2_past_genai.onnx",
@@ -229,7 +220,7 @@ def test_gpt2_with_its_total_stated(bench: Workbench) -> None:
     assert_runs(bench, built, n=1, past_seq_len=7, seq_len=1)
 
 
-@real
+@needs_models
 @pytest.mark.parametrize(
     "stated", ["total_seq_len = past_seq_len + seq_len + 1", "total_seq_len = seq_len"]
 )
@@ -239,7 +230,7 @@ def test_gpt2_with_a_wrong_total(bench: Workbench, stated: str) -> None:
     assert error.what == "the model runs only where total_seq_len = seq_len + past_seq_len"
 
 
-@real
+@needs_models
 def test_silero_with_its_state_tied_to_the_batch(bench: Workbench) -> None:
     built = bench.build(
         MODELS / "silero_vad_v6.onnx",
@@ -255,7 +246,7 @@ def test_silero_with_its_state_tied_to_the_batch(bench: Workbench) -> None:
     assert_runs(bench, built, batch=3, **{"input.1": 512})
 
 
-@real
+@needs_models
 def test_yunet_refuses_sizes_off_its_grid_and_tells_it(bench: Workbench) -> None:
     path = MODELS / "yunet_n_dynamic.onnx"
     error = refusal(bench, path, "yunet-off", dims={"height": "32..100"})
@@ -267,7 +258,7 @@ def test_yunet_refuses_sizes_off_its_grid_and_tells_it(bench: Workbench) -> None
     assert (height.min, height.multiple_of, height.origin) == (96, 96, "stated")
 
 
-@real
+@needs_models
 @pytest.mark.parametrize(
     ("spec", "what"),
     [
@@ -284,7 +275,7 @@ def test_tinybert_tells_its_longest_sequence(
     assert error.expected == "sequence runs at 1..100"
 
 
-@real
+@needs_models
 @pytest.mark.parametrize(
     ("name", "dims", "wanted"),
     [

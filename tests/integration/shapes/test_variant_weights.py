@@ -11,7 +11,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from bucketed_models import FLOAT, drawn, encoder, made, model_of, node, profile, seq, words
+from bucketed_models import (
+    FLOAT,
+    build_bucketed,
+    encoder,
+    model_of,
+    node,
+    profile,
+    random_values,
+    seq,
+    words,
+)
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session
 
 
@@ -49,10 +59,10 @@ def test_weights_of_only_one_bucket_have_their_own_file(bench: Workbench) -> Non
             "zero": np.array(0),
             "one": np.array(1),
             "last": np.array([1]),
-            "table": drawn(8, 512),
+            "table": random_values(8, 512),
         },
     )
-    built = made(bench, model, seq("buckets: [512, 768, 1024]"))
+    built = build_bucketed(bench, model, seq("buckets: [512, 768, 1024]"))
     assert names_of_files(built) == {
         "portable.seq512": {"weights.bin"},
         "portable.seq768": {"weights.bin", "portable.seq768.bin"},
@@ -71,10 +81,10 @@ def test_what_one_of_the_profiles_variants_needs_is_shared_by_its_buckets(
         ],
         {"x": (FLOAT, ["batch", 16, "seq", 16])},
         {"y": (FLOAT, ["batch", 32, "seq", 64])},
-        {"kernel": drawn(32, 16, 3, 3), "table": drawn(16, 64)},
+        {"kernel": random_values(32, 16, 3, 3), "table": random_values(16, 64)},
     )
     text = "variants: [{name: portable}, {name: native, isa: host}]\n" + seq("buckets: [8, 16]")
-    built = made(bench, model, text)
+    built = build_bucketed(bench, model, text)
     assert names_of_files(built) == {
         "portable.seq8": {"weights.bin", "portable.bin"},
         "portable.seq16": {"weights.bin", "portable.bin"},
@@ -89,7 +99,7 @@ def test_what_one_of_the_profiles_variants_needs_is_shared_by_its_buckets(
 @pytest.mark.parametrize("prepack", ["saved", "off"])
 def test_variants_answer_alike_however_weights_are_packed(bench: Workbench, prepack: str) -> None:
     text = f"variants: [{{name: portable}}, {{name: native, isa: host, prepack: {prepack}}}]\n"
-    built = made(bench, encoder(), text + seq("buckets: [8, 16], outside: pad"))
+    built = build_bucketed(bench, encoder(), text + seq("buckets: [8, 16], outside: pad"))
     native = [variant for variant in built.manifest.variants if variant.spec == "native"]
     entries = {
         pair.key.rstrip("0123456789")

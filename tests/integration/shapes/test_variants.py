@@ -13,13 +13,13 @@ import pytest
 from bucketed_models import (
     FLOAT,
     WIDTH,
+    build_bucketed,
     by_name,
-    drawn,
     encoder,
-    made,
     model_of,
     node,
     profile,
+    random_values,
     refused,
     rows,
     seq,
@@ -127,8 +127,8 @@ def test_every_bucket_is_compared_as_is_and_padded(eight: Built) -> None:
 
 
 def test_the_evidence_tells_what_was_padded_to_what(eight: Built) -> None:
-    for variant, told in zip(eight.manifest.variants, eight.report.variants, strict=True):
-        padded = [comparison for comparison in told.comparisons if comparison.padded_to]
+    for variant, reported in zip(eight.manifest.variants, eight.report.variants, strict=True):
+        padded = [comparison for comparison in reported.comparisons if comparison.padded_to]
         assert len(padded) == variant.parity.padded
         for comparison in padded:
             assert comparison.padded_to == {**comparison.sizes, "seq": variant.buckets["seq"]}
@@ -176,29 +176,31 @@ def test_another_opens_every_component(eight: Built, tmp_path: Path) -> None:
 
 
 def test_routing_makes_a_dynamic_variant_too(bench: Workbench) -> None:
-    built = made(bench, encoder(1), seq("buckets: [8, 16], max: 64, outside: [pad, route]"))
+    built = build_bucketed(
+        bench, encoder(1), seq("buckets: [8, 16], max: 64, outside: [pad, route]")
+    )
     variants = by_name(built)
     assert {name: variant.component for name, variant in variants.items()} == {
         "portable": "model",
         "portable.seq8": "model.seq8",
         "portable.seq16": "model.seq16",
     }
-    whole = variants["portable"]
-    assert (whole.spec, whole.buckets) == ("portable", {})
-    assert whole.domain is not None
-    free = whole.domain.dims["seq"]
+    dynamic = variants["portable"]
+    assert (dynamic.spec, dynamic.buckets) == ("portable", {})
+    assert dynamic.domain is not None
+    free = dynamic.domain.dims["seq"]
     assert (free.min, free.max, free.buckets, free.outside, free.pad_from) == (1, 64, (), (), None)
-    assert whole.parity.padded == 0
-    assert {1, 8, 16, 64} <= {sizes["seq"] for sizes in whole.parity.shapes}
+    assert dynamic.parity.padded == 0
+    assert {1, 8, 16, 64} <= {sizes["seq"] for sizes in dynamic.parity.shapes}
     for size in (8, 16):
         assert variants[f"portable.seq{size}"].parity.padded > 0
-        assert variants[f"portable.seq{size}"].files[1:] == whole.files[1:]
+        assert variants[f"portable.seq{size}"].files[1:] == dynamic.files[1:]
     dim = built.manifest.domain.dims["seq"]
     assert dim.text() == "8, 16, and 1..64 (padded from 1)"
 
 
 def test_routing_without_padding_pads_nothing(bench: Workbench) -> None:
-    built = made(bench, rows("mean"), seq("buckets: [8], max: 16, outside: route"))
+    built = build_bucketed(bench, rows("mean"), seq("buckets: [8], max: 16, outside: route"))
     assert list(by_name(built)) == ["portable", "portable.seq8"]
     assert built.manifest.padding is None
     assert [variant.parity.padded for variant in built.manifest.variants] == [0, 0]
@@ -206,7 +208,7 @@ def test_routing_without_padding_pads_nothing(bench: Workbench) -> None:
 
 def test_every_combination_of_buckets_is_a_variant(bench: Workbench) -> None:
     text = "dims: {batch: {buckets: [1, 4], outside: pad}, seq: {buckets: [8, 16], outside: pad}}"
-    built = made(bench, rows("each"), text)
+    built = build_bucketed(bench, rows("each"), text)
     variants = by_name(built)
     wanted = [
         {"batch": batch, "seq": length} for batch, length in itertools.product((1, 4), (8, 16))
@@ -229,7 +231,7 @@ def test_every_combination_of_buckets_is_a_variant(bench: Workbench) -> None:
 
 def test_each_of_the_profiles_variants_has_all_buckets(bench: Workbench) -> None:
     text = "variants: [{name: portable}, {name: native, isa: host}]\n" + seq("buckets: [8, 16]")
-    built = made(bench, encoder(1), text)
+    built = build_bucketed(bench, encoder(1), text)
     variants = by_name(built)
     assert [(v.spec, v.buckets["seq"]) for v in variants.values()] == [
         ("portable", 8),
@@ -261,7 +263,7 @@ def test_too_many_combinations_are_refused(bench: Workbench) -> None:
     error = refused(bench, rows("each"), text)
     assert error.code == "AOTC-S017"
     assert "buckets make 6 variants, more than max_variants 5" in str(error)
-    assert len(made(bench, rows("each"), text.replace("5", "6")).manifest.variants) == 6
+    assert len(build_bucketed(bench, rows("each"), text.replace("5", "6")).manifest.variants) == 6
 
 
 # -- static graphs
@@ -269,7 +271,7 @@ def test_too_many_combinations_are_refused(bench: Workbench) -> None:
 
 def test_nodes_that_compute_shapes_are_dropped(bench: Workbench) -> None:
     text = seq("buckets: [8, 16], max: 64, outside: [pad, route]")
-    built = made(bench, encoder(), text)
+    built = build_bucketed(bench, encoder(), text)
     variants = by_name(built)
     operators = {name: [node.op_type for node in built.nodes(name)] for name in variants}
     # Its batch is known, and its length is read of no shape.
@@ -282,7 +284,7 @@ def test_nodes_that_compute_shapes_are_dropped(bench: Workbench) -> None:
 
 def test_nodes_that_compute_shapes_are_dropped_despite_a_free_batch(bench: Workbench) -> None:
     text = "dims: {batch: 1..4, seq: {buckets: [8, 16], max: 64, outside: [pad, route]}}"
-    variants = by_name(made(bench, encoder(), text))
+    variants = by_name(build_bucketed(bench, encoder(), text))
     dynamic, static = variants["portable"], variants["portable.seq8"]
     assert dynamic.shape_nodes > static.shape_nodes
     assert static.shape_nodes + static.shape_nodes_dropped == 8
@@ -311,12 +313,14 @@ def test_sizes_that_contradict_a_branch_are_left_out(bench: Workbench) -> None:
         ],
         {"x": (FLOAT, ["batch", "seq"])},
         {"y": (FLOAT, None)},
-        {"forty": np.array(40), "w": drawn(40, 8)},
+        {"forty": np.array(40), "w": random_values(40, 8)},
     )
-    built = made(bench, model, seq("buckets: [8, 16], outside: pad"))
-    told = [finding for finding in built.manifest.findings if finding.code == "AOTC-O004"]
-    assert [finding.where for finding in told] == ["portable.seq8", "portable.seq16"]
-    assert all("MatMul" in finding.what for finding in told)
+    built = build_bucketed(bench, model, seq("buckets: [8, 16], outside: pad"))
+    dropped_branches = [
+        finding for finding in built.manifest.findings if finding.code == "AOTC-O004"
+    ]
+    assert [finding.where for finding in dropped_branches] == ["portable.seq8", "portable.seq16"]
+    assert all("MatMul" in finding.what for finding in dropped_branches)
     for variant in built.manifest.variants:
         assert variant.parity.padded > 0
         feeds = {"x": np.ones((2, variant.buckets["seq"]), np.float32)}

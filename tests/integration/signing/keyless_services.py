@@ -93,7 +93,7 @@ class Services:
     def token(self, **claims: Any) -> str:
         """An identity token of this instance's issuer; a claim that is None is left out."""
         now = int(time.time())
-        said = {
+        stated = {
             "iss": "https://token.example.com",
             "aud": "sigstore",
             "sub": "release-job",
@@ -102,7 +102,7 @@ class Services:
             "exp": now + 600,
             **claims,
         }
-        kept = {name: value for name, value in said.items() if value is not None}
+        kept = {name: value for name, value in stated.items() if value is not None}
         return jwt.PyJWS().encode(json.dumps(kept).encode(), self.issuer_key, algorithm="ES256")
 
     def trusted_root(self) -> dict[str, Any]:
@@ -149,11 +149,11 @@ class Services:
             if path == TIMESTAMPS:
                 return 201, self._timestamp(body)
         except Refusal as refusal:
-            said = {"code": refusal.status, "message": str(refusal)}
-            return refusal.status, json.dumps(said).encode()
+            document = {"code": refusal.status, "message": str(refusal)}
+            return refusal.status, json.dumps(document).encode()
         return 404, b"{}"
 
-    def _certify(self, bearer: str, asked: dict[str, Any]) -> bytes:
+    def _certify(self, bearer: str, posted: dict[str, Any]) -> bytes:
         try:
             claims = jwt.decode(
                 bearer.removeprefix("Bearer "),
@@ -165,7 +165,7 @@ class Services:
             raise Refusal(
                 401, f"There was an error processing the identity token: {error}"
             ) from None
-        pem = base64.b64decode(asked["certificateSigningRequest"])
+        pem = base64.b64decode(posted["certificateSigningRequest"])
         request = x509.load_pem_x509_csr(pem)
         key = request.public_key()
         if not request.is_signature_valid or not isinstance(key, ec.EllipticCurvePublicKey):
@@ -177,11 +177,11 @@ class Services:
         listed = [
             certificate.public_bytes(serialization.Encoding.PEM).decode() for certificate in chain
         ]
-        said = {"signedCertificateEmbeddedSct": {"chain": {"certificates": listed}}}
-        return json.dumps(said).encode()
+        document = {"signedCertificateEmbeddedSct": {"chain": {"certificates": listed}}}
+        return json.dumps(document).encode()
 
-    def _log(self, asked: dict[str, Any]) -> bytes:
-        stated = asked["spec"]["proposedContent"]
+    def _log(self, posted: dict[str, Any]) -> bytes:
+        stated = posted["spec"]["proposedContent"]
         raw, (verifier,) = stated["envelope"], stated["verifiers"]
         envelope = json.loads(raw)
         payload = base64.b64decode(envelope["payload"])
@@ -215,8 +215,8 @@ class Services:
         }
         return json.dumps({leaf_hash(body).hex(): entry}).encode()
 
-    def _log_again(self, asked: dict[str, Any]) -> bytes:
-        stated = asked["hashedRekordRequestV002"]
+    def _log_again(self, posted: dict[str, Any]) -> bytes:
+        stated = posted["hashedRekordRequestV002"]
         der = base64.b64decode(stated["signature"]["verifier"]["x509Certificate"]["rawBytes"])
         digest = base64.b64decode(stated["digest"])
         self._check(

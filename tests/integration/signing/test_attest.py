@@ -147,10 +147,10 @@ def test_a_further_signature_vouches_only_for_the_payload(bench: Bench) -> None:
     report = verify(bench.artifact, key=bench.public)
     assert report.authentic
     assert report.signers == (bench.signer.key_id,)
-    said = statement(Path(answer.path))
+    signed_statement = statement(Path(answer.path))
     first = statement(bench.artifact / "attestations" / "oms.sigstore.json")
-    assert said == first
-    assert said["predicateType"] == oms.PREDICATE_TYPE
+    assert signed_statement == first
+    assert signed_statement["predicateType"] == oms.PREDICATE_TYPE
 
 
 def test_who_has_signed_already_does_not_sign_again(digits: BuiltArtifact, bench: Bench) -> None:
@@ -173,15 +173,15 @@ def test_what_an_approval_says(bench: Bench) -> None:
     found = statement(path)
     assert found["predicateType"] == "urn:aotc:approval:v1"
     assert found["subject"] == [{"name": "aotc.json", "digest": {"sha256": answer.artifact_id}}]
-    said = decode(Approval, found["predicate"])
-    assert said == answer.approval
-    assert (said.channel, said.expires, said.note) == (
+    approval = decode(Approval, found["predicate"])
+    assert approval == answer.approval
+    assert (approval.channel, approval.expires, approval.note) == (
         "prod",
         "2099-01-31T00:00:00Z",
         "tested by hand",
     )
-    assert (said.artifact.name, said.artifact.id) == ("digits", answer.artifact_id)
-    assert parse_instant(said.issued_at) < parse_instant(said.expires)
+    assert (approval.artifact.name, approval.artifact.id) == ("digits", answer.artifact_id)
+    assert parse_instant(approval.issued_at) < parse_instant(approval.expires)
     assert stat.S_IMODE(path.stat().st_mode) & 0o133 == 0
 
 
@@ -211,19 +211,19 @@ def test_what_a_qualification_says(bench: Bench) -> None:
     found = statement(Path(answer.path))
     assert found["predicateType"] == "urn:aotc:qualification:v1"
     assert found["subject"] == [{"name": "aotc.json", "digest": {"sha256": answer.artifact_id}}]
-    said = decode(Qualification, found["predicate"])
-    assert said == answer.qualification
+    qualification = decode(Qualification, found["predicate"])
+    assert qualification == answer.qualification
     host = probe(digests=True)
-    assert said.target == host
-    assert said.target_sha256 == target_digest(host) == target_digest(probe())
-    assert (said.variant, said.variants) == ("portable", ("portable",))
-    assert said.artifact.name == "digits"
-    assert [latency.runs for latency in said.latency] == [5] * said.fixtures
-    for latency in said.latency:
+    assert qualification.target == host
+    assert qualification.target_sha256 == target_digest(host) == target_digest(probe())
+    assert (qualification.variant, qualification.variants) == ("portable", ("portable",))
+    assert qualification.artifact.name == "digits"
+    assert [latency.runs for latency in qualification.latency] == [5] * qualification.fixtures
+    for latency in qualification.latency:
         assert 0 < latency.lower_seconds <= latency.median_seconds <= latency.upper_seconds
     # A process with numpy and ONNX Runtime needs more, and this model next to nothing.
-    assert 10 << 20 < said.peak_memory_bytes < 1 << 30
-    assert said.load_seconds > 0
+    assert 10 << 20 < qualification.peak_memory_bytes < 1 << 30
+    assert qualification.load_seconds > 0
 
 
 def test_variants_are_qualified_one_by_one(bench: Bench) -> None:
@@ -378,9 +378,9 @@ def test_a_qualification_calls_no_bundle_unknown_whose_key_the_policy_knows(
         expires="2099-01-31",
         trust=bench.trust,
     )
-    said = _qualify(bench.artifact, bench.signer, path).qualification
-    assert said is not None
-    unknown = [finding.where for finding in said.findings if finding.code == "AOTC-G018"]
+    qualification = _qualify(bench.artifact, bench.signer, path).qualification
+    assert qualification is not None
+    unknown = [finding.where for finding in qualification.findings if finding.code == "AOTC-G018"]
     assert unknown == [f"attestations/{Path(stranger.path).name}"]
 
 
@@ -460,12 +460,12 @@ def test_inspect_tells_what_each_says(bench: Bench) -> None:
     assert report.status == "UNVERIFIED"
     assert report.problems == ()
     assert report.artifact is not None
-    said = {claim.predicate_type: claim.says for claim in report.artifact.claims}
-    assert said["urn:aotc:approval:v1"] == "approved for prod until 2099-01-31T00:00:00Z"
-    assert "accepted on" in said["urn:aotc:qualification:v1"]
-    assert "built by urn:aotc:builder:local" in said["https://slsa.dev/provenance/v1"]
-    assert said["https://cyclonedx.org/bom"].startswith("CycloneDX 1.6, ")
-    assert said[oms.PREDICATE_TYPE].endswith("files of the payload")
+    claims = {claim.predicate_type: claim.says for claim in report.artifact.claims}
+    assert claims["urn:aotc:approval:v1"] == "approved for prod until 2099-01-31T00:00:00Z"
+    assert "accepted on" in claims["urn:aotc:qualification:v1"]
+    assert "built by urn:aotc:builder:local" in claims["https://slsa.dev/provenance/v1"]
+    assert claims["https://cyclonedx.org/bom"].startswith("CycloneDX 1.6, ")
+    assert claims[oms.PREDICATE_TYPE].endswith("files of the payload")
 
 
 def test_a_build_attests_by_the_official_schemas(digits: BuiltArtifact) -> None:

@@ -55,12 +55,12 @@ def refusal(bundle: dict[str, Any], *anchors: Anchor) -> AotcError:
 
 
 def test_a_trusted_identity_vouches(bundle: dict[str, Any], trusted: TrustedIdentity) -> None:
-    said = read(bundle, trusted)
-    assert said.predicate == {"a": 1}
-    assert (said.key.origin, said.key.certificate) == ("ci", f"{WHO} by {ISSUER}")
+    attestation = read(bundle, trusted)
+    assert attestation.predicate == {"a": 1}
+    assert (attestation.key.origin, attestation.key.certificate) == ("ci", f"{WHO} by {ISSUER}")
     # The certificate expired long ago: what counts is the time in the log.
     parsed = dsse.parse(json.dumps(bundle).encode())
-    assert key_id(said.key.pem) == claimed_signer(parsed)
+    assert key_id(attestation.key.pem) == claimed_signer(parsed)
 
 
 @pytest.mark.parametrize(

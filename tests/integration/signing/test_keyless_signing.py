@@ -53,7 +53,7 @@ STATEMENT = canonical_json(
 
 
 @pytest.fixture(autouse=True)
-def nowhere_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def isolated(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """This machine's environment contains no identity, and nothing is sent elsewhere."""
     for name in ("GITHUB_ACTIONS", "SIGSTORE_ID_TOKEN", "BUILDKITE", "GITLAB_CI", "CIRCLECI"):
         monkeypatch.delenv(name, raising=False)
@@ -101,7 +101,7 @@ def refusal(call: Callable[[], object]) -> AotcError:
     return raised.value
 
 
-def vouched(services: Services, bundle: bytes, who: str, issuer: str = ISSUER) -> bytes:
+def verified_payload(services: Services, bundle: bytes, who: str, issuer: str = ISSUER) -> bytes:
     """The payload, if sigstore's library accepts the bundle for this identity."""
     root = TrustedRoot(RootDocument.from_json(json.dumps(services.trusted_root())))
     kind, payload = Verifier(trusted_root=root).verify_dsse(
@@ -148,9 +148,9 @@ def artifact(digits: BuiltArtifact, tmp_path: Path) -> Path:
 
 def aotc(*words: str | Path, status: int = 0) -> dict[str, Any]:
     """The JSON document of a command, after checking its exit status."""
-    with redirect_stdout(StringIO()) as said:
-        assert main([*map(str, words), "--json"]) == status, said.getvalue()
-    document = json.loads(said.getvalue())
+    with redirect_stdout(StringIO()) as output:
+        assert main([*map(str, words), "--json"]) == status, output.getvalue()
+    document = json.loads(output.getvalue())
     assert isinstance(document, dict)
     return document
 
@@ -165,7 +165,7 @@ def test_what_is_signed_is_ours_and_what_comes_back_verifies_elsewhere(
         bundle = signer.seal(STATEMENT)
         envelope = json.loads(bundle)["dsseEnvelope"]
         assert base64.b64decode(envelope["payload"]) == STATEMENT
-        assert vouched(services, bundle, WHO) == STATEMENT
+        assert verified_payload(services, bundle, WHO) == STATEMENT
     stamped = [TIMESTAMPS] if log == 2 else []
     assert services.asked == [CERTIFICATES, *stamped, ENTRIES[log]] * 3
     assert token.read_text().strip().encode() not in bundle
@@ -183,14 +183,14 @@ def test_a_signed_artifact_passes_a_policy_that_names_the_identity(
     rules = trust(services, tmp_path, digits)
     before = aotc("verify", artifact, "--trust", rules, status=1)
     assert before["refusals"][0]["code"] == "AOTC-G026"
-    said = ("--keyless", "--identity-token", token, "--trust", digits.public_key)
-    words = ("sign", artifact, *said, "--trust-config", config(services, tmp_path, log=log))
+    options = ("--keyless", "--identity-token", token, "--trust", digits.public_key)
+    words = ("sign", artifact, *options, "--trust-config", config(services, tmp_path, log=log))
     answer = aotc(*words)
     assert answer["identity"] == f"{WHO} by {ISSUER}"
     assert not answer["development_key"]
     assert aotc("verify", artifact, "--trust", rules)["policy"]["accepted"]
     bundle = Path(answer["path"]).read_bytes()
-    vouched(services, bundle, WHO)
+    verified_payload(services, bundle, WHO)
     # Once is enough, and it can be renewed.
     assert aotc(*words, status=3)["errors"][0]["code"] == "AOTC-I017"
     assert aotc(*words, "--force")["replaced"]
@@ -218,14 +218,14 @@ def test_a_policy_of_another_identity_or_another_root_does_not_count_it(
 def test_approval_and_qualification(
     services: Services, token: Path, tmp_path: Path, artifact: Path, digits: BuiltArtifact
 ) -> None:
-    said = ("--keyless", "--identity-token", token, "--trust-config", config(services, tmp_path))
+    options = ("--keyless", "--identity-token", token, "--trust-config", config(services, tmp_path))
     vouching = ("--trust", digits.public_key)
     for words in (
         ("--approve", "--channel", "prod", "--expires", "2099-01-01"),
         ("--qualify", "--runs", "1"),
     ):
-        answer = aotc("attest", artifact, *words, *said, *vouching)
-        payload = json.loads(vouched(services, Path(answer["path"]).read_bytes(), WHO))
+        answer = aotc("attest", artifact, *words, *options, *vouching)
+        payload = json.loads(verified_payload(services, Path(answer["path"]).read_bytes(), WHO))
         digest = hashlib.sha256((artifact / "payload" / "aotc.json").read_bytes()).hexdigest()
         assert payload["subject"] == [{"name": "aotc.json", "digest": {"sha256": digest}}]
         assert payload["predicateType"] == answer["predicate_type"]
@@ -255,12 +255,14 @@ def test_the_token_is_that_of_the_environment_or_of_the_job(
     monkeypatch.setenv("ACTIONS_ID_TOKEN_REQUEST_URL", f"{services.url}/token?job=1")
     signer = KeylessSigner(None, place)
     bundle = signer.seal(STATEMENT)
-    assert vouched(services, bundle, f"https://github.com/{WORKFLOW}", ACTIONS) == STATEMENT
+    assert (
+        verified_payload(services, bundle, f"https://github.com/{WORKFLOW}", ACTIONS) == STATEMENT
+    )
     # A stated token has precedence.
     services.name = lambda claims: claims["sub"]
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", services.token(sub="https://example.com/a"))
     other = KeylessSigner(None, place)
-    assert vouched(services, other.seal(STATEMENT), "https://example.com/a") == STATEMENT
+    assert verified_payload(services, other.seal(STATEMENT), "https://example.com/a") == STATEMENT
     assert other.tag() != signer.tag()
     monkeypatch.delenv("SIGSTORE_ID_TOKEN")
     monkeypatch.setenv("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "stranger")
@@ -300,7 +302,7 @@ def test_an_identity_is_what_the_authority_makes_of_the_claims(
     (tmp_path / "token").write_text(services.token(**claims))
     services.name = lambda _: who
     signer = KeylessSigner(tmp_path / "token", config(services, tmp_path))
-    assert vouched(services, signer.seal(STATEMENT), who, issuer) == STATEMENT
+    assert verified_payload(services, signer.seal(STATEMENT), who, issuer) == STATEMENT
     assert signer.issuer() == issuer
 
 
@@ -356,7 +358,7 @@ def test_a_token_that_expires_meanwhile_is_read_again(
         type(held), "in_validity_period", lambda other: other is not held, raising=True
     )
     path.write_text(services.token(email=WHO, jti="2"))
-    assert vouched(services, signer.seal(STATEMENT), WHO) == STATEMENT
+    assert verified_payload(services, signer.seal(STATEMENT), WHO) == STATEMENT
     held = signer._identity.token
     path.write_text(services.token(email="other@example.com", sub="other"))
     assert "another" in refusal(lambda: signer.seal(STATEMENT)).what
@@ -404,9 +406,9 @@ def test_a_token_that_the_authority_does_not_know(
     with serving(tmp_path) as others:
         (tmp_path / "token").write_text(others.token(email=WHO))
     before = sorted(artifact.rglob("*"))
-    said = ("--identity-token", tmp_path / "token", "--trust", digits.public_key)
+    options = ("--identity-token", tmp_path / "token", "--trust", digits.public_key)
     place = config(services, tmp_path)
-    document = aotc("sign", artifact, "--keyless", *said, "--trust-config", place, status=3)
+    document = aotc("sign", artifact, "--keyless", *options, "--trust-config", place, status=3)
     assert document["errors"][0]["code"] == "AOTC-I037"
     assert "401" in document["errors"][0]["found"]
     assert "identity token" in document["errors"][0]["found"]
@@ -448,9 +450,9 @@ def test_services_that_cannot_be_reached(
         # Bound, but not listening: connections are refused as long as it is open.
         bound.bind(("127.0.0.1", 0))
         closed = f"http://127.0.0.1:{bound.getsockname()[1]}"
-        said = ("--identity-token", token, "--trust", digits.public_key)
+        options = ("--identity-token", token, "--trust", digits.public_key)
         place = config(services, tmp_path, url=closed)
-        document = aotc("sign", artifact, "--keyless", *said, "--trust-config", place, status=3)
+        document = aotc("sign", artifact, "--keyless", *options, "--trust-config", place, status=3)
     assert document["errors"][0]["code"] == "AOTC-I037"
     assert "refused" in document["errors"][0]["found"]
 
@@ -458,8 +460,8 @@ def test_services_that_cannot_be_reached(
 def test_the_public_instance_that_cannot_be_reached(
     token: Path, artifact: Path, digits: BuiltArtifact
 ) -> None:
-    said = ("--identity-token", token, "--trust", digits.public_key)
-    document = aotc("sign", artifact, "--keyless", *said, status=3)
+    options = ("--identity-token", token, "--trust", digits.public_key)
+    document = aotc("sign", artifact, "--keyless", *options, status=3)
     assert document["errors"][0]["code"] == "AOTC-I037"
     assert "public" in document["errors"][0]["what"]
 

@@ -98,9 +98,9 @@ def site(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     bundle = world.bundle(statement, WHO, ISSUER)
     (place / "oms.sigstore.json").write_text(json.dumps(bundle))
     ops = load_private(key_files.generate(tmp_path / "ops.pem")[0])
-    made = Site(tmp_path / "a.aotc", tmp_path / "trust.yaml", ops)
-    made.write()
-    yield made
+    result = Site(tmp_path / "a.aotc", tmp_path / "trust.yaml", ops)
+    result.write()
+    yield result
     for path in (tmp_path / "store").rglob("*"):
         if path.is_dir():
             path.chmod(0o700)

@@ -133,10 +133,10 @@ def site(digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     shutil.copytree(digits.path, tmp_path / "a.aotc")
     release = load_private(digits.public_key.with_suffix(".pem"))
     lab = load_private(key_files.generate(tmp_path / "lab.pem")[0])
-    made = Site(tmp_path / "a.aotc", tmp_path / "trust.yaml", release, lab)
-    made.require({"predicate": "qualification", "signers": ["lab"]})
-    yield made
-    for place in [*made.store.rglob("*"), *(tmp_path / "qualified").rglob("*")]:
+    site_with_policy = Site(tmp_path / "a.aotc", tmp_path / "trust.yaml", release, lab)
+    site_with_policy.require({"predicate": "qualification", "signers": ["lab"]})
+    yield site_with_policy
+    for place in [*site_with_policy.store.rglob("*"), *(tmp_path / "qualified").rglob("*")]:
         if place.is_dir():
             place.chmod(0o700)
 
@@ -177,9 +177,9 @@ def test_a_qualification_of_variants_that_are_not_there(site: Site) -> None:
     assert report.policy.qualified == ("no-such",)
     # Nor does naming one help.
     for name in names:
-        asked = site.refused(variant=name)
-        assert asked.code == NO_VARIANT
-        assert UNQUALIFIED in [error.code for error in asked.also]
+        named = site.refused(variant=name)
+        assert named.code == NO_VARIANT
+        assert UNQUALIFIED in [error.code for error in named.also]
 
 
 def test_the_qualified_variant_loads_though_another_is_preferred(site: Site) -> None:
@@ -189,8 +189,8 @@ def test_the_qualified_variant_loads_though_another_is_preferred(site: Site) -> 
     # The first load may install; the others read what the store holds.
     assert [site.loaded() for _ in range(3)] == [second] * 3
     assert site.loaded(variant=second) == second
-    asked = site.refused(variant=first)
-    assert (asked.code, [error.code for error in asked.also]) == (NO_VARIANT, [UNQUALIFIED])
+    named = site.refused(variant=first)
+    assert (named.code, [error.code for error in named.also]) == (NO_VARIANT, [UNQUALIFIED])
     report = site.verified()
     assert report.authentic
     assert report.verdict == "degraded"
@@ -239,8 +239,8 @@ def test_a_threshold_is_of_one_variant(site: Site) -> None:
     site.qualify(first)
     seen = site.qualify(second)
     for path in (site.artifact / "attestations").glob("qualification-*"):
-        said = statements.verify(path.read_bytes(), [site.lab.trusted()]).predicate
-        if said["variants"] == [second]:
+        predicate = statements.verify(path.read_bytes(), [site.lab.trusted()]).predicate
+        if predicate["variants"] == [second]:
             path.unlink()
     site.say(KINDS["qualification"].predicate_type, encode(seen), other, "qualification-other")
     error = site.refused()

@@ -47,12 +47,12 @@ class Host:
 def host(tmp_path: Path, digits: BuiltArtifact, monkeypatch: pytest.MonkeyPatch) -> Host:
     monkeypatch.setattr(roots, "SYSTEM_ROOT", tmp_path / "etc" / "root.yaml")
     monkeypatch.delenv("AOTC_TRUST_ROOT", raising=False)
-    made = Host(tmp_path)
+    result = Host(tmp_path)
     shutil.copytree(digits.path, tmp_path / "digits.aotc")
     shutil.copy(digits.public_key, tmp_path / "release.pub")
     for name in ("ops", "root-a", "root-b"):
-        made.aotc("keygen", "-o", f"{name}.pem")
-    return made
+        result.aotc("keygen", "-o", f"{name}.pem")
+    return result
 
 
 def codes(document: dict[str, Any]) -> list[str]:
@@ -70,22 +70,22 @@ def test_from_a_first_policy_to_a_loaded_model(host: Host, monkeypatch: pytest.M
     )
     refused = host.aotc("verify", "digits.aotc", "--trust", "trust.yaml", status=1)
     assert codes(refused) == ["AOTC-G023"]
-    asked = ("digits.aotc", "--trust", "trust.yaml", "--channel", "prod")
-    assert codes(host.aotc("verify", *asked, status=1)) == ["AOTC-G025"]
-    assert codes(host.aotc("run", *asked, status=1)) == ["AOTC-G025"]
+    arguments = ("digits.aotc", "--trust", "trust.yaml", "--channel", "prod")
+    assert codes(host.aotc("verify", *arguments, status=1)) == ["AOTC-G025"]
+    assert codes(host.aotc("run", *arguments, status=1)) == ["AOTC-G025"]
     assert not (host.folder / "store").exists() or not list((host.folder / "store").glob("sha*"))
 
     host.aotc(
         *("attest", "digits.aotc", "--approve", "--channel", "prod", "--expires", "2099-01-01"),
         *("--key", "ops.pem", "--trust", "release.pub"),
     )
-    report = host.aotc("verify", *asked)
+    report = host.aotc("verify", *arguments)
     assert (report["policy"]["rule"], report["policy"]["release"]["kind"]) == (
         "default",
         "approved",
     )
-    assert host.aotc("run", *asked)["runs"]
-    shown = host.text("verify", *asked, "--explain")
+    assert host.aotc("run", *arguments)["runs"]
+    shown = host.text("verify", *arguments, "--explain")
     assert "approval" in shown
     assert "1 of 1 distinct key" in shown
     for name, value in host.environment().items():

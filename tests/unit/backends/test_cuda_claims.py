@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 
 from aotc.backends.base import BACKENDS, ClaimRequest, Claims
 from aotc.backends.cuda import CudaBackend, claim_of, refusal_of_provider
@@ -20,7 +20,6 @@ from aotc.passes.name_nodes import NameNodes
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 TARGET = Target(schema="aotc.target/1", name="any", os="linux", architecture="x86_64")
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
-MODELS = Path(os.environ.get("AOTC_MODELS") or "/nonexistent")
 
 
 REAL = [*sorted(LIGHT.glob("*.onnx")), *sorted(MODELS.glob("*.onnx"))]
@@ -80,7 +79,7 @@ def test_the_light_networks_run_whole(path: Path) -> None:
     assert claim_of(load_named(path)).refusals == ()
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="AOTC_MODELS is not set")
+@needs_models
 def test_third_party_models() -> None:
     quantized = claim_of(load_named(MODELS / "mobilenet_qdq_int8.onnx"))
     assert set(reasons(quantized).values()) == {

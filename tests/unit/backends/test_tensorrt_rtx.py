@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 
 from aotc.backends.base import BACKENDS, ClaimRequest, Claims, CompileRequest, Payload
 from aotc.backends.tensorrt_rtx import TensorRtRtxBackend
@@ -22,7 +22,7 @@ from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 
-pytest.importorskip("tensorrt_rtx_bindings", reason="TensorRT for RTX is not installed")
+pytestmark = pytest.mark.rtx
 
 BACKEND = TensorRtRtxBackend()
 FLOAT, DOUBLE, INT64, BOOL = (
@@ -33,7 +33,6 @@ FLOAT, DOUBLE, INT64, BOOL = (
 )
 CAPABILITIES = ("8.6", "8.9", "12.0")
 LIGHT = sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx"))
-MODELS = Path(os.environ.get("AOTC_MODELS") or "/nonexistent")
 Shapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]
 
 
@@ -263,7 +262,7 @@ def test_light_networks_are_claimed_entirely(path: Path, tmp_path: Path) -> None
     assert len(claims.nodes) == len(model.graph.node)
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="AOTC_MODELS is not set")
+@needs_models
 @pytest.mark.parametrize(
     "name", ["basic_pitch_nmp", "magika_v3_3", "mobilenet_qdq_int8", "tiny_gpt2_past_genai"]
 )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from aotc.backends import onnxruntime_import
 from aotc.backends.base import BACKENDS, Capability, ClaimRequest
@@ -75,6 +75,41 @@ def test_external_weights_are_found_in_their_folder(
     )
     found = session.run(opened, {"x": np.ones((1, 3), np.float32)}, ["y"])
     np.testing.assert_array_equal(found[0], [[1, 2, 3]])
+
+
+def test_weights_that_are_packed_side_by_side_give_the_same_bits() -> None:
+    """Enough products that several threads pack at once, as ONNX Runtime does it for two nodes."""
+    rng = np.random.default_rng(0)
+    nodes, weights = [], []
+    for layer in range(8):
+        weights.append(
+            numpy_helper.from_array(rng.standard_normal((96, 96), np.float32), f"w{layer}")
+        )
+        nodes.append(helper.make_node("MatMul", [f"x{layer}", f"w{layer}"], [f"x{layer + 1}"]))
+    kind = TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x0", kind, ["n", 96])],
+        [helper.make_tensor_value_info("x8", kind, ["n", 96])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    given = {"x0": rng.standard_normal((5, 96), np.float32)}
+    answers = [
+        session.run(
+            session.create_session(
+                model.SerializeToString(),
+                PLAIN,
+                providers=CPU,
+                threads=4,
+                parallel_packing=parallel,
+            ),
+            given,
+        )[0].tobytes()
+        for parallel in (False, True)
+    ]
+    assert answers[0] == answers[1]
 
 
 def test_a_missing_provider_is_no_warning(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 
 from aotc.backends.cuda import claim_of
 from aotc.passes.base import run_passes, walk_nodes
@@ -21,7 +21,6 @@ from aotc.passes.name_nodes import NameNodes
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 Nodes = list[onnx.NodeProto]
-MODELS = Path(os.environ.get("AOTC_MODELS") or "/nonexistent")
 
 
 def value(name: str, dims: list[int] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
@@ -259,7 +258,7 @@ def test_only_down_and_not_too_far(to: int) -> None:
     assert obstacles(residual_network(), to) == (f"opset {to} is not within 13..23",)
 
 
-@pytest.mark.skipif(not MODELS.is_dir(), reason="AOTC_MODELS is not set")
+@needs_models
 @pytest.mark.parametrize(("name", "to"), [("basic_pitch_nmp", 13), ("magika_v3_3", 13)])
 def test_real_models_compute_the_same(name: str, to: int) -> None:
     model = onnx.load(MODELS / f"{name}.onnx")

@@ -102,6 +102,7 @@ def run(request: AcceptanceRequest) -> AcceptanceResult:
         trust=Trust(keys=request.keys),
         variant=list(request.variant) or None,
         threads=request.threads,
+        rerun_fixtures=True,
     )
     with loaded as model:
         if not model.report.fixtures:

@@ -69,7 +69,7 @@ def every_command() -> dict[str, Command]:
     for name in COMMANDS:
         command = built(COMMANDS.load(name))
         below = command.commands if isinstance(command, Group) else {"": command}
-        for word, each in below.items():
-            assert isinstance(each, Command)
-            found[f"{name} {word}".strip()] = each
+        for word, leaf in below.items():
+            assert isinstance(leaf, Command)
+            found[f"{name} {word}".strip()] = leaf
     return found

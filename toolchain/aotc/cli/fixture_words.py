@@ -36,5 +36,5 @@ def fixture_in_words(name: str) -> str:
 
 
 def with_fixtures_in_words(text: str) -> str:
-    """A text in which `fixture NAME` is told in words."""
+    """A text with `fixture NAME` in words."""
     return _IN_TEXT.sub(lambda found: f"fixture of {fixture_in_words(found[1])}", text)

@@ -66,7 +66,7 @@ class Interrupts:
             signal.signal(number, handler)
 
     def ignore(self) -> None:
-        """Let further signals pass, while it is told that one came."""
+        """Ignore further signals, while the interrupt is reported."""
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
 

@@ -5,10 +5,11 @@ The first word names a command, which is imported only then.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aotc.cli.interrupts import Interrupts
 
@@ -16,14 +17,29 @@ if TYPE_CHECKING:
     from aotc.errors import AotcError
 
 
+# Python looks for garbage whenever so many objects were made, by default 700. Imports make many
+# thousands, none of which is garbage.
+_COLLECT_AFTER: Final = 100_000
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit status.
+    """Run one command, of the process's own words if none are given; returns its exit status.
 
     0 yes; 1 the answer is no; 2 usage; 3 the input must be fixed; 70 our bug; 130 interrupted.
     """
+    if arguments is not None:
+        return _answer(list(arguments))
+    gc.set_threshold(_COLLECT_AFTER)
+    try:
+        return _answer(sys.argv[1:])
+    finally:
+        # Of a process that ends, the system takes everything back at once.
+        gc.freeze()
+
+
+def _answer(words: list[str]) -> int:
     # What else is imported is imported in there, so that an interrupt may come early.
     with Interrupts() as interrupts:
-        words = list(sys.argv[1:] if arguments is None else arguments)
         try:
             return _run(words, interrupts)
         except KeyboardInterrupt:
@@ -77,7 +93,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _fail(error: AotcError, words: list[str]) -> int:
-    """Tell an error where it can be told; its exit status."""
+    """Report an error where it can be read; returns its exit status."""
     from aotc.cli import streams
     from aotc.cli.refusal_output import error_answer, error_lines, tables
     from aotc.cli.render import show, terminal_width, write_lines

@@ -13,7 +13,7 @@ from aotc.escaping import printable
 
 @contextmanager
 def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
-    """A function that is told each stage's name as it begins; None where none would be shown."""
+    """A function to call with the name of each stage as it begins; None where nothing is shown."""
     if quiet or not sys.stderr.isatty():
         yield None
         return

@@ -1,4 +1,4 @@
-"""How a refusal is told: in plain text on standard error, or as a JSON document."""
+"""How a refusal is reported: in plain text on standard error, or as a JSON document."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 _WIDEST = 120
 _WIDEST_NAME = 36
 # Of a table; `--json` has every row.
-_MOST_GROUPS = 12
+_MAX_GROUPS = 12
 # Of further errors; likewise.
-_MOST_OTHERS = 50
+_MAX_OTHERS = 50
 # What a column is called on a terminal, where `--json` calls it by another name.
 _COLUMNS = {"mend": "fix"}
 _LABELS = ("what", "where", "expected", "found", "fix")
@@ -40,12 +40,12 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     others = list(_flat(error.also))
     if others:
         lines.append(f"and {len(others)} more:")
-    for each in others[:_MOST_OTHERS]:
-        lines += _indented("  ", printable(with_fixtures_in_words(each.line())), width)
-        if each.fix not in (error.fix, ""):
-            lines.append(f"    fix: {printable(each.fix)}")
-    if len(others) > _MOST_OTHERS:
-        lines.append(f"  and {len(others) - _MOST_OTHERS} that only --json lists")
+    for other in others[:_MAX_OTHERS]:
+        lines += _indented("  ", printable(with_fixtures_in_words(other.line())), width)
+        if other.fix not in (error.fix, ""):
+            lines.append(f"    fix: {printable(other.fix)}")
+    if len(others) > _MAX_OTHERS:
+        lines.append(f"  and {len(others) - _MAX_OTHERS} that only --json lists")
     return lines
 
 
@@ -65,7 +65,9 @@ def tables(error: AotcError) -> list[RenderableType]:
     """What the error and every further one are about, one table for equal rows."""
     from aotc.cli.render import section
 
-    found = {tuple(tuple(row.items()) for row in each.rows): each for each in _flat((error,))}
+    found = {
+        tuple(tuple(row.items()) for row in refused.rows): refused for refused in _flat((error,))
+    }
     shown = []
     for rows in found:
         if rows:
@@ -75,16 +77,16 @@ def tables(error: AotcError) -> list[RenderableType]:
 
 
 def _grouped(rows: tuple[tuple[tuple[str, str], ...], ...]) -> list[list[str]]:
-    """Rows that differ in the first column alone as one; those of most stand first."""
+    """One row for all that differ in the first column alone; the largest groups come first."""
     from aotc.cli.render import provider
 
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         first, *others = (_cut(provider(text)) for _, text in row)
         groups.setdefault(tuple(others), []).append(first)
-    ordered = sorted(groups.items(), key=lambda each: -len(each[1]))
-    shown = [[_several(names), *others] for others, names in ordered[:_MOST_GROUPS]]
-    left = sum(len(names) for _, names in ordered[_MOST_GROUPS:])
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    shown = [[_several(names), *others] for others, names in ordered[:_MAX_GROUPS]]
+    left = sum(len(names) for _, names in ordered[_MAX_GROUPS:])
     if left:
         shown.append([f"and {left} more", *("" for _ in shown[0][1:])])
     return shown
@@ -96,7 +98,7 @@ def _several(names: list[str]) -> str:
 
 
 def _cut(text: str) -> str:
-    """A cell for the terminal; `--json` has the whole text."""
+    """A cell for the terminal; `--json` has the full text."""
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
@@ -109,15 +111,15 @@ def error_answer(error: AotcError) -> ErrorReport:
         exit_status=error.exit_status,
         errors=tuple(
             Refusal(
-                code=each.code,
-                what=each.what,
-                where=each.where,
-                expected=each.expected,
-                found=each.found,
-                fix=each.fix,
-                rows=each.rows,
+                code=refused.code,
+                what=refused.what,
+                where=refused.where,
+                expected=refused.expected,
+                found=refused.found,
+                fix=refused.fix,
+                rows=refused.rows,
             )
-            for each in _flat((error,))
+            for refused in _flat((error,))
         ),
     )
 

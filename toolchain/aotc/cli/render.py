@@ -1,4 +1,4 @@
-"""Tables and figures for the terminal; plain text where standard output is no terminal.
+"""Tables and figures for the terminal; plain text where standard output is not a terminal.
 
 Whatever is shown passes `printable`: a text is one line, and what has several is a sequence.
 """
@@ -27,10 +27,10 @@ PLAIN_WIDTH = 120
 # Of a terminal that does not know its width, and says 0.
 _USUAL_WIDTH = 80
 # Of a table, or of a cell that holds lines.
-_MOST_ROWS = 200
+_MAX_ROWS = 200
 _BAR = 40
 # Names of operators and features in one cell.
-MOST_LISTED = 8
+MAX_LISTED = 8
 _WIDEST_NAME = 80
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MAX_CHARACTERS
@@ -88,13 +88,13 @@ def heading(text: str, status: str = "", style: str = "") -> RenderableType:
 
 
 def facts(rows: Sequence[tuple[str, Cell]]) -> RenderableType:
-    """Labels and what is said of each; a row with nothing to say is left out."""
+    """Labels with their texts; a row whose text is empty is left out."""
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
-    for label, text in _most([row for row in rows if row[1]]):
+    for label, text in _first_rows([row for row in rows if row[1]]):
         table.add_row(_cell(label, "  "), _cell(text))
     return table
 
@@ -106,9 +106,9 @@ def section(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for index, column in enumerate((title, *columns)):
         table.add_column(_cell(column), overflow="fold", no_wrap=index == 0)
-    for first, *others in _most(rows):
+    for first, *others in _first_rows(rows):
         # It is not broken, and would take the room of the others.
-        table.add_row(_cell(first, "  ", most=_WIDEST_NAME), *(_cell(cell) for cell in others))
+        table.add_row(_cell(first, "  ", limit=_WIDEST_NAME), *(_cell(cell) for cell in others))
     return table
 
 
@@ -141,23 +141,23 @@ def prose(text: str) -> RenderableType:
     return _cell(text)
 
 
-def _cell(text: Cell, indent: str = "", style: str = "", most: int = MAX_CHARACTERS) -> Text:
+def _cell(text: Cell, indent: str = "", style: str = "", limit: int = MAX_CHARACTERS) -> Text:
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text
 
     lines = (text,) if isinstance(text, str) else text
-    shown = [f"{indent}{printable(line, most)}" for line in lines[:_MOST_ROWS]]
-    if len(lines) > _MOST_ROWS:
-        shown.append(f"{indent}and {len(lines) - _MOST_ROWS} more")
+    shown = [f"{indent}{printable(line, limit)}" for line in lines[:_MAX_ROWS]]
+    if len(lines) > _MAX_ROWS:
+        shown.append(f"{indent}and {len(lines) - _MAX_ROWS} more")
     return Text("\n".join(shown), style=style)
 
 
-def _most(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
+def _first_rows(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
     """The rows of a table, of too many the first; `--json` has all."""
-    left = len(rows) - _MOST_ROWS
+    left = len(rows) - _MAX_ROWS
     if left <= 0:
         return list(rows)
-    return [*rows[:_MOST_ROWS], (f"and {left} more", *("" for _ in rows[0][1:]))]
+    return [*rows[:_MAX_ROWS], (f"and {left} more", *("" for _ in rows[0][1:]))]
 
 
 class _Hanging:
@@ -206,9 +206,9 @@ def _three_digits(number: float) -> str:
 
 
 def listed(items: Sequence[str]) -> str:
-    """Names in one cell, of many the first `MOST_LISTED`."""
-    rest = len(items) - MOST_LISTED
-    return ", ".join(items[:MOST_LISTED]) + (f" and {rest} more" if rest > 0 else "")
+    """Names in one cell, of many the first `MAX_LISTED`."""
+    rest = len(items) - MAX_LISTED
+    return ", ".join(items[:MAX_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def short(digest: str) -> str:

@@ -15,7 +15,7 @@ STDOUT = "standard output"
 
 
 def prepare() -> None:
-    """Make standard streams ready for any text; what a closed one is told goes nowhere."""
+    """Make standard streams ready for any text; what is written to a closed one is dropped."""
     _take_closed()
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
@@ -29,8 +29,8 @@ def prepare() -> None:
 def _take_closed() -> None:
     """Open the null device in place of standard streams that are closed.
 
-    The next file that is opened would have the number, and what a library writes to standard error
-    would go into it.
+    Otherwise the next file that is opened gets that number, and a library that writes to standard
+    error writes into the file.
     """
     for number in range(3):
         try:
@@ -40,7 +40,7 @@ def _take_closed() -> None:
 
 
 def failure_of(stream: TextIO) -> OSError | None:
-    """Why what is written to a stream cannot go out; then nothing more does, and nothing fails."""
+    """The error that keeps a stream from being written, if any; from then on it drops all text."""
     try:
         stream.flush()
     except OSError as error:
@@ -50,7 +50,7 @@ def failure_of(stream: TextIO) -> OSError | None:
 
 
 def silence(stream: TextIO) -> None:
-    """Let what a stream still holds go nowhere, so that it does not fail again at exit."""
+    """Drop what a stream still holds, so that it does not fail again at exit."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         try:
@@ -60,17 +60,17 @@ def silence(stream: TextIO) -> None:
 
 
 def unwritten(error: OSError) -> AotcError:
-    """AOTC-I018 or I026 for an answer that standard output does not take."""
+    """The AOTC-I018 or I026 of an answer that standard output does not accept."""
     refusal = failures.cannot_write(error, "cannot write the answer", STDOUT)
-    refusal.fix = "Free space where standard output leads, or lead it elsewhere."
+    refusal.fix = "Free space where standard output is directed, or direct it elsewhere."
     return refusal
 
 
 @contextlib.contextmanager
 def answering(stream: TextIO) -> Iterator[None]:
-    """Around what is written to a stream: of standard output, I018 or I026 where it takes no more.
+    """Around writes to a stream: a failure of standard output raises AOTC-I018 or I026.
 
-    What is long is not kept to be written again, so that no flush fails on it later.
+    Text that could not be written is dropped, so that no later flush fails on it.
     """
     try:
         yield
@@ -85,7 +85,7 @@ def answering(stream: TextIO) -> Iterator[None]:
 
 @contextlib.contextmanager
 def may_be_lost(stream: TextIO) -> Iterator[None]:
-    """Around what is written to a stream and may be lost, such as words on standard error."""
+    """Around writes whose loss is accepted, such as messages on standard error."""
     try:
         yield
         stream.flush()

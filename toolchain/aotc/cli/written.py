@@ -1,4 +1,4 @@
-"""Files that a command writes beside its answer."""
+"""Files that a command writes in addition to its answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aotc.files.writing import is_written_through, write_atomically
 def refuse_existing(paths: Iterable[Path], force: bool) -> None:
     """Raise AOTC-I017 where one of `paths` exists, unless `force`, and I026 where it may not be.
 
-    A device or a pipe, such as /dev/stdout, is given on purpose: it is there, and replaced by none.
+    A device or a pipe, such as /dev/stdout, is given on purpose: it is written to, not replaced.
     """
     for path in paths:
         try:

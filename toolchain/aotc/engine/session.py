@@ -43,6 +43,7 @@ _CONTEXT: Final = "ep.context_file_path"
 # In a manifest: the folder of a variant's weights.
 WEIGHTS_PLACEHOLDER: Final = "${weights}"
 _RECORD_PLACEMENT: Final = "session.record_ep_graph_assignment_info"
+_PARALLEL_PACKING: Final = "session.prepack.enable_parallel"
 
 # All keys that our sessions may have; those added here never occur in a manifest.
 CONFIG_KEYS: Final = MANIFEST_KEYS | {
@@ -50,6 +51,7 @@ CONFIG_KEYS: Final = MANIFEST_KEYS | {
     WEIGHTS_OPTION,
     _NO_COMPILE,
     _RECORD_PLACEMENT,
+    _PARALLEL_PACKING,
     "session.collect_node_memory_stats_to_file",
     "session.optimized_model_external_initializers_file_name",
     "session.optimized_model_external_initializers_min_size_in_bytes",
@@ -128,6 +130,7 @@ def create_session(
     context_path: Path | None = None,
     threads: int | None = None,
     record_placement: bool = False,
+    parallel_packing: bool = False,
     refusal: str = "AOTC-R008",
     libraries: Mapping[str, Path] | None = None,
     compiles: bool = False,
@@ -137,7 +140,8 @@ def create_session(
     For a model given as bytes, `weights_folder` has its external data, which is mapped, and the
     folder of `context_path` its compiled parts.  `${weights}` in provider options becomes that
     `weights_folder`.  `compiles` lets a provider compile now what was not compiled before, to
-    measure it.  `libraries` are those of the user's own plugins, by ORT's name of the provider.
+    measure it.  `parallel_packing` packs weights for the CPU provider on all threads, not on one.
+    `libraries` are those of the user's own plugins, by ORT's name of the provider.
     Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
     AOTC-I019 and AOTC-I020, and `ValueError` for an unknown config key.
     """
@@ -149,6 +153,8 @@ def create_session(
             options.add_session_config_entry(_NO_COMPILE, "1")
         if record_placement:
             options.add_session_config_entry(_RECORD_PLACEMENT, "1")
+        if parallel_packing:
+            options.add_session_config_entry(_PARALLEL_PACKING, "1")
         if weights_folder is not None:
             options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
         if context_path is not None:

@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+# First: its BLAS starts threads that spin for some 50 ms, while what follows leaves cores idle.
+import numpy as np  # noqa: F401
+
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
@@ -43,6 +46,7 @@ def load(
     plugins: Mapping[str, str | Path] | None = None,
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
+    rerun_fixtures: bool = False,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
@@ -58,7 +62,9 @@ def load(
     operator (None: one per core); `store` is the store's folder (see `aotc.store.system_store`),
     and `trust_store` accepts a copy in a system-wide store as it was verified at install, even if
     this process could change it.  `warm_up` may name the variants for step 5; `ready` is true once
-    all are warm.  `record` is a file to which the shapes of requests are appended, up to
+    all are warm.  `rerun_fixtures` runs all fixtures in step 5; by default one is enough of those
+    that matched when this user loaded the artifact before (see `aotc.runtime.accepted_before`).
+    `record` is a file to which the shapes of requests are appended, up to
     `record_bytes`; by default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution
     providers, by ONNX Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`,
     separated as in PATH).  `trust` is a trust policy or a list of public keys; `channel` is what a
@@ -106,6 +112,7 @@ def load(
                 earlier_findings,
                 record,
                 record_bytes,
+                rerun_fixtures=rerun_fixtures,
             )
             break
         except AotcError as error:

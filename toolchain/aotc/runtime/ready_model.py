@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from aotc.contract.results.command_reports import CallRoute
+    from aotc.runtime.accepted_before import AcceptedBefore
     from aotc.runtime.recorder import ShapeRecorder
 
 # Refusals about sizes: such calls are relevant for coverage.
@@ -54,10 +55,12 @@ class ReadyModel:
         payload: Path,
         recorder: ShapeRecorder | None = None,
         hold: Hold | None = None,
+        known: AcceptedBefore | None = None,
     ) -> None:
         """`opened` are the sessions of `variants`, from the folder `payload`; `load` creates all.
 
-        While `hold` is open, the folder is not removed from its store.
+        While `hold` is open, the folder is not removed from its store.  `known` tells which
+        fixtures matched in an earlier load (None: nothing is known).
         """
         self.manifest = manifest
         self.variants = tuple(variants)
@@ -67,6 +70,7 @@ class ReadyModel:
         self._report = report
         self._recorder = recorder
         self._hold = hold
+        self._known = known
         self._closed = False
         self._warm_lock = threading.Lock()
         self._guard = Guard(manifest)
@@ -145,7 +149,8 @@ class ReadyModel:
                 if done.warmed if names is None else variant.name not in names:
                     continue
                 opened = self._session(index)
-                self._update_report(index, warm(opened, variant, self.manifest, self.payload))
+                warmed = warm(opened, variant, self.manifest, self.payload, self._known)
+                self._update_report(index, warmed)
 
     def _update_report(self, index: int, warmed: VariantLoad) -> None:
         loads = list(self._report.variants)
@@ -160,6 +165,7 @@ class ReadyModel:
             variants=tuple(loads),
             warmup_seconds=sum(load.warmup_seconds for load in loads),
             fixtures=sum(load.accepted for load in loads),
+            fixtures_before=sum(load.accepted_before for load in loads),
         )
 
     def run(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import LoadReport, VariantLoad
+from aotc.runtime.accepted_before import AcceptedBefore
 from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
 from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.routing import spec_of
@@ -37,6 +38,8 @@ def open_model(
     earlier_findings: Sequence[Finding],
     record: str | Path | None,
     record_bytes: int,
+    *,
+    rerun_fixtures: bool = False,
 ) -> ReadyModel:
     """Steps 3 and 4 for variants of one kind."""
     manifest = stored.authentic.manifest
@@ -86,7 +89,19 @@ def open_model(
         payload=stored.folder,
         hold=stored.hold,
         recorder=recorder,
+        known=None if rerun_fixtures else _known(stored, threads),
     )
+
+
+def _known(stored: StoredArtifact, threads: int | None) -> AcceptedBefore | None:
+    """What an earlier load noted beside the store's entry; None where this user keeps nothing.
+
+    An entry that is not hashed again is in a store of somebody else's, or in none.
+    """
+    if not stored.hashed:
+        return None
+    entry = stored.folder.parent
+    return AcceptedBefore(entry.parent, stored.authentic.id, threads)
 
 
 def _open_all(
@@ -99,7 +114,13 @@ def _open_all(
 
     def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
         started = time.perf_counter()
-        opened = open_variant(payload, variant, threads=threads, libraries=libraries)
+        opened = open_variant(
+            payload,
+            variant,
+            threads=threads,
+            libraries=libraries,
+            parallel_packing=len(variants) == 1,
+        )
         return opened, time.perf_counter() - started
 
     if len(variants) == 1:

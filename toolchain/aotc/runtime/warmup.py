@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ from aotc.runtime import arrays
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    from aotc.runtime.accepted_before import AcceptedBefore
+
 # Larger inputs are not generated for a warm-up.
 _MAX_ELEMENTS = 1 << 27
 
@@ -35,9 +37,12 @@ def open_variant(
     *,
     threads: int | None = None,
     libraries: Mapping[str, Path] | None = None,
+    parallel_packing: bool = False,
 ) -> ort.InferenceSession:
     """The session of one variant, with model and weights in the folder `payload`.
 
+    `parallel_packing` packs the weights on all threads of an operator, which is quicker if no other
+    session is created at the same time.
     Raises AOTC-R008 and AOTC-P004.
     """
     path = payload / variant.model
@@ -53,6 +58,7 @@ def open_variant(
         libraries=libraries,
         threads=threads,
         record_placement=True,
+        parallel_packing=parallel_packing,
     )
 
 
@@ -63,23 +69,34 @@ def has_contexts(variant: Variant) -> bool:
 
 
 def warm(
-    opened: ort.InferenceSession, variant: Variant, manifest: Manifest, payload: Path
+    opened: ort.InferenceSession,
+    variant: Variant,
+    manifest: Manifest,
+    payload: Path,
+    known: AcceptedBefore | None = None,
 ) -> VariantLoad:
     """Run the fixtures that the variant accepts, padded if necessary, and compare the outputs.
 
-    The dynamic variant runs all of them once; a static one the largest that fits.  If none fits, a
-    fixture is resized to the variant's sizes and run, or zeros if there is no fixture, and nothing
-    is compared.  Raises AOTC-N003 and AOTC-G014, and AOTC-R005 if a fixture fails.
+    The dynamic variant runs all of them once; a static one the largest that fits.  If several
+    are `known` to have matched under the conditions of this load, only the one with the smallest
+    inputs is run.  If none fits, a fixture is resized to the variant's sizes and run, or zeros if
+    there is no fixture, and nothing is compared.
+    Raises AOTC-N003 and AOTC-G014, and AOTC-R005 if a fixture fails.
     """
     padder = Padder(manifest.inputs, manifest.padding)
     started = time.perf_counter()
     first: float | None = None
-    accepted = 0
-    for fixture, wanted in warmup_fixtures(manifest, variant):
+    fitting = warmup_fixtures(manifest, variant)
+    names = [fixture.name for fixture, _ in fitting]
+    # One is run in any case, as a warm-up.
+    memory = known if len(fitting) > 1 else None
+    matched_before = memory is not None and memory.covers(variant, names)
+    for fixture, wanted in [_smallest(fitting, manifest)] if matched_before else fitting:
         seconds = _accept_fixture(opened, payload, fixture, variant, wanted, padder, manifest)
         first = seconds if first is None else first
-        accepted += 1
-    if not accepted:
+    if memory is not None and not matched_before:
+        memory.record(variant, names)
+    if not fitting:
         first = _run_unchecked(opened, manifest, variant, payload)
     return VariantLoad(
         name=variant.name,
@@ -87,7 +104,8 @@ def warm(
         warmup_seconds=time.perf_counter() - started,
         first_run_seconds=first,
         warmed=True,
-        accepted=accepted,
+        accepted=len(fitting),
+        accepted_before=len(fitting) - 1 if matched_before else 0,
     )
 
 
@@ -110,6 +128,14 @@ def warmup_fixtures(
         if wanted is not None:
             return [(fixture, wanted)]
     return []
+
+
+def _smallest(
+    fixtures: Sequence[tuple[Fixture, Mapping[str, int]]], manifest: Manifest
+) -> tuple[Fixture, Mapping[str, int]]:
+    """The fixture whose inputs have the fewest bytes, with the sizes that it is padded to."""
+    sizes = {entry.path: entry.size for entry in manifest.files}
+    return min(fixtures, key=lambda item: sum(sizes[tensor.path] for tensor in item[0].inputs))
 
 
 def _accept_fixture(

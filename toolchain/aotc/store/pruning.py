@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from aotc.files.work_folders import name_with_owner
 from aotc.records import record
 from aotc.store.draft import PREFIX, remove, remove_leftovers
 from aotc.store.hold import exclusive, hold_exclusively, holders_of, unwritable
+from aotc.store.stored_entry import acceptance_path
 from aotc.verification.stores import require_safe
 
 # Listing an entry does not count as use (open(2)); only its owner may use this flag.
@@ -176,6 +178,8 @@ def _remove(entry: Path, root: Path) -> bool:
         except OSError as error:
             raise unwritable(error, entry) from None
         remove(old)
+        with suppress(OSError):
+            acceptance_path(root, entry.name.removeprefix(ID_PREFIX)).unlink()
     finally:
         entry_hold.close()
     return True

@@ -16,6 +16,11 @@ def entry_path(root: Path, artifact_id: str) -> Path:
     return root / f"{ID_PREFIX}{artifact_id}"
 
 
+def acceptance_path(root: Path, artifact_id: str) -> Path:
+    """The file beside an entry that tells which fixtures matched in loads of the store's owner."""
+    return root / f".accepted-{artifact_id}.json"
+
+
 def require_ours(entry: Path, entry_hold: Hold) -> None:
     """Raise AOTC-R016 if others than the store's owners may change an entry that is held.
 

@@ -21,8 +21,9 @@ from aotc.files.failures import cannot_read
 from aotc.records import record
 from aotc.verification.container.base import ArtifactFile, Container
 
-# Small enough to stay in the second-level cache between reading and hashing.
-BUFFER_BYTES = 256 << 10
+# Small enough to stay in a core's caches between the read and the hash, and large enough that a
+# thread seldom has to wait for the interpreter's lock while another one imports modules.
+BUFFER_BYTES = 1 << 20
 # Below this, threads cost more than they save.
 PARALLEL_BYTES = 4 << 20
 MAX_THREADS = 16

@@ -15,7 +15,7 @@ _ROWS: Final = (
     (
         "check-models",
         "check_models",
-        "Build every model of a folder, and tell what became of each.",
+        "Build every model of a folder, and report each outcome.",
     ),
     ("profile", "profile", "List, show, check and learn build profiles."),
     ("target", "target", "List and show targets; describe this host."),

@@ -53,8 +53,8 @@ def check_models(
         bool,
         typer.Option(
             "--fixtures",
-            help="give the test data that lies beside a model to its build; else it is only "
-            "compared with",
+            help="prove the build with the test data in a model's folder; else answers are only "
+            "compared with it",
         ),
     ] = False,
     cache: Annotated[
@@ -75,10 +75,10 @@ def check_models(
     ] = 1800,
     json: Json = False,
 ) -> int:
-    """Build every model of a folder, and tell what became of each.
+    """Build every model of a folder, and report each outcome.
 
     Models are built in a sandbox, and nothing that is built is kept. Where test_data_set_N lies
-    beside a model, its artifact's answers are compared with those of the data, and with ONNX
+    in a model's folder, its artifact's answers are compared with those of the data, and with ONNX
     Runtime's. Exit status 0 where every model is built and answers so, or with --against where
     none is worse than before; else 1.
     """

@@ -114,14 +114,14 @@ def _providers() -> list[DoctorCheck]:
     from aotc.inspection.offered_providers import capabilities
 
     checks = []
-    for each in capabilities():
-        found = f"{each.ort_name} {each.version}".strip()
-        if not each.available:
-            found = each.reason
-        elif not each.runs:
-            found += f"; builds here, does not run: {each.why_not}"
-        good = each.available and each.runs
-        checks.append(DoctorCheck(name=each.name, status="ok" if good else "note", found=found))
+    for offered in capabilities():
+        found = f"{offered.ort_name} {offered.version}".strip()
+        if not offered.available:
+            found = offered.reason
+        elif not offered.runs:
+            found += f"; builds here, does not run: {offered.why_not}"
+        good = offered.available and offered.runs
+        checks.append(DoctorCheck(name=offered.name, status="ok" if good else "note", found=found))
     return checks
 
 
@@ -329,7 +329,7 @@ def _writable(name: str, folder: Path, fix: str) -> DoctorCheck:
     import tempfile
 
     try:
-        there = next((each for each in (folder, *folder.parents) if each.exists()), folder)
+        there = next((parent for parent in (folder, *folder.parents) if parent.exists()), folder)
         # Rights alone say little: some folders take no file whoever asks.
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:

@@ -135,12 +135,12 @@ def run(
                 place = output_dir if inputs else output_dir / file_names(cases)[name]
                 written = arrays.write_outputs(place, found)
             outputs = tuple(
-                arrays.describe_output(each, value, written.get(each))
-                for each, value in found.items()
+                arrays.describe_output(output, value, written.get(output))
+                for output, value in found.items()
             )
             route = model.route(given)
             runs.append(RunCase(name=name, route=route, outputs=outputs, seconds=seconds))
-        # Closing writes the record, and findings tell where that failed.
+        # Closing writes the record, and findings say where that failed.
         model.close()
         answer = RunReport(
             artifact=str(artifact),
@@ -167,7 +167,7 @@ def _check_files(record: Path | None, metrics: Path | None) -> None:
         raise AotcError(
             "AOTC-I027", "--record takes a .jsonl file", where="--record", found=str(record)
         )
-    refuse_existing([each for each in (record, metrics) if each is not None], force=True)
+    refuse_existing([path for path in (record, metrics) if path is not None], force=True)
     if metrics is not None and metrics.suffix == ".prom":
         from aotc.runtime.metrics import require_client
 

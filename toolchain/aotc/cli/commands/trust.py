@@ -263,7 +263,7 @@ def root(
     from aotc.signing.keys.key_loading import load_one_public
     from aotc.verification.policy.policy_document import read_roots
 
-    keys = [load_one_public(each) for each in key]
+    keys = [load_one_public(path) for path in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
     found = read_roots(output)
     answer = RootReport(

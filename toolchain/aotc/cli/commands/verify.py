@@ -34,7 +34,7 @@ def verify(
     channel: Channel = None,
     target: TargetHost = "host",
     full: Annotated[
-        bool, typer.Option("--full", help="also hash whole files whose chunks were hashed")
+        bool, typer.Option("--full", help="also hash, as a whole, files whose chunks were hashed")
     ] = False,
     explain: Annotated[
         bool, typer.Option("--explain", help="show which rule of the policy decided, and why")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., int])
 
-# What a function says of its command, beside its parameters.
+# Attributes of a function that say more of its command than its parameters do.
 _EXAMPLES: Final = "command_examples"
 _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
@@ -97,7 +97,7 @@ class Group(TyperGroup):
 
     def summaries(self, ctx: Context) -> dict[str, str]:
         """Every command by name, with what it is for."""
-        return {name: first_line(each.help or "") for name, each in self.commands.items()}
+        return {name: first_line(command.help or "") for name, command in self.commands.items()}
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the first word; raises AOTC-I027, or `typer.Exit` after help was shown."""

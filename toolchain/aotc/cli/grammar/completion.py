@@ -91,7 +91,7 @@ def _in_command(
         return _values(taking, context, current)
     name, equals, value = current.partition("=")
     if equals and name in options:
-        return [(f"{name}={each}", text) for each, text in _values(options[name], context, value)]
+        return [(f"{name}={word}", text) for word, text in _values(options[name], context, value)]
     if current.startswith("-"):
         offered = _options(parameters, given)
         return [row for row in offered if row[0].startswith(current)]
@@ -103,13 +103,13 @@ def _options(parameters: Sequence[Parameter], given: Sequence[str]) -> list[Cand
     """Options that may still be given, in their long spelling."""
     spelled = dict.fromkeys(options_by_name(parameters).values())
     names = (
-        (max((*each.opts, *each.secondary_opts), key=len), str(each.help))
-        for each in spelled
-        if each.multiple or not {*each.opts, *each.secondary_opts} & set(given)
+        (max((*option.opts, *option.secondary_opts), key=len), str(option.help))
+        for option in spelled
+        if option.multiple or not {*option.opts, *option.secondary_opts} & set(given)
     )
     return [*names, _HELP]
 
 
 def _values(parameter: Parameter, context: typer.Context, current: str) -> list[Candidate]:
     found = parameter.shell_complete(context, current)
-    return [(str(each.value), each.help or "") for each in found]
+    return [(str(item.value), item.help or "") for item in found]

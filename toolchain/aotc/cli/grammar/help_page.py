@@ -23,15 +23,16 @@ def show_command(
 ) -> None:
     """Write the page of a command, such as `aotc build`."""
     options = list(dict.fromkeys(options_by_name(parameters).values()))
-    needed = [_spelling(each, each.opts[0]) for each in options if each.required]
+    needed = [_spelling(option, option.opts[0]) for option in options if option.required]
     words = [
-        label(each) if each.required else f"[{label(each)}]" for each in positionals(parameters)
+        label(argument) if argument.required else f"[{label(argument)}]"
+        for argument in positionals(parameters)
     ]
     parts = [
         listing([" ".join(("usage:", prog, "[OPTIONS]", *needed, *words))]),
         *_paragraphs(about),
     ]
-    arguments = [(label(each), _phrase(each)) for each in positionals(parameters)]
+    arguments = [(label(argument), _phrase(argument)) for argument in positionals(parameters)]
     if arguments:
         parts.append(section("arguments", ("",), arguments))
     by_subject: dict[str, list[tuple[str, str]]] = {}
@@ -42,7 +43,7 @@ def show_command(
         )
     by_subject.setdefault("options", []).append(_HELP_ROW)
     parts += [section(subject, ("",), rows) for subject, rows in by_subject.items()]
-    parts.append(listing(["examples", *(f"  {each}" for each in examples)]))
+    parts.append(listing(["examples", *(f"  {example}" for example in examples)]))
     show(parts)
 
 
@@ -51,16 +52,18 @@ def show_group(
 ) -> None:
     """Write the page of a group: every command in it, with its purpose in one line."""
     options = dict.fromkeys(options_by_name(parameters).values())
-    rows = [(", ".join(each.opts), _phrase(each)) for each in options]
+    rows = [(", ".join(option.opts), _phrase(option)) for option in options]
     parts = [listing([f"usage: {prog} COMMAND ..."]), *_paragraphs(about)]
     parts.append(section("commands", ("",), list(commands.items())))
     parts.append(section("options", ("",), [*rows, _HELP_ROW]))
-    parts.append(listing([f"'{prog} COMMAND --help' tells more."]))
+    parts.append(listing([f"'{prog} COMMAND --help' says more."]))
     show(parts)
 
 
 def _paragraphs(text: str) -> list[RenderableType]:
-    return [prose(" ".join(each.split())) for each in inspect.cleandoc(text).split("\n\n")]
+    return [
+        prose(" ".join(paragraph.split())) for paragraph in inspect.cleandoc(text).split("\n\n")
+    ]
 
 
 def _spelling(option: TyperOption, names: str) -> str:
@@ -74,7 +77,10 @@ def _phrase(parameter: TyperArgument | TyperOption) -> str:
     if isinstance(parameter.show_default, str):
         notes.append(f"default: {parameter.show_default}")
     elif (
-        parameter.show_default and isinstance(default, int | str) and not isinstance(default, bool)
+        parameter.show_default
+        and isinstance(default, int | str)
+        and not isinstance(default, bool)
+        and default != ""
     ):
         notes.append(f"default: {default}")
     if isinstance(parameter, TyperOption) and parameter.required:

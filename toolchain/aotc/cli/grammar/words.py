@@ -41,7 +41,7 @@ def options_by_name(parameters: Iterable[Parameter]) -> dict[str, TyperOption]:
 
 def positionals(parameters: Iterable[Parameter]) -> list[TyperArgument]:
     """The parameters that are given by position, in their order."""
-    return [each for each in parameters if isinstance(each, TyperArgument)]
+    return [parameter for parameter in parameters if isinstance(parameter, TyperArgument)]
 
 
 def label(parameter: Parameter) -> str:
@@ -107,13 +107,17 @@ def read(
     taken = positionals(parameters)
     _refuse_unknown([*unknown, *arguments[len(taken) :]], options, prog)
     missing = [
-        *(each for each in taken[len(arguments) :] if each.required),
-        *(each for each in dict.fromkeys(options.values()) if each.required and each not in given),
+        *(argument for argument in taken[len(arguments) :] if argument.required),
+        *(
+            option
+            for option in dict.fromkeys(options.values())
+            if option.required and option not in given
+        ),
     ]
     if missing:
-        listed = ", ".join(label(each) for each in parameters if each in missing)
+        listed = ", ".join(label(parameter) for parameter in parameters if parameter in missing)
         refuse(f"the following arguments are required: {listed}", prog)
-    if choice and not any(name in choice for each in given for name in each.opts):
+    if choice and not any(name in choice for option in given for name in option.opts):
         refuse(f"one of the arguments {' '.join(choice)} is required", prog)
     return [*found, "--", *arguments]
 

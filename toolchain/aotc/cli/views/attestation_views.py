@@ -25,8 +25,12 @@ def attested_view(answer: AttestReport) -> list[RenderableType]:
         ("signed by", f"{short(answer.key_id)}{only}"),
         ("identity", answer.identity),
     ]
-    if (said := answer.approval) is not None:
-        rows += [("channel", said.channel), ("expires", said.expires), ("note", said.note)]
+    if (approval := answer.approval) is not None:
+        rows += [
+            ("channel", approval.channel),
+            ("expires", approval.expires),
+            ("note", approval.note),
+        ]
     status = "signed" if answer.predicate_type == KINDS["oms"].predicate_type else "attested"
     parts = [heading(answer.artifact, status, "green"), facts(rows)]
     if answer.qualification is not None:
@@ -37,22 +41,22 @@ def attested_view(answer: AttestReport) -> list[RenderableType]:
 def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
     """What each attestation says, and whom it names as its signer."""
     rows = [
-        (each.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX), short(each.key_id), each.says)
-        for each in claims
+        (claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX), short(claim.key_id), claim.says)
+        for claim in claims
     ]
     return [section("attestations", ("claimed key", "says"), rows)] if rows else []
 
 
-def _qualification(said: Qualification) -> list[RenderableType]:
+def _qualification(measured: Qualification) -> list[RenderableType]:
     return [
         facts(
             [
-                ("target", short(said.target_sha256)),
-                ("variants", ", ".join(said.variants)),
-                ("verdict", said.verdict),
-                ("load", duration(said.load_seconds)),
-                ("peak memory", size(said.peak_memory_bytes)),
-                ("fixtures", f"{said.fixtures} matched"),
+                ("target", short(measured.target_sha256)),
+                ("variants", ", ".join(measured.variants)),
+                ("verdict", measured.verdict),
+                ("load", duration(measured.load_seconds)),
+                ("peak memory", size(measured.peak_memory_bytes)),
+                ("fixtures", f"{measured.fixtures} matched"),
             ]
         ),
         section(
@@ -60,13 +64,13 @@ def _qualification(said: Qualification) -> list[RenderableType]:
             ("variant", "median", "quartiles"),
             [
                 (
-                    fixture_in_words(each.fixture),
-                    each.variant,
-                    duration(each.median_seconds),
-                    f"{duration(each.lower_seconds)} to {duration(each.upper_seconds)}",
+                    fixture_in_words(latency.fixture),
+                    latency.variant,
+                    duration(latency.median_seconds),
+                    f"{duration(latency.lower_seconds)} to {duration(latency.upper_seconds)}",
                 )
-                for each in said.latency
+                for latency in measured.latency
             ],
         ),
-        *findings_view(list(said.findings)),
+        *findings_view(list(measured.findings)),
     ]

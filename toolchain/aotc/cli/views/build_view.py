@@ -24,14 +24,16 @@ def build_view(report: BuildReport, inspected: InspectReport) -> list[Renderable
             + ", ".join(f"{name} {duration(seconds)}" for name, seconds in slowest),
         )
     )
-    unproven = [each.name for each in _variants_of(inspected) if each.parity.status != "passed"]
+    unproven = [
+        variant.name for variant in _variants_of(inspected) if variant.parity.status != "passed"
+    ]
     status, style = "built, proven and signed", "green"
     if unproven:
         status, style = f"built and signed; NOT PROVEN: {', '.join(unproven)}", "yellow"
     if report.cached:
         status = f"from the build cache; {status}"
-    said = {(each.code, each.what) for each in inspected.findings}
-    more = [each for each in report.findings if (each.code, each.what) not in said]
+    known = {(finding.code, finding.what) for finding in inspected.findings}
+    more = [finding for finding in report.findings if (finding.code, finding.what) not in known]
     return [
         heading(report.artifact, status, style),
         facts(rows),

@@ -18,16 +18,16 @@ from aotc.errors import expected_and_found
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# Up to so many models are all listed; of more, those that are not as they should be.
+# Up to so many models are all listed; of more, only those that are not as they should be.
 _ALL: Final = 40
 # Of one outcome, or of one list; `--json` has all.
-_MOST: Final = 12
+_MAX_LISTED: Final = 12
 _WIDEST: Final = 160
 
 
 def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
     """What became of every model, and what changed since."""
-    bad = [each for each in answer.models if not is_good(each)]
+    bad = [model for model in answer.models if not is_good(model)]
     status, style = (
         ("all as they should be", "green")
         if not bad
@@ -54,7 +54,7 @@ def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
     if shown:
         parts.append(section("models", ("outcome", ""), _rows(shown)))
     if answer.skipped:
-        rows = [(each.path, each.why) for each in answer.skipped[:_MOST]]
+        rows = [(skipped.path, skipped.why) for skipped in answer.skipped[:_MAX_LISTED]]
         parts.append(section("skipped", ("",), rows))
     return [*parts, *_against(answer)]
 
@@ -73,12 +73,12 @@ def versions_text(versions: ToolVersions) -> str:
 def _rows(checks: Sequence[ModelCheck]) -> list[tuple[str, ...]]:
     """A row for each model, those that are not fit first; of one outcome not all."""
     groups: dict[str, list[ModelCheck]] = {}
-    for each in sorted(checks, key=is_good):
-        groups.setdefault(in_words(each), []).append(each)
+    for check in sorted(checks, key=is_good):
+        groups.setdefault(in_words(check), []).append(check)
     rows: list[tuple[str, ...]] = []
     for name, group in groups.items():
-        listed = group if len(checks) <= _ALL else group[:_MOST]
-        rows += [(each.model, name, _why(each)) for each in listed]
+        listed = group if len(checks) <= _ALL else group[:_MAX_LISTED]
+        rows += [(check.model, name, _why(check)) for check in listed]
         if len(group) > len(listed):
             rows.append((f"and {len(group) - len(listed)} more", name, ""))
     return rows
@@ -101,14 +101,14 @@ def _against(answer: CheckModelsReport) -> list[RenderableType]:
     }
     parts = [facts([("against", against.path), ("by then", versions_text(against.versions))])]
     for title, changes in lists.items():
-        listed = changes if title == "worse" else changes[:_MOST]
-        rows = [(each.model, each.before, each.now) for each in listed]
+        listed = changes if title == "worse" else changes[:_MAX_LISTED]
+        rows = [(change.model, change.before, change.now) for change in listed]
         if len(changes) > len(listed):
             rows.append((f"and {len(changes) - len(listed)} more", "", ""))
         if rows:
             parts.append(section(title, ("before", "now"), rows))
     for title, names in (("new", against.new), ("gone", against.gone)):
         if names:
-            more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
-            parts.append(facts([(title, ", ".join(names[:_MOST]) + more)]))
+            more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+            parts.append(facts([(title, ", ".join(names[:_MAX_LISTED]) + more)]))
     return parts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import (
-    MOST_LISTED,
+    MAX_LISTED,
     count,
     facts,
     findings_view,
@@ -49,7 +49,7 @@ def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]
         return rows
     made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"
     when = f", {artifact.built_at}" if artifact.built_at else ""
-    roles = ", ".join(f"{role} {size(each)}" for role, each in sorted(artifact.sizes.items()))
+    roles = ", ".join(f"{role} {size(total)}" for role, total in sorted(artifact.sizes.items()))
     return [
         *rows,
         ("artifact", artifact.artifact_id),
@@ -79,7 +79,7 @@ def _model(source: Capture) -> str:
 def _source(source: Capture) -> str:
     text = f"sha256 {short(source.sha256)}, {size(source.size)}"
     if source.external_data:
-        more = sum(each.size for each in source.external_data)
+        more = sum(file.size for file in source.external_data)
         text += f" and {size(more)} in {count(len(source.external_data), 'external file')}"
     weights = count(source.initializers, "initializer")
     return f"{text}, {weights} of {size(source.initializer_bytes)}"
@@ -134,9 +134,9 @@ def _value(value: Value) -> str:
 
 def _operators(source: Capture) -> list[RenderableType]:
     ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name} {number}" for name, number in ranked[:MOST_LISTED])
-    rest = len(ranked) - MOST_LISTED
-    flow = [f"{each.op_type} {each.node}".strip() for each in source.control_flow]
+    named = ", ".join(f"{name} {number}" for name, number in ranked[:MAX_LISTED])
+    rest = len(ranked) - MAX_LISTED
+    flow = [f"{node.op_type} {node.node}".strip() for node in source.control_flow]
     rows = [
         ("operators", named + (f" and {rest} more kinds" if rest > 0 else "")),
         ("control flow", listed(flow)),
@@ -144,6 +144,6 @@ def _operators(source: Capture) -> list[RenderableType]:
         ("contrib operators", listed(source.contrib_ops)),
         ("custom operators", listed(source.custom_ops)),
         ("outer values read", listed(source.side_inputs)),
-        ("external data", listed([each.location for each in source.external_data])),
+        ("external data", listed([file.location for file in source.external_data])),
     ]
     return [facts(rows)]

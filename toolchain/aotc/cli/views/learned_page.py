@@ -29,8 +29,8 @@ def learn_page(answer: LearnReport) -> str:
     for row, (name, sizes) in enumerate(answer.sizes.items(), 1):
         figure.add_trace(
             graph_objects.Bar(
-                x=[each.size for each in sizes],
-                y=[each.requests for each in sizes],
+                x=[counted.size for counted in sizes],
+                y=[counted.requests for counted in sizes],
                 name=_shown(name),
             ),
             row=row,

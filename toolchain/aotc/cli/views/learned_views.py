@@ -87,8 +87,11 @@ def _listed(sizes: tuple[int, ...]) -> str:
 def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> RenderableType:
     """Requests by spans of sizes, with the chosen buckets where they lie."""
     buckets = chosen.buckets.get(name, ())
-    spans = _spans(min(each.size for each in sizes), max(sizes[-1].size, *buckets, 0))
-    held = [sum(each.requests for each in sizes if low <= each.size <= high) for low, high in spans]
+    spans = _spans(min(counted.size for counted in sizes), max(sizes[-1].size, *buckets, 0))
+    held = [
+        sum(counted.requests for counted in sizes if low <= counted.size <= high)
+        for low, high in spans
+    ]
     rows = [
         (
             f"{low}..{high}" if low < high else str(low),

@@ -27,7 +27,7 @@ def run_view(answer: RunReport) -> list[RenderableType]:
     ]
     parts += _variants(answer.load)
     for case in answer.runs:
-        rows = [_output(each) for each in case.outputs]
+        rows = [_output(output) for output in case.outputs]
         title = f"run: {fixture_in_words(case.name)} ({duration(case.seconds)}{_route(case.route)})"
         parts.append(section(title, ("output", "minimum", "mean", "maximum", "file"), rows))
     return [*parts, *findings_view(answer.findings)]
@@ -42,12 +42,12 @@ def _route(route: CallRoute | None) -> str:
     return f", on {route.variant}" + (f", padded to {sizes}" if sizes else "")
 
 
-def _output(each: RunOutput) -> tuple[str, ...]:
+def _output(output: RunOutput) -> tuple[str, ...]:
     figures = (
         "-" if number is None else f"{number:.6g}"
-        for number in (each.minimum, each.mean, each.maximum)
+        for number in (output.minimum, output.mean, output.maximum)
     )
-    return (each.name, each.value, *figures, each.file or "-")
+    return (output.name, output.value, *figures, output.file or "-")
 
 
 def _load(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
@@ -60,11 +60,14 @@ def _load(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
         if report.from_store
         else "while copied into the store"
     )
+    ran = count(report.fixtures - report.fixtures_before, "fixture")
     warmed = (
-        f"{duration(report.warmup_seconds)}, {count(report.fixtures, 'fixture')} ran and matched"
+        f"{duration(report.warmup_seconds)}, {ran} ran and matched"
         if report.fixtures
         else "none: no fixture ran"
     )
+    if report.fixtures_before:
+        warmed += f", {report.fixtures_before} did at an earlier load"
     return [
         ("artifact", short(report.artifact_id)),
         ("variant", report.variant),
@@ -80,13 +83,15 @@ def _variants(report: LoadReport) -> list[RenderableType]:
         return []
     rows = [
         (
-            each.name,
-            duration(each.session_seconds),
-            duration(each.warmup_seconds),
-            duration(each.first_run_seconds) if each.first_run_seconds is not None else "-",
-            f"{count(each.accepted, 'fixture')} matched" if each.accepted else "nothing compared",
+            variant.name,
+            duration(variant.session_seconds),
+            duration(variant.warmup_seconds),
+            duration(variant.first_run_seconds) if variant.first_run_seconds is not None else "-",
+            f"{count(variant.accepted, 'fixture')} matched"
+            if variant.accepted
+            else "nothing compared",
         )
-        for each in report.variants
+        for variant in report.variants
     ]
     return [section("variants", ("session", "warm-up", "first run", ""), rows)]
 
@@ -96,13 +101,13 @@ def bench_view(answer: BenchReport) -> list[RenderableType]:
     sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
     rows = [
         (
-            each.name,
-            duration(each.load_seconds),
-            duration(each.first_seconds),
-            duration(each.median_seconds),
-            f"{duration(each.lower_seconds)} to {duration(each.upper_seconds)}",
+            timing.name,
+            duration(timing.load_seconds),
+            duration(timing.first_seconds),
+            duration(timing.median_seconds),
+            f"{duration(timing.lower_seconds)} to {duration(timing.upper_seconds)}",
         )
-        for each in answer.timings
+        for timing in answer.timings
     ]
     parts = [
         heading(answer.artifact, f"{count(answer.runs, 'run')} of each side, by turns"),
@@ -122,11 +127,11 @@ def bench_view(answer: BenchReport) -> list[RenderableType]:
 
 def doctor_view(answer: DoctorReport) -> list[RenderableType]:
     """Every check, what is bad first to be seen in the heading."""
-    bad = sum(each.status == "bad" for each in answer.checks)
+    bad = sum(check.status == "bad" for check in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
     rows = [
-        (each.name, each.status, (each.found, each.fix) if each.fix else each.found)
-        for each in answer.checks
+        (check.name, check.status, (check.found, check.fix) if check.fix else check.found)
+        for check in answer.checks
     ]
     return [
         heading("aotc doctor", status, "green" if answer.healthy else "red"),

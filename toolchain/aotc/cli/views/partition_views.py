@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from aotc.contract.results.reports import VariantSummary
     from aotc.contract.results.tuning import TuningCandidate
 
-# Of each variant; the whole lists stand in the manifest and in `--json`.
+# Of each variant; the full lists stand in the manifest and in `--json`.
 _LISTED = 8
 
 
 def partitions_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
     """Sections on variants that several providers share; none where no variant is."""
-    divided = [(each.name, each.partitioning) for each in variants if each.partitioning is not None]
+    divided = [
+        (variant.name, variant.partitioning)
+        for variant in variants
+        if variant.partitioning is not None
+    ]
     if not divided:
         return []
     shares = [(name, share) for name, report in divided for share in report.providers]
@@ -55,16 +59,18 @@ def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
             ("providers", "precision", "ISA", "level", "threads", "median", ""),
             [
                 (
-                    each.variant,
-                    ", ".join(each.providers),
-                    each.precision,
-                    each.isa,
-                    each.optimization,
-                    str(each.threads or "all"),
-                    duration(each.median_seconds) if each.median_seconds is not None else "-",
-                    "chosen" if each.chosen else each.reason[:80],
+                    candidate.variant,
+                    ", ".join(candidate.providers),
+                    candidate.precision,
+                    candidate.isa,
+                    candidate.optimization,
+                    str(candidate.threads or "all"),
+                    duration(candidate.median_seconds)
+                    if candidate.median_seconds is not None
+                    else "-",
+                    "chosen" if candidate.chosen else candidate.reason[:80],
                 )
-                for each in table
+                for candidate in table
             ],
         )
     ]
@@ -95,12 +101,12 @@ def _partitions(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
         (
             name,
-            each.name,
-            provider(each.provider) + (", compiled" if each.compiled else ""),
-            str(each.nodes),
-            _ops(each),
+            partition.name,
+            provider(partition.provider) + (", compiled" if partition.compiled else ""),
+            str(partition.nodes),
+            _ops(partition),
         )
-        for each in report.partitions[:_LISTED]
+        for partition in report.partitions[:_LISTED]
     ]
     more = len(report.partitions) - _LISTED
     if more > 0:
@@ -118,8 +124,8 @@ def _ops(partition: Partition) -> str:
 
 def _transfers(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        (name, each.value, _side(each.source), _side(each.target), *_bytes(each))
-        for each in report.transfers[:_LISTED]
+        (name, transfer.value, _side(transfer.source), _side(transfer.target), *_bytes(transfer))
+        for transfer in report.transfers[:_LISTED]
     ]
     total = len(report.transfers)
     if total > 1:
@@ -131,8 +137,8 @@ _SIZES = ("bytes", "bytes_max")
 
 
 def _sum(report: PartitionReport, at: str) -> str:
-    sizes = [getattr(each, at) for each in report.transfers]
-    text = size(sum(each or 0 for each in sizes))
+    sizes = [getattr(transfer, at) for transfer in report.transfers]
+    text = size(sum(number or 0 for number in sizes))
     return f"at least {text}" if None in sizes else text
 
 
@@ -150,8 +156,8 @@ def _bytes(transfer: Transfer) -> tuple[str, str]:
 
 def _refusals(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        (name, each.node, each.op, provider(each.provider), each.reason[:160])
-        for each in report.refusals[:_LISTED]
+        (name, refusal.node, refusal.op, provider(refusal.provider), refusal.reason[:160])
+        for refusal in report.refusals[:_LISTED]
     ]
     more = len(report.refusals) - _LISTED
     if more > 0:

@@ -34,7 +34,7 @@ def policy_view(answer: TrustReport) -> list[RenderableType]:
                 ("keys", ", ".join(answer.keys)),
                 ("revoked keys", ", ".join(revoked)),
                 ("revoked artifacts", answer.revoked_artifacts),
-                ("signed by", ", ".join(short(each) for each in answer.signed_by)),
+                ("signed by", ", ".join(short(key) for key in answer.signed_by)),
                 ("signature", answer.bundle),
                 ("roots of this host", roots),
             ]
@@ -45,7 +45,7 @@ def policy_view(answer: TrustReport) -> list[RenderableType]:
 
 def root_view(answer: RootReport) -> list[RenderableType]:
     """A host's root keys."""
-    keys = ", ".join(short(each) for each in answer.keys)
+    keys = ", ".join(short(key) for key in answer.keys)
     rows = [
         ("policy", answer.policy),
         ("it needs", f"{answer.threshold} of {len(answer.keys)} roots"),
@@ -58,7 +58,7 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
     """Which rule decided, and each requirement with the attestations that were looked at."""
     if decision is None:
         return [facts([("policy", "none decided")])]
-    signed = ", ".join(short(each) for each in decision.roots) or "nobody: unsigned"
+    signed = ", ".join(short(key) for key in decision.roots) or "nobody: unsigned"
     parts: list[RenderableType] = [
         section(
             "policy",
@@ -79,21 +79,26 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
             "rules",
             ("name", "channel", "result"),
             [
-                (each.rule, each.name, each.channel, "matches" if each.matches else "")
-                for each in decision.rules
+                (rule.rule, rule.name, rule.channel, "matches" if rule.matches else "")
+                for rule in decision.rules
             ],
         ),
     ]
     if decision.requirements:
-        rows = [_summary(each) for each in decision.requirements]
+        rows = [_summary(need) for need in decision.requirements]
         parts.append(section("requirements", ("result", "signers", "count"), rows))
-    looked_at = [
-        (each.path.rpartition("/")[2], each.id, short(each.key), _verdict(each.code, each.why))
+    rows = [
+        (
+            considered.path.rpartition("/")[2],
+            considered.id,
+            short(considered.key),
+            _verdict(considered.code, considered.why),
+        )
         for need in decision.requirements
-        for each in need.considered
+        for considered in need.considered
     ]
-    if looked_at:
-        parts.append(section("attestations", ("signer", "key", "result"), looked_at))
+    if rows:
+        parts.append(section("attestations", ("signer", "key", "result"), rows))
     return parts
 
 

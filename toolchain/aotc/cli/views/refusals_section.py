@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 def refusals_section(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
     """A table with one row for each refusal."""
     rows: list[tuple[str, Cell]] = []
-    for each in refusals:
-        where = f"{each.where}: " if each.where else ""
-        fix = (each.fix,) if each.fix else ()
-        rows.append((each.code, (f"{where}{_reason(each)}", *fix)))
+    for refusal in refusals:
+        where = f"{refusal.where}: " if refusal.where else ""
+        fix = (refusal.fix,) if refusal.fix else ()
+        rows.append((refusal.code, (f"{where}{_reason(refusal)}", *fix)))
     return section(title, ("",), rows)
 
 

@@ -8,7 +8,7 @@ from aotc.cli.render import listed
 from aotc.contract.codec.parsing import encode
 from aotc.contract.manifest.requirements import Requirements
 
-# Fields that are told in words of their own, or where providers are; all others by their names.
+# Fields that have words of their own, or are shown with providers; others go by their names.
 _WORDED: Final = frozenset(
     {
         *("os", "architecture", "libc", "isa", "isa_exact", "onnxruntime_min", "onnxruntime_below"),
@@ -36,6 +36,6 @@ def requirements_in_words(needs: Requirements) -> str:
         parts.append(f"compute capability {' or '.join(needs.compute_capabilities)}")
     for name, value in encode(needs).items():
         if name not in _WORDED:
-            told = ", ".join(map(str, value)) if isinstance(value, list) else value
-            parts.append(f"{name.replace('_', ' ')} {told}")
+            text = ", ".join(map(str, value)) if isinstance(value, list) else value
+            parts.append(f"{name.replace('_', ' ')} {text}")
     return ", ".join(parts)

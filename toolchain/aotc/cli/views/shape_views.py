@@ -33,10 +33,10 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
         return parts
     if shapes.outputs:
         columns = ("declared", "inferred", "produced")
-        parts.append(section("outputs", columns, [_output(each) for each in shapes.outputs]))
-    if any(each.gap or len(each.compared) > 1 for each in shapes.dims):
+        parts.append(section("outputs", columns, [_output(output) for output in shapes.outputs]))
+    if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims):
         columns = ("sizes compared at build", "of all", "widest gap between")
-        parts.append(section("coverage", columns, [_coverage(each) for each in shapes.dims]))
+        parts.append(section("coverage", columns, [_coverage(dim) for dim in shapes.dims]))
     if shapes.learned is not None:
         learned = shapes.learned
         text = (
@@ -73,23 +73,25 @@ def _origin(dim: Dim) -> str:
 def _outside(dim: Dim, strict: bool) -> str:
     if dim.outside:
         words = {"pad": "padded", "route": "routed"}
-        return ", ".join(words[each] for each in dim.outside)
+        return ", ".join(words[kind] for kind in dim.outside)
     return "refused" if strict or dim.origin == "stated" else "counted"
 
 
-def _output(each: ValueShapes) -> tuple[str, ...]:
-    return each.name, *(_shape(shape) for shape in (each.declared, each.inferred, each.produced))
+def _output(value: ValueShapes) -> tuple[str, ...]:
+    return value.name, *(
+        _shape(shape) for shape in (value.declared, value.inferred, value.produced)
+    )
 
 
 def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "unknown" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
 
 
-def _coverage(each: DimCoverage) -> tuple[str, ...]:
-    listed = ", ".join(str(size) for size in each.compared[:_LISTED])
-    rest = len(each.compared) - _LISTED
-    gap = f"{each.gap[0]}..{each.gap[1]}" if each.gap else "none"
-    return each.dim, listed + (f" and {rest} more" if rest > 0 else ""), f"{each.share:.1%}", gap
+def _coverage(dim: DimCoverage) -> tuple[str, ...]:
+    listed = ", ".join(str(size) for size in dim.compared[:_LISTED])
+    rest = len(dim.compared) - _LISTED
+    gap = f"{dim.gap[0]}..{dim.gap[1]}" if dim.gap else "none"
+    return dim.dim, listed + (f" and {rest} more" if rest > 0 else ""), f"{dim.share:.1%}", gap
 
 
 def _traffic(traffic: TrafficCoverage) -> RenderableType:

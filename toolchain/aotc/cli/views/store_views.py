@@ -39,15 +39,15 @@ def list_view(answer: StoreListReport) -> list[RenderableType]:
     if answer.entries:
         rows = [
             (
-                short(each.artifact_id),
-                each.name or "unreadable",
-                size(each.bytes),
-                str(each.attestations),
-                _minute(each.installed),
-                _minute(each.used),
-                "yes" if each.in_use else "",
+                short(entry.artifact_id),
+                entry.name or "unreadable",
+                size(entry.bytes),
+                str(entry.attestations),
+                _minute(entry.installed),
+                _minute(entry.used),
+                "yes" if entry.in_use else "",
             )
-            for each in answer.entries
+            for entry in answer.entries
         ]
         columns = ("name", "size", "bundles", "installed, UTC", "last used", "in use")
         parts.append(section("artifacts", columns, rows))
@@ -59,7 +59,7 @@ def prune_view(report: StorePruneReport) -> list[RenderableType]:
     rows = [
         ("removed", f"{len(report.removed)}, {size(report.removed_bytes)}"),
         ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
-        ("kept, as in use", ", ".join(short(each) for each in report.in_use)),
+        ("kept, as in use", ", ".join(short(artifact_id) for artifact_id in report.in_use)),
         ("leftovers removed", str(report.leftovers or "")),
     ]
     return [heading(report.store), facts([row for row in rows if row[1]])]

@@ -22,34 +22,45 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
         section(
             "variants",
             ("runs on",),
-            [(each.name, requirements_in_words(each.requirements)) for each in artifact.variants],
+            [
+                (variant.name, requirements_in_words(variant.requirements))
+                for variant in artifact.variants
+            ],
         ),
         section(
             "placement",
             ("nodes", "", "passes", "that compute shapes"),
             [
-                (each.name, _placement(each), each.placement, _passes(each), _shape_nodes(each))
-                for each in artifact.variants
+                (
+                    variant.name,
+                    _placement(variant),
+                    variant.placement,
+                    _passes(variant),
+                    _shape_nodes(variant),
+                )
+                for variant in artifact.variants
             ],
         ),
         *partitions_view(artifact.variants),
         section(
             "exactness",
             ("", "max abs", "max rel", "1 - cosine", "shapes"),
-            [row for each in artifact.variants for row in _exactness(each)],
+            [row for variant in artifact.variants for row in _exactness(variant)],
         ),
         section(
             "cost",
             ("weights", "peak memory", "load", "run"),
             [
                 (
-                    each.name,
-                    size(each.memory.weights_bytes),
-                    size(each.peak_memory_bytes) if each.peak_memory_bytes is not None else "-",
-                    duration(each.load_seconds) if each.load_seconds is not None else "-",
-                    _runs(each) or "-",
+                    variant.name,
+                    size(variant.memory.weights_bytes),
+                    size(variant.peak_memory_bytes)
+                    if variant.peak_memory_bytes is not None
+                    else "-",
+                    duration(variant.load_seconds) if variant.load_seconds is not None else "-",
+                    _runs(variant) or "-",
                 )
-                for each in artifact.variants
+                for variant in artifact.variants
             ],
         ),
     ]
@@ -65,9 +76,9 @@ def _runs(variant: VariantSummary) -> str:
 def _placement(variant: VariantSummary) -> str:
     if variant.partitioning is not None:
         divided = variant.partitioning.providers
-        nodes = sum(each.nodes for each in divided)
+        nodes = sum(share.nodes for share in divided)
         return f"{nodes}: " + ", ".join(
-            f"{provider(each.provider)} {each.node_share:.0%}" for each in divided
+            f"{provider(share.provider)} {share.node_share:.0%}" for share in divided
         )
     shares = ", ".join(f"{provider(name)} {share:.0%}" for name, share in variant.share.items())
     return f"{variant.nodes}: {shares}" if shares else str(variant.nodes)

@@ -30,17 +30,17 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
             ]
         ),
         section(
-            "steps", ("", ""), [(each.step, each.status, each.detail) for each in report.steps]
+            "steps", ("", ""), [(step.step, step.status, step.detail) for step in report.steps]
         ),
     ]
     if report.variants:
         rows = [
             (
-                each.name,
-                "runs" if each.runs else "does not run",
-                ", ".join(reason.code for reason in each.reasons),
+                variant.name,
+                "runs" if variant.runs else "does not run",
+                ", ".join(reason.code for reason in variant.reasons),
             )
-            for each in report.variants
+            for variant in report.variants
         ]
         parts.append(section("variants", ("", ""), rows))
     if report.refusals:

@@ -117,7 +117,8 @@ class VariantLoad:
     warmup_seconds: Annotated[float, "placement check and warm-up runs; 0 without them"] = 0.0
     first_run_seconds: Annotated[float | None, "first run of the warm-up; None without one"] = None
     warmed: bool = False
-    accepted: Annotated[int, "number of fixtures that ran and matched, padded if necessary"] = 0
+    accepted: Annotated[int, "number of fixtures that matched, padded if necessary"] = 0
+    accepted_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
 
 
 @record
@@ -132,9 +133,10 @@ class LoadReport:
     hashed: Annotated[bool, "digests were checked now; false: only when it was installed"] = True
     verify_seconds: Annotated[float, "signature, digests, and the copy into the store, if any"]
     session_seconds: float
-    warmup_seconds: Annotated[float, "placement check, and running and comparing all fixtures"]
+    warmup_seconds: Annotated[float, "placement check, and running and comparing fixtures"]
     first_request_seconds: Annotated[float | None, "first call of model.run; None before it"] = None
-    fixtures: Annotated[int, "number of fixtures that ran and matched"] = 0
+    fixtures: Annotated[int, "number of fixtures that matched on this host"] = 0
+    fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
     variants: Annotated[tuple[VariantLoad, ...], "variants that were loaded"] = ()
     findings: tuple[Finding, ...] = ()
 

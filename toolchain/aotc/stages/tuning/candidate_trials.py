@@ -13,7 +13,13 @@ from aotc.stages.planning.planned_variants import accepts_run, wanted_variants
 from aotc.stages.retrying.other_forms import first_refusal
 from aotc.stages.retrying.settling import Settled
 from aotc.stages.timing import time_alternately
-from aotc.stages.tuning.choices import candidate_spec, candidates, choose, without_measurements
+from aotc.stages.tuning.choices import (
+    candidate_spec,
+    candidates,
+    choose,
+    has_lower_precision,
+    without_measurements,
+)
 from aotc.stages.types import AnalyzedModel, ProvenModel, ReferenceRun, VariantPlan
 
 # All stages from the optimizer to the proof.
@@ -73,6 +79,10 @@ def _candidate(
         (planned for planned in plans if accepts_run(analyzed, planned, reference)), plans[0]
     )
     settled = run_stages(analyzed, [plan], with_subfolder)
+    refusal = settled.attempts[plan.name].first
+    if refusal and refusal.code == "AOTC-N001" and has_lower_precision(tried, options.profile):
+        # The forms that pass instead leave what is inexact to other providers.
+        raise refusal
     made = settled.variants
     for item, error in made.failed:
         raise first_refusal(settled.attempts, error, item)

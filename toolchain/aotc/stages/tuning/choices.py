@@ -66,6 +66,12 @@ def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
     )
 
 
+def has_lower_precision(tried: TuningCandidate, profile: Profile) -> bool:
+    """Whether a candidate computes in a precision that only `tune` lists, and not in `keep`."""
+    spec = next(variant for variant in profile.variants if variant.name == tried.variant)
+    return tried.precision not in ("keep", spec.precision or profile.precision)
+
+
 def requested_specs(request: BuildRequest, profile: Profile) -> tuple[VariantSpec, ...]:
     """The variants that will certainly be built, known before measuring: all candidates.
 

@@ -1,0 +1,77 @@
+"""A precision that is only tried is tried as it is: no other form of it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from aotc.contract.builtin import load_profile
+from aotc.contract.profile import Profile, TuneSpec, VariantSpec
+from aotc.contract.results.tuning import TuningCandidate
+from aotc.errors import AotcError
+from aotc.host.probe import probe
+from aotc.records import replace
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.retrying.other_forms import Attempt
+from aotc.stages.retrying.settling import Settled
+from aotc.stages.tuning import candidate_trials
+from aotc.stages.tuning.candidate_trials import try_candidates
+from aotc.stages.types import AnalyzedModel, ProvenVariants, ReferenceRun, VariantPlan
+
+INEXACT = "the answers are off by more than the tolerance"
+
+
+def profile(**fields: Any) -> Profile:
+    """OpenVINO before the CPU, with a precision to try."""
+    return replace(
+        load_profile("edge-openvino"),
+        variants=(VariantSpec(name="only", **fields),),
+        tune=TuneSpec(providers=(("openvino", "cpu"),), precision=("keep", "bfloat16")),
+    )
+
+
+def run_stages(
+    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], options: BuildOptions
+) -> Settled:
+    """Every first form is inexact, and another one passes."""
+    (plan,) = plans
+    proven: Any = Mock(name=plan.precision)
+    variants = ProvenVariants(proven=(proven,), failed=(), left_out=(), findings=(), weights=())
+    refusal = AotcError("AOTC-N001", f"{INEXACT}: {plan.precision}")
+    return Settled(variants=variants, attempts={plan.name: Attempt(plan=plan, first=refusal)})
+
+
+@pytest.fixture(autouse=True)
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(proven: dict[TuningCandidate, Any], *_: object) -> tuple[TuningCandidate, ...]:
+        return tuple(replace(each, passed=True, median_seconds=1.0) for each in proven)
+
+    monkeypatch.setattr(candidate_trials, "measure", measure)
+    monkeypatch.setattr(candidate_trials, "accepts_run", lambda *_: True)
+
+
+def reasons(asked: Profile, folder: Path) -> dict[str, str]:
+    """Why each precision is excluded; empty where it is not."""
+    host, workers = probe(gpus=False), Mock()
+    options = BuildOptions(profile=asked, target=host, host=host, work=folder, workers=workers)
+    reference: Any = Mock(spec=ReferenceRun)
+    reference.name = "opt"
+    analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
+    table = try_candidates(analyzed, options, run_stages)
+    assert all(row.passed != bool(row.reason) for row in table)
+    return {row.precision: row.reason for row in table}
+
+
+def test_another_form_of_an_inexact_precision_is_no_trial_of_it(tmp_path: Path) -> None:
+    found = reasons(profile(), tmp_path)
+    assert found["keep"] == ""
+    assert found["bfloat16"].startswith("AOTC-N001")
+    assert f"{INEXACT}: bfloat16" in found["bfloat16"]
+
+
+def test_what_the_profile_itself_states_may_pass_in_another_form(tmp_path: Path) -> None:
+    assert reasons(profile(precision="bfloat16"), tmp_path) == {"keep": "", "bfloat16": ""}
