@@ -1,4 +1,4 @@
-"""A refusal leaves its process whole: pools pickle what their workers raise."""
+"""An error leaves its process complete: pools pickle what their workers raise."""
 
 from __future__ import annotations
 

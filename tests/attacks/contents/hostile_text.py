@@ -1,4 +1,4 @@
-"""Text that would forge lines and steer terminals, put into every field that takes any text."""
+"""Text that would forge lines and control terminals, put into every field that accepts any text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from aotc.signing.keys.key_loading import PrivateKey
 
 Json = Any
 MARK = "OWNED"
-# Where it may stand, it stands at the beginning: no line of ours begins with foreign text.
+# Where it is allowed it comes first: no line of ours begins with foreign text.
 HOSTILE = (
     f"{MARK} VERIFIED, optimal <b onload=x>\n"
     f"{MARK} ok\r\x1b[2K{MARK}\x9b2K\t{MARK}\x0b\x0c{MARK}\u202e{MARK}"
     f"\u2028{MARK}\u2029{MARK}\x85{MARK}\u200b\u2066\u061c\x7f\x00{MARK} " + f"{MARK} " * 40
 )
-# Where some characters are refused.
+# For fields that refuse some characters.
 TAME = (
     HOSTILE.replace("\x00", ""),
     re.sub(r"[\x00-\x1f\x7f]", "", HOSTILE),
@@ -39,9 +39,9 @@ _STEERS = re.compile(
 
 
 def refuse_hostile(text: str, columns: int | None = None) -> None:
-    """Fail where a line begins with the mark, or something that steers a terminal is in `text`.
+    """Fail if a line begins with the mark, or if `text` controls a terminal.
 
-    A terminal of `columns` breaks lines by itself.
+    A terminal of `columns` columns breaks lines by itself.
     """
     found = _STEERS.search(text)
     assert not found, f"{found[0]!r} in {text[max(0, found.start() - 200) : found.end() + 50]!r}"
@@ -52,10 +52,10 @@ def refuse_hostile(text: str, columns: int | None = None) -> None:
 
 
 def hostile_model() -> onnx.ModelProto:
-    """A model that runs, in which whatever has a name has a hostile one."""
+    """A model that runs, in which every name is hostile."""
 
     def named(text: str) -> str:
-        # Of no NUL, so that names may stand in command lines.
+        # Without NUL, so that names can be used in command lines.
         return f"{TAME[0]}{text}"
 
     x, y, batch = named("../x"), named("../../../y"), named("batch")
@@ -86,10 +86,10 @@ def hostile_model() -> onnx.ModelProto:
 
 
 def poisoned(kind: type[Any], document: Json) -> Json:
-    """`document` with hostile text in each field in which a record of `kind` takes some."""
+    """`document` with hostile text in each field in which a record of `kind` accepts it."""
     result = json.loads(json.dumps(document))
     hits = 0
-    # A key takes its new name last, when all below it is done.
+    # A key gets its new name last, when everything below it is done.
     for path, put in [*((each, _put) for each in _texts(document)), *_keys(document)]:
         for text in (HOSTILE, *TAME):
             changed = json.loads(json.dumps(result))
@@ -125,7 +125,7 @@ def _texts(document: Json, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ..
 
 
 def _keys(document: Json) -> list[tuple[tuple[Any, ...], Callable[..., None]]]:
-    """The first key of each mapping, those within others first."""
+    """The first key of each mapping, inner mappings first."""
     found = []
     if isinstance(document, dict | list):
         pairs = document.items() if isinstance(document, dict) else enumerate(document)

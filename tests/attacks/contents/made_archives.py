@@ -1,6 +1,6 @@
-"""Zips made field by field: a good one as `aotc pack` writes it, or with anything wrong in it.
+"""Zips made field by field: a good one as `aotc pack` writes it, or one with any fault.
 
-It shares no code with the packer, so that equal bytes say something of both.
+It shares no code with the packer, so that equal bytes prove something about both.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ MODE = 0o100644 << 16
 
 @dataclass
 class Entry:
-    """A file, and the fields of its two headers that are to be another than they should.
+    """A file, and the fields of its two headers that differ from what they should be.
 
-    `raw` are the bytes that lie there instead of `data`; `after` follow them.
+    `raw` are the stored bytes instead of `data`; `after` follow them.
     """
 
     name: bytes
@@ -31,7 +31,7 @@ class Entry:
 
 
 def good() -> list[Entry]:
-    """The files of something that looks like an artifact."""
+    """The files of what looks like an artifact."""
     return [
         Entry(b"attestations/oms.sigstore.json", b"{}"),
         Entry(b"payload/aotc.json", b'{"schema":"aotc.manifest/1.0"}'),

@@ -1,8 +1,8 @@
 """Files, folders, links, modes and names that were not signed, in an artifact that was built.
 
-Each attack spoils a copy; verify names its code, and load refuses before any session is created.
-Mode bits are not signed and say nothing: an artifact with others is accepted, as long as its files
-can be read, and what the store holds of it can be written and executed by nobody.
+Each attack damages a copy; verify reports its code, and load refuses before any session is created.
+Mode bits are not signed and mean nothing: an artifact with others is accepted if its files can be
+read, and nobody can write or execute the copy in the store.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attacked:
 
 
 def add(name: str | bytes, data: bytes = b"evil") -> Attack:
-    """A file more, below the artifact's folder."""
+    """Add a file below the artifact's folder."""
 
     def attack(target: Attacked) -> None:
         path = Path(os.fsdecode(os.fsencode(target.path) + b"/" + os.fsencode(name)))
@@ -47,7 +47,7 @@ def add(name: str | bytes, data: bytes = b"evil") -> Attack:
 
 
 def folder(name: str) -> Attack:
-    """An empty folder more."""
+    """Add an empty folder."""
     return lambda target: (target.path / name).mkdir(parents=True)
 
 
@@ -91,12 +91,12 @@ def _many_folders(target: Attacked) -> None:
 
 FILES: dict[str, Case] = {
     "added to payload": (add("payload/evil.bin"), (UNLISTED,)),
-    "added beside a model": (add("payload/model/portable/evil.bin"), (UNLISTED,)),
-    "added beside payload": (add("README.md"), (UNLISTED,)),
+    "added next to a model": (add("payload/model/portable/evil.bin"), (UNLISTED,)),
+    "added next to payload": (add("README.md"), (UNLISTED,)),
     "added empty": (add("payload/evil.bin", b""), (UNLISTED,)),
     "added to attestations": (add("attestations/evil.txt"), (UNLISTED,)),
     "added below attestations": (add("attestations/a/b.sigstore.json"), (UNLISTED, "AOTC-G004")),
-    "added bundle that is none": (add("attestations/evil.sigstore.json"), ("AOTC-G004",)),
+    "added file that is not a bundle": (add("attestations/evil.sigstore.json"), ("AOTC-G004",)),
     "removed": (lambda t: t.model.unlink(), (MISSING,)),
     "removed, unread": (lambda t: t.unread.unlink(), (MISSING,)),
     "removed with its folder": (lambda t: shutil.rmtree(t.model.parent), (MISSING,)),
@@ -132,7 +132,7 @@ FILES: dict[str, Case] = {
     ),
 }
 
-# Names that other signers leave out of account.
+# Names that other signing tools ignore.
 IGNORED = (
     ".git/config",
     ".gitignore",
@@ -148,7 +148,7 @@ IGNORED = (
     "lost+found/a",
 )
 
-# Names that some system takes for one that is there, or that no statement can list.
+# Names that some system takes for an existing one, or that no statement can list.
 NAMES: dict[str, bytes] = {
     "NFD": "payload/mode\u0301l.onnx".encode(),
     "NFC": "payload/mod\u00e9l.onnx".encode(),
@@ -198,7 +198,7 @@ def _replaced(make: Callable[[Path], object]) -> Attack:
 
 
 def _socket(path: Path) -> None:
-    # The name of a socket is short: it is made from within its folder.
+    # The path of a socket must be short: it is made from its own folder.
     before = Path.cwd()
     os.chdir(path.parent)
     try:
@@ -290,7 +290,7 @@ def test_devices(kind: int, target: Attacked) -> None:
 def test_mode_bits_are_not_trusted(
     mode: int, target: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Accepted: nothing depends on them, and none of them comes into the store."""
+    """Accepted: nothing depends on them, and the store copies none of them."""
     for path in target.payload.rglob("*"):
         if path.is_file():
             path.chmod(mode)
@@ -306,7 +306,7 @@ def test_mode_bits_are_not_trusted(
 
 
 def test_what_a_load_does_not_need_is_refused_as_well(target: Attacked) -> None:
-    """A variant that this load would leave alone: a copy is of all that was signed."""
+    """A variant that this load would not read: the copy contains everything that was signed."""
     target.unread.write_bytes(target.unread.read_bytes() + b"evil")
     last = target.manifest["variants"][-1]["name"]
     assert target.verified() == [CHANGED]

@@ -1,4 +1,4 @@
-"""Whatever a file says, no command shows it where our own lines begin, or as it is."""
+"""No command shows text of a file at the beginning of its own lines, or unescaped."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 @dataclass(frozen=True)
 class World:
-    """A folder with hostile files of every kind, and the key of whoever made them."""
+    """A folder with hostile files of every kind, and the key that signed them."""
 
     folder: Path
     environment: dict[str, str]
@@ -114,7 +114,7 @@ def _make(world: World) -> None:
     root = authority("root")
     signed = oms.sign({"aotc.json": "1" * 64}, leaf(root, subject=HOSTILE[:60]).signer())
     (folder / "certified.aotc/attestations/oms.sigstore.json").write_bytes(signed)
-    # Documents of people.
+    # Documents that people write.
     save_yaml(folder / "profile.yaml", poisoned(Profile, encode(load_profile("edge"), full=True)))
     save_yaml(folder / "bad-profile.yaml", poisoned_everywhere(encode(load_profile("edge"))))
     save_yaml(folder / "unknown.yaml", {"schema": "aotc.profile/1", HOSTILE: HOSTILE})
@@ -143,7 +143,7 @@ def _make(world: World) -> None:
 
 
 def _poison_manifest(world: World, good: Path, to: Path) -> None:
-    """Hostile text wherever aotc.json takes some, all of it signed."""
+    """Hostile text wherever aotc.json accepts it, all of it signed."""
     shutil.copytree(good, to)
     spoilt = Attacked(to, load_private(world.key), world.public, to)
     bundles = {path: path.read_bytes() for path in (to / "attestations").iterdir()}
@@ -185,7 +185,7 @@ def _write_policy(world: World) -> None:
         "revoked": {"artifacts": ["0" * 64], "keys": ["gone"]},
     }
     hostile = poisoned(TrustPolicy, policy)
-    # It is to judge the artifact.
+    # This policy is applied to the artifact.
     hostile["rules"][1]["match"] = policy["rules"][1]["match"]
     hostile["revoked"]["keys"] = ["gone"]
     save_yaml(world.folder / "trust.yaml", hostile)
@@ -293,7 +293,7 @@ def test_no_line_begins_with_foreign_text(
 
 
 def test_hostile_text_was_shown(world: World, capfd: pytest.CaptureFixture[str]) -> None:
-    """Else the test above would prove nothing."""
+    """Otherwise the test above would prove nothing."""
     for words in (
         ["inspect", "poisoned.aotc"],
         ["verify", "poisoned.aotc", "--key", "release.pub"],
@@ -371,8 +371,8 @@ def test_what_is_learned_is_shown_and_drawn_safely(
 def test_a_terminal_shows_no_line_that_begins_with_foreign_text(
     world: World, words: list[str]
 ) -> None:
-    """It breaks lines by itself, at a width that the attacker may guess."""
-    # Of a progress display, a dumb terminal gets none; to rich it is 80 columns wide.
+    """A terminal breaks lines by itself, at a width that an attacker may guess."""
+    # A dumb terminal gets no progress display; for rich it is 80 columns wide.
     kind, columns = ("dumb", 80) if words[0] == "build" else ("xterm-256color", 64)
     text = _STYLE.sub("", on_a_terminal(world, words, kind, columns))
     assert MARK in text
@@ -399,7 +399,7 @@ def on_a_terminal(world: World, words: list[str], kind: str, columns: int) -> st
     while select.select([ours], [], [], 120)[0]:
         try:
             block = os.read(ours, 1 << 16)
-        except OSError:  # The other side is closed.
+        except OSError:  # The other end is closed.
             break
         if not block:
             break
@@ -412,7 +412,7 @@ def on_a_terminal(world: World, words: list[str], kind: str, columns: int) -> st
 def test_long_lists_and_texts_are_cut(
     world: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A hint of 30 MB, and 20,000 fields that nobody knows."""
+    """A hint of 30 MB, and 20,000 unknown fields."""
     target = tmp_path / "long.aotc"
     shutil.copytree(world.folder / "good.aotc", target)
     spoilt = Attacked(target, load_private(world.key), world.public, target)

@@ -35,11 +35,11 @@ name: tiny
 variants: [{name: portable}]
 fixtures: {max_count: 1, max_bytes: 4096}
 """
-# Of the bytes of a file the quick test flips each this many'th before the whole gate.
+# The quick test flips only every n-th byte of a file for the complete gate.
 STEP = 7
-# Each this many'th change is also judged as a load does.
+# Only every n-th change is also checked as a load does.
 SAMPLE = 97
-# Of a signature, or of what it was to be.
+# Codes of a signature, or of a file that should be one.
 SIGNATURE = {"AOTC-G001", "AOTC-G002", "AOTC-G003", "AOTC-G004"}
 CHANGED = "AOTC-G005"
 Change = Callable[[bytes, int], bytes]
@@ -70,7 +70,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Attacked:
 
 
 class Mutations:
-    """Judges an artifact after each change of one of its files, and undoes the change."""
+    """Verifies an artifact after each change of one of its files, and undoes the change."""
 
     def __init__(self, artifact: Attacked) -> None:
         self.artifact = artifact
@@ -92,7 +92,7 @@ class Mutations:
         return path.relative_to(self.artifact.path).as_posix()
 
     def judge(self, path: Path, good: bytes, bad: bytes, place: int) -> None:
-        """Write the changed file, and compare what verify and load's first part say of it."""
+        """Write the changed file, and compare what verify and the first part of load report."""
         name = self.name(path)
         _rewrite(path, bad)
         try:
@@ -103,7 +103,7 @@ class Mutations:
         finally:
             _rewrite(path, good)
         if report.authentic:
-            # The same in all: identity, signers, bytes that were hashed, variants, findings.
+            # Everything is the same: identity, signers, bytes that were hashed, variants, findings.
             assert report == self.good, (name, place)
             self.accepted.append((name, place))
             return
@@ -130,7 +130,7 @@ class Mutations:
 
 
 def _rewrite(path: Path, data: bytes) -> None:
-    """In place: the same file, as any editor of bytes leaves it."""
+    """Change the file in place, as an editor of bytes does."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.pwrite(descriptor, data, 0)
@@ -176,7 +176,7 @@ def mutations(tiny: Attacked) -> Mutations:
 
 @pytest.fixture
 def few_bundles(tiny: Attacked, tmp_path: Path) -> Mutations:
-    """Without the two largest attestations, which cost the gate most of its time."""
+    """The artifact without its two largest attestations, which take most of the gate's time."""
     path = tmp_path / "tiny.aotc"
     shutil.copytree(tiny.path, path)
     for name in ("provenance", "sbom"):
@@ -206,7 +206,7 @@ def test_a_bit_of_every_byte_of_bundles_is_refused_before_parsing(mutations: Mut
 
 
 def test_a_bit_of_every_byte_of_documents(few_bundles: Mutations) -> None:
-    """As a load judges it, which stops at the first step that fails."""
+    """As a load verifies it, which stops at the first step that fails."""
     bits = _bits()
     for name in ("aotc.json", "manifest.json"):
         path = few_bundles.artifact.payload / name
@@ -240,7 +240,7 @@ def test_every_file_cut_emptied_or_longer(mutations: Mutations) -> None:
         good = path.read_bytes()
         for bad in (good[:-1], good[1:], b"", good + b"\0", good + b"\n", b"\n" + good):
             mutations.judge(path, good, bad, len(bad) - len(good))
-    # White space around a bundle is not part of what is signed, and of no file of the payload.
+    # White space around a bundle is neither signed nor part of a payload file.
     bundles = [name for path in mutations.files if (name := mutations.name(path)).startswith("att")]
     assert mutations.accepted == [(name, 1) for name in bundles for _ in range(2)]
 

@@ -1,6 +1,6 @@
-"""Models and manifests that point outside of what was signed, signed by the trusted key itself.
+"""Models and manifests that point outside the signed files, signed by the trusted key itself.
 
-Only the rule in question stands between such an artifact and a session.
+Only the tested rule keeps such an artifact from a session.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attacked:
 
 
 def _external(location: str, **more: str) -> Attack:
-    """The model's first weights lie somewhere else."""
+    """Move the reference of the model's first weights to `location`."""
 
     def attack(target: Attacked) -> None:
         (target.path.parent / "secret.bin").write_bytes(bytes(1 << 20))
@@ -52,7 +52,7 @@ def _external(location: str, **more: str) -> Attack:
 
 
 def _context(target: str) -> Attack:
-    """A node whose compiled part lies somewhere else."""
+    """Add a node whose compiled part lies elsewhere."""
 
     def attack(attacked: Attacked) -> None:
         (attacked.path.parent / "secret.bin").write_bytes(bytes(1 << 20))
@@ -130,7 +130,7 @@ def test_pointers_of_a_model_before_any_session(attack: str, target: Attacked) -
 def test_pointers_of_a_model_are_not_followed(
     attack: str, target: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Even if the gate did not look: ONNX Runtime is given bytes and one folder."""
+    """Even without the gate: ONNX Runtime gets bytes and one folder."""
     POINTERS[attack](target)
     monkeypatch.undo()
     monkeypatch.setattr(model_references, "outside_references", lambda *_: [])
@@ -142,7 +142,7 @@ def test_pointers_of_a_model_are_not_followed(
 
 
 def test_a_model_in_another_format(target: Attacked) -> None:
-    """ONNX Runtime goes by the bytes and not by the name; nobody looks for references in these."""
+    """ONNX Runtime detects the format by the bytes; references in these formats are not read."""
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(target.path.parent / "model.ort")
     options.add_session_config_entry("session.save_model_format", "ORT")
@@ -166,7 +166,7 @@ def test_pointers_of_a_variant_that_no_load_here_reads(target: Attacked) -> None
 
 
 def _promise(change: Callable[[Any, str], object]) -> Attack:
-    """Another promise of the manifest, rightly signed."""
+    """Change a promise of the manifest and sign it correctly."""
 
     def attack(target: Attacked) -> None:
         (target.path.parent / "secret.bin").write_bytes(b"x")
@@ -253,7 +253,7 @@ def test_promises_of_a_manifest(attack: str, target: Attacked) -> None:
 
 
 def test_another_folder_for_weights(target: Attacked) -> None:
-    """The option that is set at load itself, and that no artifact may state."""
+    """An option that the load itself sets, and that no artifact may state."""
     name = "session.model_external_initializers_file_folder_path"
     root = str(target.path.parent)
     manifest = target.manifest

@@ -1,4 +1,4 @@
-"""What a trusted key signed may be rubbish all the same: verify or load ends it with a code."""
+"""What a trusted key signed may still be rubbish: verify or load refuses it with a code."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def of(*edit: Any) -> list[Edit]:
     return [["aotc.json", *edit]]
 
 
-# Edits, and the codes of verify; where it finds nothing, the code of load.
+# Edits, and the codes of verify; if it finds nothing, the code of load.
 RUBBISH: dict[str, tuple[list[Edit], str, str]] = {
     "no profile": (of(["profile"], "set", None), "G009", ""),
-    "a profile that is none": (of(["profile"], "set", {"name": 7}), "", "G009"),
+    "a profile that is not valid": (of(["profile"], "set", {"name": 7}), "", "G009"),
     "a newer profile": (of(["profile"], "set", {"schema": "aotc.profile/9"}), "", "I046"),
     "no outputs": (of(["outputs"], "set", []), "G009", ""),
     "an output twice": (of(["outputs", 1], "copy", ["outputs", 0]), "G009", ""),
@@ -118,7 +118,7 @@ def test_the_artifact_without_edits_loads(tmp_path: Path) -> None:
 
 
 def test_the_longest_session_value_is_taken(tmp_path: Path) -> None:
-    """So that the limit is that of ONNX Runtime."""
+    """The limit is that of ONNX Runtime."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()

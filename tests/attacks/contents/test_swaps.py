@@ -1,8 +1,8 @@
-"""Files swapped in a loop while they are loaded: each load is refused, or answers exactly rightly.
+"""Files swapped in a loop while they are loaded: each load is refused, or answers correctly.
 
-A process swaps, as fast as it can, what a source folder holds.  Loads go on beside it; none warms
-up, so that no golden output hides a wrong answer.  Whoever may write a store of their own can
-swap that too: digests are then checked at each load, and what is found is replaced or refused.
+A process swaps, as fast as it can, what a source folder holds, while loads go on; none warms up,
+so that no golden output hides a wrong answer.  A user who may write their own store can swap that
+as well: its digests are checked at each load, and changed files are replaced or refused.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ X = np.arange(3 * FEATURES, dtype=np.float32).reshape(3, FEATURES) / 7
 
 
 class Target:
-    """A good artifact, a folder beside it to swap from, and what the good one answers."""
+    """A good artifact, a folder to swap files from, and what the good one answers."""
 
     def __init__(self, folder: Path) -> None:
         private, self.public = generate(folder / "a.pem")
         self.source = build_artifact(folder / "good.aotc", load_private(private), padding=300_000)
-        self.beside = folder / "beside"
-        self.beside.mkdir()
+        self.spare = folder / "spare"
+        self.spare.mkdir()
         self.store = folder / "store"
         with load(
             self.source,
@@ -66,7 +66,7 @@ class Target:
         data = bytearray(path.read_bytes())
         for offset in range(3, 80, 4):
             data[offset] ^= 0x80
-        copy = self.beside / "evil"
+        copy = self.spare / "evil"
         copy.write_bytes(data)
         return copy
 
@@ -78,14 +78,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Target:
 
 @pytest.fixture
 def target(made: Target) -> Iterator[Target]:
-    """The same target each time, as it was."""
+    """The target, restored for each test."""
     kept = made.source.with_name("kept.aotc")
     shutil.copytree(made.source, kept)
     yield made
     remove(made.source)
     kept.rename(made.source)
-    remove(made.beside)
-    made.beside.mkdir()
+    remove(made.spare)
+    made.spare.mkdir()
 
 
 def remove(path: Path) -> None:
@@ -96,19 +96,19 @@ def remove(path: Path) -> None:
 
 
 def rename_over(target: Target) -> Iterator[None]:
-    """Good and evil bytes take each other's place, whole."""
+    """Replace the file by the evil one and the good one, in turn."""
     path = target.weights
-    evil, good = target.evil(path), target.beside / "good"
+    evil, good = target.evil(path), target.spare / "good"
     shutil.copy(path, good)
     while True:
         for version in (evil, good):
-            shutil.copy(version, target.beside / "next")
-            (target.beside / "next").rename(path)
+            shutil.copy(version, target.spare / "next")
+            (target.spare / "next").rename(path)
             yield
 
 
 def edit(target: Target) -> Iterator[None]:
-    """The bytes change in place, in a file that stays open."""
+    """Change the bytes in place, in a file that stays open."""
     path = target.weights
     evil, good = target.evil(path).read_bytes(), path.read_bytes()
     with path.open("r+b", buffering=0) as file:
@@ -120,24 +120,24 @@ def edit(target: Target) -> Iterator[None]:
 
 
 def symbolic_link(target: Target) -> Iterator[None]:
-    """A link to evil bytes stands for the file, by turns."""
+    """Replace the file by a link to evil bytes, and back."""
     path = target.weights
-    evil, good = target.evil(path), target.beside / "good"
+    evil, good = target.evil(path), target.spare / "good"
     shutil.copy(path, good)
     while True:
-        (target.beside / "next").symlink_to(evil)
-        (target.beside / "next").rename(path)
+        (target.spare / "next").symlink_to(evil)
+        (target.spare / "next").rename(path)
         yield
-        shutil.copy(good, target.beside / "next")
-        (target.beside / "next").rename(path)
+        shutil.copy(good, target.spare / "next")
+        (target.spare / "next").rename(path)
         yield
 
 
 def hard_link(target: Target) -> Iterator[None]:
-    """The file has a second name, through which its bytes change."""
+    """Change the bytes of the file through a second name."""
     path = target.weights
     evil, good = target.evil(path).read_bytes(), path.read_bytes()
-    other = target.beside / "other"
+    other = target.spare / "other"
     while True:
         os.link(path, other)
         with other.open("r+b") as file:
@@ -150,10 +150,10 @@ def hard_link(target: Target) -> Iterator[None]:
 
 
 def folder(target: Target) -> Iterator[None]:
-    """A folder on the way is another one, or a link to it, by turns."""
+    """Replace a folder of the path by another one or a link to it, and back."""
     path = target.weights.parent
     evil = target.evil(target.weights)
-    other, away = target.beside / "folder", target.beside / "away"
+    other, away = target.spare / "folder", target.spare / "away"
     other.mkdir()
     shutil.copy(evil, other / "weights.bin")
     while True:
@@ -169,21 +169,21 @@ def folder(target: Target) -> Iterator[None]:
 
 
 def fifo(target: Target) -> Iterator[None]:
-    """A pipe that nobody writes to stands for the file: a reader would wait for ever."""
+    """Replace the file by a pipe that nobody writes to: a reader would wait for ever."""
     path = target.weights
-    good = target.beside / "good"
+    good = target.spare / "good"
     shutil.copy(path, good)
     while True:
-        os.mkfifo(target.beside / "next")
-        (target.beside / "next").rename(path)
+        os.mkfifo(target.spare / "next")
+        (target.spare / "next").rename(path)
         yield
-        shutil.copy(good, target.beside / "next")
-        (target.beside / "next").rename(path)
+        shutil.copy(good, target.spare / "next")
+        (target.spare / "next").rename(path)
         yield
 
 
 def truncate(target: Target) -> Iterator[None]:
-    """The file is cut short, and whole again."""
+    """Cut the file short, and complete it again."""
     path = target.weights
     good = path.read_bytes()
     while True:
@@ -194,7 +194,7 @@ def truncate(target: Target) -> Iterator[None]:
 
 
 def manifest(target: Target) -> Iterator[None]:
-    """The manifest names another model file, which is there."""
+    """Let the manifest name another model file, which exists."""
     path = target.source / "payload" / "aotc.json"
     good = path.read_bytes()
     evil = good.replace(b"model/portable/model.onnx", b"model/portable/other.onnx")
@@ -204,8 +204,8 @@ def manifest(target: Target) -> Iterator[None]:
     )
     while True:
         for data in (evil, good):
-            (target.beside / "next").write_bytes(data)
-            (target.beside / "next").rename(path)
+            (target.spare / "next").write_bytes(data)
+            (target.spare / "next").rename(path)
             yield
 
 
@@ -215,12 +215,12 @@ Swap = Callable[[Target], Iterator[None]]
 
 @contextmanager
 def swapping(steps: Iterator[None]) -> Iterator[None]:
-    """Take steps in another process, until the end."""
+    """Run the steps in another process until the block ends."""
     child = os.fork()
     if not child:
         try:
             for number, _ in enumerate(steps):
-                # Some moments are short, and some as long as a load.
+                # Some pauses are short, and some as long as a load.
                 time.sleep(0.0002 if number % 7 else 0.004)
         finally:
             os._exit(1)
@@ -253,7 +253,7 @@ def test_swaps_of_the_source(
     swap: Swap, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loads that copy: into an empty store each time, so that all of the source is read."""
-    # A reading that is repeated is right in the end.
+    # A read that is repeated succeeds in the end.
     monkeypatch.setattr(rereading, "_MAX_READS", 1)
     found = []
     with swapping(swap(target)):
@@ -262,7 +262,7 @@ def test_swaps_of_the_source(
             found.append(outcome(target, target.source, store))
             if store.exists():
                 remove(store)
-    # The swaps were seen: not every load can have come between two of them.
+    # The swaps were noticed: not every load can have happened between two of them.
     assert set(found) != {"right"}
 
 
@@ -299,7 +299,7 @@ def test_swaps_while_it_is_installed_permanently(
 def test_swaps_of_a_packed_artifact(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A reading that is repeated is right in the end.
+    # A read that is repeated succeeds in the end.
     monkeypatch.setattr(rereading, "_MAX_READS", 1)
     packed = tmp_path / "good.zip"
     pack(target.source, packed)
@@ -326,7 +326,7 @@ def test_swaps_of_a_packed_artifact(
 
 
 def test_two_signed_artifacts_that_change_places(target: Target, tmp_path: Path) -> None:
-    """Files of both, each signed: what answers is wholly the one or the other."""
+    """Files of both are signed: the one or the other answers, never a mixture."""
     private = target.public.with_suffix(".pem")
     other = build_artifact(
         tmp_path / "other.aotc", load_private(private), change={"name": "other"}, padding=300_000
@@ -336,10 +336,10 @@ def test_two_signed_artifacts_that_change_places(target: Target, tmp_path: Path)
     def swaps() -> Iterator[None]:
         while True:
             for name in names:
-                (target.source / name).rename(target.beside / name)
+                (target.source / name).rename(target.spare / name)
                 (other / name).rename(target.source / name)
                 yield
-                (target.beside / name).rename(other / name)
+                (target.spare / name).rename(other / name)
                 yield
 
     found: list[Any] = []
@@ -360,7 +360,7 @@ def test_two_signed_artifacts_that_change_places(target: Target, tmp_path: Path)
 def test_swaps_in_a_store_of_the_users_own_are_seen_at_the_next_load(
     target: Target, tmp_path: Path
 ) -> None:
-    """Out of scope while a load goes on; at the next one the digests are checked again."""
+    """Not prevented during a load; the next one checks the digests again."""
     store = Store(tmp_path / "store")
     entry = store.install(target.source, load_public(target.public)).folder.parent
     weights = next(entry.glob("payload/shared_assets/*/weights.bin"))

@@ -1,7 +1,7 @@
-"""Models and their weights: what ONNX Runtime is given is what was signed, and nothing beside it.
+"""Models and their weights: ONNX Runtime gets what was signed, and nothing else.
 
-All of it is signed by the trusted key itself, so that only the rule in question stands between
-such an artifact and a session.
+All of it is signed by the trusted key itself, so that only the tested rule keeps such an artifact
+from a session.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ def sign(target: Attacked, manifest: Manifest) -> None:
     target.sign_manifest(canonical_json(encode(replace(manifest, files=files))))
 
 
-# Weights that are no shared asset.
+# Weights that are not a shared asset.
 
 
-def beside_the_model(target: Attacked, optimization: Any = "all") -> Path:
-    """The variant's weights, moved beside its model; no folder is stated for them."""
+def next_to_the_model(target: Attacked, optimization: Any = "all") -> Path:
+    """Move the variant's weights next to its model; no folder is stated for them."""
     manifest = read(target)
     (variant,) = manifest.variants
     weights = (target.payload / variant.model).with_name("weights.bin")
@@ -111,7 +111,7 @@ def expected(target: Attacked) -> Any:
 
 
 def zeros_where_it_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory that holds other weights under every name that could be looked for."""
+    """A working directory with other weights under every name that could be tried."""
     folder.mkdir()
     for name in ("weights.bin", "portable/weights.bin", "model/portable/weights.bin"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -123,10 +123,10 @@ def zeros_where_it_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_weights_come_from_the_payload_alone(
     optimization: str, target: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside_the_model(target, optimization)
+    next_to_the_model(target, optimization)
     assert target.verified() == []
     zeros_where_it_runs(tmp_path / "work", monkeypatch)
-    # Once copied into the store, and once from there.
+    # Once while it is copied into the store, and once from the store.
     for _ in range(2):
         np.testing.assert_allclose(answer(target), expected(target), rtol=1e-5)
 
@@ -134,7 +134,7 @@ def test_weights_come_from_the_payload_alone(
 def test_weights_that_are_nowhere_else(
     target: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beside_the_model(target)
+    next_to_the_model(target)
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
     np.testing.assert_allclose(answer(target), expected(target), rtol=1e-5)
@@ -143,7 +143,7 @@ def test_weights_that_are_nowhere_else(
 def test_weights_that_only_the_working_directory_has(
     target: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = beside_the_model(target)
+    weights = next_to_the_model(target)
     weights.unlink()
     manifest = read(target)
     (variant,) = manifest.variants
@@ -156,7 +156,7 @@ def test_weights_that_the_variant_does_not_list(
     target: Attacked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their digests are not checked when the variant is loaded from a store."""
-    beside_the_model(target)
+    next_to_the_model(target)
     manifest = read(target)
     (variant,) = manifest.variants
     sign(target, replace(manifest, variants=(replace(variant, files=(variant.model,)),)))
@@ -168,7 +168,7 @@ def test_weights_that_the_variant_does_not_list(
 
 
 def without_package(target: Attacked, **config: str) -> None:
-    """Signed as it is: nothing states the session options a second time."""
+    """Sign the artifact without it: nothing states the session options a second time."""
     (target.payload / "manifest.json").unlink()
     manifest = target.manifest
     manifest["files"] = [file for file in manifest["files"] if file["path"] != "manifest.json"]
@@ -206,18 +206,18 @@ def test_a_manifest_that_was_not_signed(target: Attacked) -> None:
     target.refused("AOTC-G007", CONTRADICTION)
 
 
-# A model that is harmless only when it is looked into.
+# A model that is harmless only while it is checked.
 
 
 class _Watched(RegularFile):
-    """A file that somebody renames another one over, once its bytes were read."""
+    """A file that is replaced by another one once its bytes were read."""
 
     def __init__(self, descriptor: int, swap: Callable[[], object]) -> None:
         super().__init__(descriptor)
         self._swap = swap
 
     def close(self) -> None:
-        """Release it; who only asked for its descriptor has read nothing."""
+        """Close the file; a caller that only asked for its descriptor has read nothing."""
         if not self.closed and self.tell():
             self._swap()
         super().close()
@@ -230,7 +230,7 @@ class Swapping(FolderContainer):
     reads: int = 0
 
     def open(self, path: str) -> ArtifactFile:
-        """The file as it is at this moment."""
+        """The file as it is now."""
         file = super().open(path)
         if not path.endswith(".onnx"):
             return file
@@ -239,13 +239,13 @@ class Swapping(FolderContainer):
 
     def _swap(self, path: Path) -> None:
         type(self).reads += 1
-        beside = self.root.with_name("beside")
-        beside.write_bytes(self.harmless)
-        beside.rename(path)
+        draft = self.root.with_name("draft")
+        draft.write_bytes(self.harmless)
+        draft.rename(path)
 
 
 def points_outside(target: Attacked) -> bytes:
-    """Sign a model whose weights lie outside; the harmless bytes that it had."""
+    """Sign a model whose weights lie outside; return the harmless bytes that it had."""
     harmless = target.model.read_bytes()
     model = onnx.load_model_from_string(harmless)
     for tensor in model.graph.initializer:
@@ -271,7 +271,7 @@ def test_a_model_swapped_before_it_is_looked_into(
     target: Attacked, swapping: type[Swapping], tmp_path: Path
 ) -> None:
     signed = target.model.read_bytes()
-    # The gate by itself sees the signed bytes first, and harmless ones later.
+    # The gate alone sees the signed bytes first, and harmless ones later.
     with swapping(target.path) as source:
         assert authenticate(source, resolve(key=target.public)).id
     assert swapping.reads > 1

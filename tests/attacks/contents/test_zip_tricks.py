@@ -1,4 +1,4 @@
-"""Zips that would show one reader other files than another: each meets its code when opened."""
+"""Zips that show different files to different readers: each is refused with its code."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def deflated() -> list[Entry]:
 
 
 def described() -> list[Entry]:
-    """The sizes follow the data, as streaming writers put them."""
+    """The sizes follow the data, as streaming writers write them."""
     entries = good()
     data = entries[2].data
     stated = struct.pack("<4s3L", b"PK\7\10", zlib.crc32(data), len(data), len(data))
@@ -70,7 +70,7 @@ def described() -> list[Entry]:
 
 
 def overlapping() -> bytes:
-    """Many records of one file, as the better bombs have."""
+    """Many records of one file, as in a zip bomb."""
     entries = good()
     other = Entry(b"payload/model/second.onnx", entries[2].data)
     packed = build(entries)
@@ -97,14 +97,14 @@ def swallowing() -> bytes:
 
 
 def two_ends() -> bytes:
-    """The comment of one end record is another directory with its own."""
+    """The comment of one end record is another directory with its own end record."""
     shown = build(good())
     hidden = build([Entry(b"payload/evil.onnx", b"evil")])
     return build(good(), comment=hidden[:0] + end_record(1, 60, len(shown)))
 
 
 def second_directory() -> bytes:
-    """Two whole zips in one file: the first and the last end record differ."""
+    """Two complete zips in one file: the first and the last end record differ."""
     return build(good()) + build(added(b"payload/evil.onnx"))
 
 
@@ -116,7 +116,7 @@ def zip64_where_none_is_needed() -> bytes:
 
 
 def zip64_elsewhere(count: int = 3, size: int | None = None, start: int | None = None) -> bytes:
-    """The end record points to a zip64 record that says what it likes."""
+    """The end record points to a zip64 record with any values."""
     plain = build(good())
     place = plain.index(b"PK\1\2")
     length = len(plain) - 22 - place
@@ -137,7 +137,7 @@ def padded(extra: bytes) -> list[Entry]:
 
 
 def aligned(extra: Callable[[int], bytes]) -> bytes:
-    """The second file's extra field, by how much padding would be right."""
+    """The second file's extra field, given the number of bytes that would align it."""
     plain = build(good())
     header = plain.index(b"PK\3\4", 1)
     room = -(header + 30 + len(good()[1].name) + 6) % 4096
@@ -165,7 +165,7 @@ TRICKS: dict[str, tuple[bytes | list[Entry], str]] = {
     "central signature": (changed(1, central={"signature": b"PK\1\3"}), MALFORMED),
     "made elsewhere": (changed(1, central={"made_by": 45}), MALFORMED),
     "folder bit of DOS": (changed(1, central={"external": 0o100644 << 16 | 16}), MALFORMED),
-    # What lies over, between and behind the files.
+    # Bytes over, between and after the files.
     "overlap": (overlapping(), MALFORMED),
     "one file within another": (swallowing(), MALFORMED),
     "gap between files": (changed(1, after=b"\0"), MALFORMED),
@@ -203,7 +203,7 @@ TRICKS: dict[str, tuple[bytes | list[Entry], str]] = {
     "comment": (build(good(), comment=b"hello"), MALFORMED),
     "comment length without one": (build(good(), comment_length=4), MALFORMED),
     "comment of a file": (changed(1, central={"comment": b"hello"}), MALFORMED),
-    # One name for two things.
+    # One name for two files.
     "duplicate": (added(b"payload/aotc.json"), MALFORMED),
     "duplicate by case": (added(b"payload/AOTC.json"), MALFORMED),
     "duplicate by folding": (added("payload/ß".encode(), b"payload/ss"), MALFORMED),
@@ -214,14 +214,14 @@ TRICKS: dict[str, tuple[bytes | list[Entry], str]] = {
     "folders that differ by case": (added(b"payload/Model/x"), MALFORMED),
     "a file that is a folder": (added(b"payload/model"), MALFORMED),
     "not sorted": (good()[::-1], MALFORMED),
-    # What is not stored as it is.
+    # Files that are not stored uncompressed.
     "compressed": (deflated(), MALFORMED),
     "method unknown": (both(2, method=99), MALFORMED),
     "encrypted": (both(2, flags=0x801), MALFORMED),
     "strongly encrypted": (both(2, flags=0x841), MALFORMED),
     "data descriptor": (described(), MALFORMED),
     "masked headers": (both(2, flags=0x2800), MALFORMED),
-    # Claims.
+    # Wrong numbers.
     "65534 records": (build(good(), count=65534), LIMITS),
     "10001 records": (build(good(), count=10_001), LIMITS),
     "one record too many": (build(good(), count=4), MALFORMED),
@@ -281,7 +281,7 @@ NAMES = {
 
 
 def refused(place: Path, key: Path, code: str) -> None:
-    """No way to open it leads anywhere, and each gives the code."""
+    """Every way to open it fails with the code."""
     with pytest.raises(AotcError) as caught:
         ArchiveContainer(place)
     assert caught.value.code == code, caught.value.line()
@@ -349,7 +349,7 @@ def test_a_claim_takes_no_memory(tmp_path: Path) -> None:
 
 
 def test_cut_anywhere(tmp_path: Path) -> None:
-    """Every byte of the tail, and steps through the rest; what is nothing of a zip is G015."""
+    """At every byte of the tail, and in steps before it; what is not a zip at all is G015."""
     whole = build(good())
     directory = whole.index(b"PK\1\2")
     place = tmp_path / "cut.zip"
@@ -389,7 +389,7 @@ def test_the_archive_itself_is_a_regular_file(kind: str, tmp_path: Path, key: Pa
 
 
 def test_a_CRC_that_both_headers_have_wrong(tmp_path: Path) -> None:
-    """Nothing is trusted for it; a small file and unpacking refuse it all the same."""
+    """Nothing depends on it; reading a small file and unpacking still refuse it."""
     place = tmp_path / "bad.zip"
     place.write_bytes(build(both(1, crc=0)))
     with ArchiveContainer(place) as opened, pytest.raises(AotcError) as caught:

@@ -1,7 +1,7 @@
-"""Bundles and documents by nobody that are made to take long, or much memory, before a no.
+"""Bundles and documents without a trusted signer, made to cost much time or memory before refusal.
 
-None of it is vouched for, so none of it may cost more than a bounded number of steps.  What is
-counted is work, never time.
+Nothing trusted signed them, so none may cost more than a bounded number of steps.  The tests count
+work, never time.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from aotc.verification.examination import MAX_REFUSALS
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
 
-MOST_CHECKS = 32
-MOST_TOLD = 20
+MAX_CHECKS = 32
+MAX_REPORTED = 20
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def by_key(host: Setting, signer: str = "release") -> VerifyReport:
 
 
 @pytest.fixture(autouse=True)
-def keys_beside(host: Setting) -> None:
+def write_public_keys(host: Setting) -> None:
     for name in ("release", "stranger"):
         (host.folder / f"{name}.pub").write_text(host.keys[name].public_pem)
 
@@ -63,7 +63,7 @@ def keys_beside(host: Setting) -> None:
 
 @pytest.fixture
 def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """One item for each signature of a certificate that was checked."""
+    """A list with one item for each check of a certificate's signature."""
     made: list[int] = []
     issued = certificates._issued
 
@@ -76,19 +76,19 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def one_key() -> list[Issued]:
-    """Each is signed by the key of all, so that every order of them is a path."""
+    """All are signed by one key, so that every order of them is a path."""
     secret = p256()
     own = authority("company", secret=secret)
     return [leaf(own), *(authority("company", own, secret) for _ in range(7))]
 
 
 def keys_of_their_own() -> list[Issued]:
-    """Each is issued by itself; the names fit, and no signature does."""
+    """Each is self-issued; the names fit, but no signature does."""
     return [leaf(authority("company")), *(authority("company") for _ in range(7))]
 
 
 def two_names() -> list[Issued]:
-    """Each is issued by every one of the other name."""
+    """Each is issued by every certificate of the other name."""
     secret = p256()
     first, second = authority("company", secret=secret), authority("subsidiary", secret=secret)
     below = [authority("subsidiary", first, secret) for _ in range(4)]
@@ -111,13 +111,11 @@ def test_a_maze_of_certificates(maze: str, trusted: int, checks: list[int]) -> N
     with pytest.raises(AotcError) as caught:
         certificates.verify_chain(chain, anchors)
     assert caught.value.code in ("AOTC-G037", "AOTC-G038")
-    assert 0 < len(checks) <= MOST_CHECKS
+    assert 0 < len(checks) <= MAX_CHECKS
 
 
 @pytest.mark.parametrize("maze", MAZES)
-def test_a_maze_of_certificates_beside_an_artifact(
-    maze: str, host: Setting, checks: list[int]
-) -> None:
+def test_a_maze_of_certificates_in_an_artifact(maze: str, host: Setting, checks: list[int]) -> None:
     made = MAZES[maze]()
     resign(host, made[0].signer(*made[1:]))
     company = authority("company")
@@ -125,26 +123,26 @@ def test_a_maze_of_certificates_beside_an_artifact(
     host.rule["require"] = [{"predicate": "oms", "signers": ["ca"]}]
     host.write()
     assert set(host.codes()) <= {"AOTC-G037", "AOTC-G038"}
-    assert 0 < len(checks) <= MOST_CHECKS
+    assert 0 < len(checks) <= MAX_CHECKS
     assert loaded(host) in ("AOTC-G037", "AOTC-G038")
 
 
-def test_the_way_out_of_a_small_maze_is_found(checks: list[int]) -> None:
-    """A renewed CA is there twice, which is no attack."""
+def test_the_path_through_a_small_maze_is_found(checks: list[int]) -> None:
+    """A renewed CA appears twice, which is not an attack."""
     root, secret = authority("root"), p256()
     lower = [authority("lower", root, secret) for _ in range(3)]
     chain = [
         issued.certificate.public_bytes(Encoding.DER) for issued in (leaf(lower[0]), *lower, root)
     ]
     assert certificates.verify_chain(chain, [root.authority]).subject == "CN=release"
-    assert len(checks) <= MOST_CHECKS
+    assert len(checks) <= MAX_CHECKS
 
 
-# Names that nobody knows.
+# Unknown names.
 
 
 def crowded(*path: Any) -> bytes:
-    """A bundle with 9 000 further fields in one of its objects."""
+    """A bundle with 9 000 additional fields in one of its objects."""
     secret = p256()
     pem = public_pem(secret)
     key = PrivateKey(pem, key_id(pem), False, secret)
@@ -166,18 +164,18 @@ PLACES: dict[str, tuple[Any, ...]] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_crowd_of_unknown_fields(place: str) -> None:
+def test_very_many_unknown_fields(place: str) -> None:
     with pytest.raises(AotcError) as caught:
         dsse.parse(crowded(*PLACES[place]))
     assert caught.value.code == "AOTC-G004"
-    assert len(caught.value.also) <= MOST_TOLD
+    assert len(caught.value.also) <= MAX_REPORTED
 
 
-def test_a_crowd_of_unknown_fields_beside_an_artifact(host: Setting) -> None:
+def test_very_many_unknown_fields_in_an_artifact(host: Setting) -> None:
     put(host, "x", crowded())
     report = by_key(host)
     assert {refusal.code for refusal in report.refusals} == {"AOTC-G004"}
-    assert len(report.refusals) <= MOST_TOLD + 1
+    assert len(report.refusals) <= MAX_REPORTED + 1
     assert loaded(host, resolve(key=host.folder / "release.pub")) == "AOTC-G004"
 
 
@@ -198,7 +196,7 @@ def test_bundles_that_are_too_large_together(
     assert sum(sizes) > MAX_BUNDLES_BYTES
     for number, size in enumerate(sizes):
         put(host, f"z{number}", b"")
-        # Zeros that no disk holds.
+        # A sparse file of zeros.
         with (host.artifact / "attestations" / f"z{number}.sigstore.json").open("r+b") as file:
             file.truncate(size)
     read: list[str] = []
@@ -222,12 +220,12 @@ def test_one_bundle_that_is_too_large(host: Setting) -> None:
     assert [refusal.code for refusal in by_key(host).refusals] == ["AOTC-G012"]
 
 
-# JSON whose few bytes become much memory.
+# JSON of a few bytes that needs much memory.
 
 
 @pytest.mark.parametrize("item", [b"{},", b"[],", b"0,", b'"",'])
 def test_too_many_values_are_refused_before_they_are_parsed(item: bytes) -> None:
-    # It does not end: whoever parsed it would call it no JSON.
+    # The text is not complete: parsing it would report a syntax error.
     with pytest.raises(ParseError) as caught:
         strict_json(b"[" + item * (MAX_VALUES + 1))
     assert [problem.what for problem in caught.value.problems] == [f"more than {MAX_VALUES} values"]
@@ -245,8 +243,8 @@ def test_a_document_of_too_many_values(name: str, host: Setting) -> None:
     (host.artifact / "payload" / name).write_bytes(b"[" + b"{}," * MAX_VALUES + b"{}]")
     sign_artifact(host.artifact, host.keys["release"])
     report = by_key(host)
-    told = [refusal for refusal in report.refusals if refusal.code == "AOTC-G009"]
-    assert [f"more than {MAX_VALUES} values" in finding.found for finding in told] == [True]
+    malformed = [refusal for refusal in report.refusals if refusal.code == "AOTC-G009"]
+    assert [f"more than {MAX_VALUES} values" in refusal.found for refusal in malformed] == [True]
     assert loaded(host, resolve(key=host.folder / "release.pub")) == "AOTC-G009"
 
 
@@ -257,11 +255,11 @@ def test_a_bundle_of_too_many_values(host: Setting) -> None:
     assert f"more than {dsse.MAX_BUNDLE_VALUES} values" in refusal.found
 
 
-# Statements by nobody.
+# Statements of an unknown signer.
 
 
-def by_nobody(resources: list[Any]) -> bytes:
-    """A list of files that an unknown key is said to have signed."""
+def unknown_statement(resources: list[Any]) -> bytes:
+    """A list of files that claims to be signed by an unknown key."""
     statement = {
         "_type": oms.STATEMENT_TYPE,
         "subject": [{"name": "payload", "digest": {"sha256": "0" * 64}}],
@@ -289,49 +287,49 @@ WRONG = {"nama": "a", "digist": "b", "algorthm": "c"}
 
 
 def hints(report: VerifyReport) -> list[str]:
-    """Refusals that name the field that may have been meant; to find one takes long."""
-    told = [refusal.found for refusal in report.refusals]
-    return [text for text in told if "did you mean" in text or "known:" in text]
+    """Refusals that suggest a field name; finding a suggestion takes long."""
+    texts = [refusal.found for refusal in report.refusals]
+    return [text for text in texts if "did you mean" in text or "known:" in text]
 
 
-def test_wrong_fields_by_nobody(host: Setting) -> None:
-    """Alone, it is looked into; the first problems may tell what was meant, and no more."""
+def test_wrong_fields_of_an_unknown_signer(host: Setting) -> None:
+    """Alone, it is read; only the first problems may suggest names."""
     for path in (host.artifact / "attestations").iterdir():
         path.unlink()
-    put(host, "oms", by_nobody([WRONG] * 5000))
+    put(host, "oms", unknown_statement([WRONG] * 5000))
     report = by_key(host)
     assert not report.authentic
     assert {refusal.code for refusal in report.refusals} <= {"AOTC-G002", "AOTC-G004"}
     assert len(report.refusals) <= MAX_REFUSALS
-    assert len(hints(report)) <= MOST_TOLD
+    assert len(hints(report)) <= MAX_REPORTED
     assert loaded(host, resolve(key=host.folder / "release.pub")) in ("AOTC-G002", "AOTC-G004")
 
 
-def test_wrong_fields_by_nobody_beside_a_good_signature(host: Setting) -> None:
-    """Somebody trusted vouches, so nobody's list is not looked into at all."""
-    put(host, "oms-x", by_nobody([WRONG] * 5000))
+def test_wrong_fields_of_an_unknown_signer_besides_a_good_signature(host: Setting) -> None:
+    """There is a trusted signature, so the unknown signer's list is not read at all."""
+    put(host, "oms-x", unknown_statement([WRONG] * 5000))
     report = by_key(host)
     assert report.authentic
     assert [finding.code for finding in report.findings] == ["AOTC-G018"]
     assert loaded(host, resolve(key=host.folder / "release.pub")) == "native"
 
 
-def test_long_words_by_nobody(host: Setting) -> None:
+def test_long_names_of_an_unknown_signer(host: Setting) -> None:
     (host.artifact / "attestations" / SIGNATURE).unlink()
-    put(host, "oms", by_nobody([{f"nam{'e' * 2000}{number}": ""} for number in range(500)]))
+    put(host, "oms", unknown_statement([{f"nam{'e' * 2000}{number}": ""} for number in range(500)]))
     report = by_key(host)
     assert not report.authentic
     assert hints(report) == []
 
 
-def test_a_long_list_by_nobody_is_not_looked_into(host: Setting) -> None:
+def test_a_long_list_of_an_unknown_signer_is_not_read(host: Setting) -> None:
     (host.artifact / "attestations" / "evidence.sigstore.json").unlink()
-    put(host, "oms", by_nobody([WRONG] * 120_000))
+    put(host, "oms", unknown_statement([WRONG] * 120_000))
     assert [refusal.code for refusal in by_key(host).refusals] == ["AOTC-G002"]
 
 
 def test_as_many_files_as_a_bundle_can_list(host: Setting) -> None:
-    """Rightly formed and by nobody: what is missing of it is told up to a limit."""
+    """Well-formed, by an unknown signer: missing files are reported up to a limit."""
     digests = {f"f{number}": "1" * 64 for number in range(20_000)}
     put(host, "oms", oms.sign(payload_digests(host.artifact) | digests, host.keys["stranger"]))
     report = by_key(host)

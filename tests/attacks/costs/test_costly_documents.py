@@ -1,6 +1,6 @@
-"""Documents by nobody that are made to take long, or to end in a list that nobody reads.
+"""Documents without a signer, made to take long or to be answered by an endless list of problems.
 
-Counted are the problems that are told and the words that are looked for, never time.
+The tests count the reported problems and the words that were searched for, never time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.policy.policy_document import read_policy, read_roots
 
-MOST_LOOKED_FOR = 25
+MAX_SEARCHES = 25
 READERS: dict[str, Callable[[Path], object]] = {
     "profile.yaml": load_profile,
     "target.yaml": load_target,
@@ -46,7 +46,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Words whose nearest known one was looked for, which takes long."""
+    """Words whose nearest known word was searched for, which takes long."""
     made: list[str] = []
     plain = difflib.get_close_matches
 
@@ -68,7 +68,7 @@ def refused(reader: Callable[[Path], object], path: Path) -> AotcError:
 @pytest.mark.parametrize(
     ("name", "count"), [*((name, 5_000) for name in READERS), ("profile.yaml", 60_000)]
 )
-def test_a_crowd_of_unknown_fields(
+def test_very_many_unknown_fields(
     name: str, count: int, tmp_path: Path, searches: list[str]
 ) -> None:
     path = tmp_path / name
@@ -79,7 +79,7 @@ def test_a_crowd_of_unknown_fields(
         path.write_text("".join(f"{field}: 0\n" for field in fields))
     error = refused(READERS[name], path)
     assert len(error.also) <= MAX_PROBLEMS
-    assert len(searches) <= MOST_LOOKED_FOR
+    assert len(searches) <= MAX_SEARCHES
     if count > MAX_YAML_VALUES and not name.endswith(".json"):
         assert f"more than {MAX_YAML_VALUES} values" in f"{error.what} {error.found}"
 
@@ -108,7 +108,7 @@ def test_yaml_that_grows_when_it_is_read(name: str, text: bytes, tmp_path: Path)
 
 @pytest.mark.parametrize("name", ["against.json", "evidence.json", "costs.json"])
 def test_endless_files_are_not_read_to_their_end(name: str, tmp_path: Path) -> None:
-    """Zeros that no disk holds: whoever read them all would need the memory for it."""
+    """A sparse file of zeros: reading all of it would need as much memory."""
     path = tmp_path / name
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -117,7 +117,7 @@ def test_endless_files_are_not_read_to_their_end(name: str, tmp_path: Path) -> N
 
 @record
 class Nested:
-    """Places for problems."""
+    """A record with places for problems."""
 
     items: tuple[int, ...] = ()
     one: int | tuple[int, ...] = 0
@@ -131,13 +131,13 @@ def test_problems_are_counted_and_the_rest_is_not_searched_for() -> None:
     with pytest.raises(ParseError) as caught:
         decode(Nested, {"items": ["x"] * MAX_PROBLEMS})
     assert len(caught.value.problems) == MAX_PROBLEMS
-    # Of choices that do not fit, problems of their own are not told.
+    # If no alternative of a union fits, the problems of the alternatives are not reported.
     with pytest.raises(ParseError) as caught:
         decode(Nested, {"one": ["x"] * 1000})
     assert len(caught.value.problems) == 1
 
 
-def test_long_words_and_many_are_not_compared(searches: list[str]) -> None:
+def test_long_words_and_very_many_words_are_not_compared(searches: list[str]) -> None:
     assert nearest("n" * 1000, ("name",)) == ""
     assert searches == []
     assert nearest("nama", (*(f"x{number}" for number in range(5000)), "name")) == ""
@@ -152,7 +152,7 @@ def test_traffic_of_unknown_names(tmp_path: Path, searches: list[str]) -> None:
     path.write_text("\n".join(lines))
     error = refused(lambda place: read_traffic(place, inputs), path)
     assert len(error.also) < 20
-    assert len(searches) <= MOST_LOOKED_FOR
+    assert len(searches) <= MAX_SEARCHES
 
 
 def test_inspect_reads_no_more_attestations_than_verify(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_inspect_reads_no_more_attestations_than_verify(tmp_path: Path) -> None:
 
 
 def test_very_many_relations(tmp_path: Path) -> None:
-    """Each is looked at a few times, whatever their number; by pairs it would take minutes."""
+    """Each is read a few times, whatever their number; by pairs it would take minutes."""
     chain = [f"a{number} = a{number + 1} + 1" for number in range(1_500)]
     equal = [f"b{number} = c{number}" for number in range(1_500)]
     path = tmp_path / "p.yaml"

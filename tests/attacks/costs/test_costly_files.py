@@ -1,6 +1,6 @@
-"""Payload files that are made to take long: none is read unless a trusted key vouches for its size.
+"""Payload files that are made to take long: none is read unless a trusted key signed its size.
 
-What is counted is what is opened and hashed, never time.
+The tests count what is opened and hashed, never time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import verify
 from aotc.verification.policy.host_trust import resolve
 
-# Zeros that no disk holds, and that a digest must read all the same.
+# A sparse file of zeros, which a digest must still read.
 HUGE = 8 << 30
 
 
@@ -38,7 +38,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Paths of files that were opened, without the documents that are read into memory."""
+    """Paths of files that were opened, except documents that are read into memory."""
     found: list[str] = []
     plain = FolderContainer.open
 
@@ -81,7 +81,7 @@ def by_a_broken_signature(host: Setting) -> None:
 
 
 def by_a_manifest_that_was_not_signed(host: Setting) -> None:
-    """The signature is right; without the signed manifest nothing says how long the file is."""
+    """The signature is valid; without the signed manifest nothing states the size of the file."""
     path = host.artifact / "payload" / "aotc.json"
     path.write_bytes(path.read_bytes() + b" ")
 
@@ -101,7 +101,7 @@ SWAPS = [
 
 @pytest.mark.parametrize("full", [False, True], ids=["", "full"])
 @pytest.mark.parametrize("swap", SWAPS)
-def test_no_large_file_is_read_for_nobody(
+def test_no_large_file_is_read_without_a_trusted_signature(
     swap: Callable[[Setting], None], full: bool, host: Setting, opened: list[str]
 ) -> None:
     grow(weights(host))
@@ -110,7 +110,7 @@ def test_no_large_file_is_read_for_nobody(
     assert not report.authentic
     assert report.bytes_hashed < 1 << 20
     assert opened == []
-    # What was not looked at is not said to be right.
+    # What was not checked is not reported as correct.
     assert report.steps[3].status in ("failed", "not-run")
     assert "hashed" in report.steps[3].detail
 
@@ -133,7 +133,7 @@ def test_loads_installs_and_attestations_read_none_as_well(
 
 
 def test_a_file_that_grew_is_recognized_by_its_size(host: Setting) -> None:
-    """A trusted key vouches for the manifest, and that for the size."""
+    """A trusted key signed the manifest, and the manifest states the size."""
     grow(weights(host))
     report = by_release(host)
     (refusal,) = report.refusals
@@ -156,7 +156,7 @@ def test_a_signed_file_that_no_manifest_lists_is_not_read(host: Setting, opened:
     assert report.steps[3].status == "not-run"
 
 
-def test_a_packed_artifact_by_a_stranger_is_not_read(host: Setting, tmp_path: Path) -> None:
+def test_a_packed_artifact_of_an_unknown_signer_is_not_read(host: Setting, tmp_path: Path) -> None:
     by_a_stranger(host)
     pack(host.artifact, packed := tmp_path / "a.zip")
     report = verify(packed, key=host.folder / "release.pub", full=True)

@@ -1,7 +1,7 @@
-"""A home of another user, as where root keeps HOME: what lies there is neither taken nor written.
+"""A home of another user, as when root keeps HOME: nothing there is used or written.
 
-Else its owner has root write through a link, or trust their key.  And a home that we make folders
-in is nobody else's, whatever the umask says.
+Otherwise its owner could make root write through a link, or trust their key.  Folders that aotc
+makes in a home belong to its user alone, whatever the umask is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def secret(tmp_path: Path) -> Iterator[Path]:
 
 
 def give(home: Path) -> None:
-    """All of it to the stranger."""
+    """Give all of it to the stranger."""
     for path in (home, *home.rglob("*")):
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
 
@@ -98,7 +98,7 @@ def test_digests_of_libraries_are_not_kept_in_another_users_home(home: Path, sec
         place.unlink()
         place.symlink_to(target)
         give(home)
-        # Root's file, such as it lay there before, is believed through no link of the stranger's.
+        # A link of the stranger to root's own earlier file is not followed either.
         os.chown(kept, 0, 0)
         plugin_libraries._combined_digest.cache_clear()
         assert libraries_digest([library]) == digest
@@ -121,7 +121,7 @@ def test_logs_are_not_kept_in_another_users_home(home: Path, tmp_path: Path) -> 
 
 
 def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Path) -> None:
-    """A link there had root make a lock file beside any file: passwd.lock, or in an artifact."""
+    """Through a link there, root once made a lock file next to any file, such as passwd.lock."""
     seen = SeenPolicy(sequence=1, sha256="0" * 64)
     now = datetime.now(UTC)
     user_state().note_policy("plant", seen, now, exact=True)
@@ -138,7 +138,7 @@ def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Pat
         with pytest.raises(AotcError, match="AOTC-G035"):
             user_state().require_writable()
         assert not target.with_name(f"{target.name}.lock").exists()
-    # What a deployer gives to compare with is read.
+    # A given state is read to compare with.
     (folder / "trust-state.json").unlink()
     given.rename(folder / "trust-state.json")
     given_state = state_to_compare()
@@ -150,7 +150,7 @@ def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Pat
 def test_what_is_made_in_a_home_belongs_to_its_user_alone(
     home: Path, mask: int, tmp_path: Path
 ) -> None:
-    """A folder above that others may write lets them put another key, or an older state, there."""
+    """If others may write a parent folder, they can put another key or an older state there."""
     library = tmp_path / "lib.so"
     library.write_bytes(os.urandom(16))
     log = tmp_path / "log.txt"

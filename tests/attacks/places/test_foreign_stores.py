@@ -1,7 +1,7 @@
-"""A store that another user owns, or may write, or whose folders they may: none is used.
+"""A store is not used if another user owns it or may write it or one of its parent folders.
 
-A process of that user swaps what is in it as fast as it can.  No file of root's changes its mode,
-and no load answers with what was not signed.
+A process of that user swaps its content as fast as it can.  No file of root changes its mode, and
+no load answers with what was not signed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.skipif(
 
 
 class Scene:
-    """An artifact, its key, a secret of root's, and a folder that all may search."""
+    """An artifact, its key, a secret of root, and a folder that all users may enter."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -126,7 +126,7 @@ def swapping(scene: Scene, root: Path, evil: Path) -> Iterator[None]:
 
 
 def test_an_owner_who_swaps_during_the_install(scene: Scene) -> None:
-    """Not one install begins; and no mode of root's secret changes, whatever lies there."""
+    """No install begins, and the mode of root's secret never changes."""
     root = scene.store_of(STRANGER)
     with swapping(scene, root, scene.artifact):
         for _ in range(20):
@@ -137,7 +137,7 @@ def test_an_owner_who_swaps_during_the_install(scene: Scene) -> None:
 
 
 def test_an_owner_who_swaps_during_a_load(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where root installed into it while it was root's own."""
+    """Also if root installed into it while it belonged to root."""
     root = scene.store_of(0)
     entry = scene.install(root)
     evil = scene.folder / "evil"
@@ -156,7 +156,7 @@ def test_an_owner_who_swaps_during_a_load(scene: Scene, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("what", ["link", "hard link", "fifo", "file"])
 def test_sealing_follows_nothing_that_was_put_there(what: str, scene: Scene) -> None:
-    """By itself, too, and not only because such a store is refused before."""
+    """Sealing itself refuses, not only the earlier check of the store."""
     root = scene.store_of(0)
     draft = Draft(root)
     draft.open("payload/x").close()
@@ -236,7 +236,7 @@ def test_every_way_to_a_store_checks_its_owner(
 
 
 def test_an_entry_of_another_user_in_a_store_of_ours_is_replaced(scene: Scene) -> None:
-    """They may have it open since the store was theirs."""
+    """The other user may still have it open from the time when the store was theirs."""
     root = scene.store_of(0)
     entry = scene.install(root)
     for spoilt in ("payload/aotc.json", "payload", "."):
@@ -253,7 +253,7 @@ def test_an_entry_of_another_user_in_a_store_of_ours_is_replaced(scene: Scene) -
     assert pruning.prune(root, limit=0).removed == (entry.name.removeprefix("sha256-"),)
 
 
-# -- the way there
+# -- parent folders
 def others_write(folder: Path) -> None:
     folder.chmod(0o777)
 
@@ -269,10 +269,10 @@ def somebody_owns(folder: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [others_write, a_group_writes, somebody_owns])
 @pytest.mark.parametrize("made", [False, True])
-def test_each_folder_above_counts(
+def test_each_parent_folder_counts(
     spoil: Callable[[Path], None], made: bool, scene: Scene, tmp_path: Path
 ) -> None:
-    """Of a store that is there, of one that is to be made, and of the build cache."""
+    """Those of an existing store, of a new one, and of the build cache."""
     above = scene.folder / "above"
     root = above / "below" / "store"
     (above / "below").mkdir(parents=True)
@@ -295,7 +295,7 @@ def test_a_sticky_folder_may_lead_to_a_store_and_not_be_one(scene: Scene) -> Non
     sticky.chmod(0o1777)
     assert scene.install(sticky / "store").is_dir()
     assert scene.refusal(lambda: scene.install(sticky)).where == str(sticky)
-    # There anybody may have made a folder, or a link, of the name.
+    # In a sticky folder, anybody may have made a folder or a link of that name.
     theirs = sticky / "theirs"
     theirs.mkdir()
     os.chown(theirs, STRANGER, STRANGER)
@@ -314,7 +314,7 @@ def test_links_that_nobody_else_may_change_are_followed(scene: Scene) -> None:
     (scene.folder / "absolute").symlink_to(scene.folder / "home" / ".." / "home")
     entry = scene.install(scene.folder / "absolute" / "store")
     assert (real / "store" / entry.name).is_dir()
-    # What they lead through counts as well.
+    # The folders that the links lead through count as well.
     (scene.folder / "usr").chmod(0o777)
     error = scene.refusal(lambda: scene.install(scene.folder / "absolute" / "store"))
     assert error.where == str(scene.folder / "usr")
@@ -325,7 +325,7 @@ def test_links_that_nobody_else_may_change_are_followed(scene: Scene) -> None:
 
 
 def private_user() -> tuple[int, int]:
-    """A user of this host whose primary group is theirs alone."""
+    """The ids of a user of this host and of a primary group that nobody else is in."""
     import grp
     import pwd
 
@@ -356,7 +356,7 @@ def as_user(user: int) -> Iterator[None]:
 
 
 def test_the_private_group_of_the_caller_may_write_what_leads_there(scene: Scene) -> None:
-    """As homes are that a umask of 002 made; any other group, or list of users, may not."""
+    """As in homes made under a umask of 002; any other group or list of users may not."""
     user, group = private_user()
     home = scene.folder / "home"
     (home / ".cache").mkdir(parents=True)
@@ -373,12 +373,12 @@ def test_the_private_group_of_the_caller_may_write_what_leads_there(scene: Scene
         assert caught.value.place == place if place == home / ".cache" else home
         return caught.value
 
-    # The place itself is made for its owner alone.
+    # The folder itself must be writable by its owner alone.
     assert f"chmod g-w {home / '.cache'}" in refused(home / ".cache").fix
     os.chown(home, user, STRANGER)
     assert f"chmod g-w {home}" in refused(home / ".cache" / "aotc").fix
     os.chown(home, user, group)
-    # To another user, root too, such a folder is one that somebody else may write.
+    # For another user, also for root, somebody else may write such a folder.
     with pytest.raises(Unsafe):
         open_folder(home / ".cache" / "aotc", (user,))
 
@@ -421,7 +421,7 @@ for place in sys.argv[1:]:
 
 
 def test_a_folder_of_an_owner_outside_the_container_may_lead_to_a_store(scene: Scene) -> None:
-    """A user namespace without a name for a folder's owner: the way may be theirs, no store is."""
+    """An owner without an id in the user namespace may own a parent folder, but not a store."""
     outside = scene.store_of(STRANGER, "outside")
     inside = outside / "store"
     inside.mkdir(mode=0o755)
@@ -456,6 +456,6 @@ def test_a_folder_of_an_owner_outside_the_container_may_lead_to_a_store(scene: S
         str(sticky / "theirs"),
         str(written),
     ]
-    # Here the same owner has a name, and is another user.
+    # Outside the namespace the same owner has an id, and is another user.
     with pytest.raises(Unsafe):
         open_folder(inside, (0,))

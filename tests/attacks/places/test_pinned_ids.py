@@ -1,4 +1,4 @@
-"""`sha256-<id>` is that artifact in a store, and no folder of the name that lies somewhere."""
+"""`sha256-<id>` names an artifact in a store, never a folder of that name elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from aotc.store.installing import install
 
 
 class Scene:
-    """A store with an artifact; where one works lies another, signed as well, under its name."""
+    """A store with an artifact; another signed one is in the working directory under its name."""
 
     def __init__(self, folder: Path) -> None:
         private, self.key = generate(folder / "a.pem")
@@ -95,7 +95,7 @@ def test_an_id_that_is_in_no_store_is_refused(
 def test_commands_that_change_a_folder_take_no_id(
     command: str, scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An entry of a store is not to be changed; the folder that lies here is not meant."""
+    """An entry of a store may not be changed, and the folder of that name is not meant."""
     more = ["--qualify"] if command == "attest" else []
     before = sorted(scene.here.rglob("*"))
     assert main([command, scene.name, *more, "--json"]) == 3
@@ -123,7 +123,7 @@ def test_the_library_takes_the_same_words(scene: Scene) -> None:
 def test_an_entry_that_holds_another_artifact_is_refused(
     command: str, scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Who may write the store could rename entries; what is there is compared with its name."""
+    """A user who may write the store could rename entries; each is compared with its name."""
     entry = scene.store / scene.name
     entry.rename(scene.store / "away")
     shutil.copytree(scene.here / scene.name, entry)
@@ -135,7 +135,7 @@ def test_an_entry_that_holds_another_artifact_is_refused(
 
 
 def test_a_store_as_the_working_directory(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working directory as the store itself: its entries are ids, and safe from confusion."""
+    """In the store itself, the entries are named by their ids and cannot be confused."""
     monkeypatch.chdir(scene.store)
     with aotc.load(scene.name, key=scene.key, store=".") as model:
         assert model.report.artifact_id == scene.id

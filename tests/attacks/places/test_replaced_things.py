@@ -1,4 +1,4 @@
-"""`--force` replaces what is ours, and never a device, a pipe, a link or a foreign folder."""
+"""`--force` replaces what aotc wrote, never a device, a pipe, a link or another folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ WORDS = {
 def make(kind: str, place: Path) -> None:
     if kind == "device":
         try:
-            # As /dev/null is one, which root's `--force` must not turn into a file.
+            # Such as /dev/null, which `--force` of root must not turn into a file.
             os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
         except PermissionError:
             pytest.skip("a device cannot be made here: not as this user")
@@ -45,7 +45,7 @@ def make(kind: str, place: Path) -> None:
         place.mkdir()
         (place / "mine").write_text("mine")
     elif kind == "foreign folder":
-        # What makes a folder an artifact, beside what no artifact has.
+        # The file that makes a folder an artifact, and one that no artifact has.
         (place / "payload").mkdir(parents=True)
         (place / "payload" / "aotc.json").write_text("{}")
         (place / "mine").write_text("mine")
@@ -56,7 +56,7 @@ def make(kind: str, place: Path) -> None:
 
 
 def seen(place: Path) -> tuple[int, int, int, str]:
-    """What a thing is, by its own inode; of a folder what is in it, of a link where it leads."""
+    """The state of a path: its own inode, and the entries of a folder or the target of a link."""
     found = place.lstat()
     inside = str(sorted(place.iterdir())) if stat.S_ISDIR(found.st_mode) else ""
     leads = str(place.readlink()) if stat.S_ISLNK(found.st_mode) else ""
@@ -101,12 +101,12 @@ def test_what_aotc_did_not_write_stays(
     found = json.loads(capsys.readouterr().out)
     assert seen(place) == before
     if name == "trust init" and "link" in kind:
-        # What a link leads to is what was meant, and the link stays.
+        # The target of a link is written, and the link stays.
         assert status == 0
         assert "shop" in (here / "target").read_text()
         return
-    # A folder is no name of a key; and what is no plain file makes an artifact none.
-    codes = {("keygen", each): "AOTC-I027" for each in KINDS if "folder" in each}
+    # A folder cannot be a key file, and an artifact may only hold regular files.
+    codes = {("keygen", name): "AOTC-I027" for name in KINDS if "folder" in name}
     assert found["errors"][0]["code"] in (codes.get((name, kind), "AOTC-I017"), "AOTC-G008"), found
     assert {path.name for path in here.iterdir()} == names
     if kind == "link":

@@ -1,4 +1,4 @@
-"""People whom an authority certifies: revoked with their keys or its CAs, and counted once."""
+"""People with certificates of an authority: revoked with their keys or CAs, and counted once."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def trusts(host: Setting, company: Issued, *usage: str) -> None:
     host.policy["authorities"] = [{"id": "ca", "pem": company.pem, "usage": list(usage)}]
 
 
-def vouched_for_by(host: Setting, signer: PrivateKey, company: Issued) -> None:
-    """Only this certified key vouches for the payload, under a policy that wants no more."""
+def signed_only_by(host: Setting, signer: PrivateKey, company: Issued) -> None:
+    """Sign the payload with this certified key alone, under a policy that requires no more."""
     resign(host, signer)
     trusts(host, company, "oms")
     host.rule["require"] = [{"predicate": "oms", "signers": ["ca"]}]
@@ -74,7 +74,7 @@ def test_what_a_revoked_key_signed_is_not_attested(
     company = authority("company")
     team = authority("team", company)
     person = leaf(team)
-    vouched_for_by(host, person.signer(team), company)
+    signed_only_by(host, person.signer(team), company)
     assert host.codes() == []
     names = {
         "leaf": key_of(person),
@@ -85,7 +85,7 @@ def test_what_a_revoked_key_signed_is_not_attested(
     host.policy["revoked"] = {"keys": [names[revoked]]}
     host.write()
     before = sorted((host.artifact / "attestations").iterdir())
-    # As verify refuses it.
+    # Verify refuses it as well.
     assert host.codes() == [REVOKED]
     with pytest.raises(AotcError) as caught:
         attest(host)
@@ -95,9 +95,9 @@ def test_what_a_revoked_key_signed_is_not_attested(
 
 @pytest.mark.parametrize("attest", ATTESTING.values(), ids=ATTESTING.keys())
 def test_what_a_certified_key_signed_is_attested(attest: Attest, host: Setting) -> None:
-    """So that the refusals above are those of the revocation."""
+    """The refusals above are therefore those of the revocation."""
     company = authority("company")
-    vouched_for_by(host, leaf(company).signer(), company)
+    signed_only_by(host, leaf(company).signer(), company)
     before = len(list((host.artifact / "attestations").iterdir()))
     attest(host)
     assert len(list((host.artifact / "attestations").iterdir())) == before + 1
@@ -123,7 +123,7 @@ Choose = Callable[[Issued, Issued], Issued]
 def test_a_ca_is_revoked_by_the_digest_of_its_key(choose: Choose, host: Setting) -> None:
     company = authority("company")
     team = authority("team", company)
-    vouched_for_by(host, leaf(team).signer(team), company)
+    signed_only_by(host, leaf(team).signer(team), company)
     assert host.codes() == []
     host.policy["revoked"] = {"keys": [key_of(choose(company, team))]}
     host.write()
@@ -140,7 +140,7 @@ def test_an_approval_below_a_revoked_ca(choose: Choose, host: Setting) -> None:
     host.keys = {**host.keys, "alice": leaf(team, subject="alice").signer(team)}
     host.approve("alice")
     host.write()
-    # Not remembered: else the release would be refused as well, once nobody has approved it.
+    # Without remembering: otherwise the release itself would be refused once nobody approves it.
     held = resolve(host.path, channel="prod", remember=False)
     assert verify(host.artifact, trust=held).authentic
     host.policy["revoked"] = {"keys": [key_of(choose(company, team))]}
@@ -151,24 +151,24 @@ def test_an_approval_below_a_revoked_ca(choose: Choose, host: Setting) -> None:
 
 def test_a_certified_signer_has_the_name_of_its_certificate(host: Setting) -> None:
     company = authority("company")
-    vouched_for_by(host, leaf(company, subject="alice").signer(), company)
+    signed_only_by(host, leaf(company, subject="alice").signer(), company)
     report = host.verify()
     assert report.authentic
     assert report.signer_names == ("ca, CN=alice",)
 
 
 def test_a_revoked_key_in_a_new_certificate(host: Setting) -> None:
-    """The intermediate's key is certified anew: under another name, and for other years."""
+    """The intermediate's key is certified again, under another name and for other years."""
     company, secret = authority("company"), p256()
     team = authority("team", company, secret)
     renewed = authority("renewed team", company, secret)
     host.policy["revoked"] = {"keys": [key_of(team)]}
-    vouched_for_by(host, leaf(renewed).signer(renewed), company)
+    signed_only_by(host, leaf(renewed).signer(renewed), company)
     assert host.codes() == [REVOKED]
-    # A leaf too: what is revoked is the key, whichever certificate there is of it.
+    # The same for a leaf: the key is revoked, whatever certificate it has.
     person = p256()
     host.policy["revoked"] = {"keys": [key_id(public_pem(person))]}
-    vouched_for_by(host, leaf(company, person, subject="somebody else").signer(), company)
+    signed_only_by(host, leaf(company, person, subject="somebody else").signer(), company)
     assert host.codes() == [REVOKED]
     assert loaded(host) == REVOKED
 
@@ -177,7 +177,7 @@ def test_a_revoked_intermediate_that_is_trusted_by_itself(host: Setting) -> None
     company = authority("company")
     team = authority("team", company)
     host.policy["revoked"] = {"keys": [key_of(team)]}
-    vouched_for_by(host, leaf(team).signer(), team)
+    signed_only_by(host, leaf(team).signer(), team)
     assert host.codes() == [REVOKED]
 
 
@@ -185,7 +185,7 @@ def test_another_ca_is_not_revoked_with_it(host: Setting) -> None:
     company = authority("company")
     team, other = authority("team", company), authority("team", company)
     host.policy["revoked"] = {"keys": [key_of(other)]}
-    vouched_for_by(host, leaf(team).signer(team), company)
+    signed_only_by(host, leaf(team).signer(team), company)
     assert host.codes() == []
     assert loaded(host) == "native"
 
@@ -194,8 +194,8 @@ def test_another_ca_is_not_revoked_with_it(host: Setting) -> None:
 
 
 @pytest.fixture
-def two_wanted(host: Setting) -> dict[str, Issued]:
-    """The rule wants approvals of two people of the company; its CAs."""
+def two_required(host: Setting) -> dict[str, Issued]:
+    """The CAs of a company; the rule requires approvals of two of its people."""
     company = authority("company")
     trusts(host, company, "approval")
     host.require("approval", "ca", threshold=2)
@@ -208,7 +208,7 @@ def two_wanted(host: Setting) -> dict[str, Issued]:
 
 
 def approved(host: Setting, **signers: PrivateKey) -> list[str]:
-    """Codes once each of these has approved."""
+    """The codes of verify after each of these signers has approved."""
     host.keys = {**host.keys, **signers}
     for name in signers:
         host.approve(name)
@@ -216,9 +216,9 @@ def approved(host: Setting, **signers: PrivateKey) -> list[str]:
 
 
 def test_one_person_of_two_teams_is_one_signer(
-    host: Setting, two_wanted: dict[str, Issued]
+    host: Setting, two_required: dict[str, Issued]
 ) -> None:
-    first, second = two_wanted["first"], two_wanted["second"]
+    first, second = two_required["first"], two_required["second"]
     codes = approved(
         host,
         one=leaf(first, subject="alice").signer(first),
@@ -226,16 +226,16 @@ def test_one_person_of_two_teams_is_one_signer(
     )
     assert codes == ["AOTC-G026"]
     assert loaded(host, channel="prod") == "AOTC-G026"
-    # Nor is a third certificate, right below the company, another person.
-    third = leaf(two_wanted["company"], subject="alice").signer()
+    # A third certificate, issued by the company itself, is not another person either.
+    third = leaf(two_required["company"], subject="alice").signer()
     assert approved(host, three=third) == ["AOTC-G026"]
     assert approved(host, bob=leaf(second, subject="bob").signer(second)) == []
     assert loaded(host, channel="prod") == "native"
 
 
-def test_one_key_of_two_teams_is_one_signer(host: Setting, two_wanted: dict[str, Issued]) -> None:
-    """Whatever it is certified to be called."""
-    first, second, secret = two_wanted["first"], two_wanted["second"], p256()
+def test_one_key_of_two_teams_is_one_signer(host: Setting, two_required: dict[str, Issued]) -> None:
+    """Whatever names its certificates state."""
+    first, second, secret = two_required["first"], two_required["second"], p256()
     codes = approved(
         host,
         one=leaf(first, secret, subject="alice").signer(first),
@@ -245,15 +245,15 @@ def test_one_key_of_two_teams_is_one_signer(host: Setting, two_wanted: dict[str,
 
 
 def test_people_of_one_name_at_two_authorities(
-    host: Setting, two_wanted: dict[str, Issued]
+    host: Setting, two_required: dict[str, Issued]
 ) -> None:
-    """Two companies may employ people of one name; each authority answers for its own."""
+    """Two companies may employ people of the same name; each authority names its own."""
     other = authority("other company")
     listed: list[Any] = host.policy["authorities"]
     listed.append({"id": "other", "pem": other.pem, "usage": ["approval"]})
     host.rule["require"][-1]["signers"].append("other")
     host.write()
-    first = two_wanted["first"]
+    first = two_required["first"]
     codes = approved(
         host,
         one=leaf(first, subject="alice").signer(first),
@@ -263,7 +263,7 @@ def test_people_of_one_name_at_two_authorities(
 
 
 def test_one_key_of_two_names_qualifies_a_variant_once(host: Setting) -> None:
-    """Somebody else saw another variant: there are two signers, and none of both variants."""
+    """One key under two names qualifies a variant, another key another one: none has two signers."""
     company, secret = authority("company"), p256()
     trusts(host, company, "qualification")
     host.require("qualification", "ca", threshold=2)

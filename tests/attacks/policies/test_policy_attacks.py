@@ -1,4 +1,4 @@
-"""What somebody could do to be taken under a trust policy, and the code that each attempt meets."""
+"""Attempts to pass a trust policy, each with the code of its refusal."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def host(
 
 
 def refusal(call: Callable[[], object]) -> str:
-    """The code that a call meets."""
+    """The code of the error that a call raises."""
     with pytest.raises(AotcError) as caught:
         call()
     return caught.value.code
@@ -86,12 +86,12 @@ def _one_bundle_copied(host: Setting) -> None:
 
 
 def _signature_negated(host: Setting) -> None:
-    """The other S of a signature is valid too, and is no second signer."""
+    """The other S of a signature is valid too, but not a second signer."""
     host.require("approval", "ops", "security", threshold=2)
     path = host.approve("ops")
     bundle = json.loads(path.read_bytes())
     signature = bundle["dsseEnvelope"]["signatures"][0]
-    signature["sig"] = _other_s(signature["sig"])
+    signature["sig"] = _negated(signature["sig"])
     path.with_name("approval-other.sigstore.json").write_bytes(canonical_json(bundle))
 
 
@@ -173,7 +173,7 @@ def _other_target(host: Setting) -> None:
 
 
 def _renamed_target(host: Setting) -> None:
-    """The digest of this host beside the description of another."""
+    """The digest of this host with the description of another one."""
     host.require("qualification", "ci", target="any")
     host.qualify(target_sha256="0" * 64)
 
@@ -280,11 +280,11 @@ def test_what_does_not_count_is_refused(
     with pytest.raises(AotcError) as caught, FolderContainer(host.artifact) as opened:
         authenticate(opened, resolve(host.path, channel=channel))
     assert caught.value.code == wanted[0]
-    # What was refused leaves nothing behind that would count later.
+    # Nothing that was refused counts later.
     assert user_state().read().artifacts == {}
 
 
-# Policies that are not to be taken.
+# Policies that must not be taken.
 
 
 def test_a_policy_must_be_signed_by_enough_distinct_roots(
@@ -295,7 +295,7 @@ def test_a_policy_must_be_signed_by_enough_distinct_roots(
     assert refusal(host.verify) == "AOTC-G021"
     host.write("root-a")
     assert refusal(host.verify) == "AOTC-G021"
-    # The same root under another file name, and a key that is no root.
+    # The same root under another file name, and a key that is not a root.
     (one,) = host.folder.glob("trust.yaml.*.sigstore.json")
     shutil.copy(one, one.with_name("trust.yaml.0000000000000000.sigstore.json"))
     assert refusal(host.verify) == "AOTC-G021"
@@ -304,7 +304,7 @@ def test_a_policy_must_be_signed_by_enough_distinct_roots(
     host.write("root-a", "root-b")
     assert host.verify().authentic
     assert len(host.verify().policy.roots) == 2  # type: ignore[union-attr]
-    # One more byte, and no signature holds.
+    # With one more byte, no signature is valid.
     host.path.write_bytes(host.path.read_bytes() + b"\n")
     assert refusal(host.verify) == "AOTC-G021"
 
@@ -318,7 +318,7 @@ def test_the_policy_does_not_say_how_many_roots_it_needs(
     assert refusal(host.verify) == "AOTC-G019"
 
 
-def test_a_statement_of_another_kind_is_no_signature_of_a_policy(
+def test_a_statement_of_another_kind_is_not_a_signature_of_a_policy(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a")))
@@ -338,7 +338,8 @@ def test_where_roots_are_set_nothing_else_is_trusted(
     public.write_text(host.keys["release"].public_pem)
     assert refusal(lambda: verify(host.artifact, key=public)) == "AOTC-G021"
     assert refusal(lambda: verify(host.artifact, trust=public)) == "AOTC-G021"
-    # Nor does the user's development key: without --trust, the policy beside the roots decides.
+    # The user's development key is not trusted: without --trust, the policy next to the roots
+    # decides.
     assert refusal(lambda: verify(host.artifact)) == "AOTC-I001"
     host.write("root-a")
     assert verify(host.artifact).authentic
@@ -403,7 +404,7 @@ def test_a_policy_that_nobody_signed_replaces_none(
     assert host.verify().authentic
 
 
-# Going back.
+# Older releases.
 
 
 def test_an_older_release_is_not_taken_again(host: Setting) -> None:
@@ -412,11 +413,11 @@ def test_an_older_release_is_not_taken_again(host: Setting) -> None:
     assert host.verify().authentic
     host.provenance(version="1.9.9")
     assert host.codes() == ["AOTC-G030"]
-    # Leaving the version out is no way around it, however fresh the approval.
+    # Leaving out the version does not help, however recent the approval is.
     host.provenance()
     host.approve("ops")
     assert host.codes("prod") == ["AOTC-G030"]
-    # On purpose it is possible, and what was seen stays.
+    # The policy can allow it, and the release that was seen stays.
     host.provenance(version="1.9.9")
     host.policy["rollback"] = [host.id]
     host.write()
@@ -431,7 +432,7 @@ def test_approving_an_artifact_again_makes_it_current(host: Setting) -> None:
     host.approve("security", issued_at=ago(days=2))
     assert host.verify().authentic
     seen = user_state().read().artifacts["linear"]
-    # Two had approved it only when the second had.
+    # The second approval completes it, so its time counts.
     assert seen.value < ago(days=1, hours=12)
     host.approve("ops", issued_at=ago(minutes=1))
     host.approve("security", issued_at=ago(days=3))
@@ -497,7 +498,7 @@ def test_a_version_that_is_not_like_a_release_is_not_one(version: str, host: Set
 
 
 def test_a_time_in_the_future_is_not_remembered(host: Setting) -> None:
-    """It would have honest releases refused until then."""
+    """Otherwise honest releases would be refused until then."""
     host.write()
     host.provenance(finished="9999-01-01T00:00:00Z")
     host.approve("ops", issued_at="9998-01-01T00:00:00Z", expires="9999-12-31T00:00:00Z")
@@ -541,7 +542,7 @@ def test_verifying_without_remembering_leaves_no_state(host: Setting) -> None:
     assert not user_state().path.exists()
 
 
-def _other_s(signature: str) -> str:
+def _negated(signature: str) -> str:
     from cryptography.hazmat.primitives.asymmetric.utils import (
         decode_dss_signature,
         encode_dss_signature,
@@ -552,7 +553,7 @@ def _other_s(signature: str) -> str:
     return base64.b64encode(encode_dss_signature(first, order - second)).decode()
 
 
-# A policy in other clothes.
+# A policy in other spellings of YAML.
 
 
 @pytest.mark.parametrize("name", ["trust.policy", "trust.pub", "trust"])
@@ -575,24 +576,24 @@ def _other_s(signature: str) -> str:
 def test_a_policy_is_never_read_as_a_list_of_its_keys(
     name: str, dress: Callable[[str], str], host: Setting
 ) -> None:
-    """A revoked key would be one like others."""
+    """Otherwise a revoked key would be trusted like the others."""
     host.policy["keys"][0]["revoked"] = "lost"
     text = yaml.dump(host.policy, Dumper=_Blocks, sort_keys=False)
     assert "|\n    -----BEGIN PUBLIC KEY-----\n" in text
     path = host.folder / name
     path.write_bytes(dress(text).encode("utf-8"))
     try:
-        codes = [each.code for each in verify(host.artifact, trust=path).refusals]
+        codes = [found.code for found in verify(host.artifact, trust=path).refusals]
     except AotcError as error:
         codes = [error.code]
     assert len(codes) == 1
     assert codes[0] in ("AOTC-G013", "AOTC-G019", "AOTC-G028")
-    # As a key it is none at all, whatever it is called.
+    # It is never read as a key, whatever its name is.
     assert refusal(lambda: verify(host.artifact, key=path)) == "AOTC-I023"
 
 
 class _Blocks(yaml.SafeDumper):
-    """Texts of several lines as they are, so that a PEM block stands there as in a file."""
+    """Writes texts of several lines as they are, so that a PEM block looks as in a file."""
 
 
 _Blocks.add_representer(
@@ -620,13 +621,13 @@ def test_a_certified_key_signs_what_its_authority_may(host: Setting) -> None:
     }
     host.approve("alice")
     assert host.codes("prod") == ["AOTC-G026"]
-    # Another key of the same person, and the same name by another authority.
+    # Another key of the same person, and the same name from another authority.
     host.approve("again")
     host.approve("eve")
     assert host.codes("prod") == ["AOTC-G026"]
     host.approve("bob")
     assert host.codes("prod") == []
-    # What the authority may not vouch for.
+    # What the authority may not sign.
     host.rule["require"] = [{"predicate": "oms", "signers": ["release"]}]
     host.require("provenance", "ci")
     host.write()
@@ -637,16 +638,16 @@ def test_a_certified_key_signs_what_its_authority_may(host: Setting) -> None:
 def test_a_certificate_may_have_text_before_it(host: Setting) -> None:
     company = authority("company")
     host.keys = {**host.keys, "alice": leaf(company, subject="alice").signer()}
-    told = "Certificate:\n    Data:\n        Subject: CN=Fabrik \u00d6st\n" + company.pem
-    host.policy["authorities"] = [{"id": "ca", "pem": told, "usage": ["approval"]}]
+    text = "Certificate:\n    Data:\n        Subject: CN=Fabrik \u00d6st\n" + company.pem
+    host.policy["authorities"] = [{"id": "ca", "pem": text, "usage": ["approval"]}]
     host.require("approval", "ca")
     host.approve("alice")
     host.write()
     assert read_policy(host.path).policy.authorities[0].pem == company.pem
     assert host.codes("prod") == []
-    # What 'aotc trust add' makes of such a file.
+    # What 'aotc trust add' does with such a file.
     file = host.folder / "company.crt"
-    file.write_text(told, encoding="utf-8")
+    file.write_text(text, encoding="utf-8")
     words = ["trust", "add", str(host.path), "--id", "ca", "--authority", str(file)]
     assert main([*words, "--usage", "approval,provenance"]) == 0
     assert read_policy(host.path).policy.authorities[0].usage == ("approval", "provenance")
@@ -667,7 +668,7 @@ def test_several_certificates_are_not_one_authority(host: Setting) -> None:
 
 
 def test_a_missing_signer_is_reported_before_what_does_not_count(host: Setting) -> None:
-    """An approval for another channel, or by a key of no rule, hides nobody's absence."""
+    """An approval for another channel, or by a key that no rule names, hides no missing signer."""
     host.require("approval", "ops", "security", threshold=2)
     host.write()
     host.approve("ops")
@@ -679,7 +680,7 @@ def test_a_missing_signer_is_reported_before_what_does_not_count(host: Setting) 
 
 
 def test_a_later_release_of_the_same_payload(host: Setting) -> None:
-    """Of two provenances by whoever may say it, the later one counts."""
+    """The later of two provenances by permitted signers counts."""
     host.require("provenance", "ci")
     host.write()
     host.provenance(version="1.0")

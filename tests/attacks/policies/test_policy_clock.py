@@ -1,4 +1,4 @@
-"""Time passes while a policy is held: every load is judged for the moment at which it happens."""
+"""Time passes while a service keeps a policy: every load is checked for the time of the load."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
 
 
 def soon(steps: Callable[[], object]) -> str:
-    """A moment some seconds from now, as it is written: at least ten times what `steps` take."""
+    """A time some seconds from now, as text: at least ten times as far away as `steps` takes."""
     started = time.monotonic()
     steps()
     return format_instant(
@@ -36,8 +36,8 @@ def soon(steps: Callable[[], object]) -> str:
     )
 
 
-def wait_until(moment: str) -> None:
-    while (left := (parse_instant(moment) - datetime.now(UTC)).total_seconds()) >= 0:
+def wait_until(instant: str) -> None:
+    while (left := (parse_instant(instant) - datetime.now(UTC)).total_seconds()) >= 0:
         time.sleep(left + 0.01)
 
 
@@ -53,21 +53,21 @@ def codes(host: Setting, trust: Trust, channel: str | None = None) -> list[str]:
     ]
 
 
-def judged(host: Setting, trust: Trust) -> str:
-    """The gate as a load calls it."""
+def authenticated_id(host: Setting, trust: Trust) -> str:
+    """The artifact's id from the gate, called as a load calls it."""
     with FolderContainer(host.artifact) as container:
         return authenticate(container, trust).id
 
 
-def held(host: Setting, name: str) -> Trust:
-    """The policy as it now is, resolved by a service that keeps it."""
+def resolve_as(host: Setting, name: str) -> Trust:
+    """The current policy under this name, resolved as by a service that keeps it."""
     host.policy["name"] = name
     host.write()
     return resolve(host.path)
 
 
-def test_what_ends_while_a_policy_is_held(host: Setting) -> None:
-    """The policy, a key, an approval and a certificate end at one moment."""
+def test_what_ends_while_a_policy_is_kept(host: Setting) -> None:
+    """The policy, a key, an approval and a certificate end at the same time."""
     company = authority("company")
     certified = Setting(host.folder / "certified", host.keys, {**host.policy})
 
@@ -75,20 +75,20 @@ def test_what_ends_while_a_policy_is_held(host: Setting) -> None:
         host.write()
         assert host.verify().authentic
 
-    # The time of signing and building is not taken from the seconds that are left.
+    # Signing and building take no time from the seconds that are left.
     end = soon(steps)
 
     host.policy["expires"] = end
-    policy = held(host, "policy")
+    policy = resolve_as(host, "policy")
 
     host.policy["expires"] = "2099-01-01T00:00:00Z"
     host.policy["keys"][0]["valid_until"] = end
-    key = held(host, "key")
+    key = resolve_as(host, "key")
 
     del host.policy["keys"][0]["valid_until"]
     host.require("approval", "ops")
     host.approve("ops", expires=end)
-    approval = resolve(held(host, "approval"), channel="prod")
+    approval = resolve(resolve_as(host, "approval"), channel="prod")
 
     resign(certified, leaf(company, ends=parse_instant(end)).signer())
     certified.policy.update(name="certified", expires="2099-01-01T00:00:00Z")
@@ -106,7 +106,7 @@ def test_what_ends_while_a_policy_is_held(host: Setting) -> None:
     wait_until(end)
     for call in (
         lambda: verify(host.artifact, trust=policy),
-        lambda: judged(host, policy),
+        lambda: authenticated_id(host, policy),
         lambda: install(host.artifact, policy, store=host.folder / "store"),
         lambda: resolve(policy).at_present(),
     ):
@@ -114,9 +114,9 @@ def test_what_ends_while_a_policy_is_held(host: Setting) -> None:
     assert loaded(host, policy) == "AOTC-G020"
     for trust, code in ((key, "AOTC-G028"), (approval, "AOTC-G032")):
         assert codes(host, trust, "prod") == [code]
-        assert refusal(lambda trust=trust: judged(host, trust)) == code  # type: ignore[misc]
+        assert refusal(lambda trust=trust: authenticated_id(host, trust)) == code  # type: ignore[misc]
         assert loaded(host, trust, channel="prod") == code
-    # What was taken is still what was resolved: only the time went on.
+    # The resolved policy is unchanged; only time has passed.
     assert codes(certified, certificate) == ["AOTC-G037"]
     assert loaded(certified, certificate) == "AOTC-G037"
 
@@ -127,11 +127,11 @@ def test_a_policy_that_does_not_begin_yet(host: Setting) -> None:
     host.write()
     assert refusal(lambda: resolve(host.path)) == "AOTC-G020"
     wait_until(begins)
-    assert judged(host, resolve(host.path)) == host.id
+    assert authenticated_id(host, resolve(host.path)) == host.id
 
 
 def certified(host: Setting) -> None:
-    """The payload is vouched for by a certificate that holds from yesterday until tomorrow."""
+    """The payload is signed with a certificate that is valid from yesterday until tomorrow."""
     company = authority("company", begins=NOW - timedelta(days=99), ends=NOW + timedelta(days=99))
     resign(host, leaf(company).signer())
     host.policy["authorities"] = [{"id": "ca", "pem": company.pem, "usage": ["oms"]}]
@@ -147,12 +147,12 @@ def test_certificates_are_checked_for_the_time_of_the_policy(days: int, host: Se
     assert codes(host, trust_in_policy(apply_policy(file, now))) == []
     other = trust_in_policy(apply_policy(file, now + timedelta(days=days)))
     assert codes(host, other) == ["AOTC-G037"]
-    assert refusal(lambda: judged(host, other)) == "AOTC-G037"
+    assert refusal(lambda: authenticated_id(host, other)) == "AOTC-G037"
     assert loaded(host, other) == "AOTC-G037"
 
 
 def test_a_stated_time_stays(host: Setting) -> None:
-    """Whoever asks what held then is told that, and not what holds now."""
+    """Who asks about a stated time gets the answer for that time, not for now."""
     host.policy["keys"][0]["valid_until"] = ago(days=1)
     host.write()
     file = read_policy(host.path)

@@ -1,4 +1,4 @@
-"""Which of the policies that its roots signed a host takes: one by name, or what replaces it."""
+"""Which of the policies that its roots signed a host takes: the named one or its replacement."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def refusal(call: Callable[[], object]) -> AotcError:
     return caught.value
 
 
-def strict(host: Setting, sequence: int) -> None:
-    """The policy of this host, by which the artifact lacks an approval."""
+def write_strict(host: Setting, sequence: int) -> None:
+    """Write the host's policy, under which the artifact lacks an approval."""
     host.policy.update(name="prod", sequence=sequence)
     host.rule["require"] = [{"predicate": "oms", "signers": ["release"]}]
     host.require("approval", "ops", "security", threshold=2)
     host.write("root-a")
 
 
-def lax(host: Setting, **more: object) -> None:
-    """Another policy by the same root, for trials: a signature is enough."""
+def write_lenient(host: Setting, **more: object) -> None:
+    """Write another policy of the same root, for trials: a signature is enough."""
     host.policy.update(name="trials", sequence=1, **more)
     host.rule["require"] = [{"predicate": "oms", "signers": ["release"]}]
     host.write("root-a")
@@ -54,12 +54,12 @@ def test_another_policy_by_the_same_roots_is_not_taken(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy="prod")))
-    strict(host, 9)
+    write_strict(host, 9)
     assert host.codes("prod") == ["AOTC-G025"]
-    lax(host)
+    write_lenient(host)
     refused = refusal(lambda: host.verify("prod"))
     assert (refused.code, refused.found) == ("AOTC-G042", "policy trials")
-    # On a host that has seen nothing, too.
+    # Also on a host that has seen nothing.
     user_state().path.unlink()
     assert refusal(lambda: host.verify("prod")).code == "AOTC-G042"
     assert refusal(lambda: resolve(host.path, remember=False)).code == "AOTC-G042"
@@ -70,25 +70,25 @@ def test_roots_that_name_no_policy_take_the_first_and_say_so(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=None)))
-    strict(host, 9)
+    write_strict(host, 9)
     report = host.verify("prod")
     assert [finding.code for finding in report.findings] == ["AOTC-G043"]
-    lax(host)
+    write_lenient(host)
     refused = refusal(lambda: host.verify("prod"))
     assert (refused.code, refused.expected, refused.found) == ("AOTC-G042", "prod", "trials")
     assert refusal(lambda: resolve(host.path, remember=False)).code == "AOTC-G042"
     assert set(user_state().read().policies) == {"prod"}
-    strict(host, 10)
+    write_strict(host, 10)
     assert host.codes("prod") == ["AOTC-G025"]
 
 
 def test_a_policy_that_nobody_signed_is_not_a_first_one(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lax(host)
+    write_lenient(host)
     assert verify(host.artifact, trust=host.path).authentic
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=None)))
-    strict(host, 1)
+    write_strict(host, 1)
     assert host.codes("prod") == ["AOTC-G025"]
 
 
@@ -97,11 +97,11 @@ def test_a_name_is_changed_by_a_policy_that_says_so(
     named: str | None, host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=named)))
-    strict(host, 9)
+    write_strict(host, 9)
     host.verify("prod")
     old = {path.name: path.read_bytes() for path in host.folder.glob("trust.yaml*")}
-    # Its sequence goes on: to say so is no way to begin anew.
-    lax(host, replaces=["prod"])
+    # Its sequence continues: a new name does not start it again.
+    write_lenient(host, replaces=["prod"])
     assert refusal(lambda: host.verify("prod")).code == "AOTC-G022"
     host.policy["sequence"] = 9
     host.write("root-a")
@@ -110,11 +110,11 @@ def test_a_name_is_changed_by_a_policy_that_says_so(
     host.write("root-a")
     assert host.codes("prod") == []
     assert host.codes("prod") == []
-    # And the old name does not come back.
+    # The old name does not come back.
     for name, data in old.items():
         (host.folder / name).write_bytes(data)
     assert refusal(lambda: host.verify("prod")).code == "AOTC-G022"
-    # Nor is it forgotten what is replaced, once the old name is left out.
+    # The replaced name is remembered, even when the policy no longer states it.
     del host.policy["replaces"]
     host.policy["sequence"] = 11
     host.write("root-a")
@@ -145,7 +145,7 @@ def test_the_command_renames_a_policy_that_hosts_take_then(
     key = host.keys["root-a"]
     bundle_path(host.path, key.key_id).write_bytes(sign_policy(read_policy(host.path), key))
     assert host.codes() == []
-    assert {each: seen.sequence for each, seen in user_state().read().policies.items()} == {
+    assert {name: seen.sequence for name, seen in user_state().read().policies.items()} == {
         "prod": 4, "plant": 4, "factory": 4,
     }  # fmt: skip
 
@@ -154,10 +154,10 @@ def test_the_administrator_names_another_policy(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy="prod")))
-    strict(host, 9)
+    write_strict(host, 9)
     host.verify("prod")
     host.write_roots(1, "root-a", policy="trials")
-    lax(host)
+    write_lenient(host)
     assert host.codes("prod") == []
 
 
@@ -174,7 +174,7 @@ def test_roots_that_contradict_themselves(change: dict[str, str], said: str, hos
     path = host.write_roots(1, "root-a", policy=None)
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **change}))
     refused = refusal(lambda: read_roots(path))
-    # Of a newer aotc they are not called malformed, and refused all the same.
+    # Roots of a newer aotc are not reported as malformed, but refused as well.
     assert refused.code == ("AOTC-I046" if change["schema"] == "aotc.root/3" else "AOTC-G019")
     assert said in f"{refused.where} {refused.found}"
 
@@ -196,14 +196,14 @@ def test_roots_of_an_earlier_release_still_take_its_artifact(
     assert "AOTC-G043" in [finding.code for finding in report.findings]
 
 
-# What an approval is about.
+# The subject of an approval.
 
 
 @pytest.mark.parametrize("about", ["approval", "qualification"])
 def test_an_attestation_that_names_another_artifact_counts_for_none(
     about: str, host: Setting
 ) -> None:
-    """Its subject is this one, and whoever signed it read the other id."""
+    """Its subject is this artifact, but its signer read the id of the other one."""
     host.rule["require"] = [{"predicate": "oms", "signers": ["release"]}]
     host.write()
     if about == "approval":
@@ -272,7 +272,7 @@ def test_a_revocation_of_an_unknown_key_is_reported(
     for words in (["check"], ["add", "--expires", "2099-01-01"]):
         assert main(["trust", words[0], str(host.path), *words[1:]]) == 0
         assert "AOTC-G044" in capsys.readouterr().out
-    # Of a key that an authority certifies, nobody knows before it signs.
+    # A key that an authority certifies is unknown before it signs.
     host.policy["revoked"] = {"keys": [host.keys["ops"].key_id]}
     codes = [each.code for each in verify(host.artifact, trust=host.write()).findings]
     assert "AOTC-G044" not in codes

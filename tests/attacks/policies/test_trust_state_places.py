@@ -1,4 +1,4 @@
-"""Where what a host has seen cannot be kept, is damaged, or is held by another process."""
+"""A trust state that cannot be kept, is damaged, or is locked by another process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def refusal(call: Callable[[], object]) -> AotcError:
     return caught.value
 
 
-# Damage is no beginning.
+# A damaged state is not a new one.
 
 
 def _link_to_nothing(path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_damaged_state_is_not_a_new_one(
 
 
 def test_a_state_behind_a_link_stays_there(host: Setting) -> None:
-    """A file in the link's place would leave what the volume keeps behind."""
+    """A file in place of the link would no longer use the state on the volume."""
     place = user_state().path
     volume = host.folder / "volume"
     volume.mkdir()
@@ -149,16 +149,16 @@ def test_the_process_that_holds_the_lock_of_the_state_is_named(
         refused = refusal(host.verify)
         assert (refused.code, refused.where) == ("AOTC-G041", str(lock))
         assert f"process {process.pid} " in refused.found
-        # Who only looks needs no lock.
+        # Reading needs no lock.
         assert verify(host.artifact, trust=resolve(host.path, remember=False)).authentic
     assert host.verify().authentic
 
 
-# Files that may only be read.
+# Read-only files.
 
 
 def read_only(folder: Path) -> list[str]:
-    """Words before a command that sees a folder so; skips where the system lets nobody."""
+    """The prefix of a command that sees `folder` read-only; skips if the system forbids it."""
     show = f'mount --bind {folder} {folder} && mount -o remount,ro,bind {folder} && exec "$@"'
     for unshare in (["unshare", "-m"], ["unshare", "-mr"]):
         words = [*unshare, "sh", "-c", show, "sh"]
@@ -166,11 +166,11 @@ def read_only(folder: Path) -> list[str]:
             tried = subprocess.run([*words, "touch", folder / "x"], capture_output=True)
             if b"ead-only" in tried.stderr:
                 return words
-    pytest.skip("no mount namespace of one's own can be had here, to make a folder read-only in")
+    pytest.skip("no mount namespace can be made here, to make a folder read-only")
 
 
 def as_nobody() -> list[str]:
-    """Words before a command that runs as a user who may write nothing of root's."""
+    """The prefix of a command that runs as a user who may write no file of root."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root, with setpriv, can start a process as another user")
     return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
@@ -180,7 +180,7 @@ def as_nobody() -> list[str]:
 def container(
     request: pytest.FixtureRequest, host: Setting
 ) -> Iterator[Callable[..., dict[str, Any]]]:
-    """Run a command where the home of the user cannot be written; its document."""
+    """A function that runs a command with a home that cannot be written; returns the document."""
     home = host.folder / "home"
     home.mkdir()
     prefix = read_only(home) if request.param == "read-only mount" else as_nobody()
@@ -206,16 +206,16 @@ def container(
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
-    # Folders of tests are closed to other users, who are to read this one.
+    # Folders of tests are closed to other users, who must be able to read this one.
     closed = [folder for folder in host.folder.parents if folder.stat().st_mode & 0o011 != 0o011]
     modes = {folder: stat.S_IMODE(folder.stat().st_mode) for folder in (host.folder, *closed)}
     try:
-        for each, mode in modes.items():
-            each.chmod(mode | 0o055)
+        for folder, mode in modes.items():
+            folder.chmod(mode | 0o055)
         yield run
     finally:
-        for each, mode in modes.items():
-            each.chmod(mode)
+        for folder, mode in modes.items():
+            folder.chmod(mode)
 
 
 def test_where_no_state_can_be_kept_the_ways_out_are_named(
@@ -230,7 +230,7 @@ def test_where_no_state_can_be_kept_the_ways_out_are_named(
     assert "--unsafe-no-trust-state" in refused["mend"]
     assert "Restore" not in refused["mend"]
     (check,) = (
-        each for each in container("doctor", status=1)["checks"] if each["name"] == "trust state"
+        row for row in container("doctor", status=1)["checks"] if row["name"] == "trust state"
     )
     assert check["status"] == "bad"
     assert "cannot be written" in check["found"]
@@ -238,7 +238,7 @@ def test_where_no_state_can_be_kept_the_ways_out_are_named(
     assert found["authentic"] is True
     codes = [finding["code"] for finding in found["findings"]]
     assert "AOTC-G045" in codes
-    # A folder that is given is kept in.
+    # The state is kept in a given folder.
     volume = host.folder / "volume"
     volume.mkdir()
     volume.chmod(0o777)
@@ -260,12 +260,12 @@ def test_without_remembering_what_was_seen_is_still_compared(host: Setting) -> N
     host.write()
     report = verify(host.artifact, trust=host.path, unsafe_no_trust_state=True)
     assert report.authentic
-    (said,) = (finding for finding in report.findings if finding.code == "AOTC-G045")
-    assert said.where == str(user_state().path)
+    (unremembered,) = (finding for finding in report.findings if finding.code == "AOTC-G045")
+    assert unremembered.where == str(user_state().path)
     again = loaded(host, str(host.path), unsafe_no_trust_state=True)  # type: ignore[arg-type]
     assert not again.startswith("AOTC-")
     assert user_state().path.read_bytes() == before
-    # What was resolved to be remembered is not, where that is asked for.
+    # Trust resolved with remembering is not remembered if the call says so.
     trust = resolve(host.path)
     before = user_state().path.read_bytes()
     assert verify(host.artifact, trust=trust, unsafe_no_trust_state=True).authentic

@@ -1,6 +1,6 @@
-"""Signatures of one artifact put beside another one, under every name that a file may have.
+"""Signatures of one artifact, added to another one under every name that a file may have.
 
-What a bundle is, its signed type says, and which files it is about, its signed list.
+The signed type says what a bundle is, and the signed list says which files it is about.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import authenticate, verify
 from aotc.verification.policy.host_trust import resolve
 
-# Sorted before and after the artifact's own signature; the last is a name of a signature.
+# Names sorted before and after the artifact's own signature; the last is a name of a signature.
 NAMES = ("a", "x", "evidence", "approval-prod-0000000000000000", "oms-0000000000000000")
 
 
@@ -30,8 +30,8 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
         yield made
 
 
-def lab(host: Setting) -> None:
-    """The artifact is one of a key that may sign payloads, and that no rule names."""
+def use_unlisted_signer(host: Setting) -> None:
+    """Build the artifact with a key that may sign payloads but that no rule names."""
     shutil.rmtree(host.artifact)
     build_artifact(host.artifact, host.keys["stranger"], padding=4096)
     (host.artifact / "attestations" / "evidence.sigstore.json").unlink()
@@ -40,7 +40,7 @@ def lab(host: Setting) -> None:
 
 
 def borrowed(host: Setting, signer: str) -> bytes:
-    """What `signer` signed once: another artifact."""
+    """The signature of another artifact by `signer`."""
     other = build_artifact(host.folder / "other.aotc", host.keys[signer], padding=64)
     return (other / "attestations" / SIGNATURE).read_bytes()
 
@@ -57,7 +57,7 @@ def refused_by_the_gate(host: Setting) -> AotcError:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_signature_of_another_artifact_meets_no_requirement(name: str, host: Setting) -> None:
-    lab(host)
+    use_unlisted_signer(host)
     assert host.codes() == ["AOTC-G025", "AOTC-G026"]
     put(host, name, borrowed(host, "release"))
     report = host.verify()
@@ -80,7 +80,7 @@ def test_a_signature_of_another_artifact_is_not_a_second_signer(name: str, host:
     put(host, name, borrowed(host, "security"))
     assert host.codes()[0] == "AOTC-G014"
     assert loaded(host) == "AOTC-G014"
-    # By the same key over this payload it is one, under the same name.
+    # By the same key over this payload it is a second signer, under the same name.
     put(host, name, oms.sign(payload_digests(host.artifact), host.keys["security"]))
     assert host.codes() == []
     assert loaded(host) == "native"
@@ -88,7 +88,7 @@ def test_a_signature_of_another_artifact_is_not_a_second_signer(name: str, host:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_two_trusted_keys_without_a_policy(name: str, host: Setting) -> None:
-    lab(host)
+    use_unlisted_signer(host)
     trust = host.folder / "trusted.pub"
     trust.write_text(host.keys["release"].public_pem + host.keys["stranger"].public_pem)
     assert verify(host.artifact, trust=trust).authentic
@@ -99,8 +99,8 @@ def test_two_trusted_keys_without_a_policy(name: str, host: Setting) -> None:
 
 @pytest.mark.parametrize("name", ["oms", "a"])
 def test_a_borrowed_signature_alone(name: str, host: Setting) -> None:
-    """The files are not the ones that it lists."""
-    lab(host)
+    """The files are not those that it lists."""
+    use_unlisted_signer(host)
     (host.artifact / "attestations" / SIGNATURE).unlink()
     put(host, name, borrowed(host, "release"))
     codes = set(host.codes())
@@ -111,7 +111,7 @@ def test_a_borrowed_signature_alone(name: str, host: Setting) -> None:
 
 @pytest.mark.parametrize("name", ["oms", "oms-prod", "oms-0000000000000000"])
 def test_an_approval_under_the_name_of_a_signature(name: str, host: Setting) -> None:
-    """The key that made it is trusted, so what it says of itself counts: it is no signature."""
+    """Its key is trusted, so its own type counts: it is not a signature."""
     host.write()
     assert host.codes() == []
     host.approve("ops", name=name)

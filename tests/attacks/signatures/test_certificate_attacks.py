@@ -1,4 +1,4 @@
-"""Certificates that may not vouch: each is made, signs a bundle, and meets its code."""
+"""Certificates that must not be trusted: each signs a bundle and is refused with its code."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_chain_of_authorities_is_trusted(root: Issued) -> None:
     for above in ((lower, upper), (upper, lower), (lower, upper, root)):
         bundle = oms.sign(DIGESTS, signer.signer(*above))
         assert oms.verify(bundle, (root.authority,)).key.pem == public_pem(signer.secret)
-    # Whoever trusts a lower authority needs no root; who trusts another one finds no way.
+    # With trust in a lower authority no root is needed; with trust in another one there is no path.
     assert oms.verify(oms.sign(DIGESTS, signer.signer()), (lower.authority,))
     assert refusals(oms.sign(DIGESTS, signer.signer()), root.authority).code == "AOTC-G038"
     other = authority("root")
@@ -109,7 +109,7 @@ def test_a_bad_leaf_is_refused(attack: str, root: Issued) -> None:
         document["dsseEnvelope"]["signatures"][0]["sig"] = base64.b64encode(signature).decode()
     error = refusals(json.dumps(document).encode(), root.authority)
     assert error.code == "AOTC-G037"
-    assert any(found in each.found for each in (error, *error.also)), error.found
+    assert any(found in problem.found for problem in (error, *error.also)), error.found
 
 
 def x509_der() -> Any:
@@ -145,7 +145,7 @@ def test_a_bad_authority_on_the_way_is_refused(attack: str, root: Issued) -> Non
     lower = authority("lower", root, **wish)
     error = refusals(oms.sign(DIGESTS, leaf(lower).signer(lower)), root.authority)
     assert error.code == "AOTC-G037"
-    assert any(found in each.found for each in (error, *error.also)), error.found
+    assert any(found in problem.found for problem in (error, *error.also)), error.found
 
 
 def test_path_length_and_length_of_the_chain(root: Issued) -> None:
@@ -167,13 +167,13 @@ def test_an_expired_root_is_not_trusted() -> None:
     old = authority("old", ends=NOW - timedelta(hours=1))
     bundle = oms.sign(DIGESTS, leaf(old).signer())
     assert refusals(bundle, old.authority).code == "AOTC-G037"
-    # At the time of a trusted record of the past it did.
+    # At the time of an earlier trusted record it was valid.
     assert oms.verify(bundle, (old.authority,), at=NOW - timedelta(hours=2))
 
 
 def test_a_weak_digest_is_refused(root: Issued) -> None:
-    # SHA-3 is not weak, but no profile of certificates for code signing has it; SHA-1 cannot even
-    # be made with the library at hand.
+    # SHA-3 is not weak, but no profile for code signing certificates has it; the library cannot
+    # even make SHA-1.
     bundle = oms.sign(DIGESTS, leaf(root, digest=hashes.SHA224()).signer())
     error = refusals(bundle, root.authority)
     assert (error.code, error.found) == ("AOTC-G037", "CN=release: CN=root: it signed with sha224")
@@ -211,7 +211,7 @@ def test_without_authorities_a_certificate_is_an_unknown_signer(root: Issued) ->
     assert (error.code, error.found) == ("AOTC-G002", "CN=release, issued by CN=root")
     stranger = TrustedKey(pem=public_pem(p256()), origin="x")
     assert refusals(bundle, stranger).code == "AOTC-G002"
-    # Of a key that is trusted by itself, the certificate is but a way to name it.
+    # For a key that is trusted itself, the certificate only names the key.
     trusted = TrustedKey(pem=public_pem(signer.secret), origin="x")
     assert oms.verify(bundle, (trusted,)).key == trusted
 
@@ -272,7 +272,7 @@ def test_every_byte_of_a_certificate_counts(root: Issued) -> None:
 
 
 def test_bits_declared_unused_change_a_certificate(root: Issued) -> None:
-    """Where the last bit of the signature is zero, leaving it out would give the same number."""
+    """If the last bit of the signature is zero, leaving it out would give the same number."""
     for _ in range(64):
         document = json.loads(oms.sign(DIGESTS, leaf(root).signer()))
         chain = document["verificationMaterial"]["x509CertificateChain"]["certificates"]
@@ -289,7 +289,7 @@ def test_bits_declared_unused_change_a_certificate(root: Issued) -> None:
 def test_files_of_authorities(root: Issued, tmp_path: Any) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("ours\n" + root.pem + root.pem)
-    assert [authority.pem for authority in load_authorities(path)] == [root.pem, root.pem]
+    assert [ca.pem for ca in load_authorities(path)] == [root.pem, root.pem]
     cut = root.pem + root.pem.replace("-----END CERTIFICATE-----", "")
     for text in ("", cut, leaf(root).pem, root.pem.replace("M", "A")):
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""Keys, algorithms and signatures that may not vouch: each is made and meets its code."""
+"""Keys, algorithms and signatures that must not be trusted: each is refused with its code."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_key_of_another_kind(kind: str, key: PrivateKey, tmp_path: Path) -> No
     with pytest.raises(AotcError) as caught:
         load_private(tmp_path / "key.pem")
     assert caught.value.code == "AOTC-I023"
-    # Even where it got into the trust, and made a signature that is right for its kind.
+    # Even if it is in the trust, with a signature that is valid for its kind.
     bundle = edited(
         oms.sign(DIGESTS, key),
         lambda b: b["verificationMaterial"].update(publicKey={"hint": key_id(pem)}),
@@ -160,14 +160,14 @@ def test_the_hint_does_not_choose_the_trusted_key(key: PrivateKey, other: Privat
         return lambda b: b["verificationMaterial"].update(publicKey={"hint": hint})
 
     forged = edited(oms.sign(DIGESTS, other), claims(key.key_id))
-    # By an unknown key that gives itself out as a trusted one; by a trusted one as another one.
+    # Signed by an unknown key that claims to be a trusted one; by a trusted one as another one.
     assert refusal(forged, key.trusted()).code == "AOTC-G003"
     assert refusal(forged, key.trusted(), other.trusted()).code == "AOTC-G003"
     hidden = edited(oms.sign(DIGESTS, other), claims(other.key_id.upper()))
     assert refusal(hidden, other.trusted()).code == "AOTC-G003"
     unknown = edited(oms.sign(DIGESTS, other), claims("0" * 64))
     assert refusal(unknown, key.trusted()).code == "AOTC-G002"
-    # Neither the PEM in place of its id, nor no hint at all.
+    # The same with the PEM in place of its id, and without any hint.
     pem = edited(oms.sign(DIGESTS, other), claims(other.public_pem))
     assert refusal(pem, key.trusted()).code == "AOTC-G002"
     silent = edited(oms.sign(DIGESTS, other), claims(""))
@@ -212,7 +212,7 @@ BAD_SIGNATURES: dict[str, Callable[[bytes], bytes]] = {
 
 
 def _padded(good: bytes) -> bytes:
-    """The same integers, the first with a zero byte too many: BER, but not DER."""
+    """The same integers, the first with an extra zero byte: BER, but not DER."""
     r, s = (n.to_bytes(33, "big").lstrip(b"\x00") for n in _integers(good))
     return _der(b"\x00\x00" + r, (b"\x00" if s[0] & 0x80 else b"") + s)
 
@@ -227,7 +227,7 @@ def test_what_is_not_a_signature(attack: str, key: PrivateKey) -> None:
     bundle = oms.sign(DIGESTS, key)
     forged = with_signature(bundle, BAD_SIGNATURES[attack](signature_of(bundle)))
     assert refusal(forged, key.trusted()).code == "AOTC-G003"
-    # The same without a hint: nobody made it.
+    # Without a hint it has no signer.
     silent = edited(forged, lambda b: b["verificationMaterial"]["publicKey"].pop("hint"))
     assert refusal(silent, key.trusted()).code == "AOTC-G002"
 
@@ -268,7 +268,7 @@ def test_one_signature_has_one_spelling(spelling: Callable[[str], str], key: Pri
         before, signature["sig"] = signature["sig"], spelling(signature["sig"])
         assert signature["sig"] != before
 
-    # A length of signature that needs padding, so that the padding can be left out.
+    # A signature whose length needs padding, so that the padding can be left out.
     bundle = oms.sign(DIGESTS, key)
     while len(signature_of(bundle)) % 3 == 0:
         bundle = oms.sign({**DIGESTS, f"{len(bundle)}.bin": "3" * 64}, key)
@@ -280,7 +280,7 @@ def test_a_statement_of_another_kind_is_not_replayed(key: PrivateKey) -> None:
     with pytest.raises(AotcError) as caught:
         statements.verify(signed, (key.trusted(),), predicate_type="https://aotc.example/approval")
     assert caught.value.code == "AOTC-G004"
-    # Relabelled, what was signed is no longer what is there.
+    # With another type, the signed bytes are no longer those of the bundle.
     document = json.loads(signed)
     statement = json.loads(base64.b64decode(document["dsseEnvelope"]["payload"]))
     statement["predicateType"] = "https://aotc.example/approval"
@@ -291,7 +291,7 @@ def test_a_statement_of_another_kind_is_not_replayed(key: PrivateKey) -> None:
 
 
 def test_the_lengths_are_signed_too(key: PrivateKey) -> None:
-    # Without them, bytes could move between type and payload: DSSE's reason for its encoding.
+    # Without them, bytes could move between type and payload; so DSSE encodes the lengths.
     assert dsse.pae("ab", b"c") != dsse.pae("a", b"bc") != dsse.pae("a", b" 1 bc")
 
 

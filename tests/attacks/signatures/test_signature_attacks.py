@@ -1,6 +1,6 @@
 """Bundles, statements and manifests that lie or are ambiguous, in an artifact that was built.
 
-Each attack spoils a copy; verify names its code, and load refuses before any session is created.
+Each attack damages a copy; verify reports its code, and load refuses before any session is created.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _text_of(target: Attacked, place: str) -> str:
 
 
 def first_field(place: str, text: str) -> Attack:
-    """JSON with `text` as its first field; what has to be signed is signed."""
+    """Put `text` as the first field of the JSON at `place`, and sign what must be signed."""
 
     def attack(target: Attacked) -> None:
         made = ("{" + text + "," + _text_of(target, place)[1:]).encode()
@@ -111,7 +111,7 @@ def good_and_bad(*order: str) -> Attack:
 
 
 def _relabelled_payload(target: Attacked) -> None:
-    """Rightly signed, as a payload of another type."""
+    """Sign it correctly, as a payload of another type."""
     target.sign_bytes(json.dumps(target.statement).encode(), "application/json")
 
 
@@ -166,7 +166,7 @@ SIGNATURES: dict[str, tuple[Attack, tuple[str, ...]]] = {
     "of another artifact": (_of_the_other_artifact, (CHANGED, MISSING, UNLISTED)),
 }
 
-# What a digest is not; each statement is signed by the trusted key.
+# Texts that are not digests; each statement is signed by the trusted key.
 DIGESTS: dict[str, tuple[Attack, tuple[str, ...]]] = {
     "upper case": (
         stated(lambda s: [r.update(digest=r["digest"].upper()) for r in _resources(s)]),
@@ -231,7 +231,7 @@ def _resources(statement: Any) -> Any:
     return statement["predicate"]["resources"]
 
 
-# Fields that come twice: the same, or what was signed and something else.
+# Fields that appear twice: with the same value, or with the signed one and another.
 TWICE = {"bundle": '"mediaType":"x"', "statement": '"_type":"x"', "manifest": '"name":"evil"'}
 CODES = {"bundle": BUNDLE, "statement": BUNDLE, "manifest": MANIFEST}
 VALUES = {
@@ -276,7 +276,7 @@ def test_a_key_twice(place: str, target: Attacked) -> None:
 def test_json(value: str, place: str, target: Attacked) -> None:
     first_field(place, VALUES[value])(target)
     if place == "statement" and value == "unknown field":
-        # in-toto's rule for a statement: what is not known is ignored.
+        # in-toto's rule for a statement: unknown fields are ignored.
         assert target.verified() == []
     else:
         target.refused(CODES[place])
@@ -334,7 +334,7 @@ def test_json_in_another_encoding(place: str, mark: bytes, target: Attacked) -> 
 
 @pytest.mark.parametrize("name", ["attestations/oms.sigstore.json", "payload/aotc.json"])
 def test_huge_json_is_not_read(name: str, target: Attacked) -> None:
-    """A sparse file: it costs nothing to make, and nothing to refuse."""
+    """A sparse file: making it costs nothing, and so must refusing it."""
     with (target.path / name).open("r+b") as file:
         file.truncate(1 << 40)
     assert LIMITS in target.verified()
@@ -344,7 +344,7 @@ def test_huge_json_is_not_read(name: str, target: Attacked) -> None:
 def test_a_signature_under_another_name_counts(
     target: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a bundle is, the type says that was signed; nothing is gained by renaming it."""
+    """The signed type says what a bundle is; renaming it changes nothing."""
     before = verify(target.path, key=target.public)
     target.bundle.rename(target.bundle.with_name("release.sigstore.json"))
     after = verify(target.path, key=target.public)
@@ -356,7 +356,7 @@ def test_a_signature_under_another_name_counts(
 
 
 def test_a_high_s_is_accepted(target: Attacked, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tools write it; nothing may depend on which of the two it is."""
+    """Other tools write it; nothing may depend on which of the two S values it has."""
     before = verify(target.path, key=target.public)
     r, s = decode_dss_signature(signature(target))
     resigned(lambda good: encode_dss_signature(r, ORDER - s))(target)
@@ -370,7 +370,7 @@ def test_a_high_s_is_accepted(target: Attacked, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_helpers_sign_what_is_accepted(target: Attacked) -> None:
-    """Without an attack, what they write is authentic: the refusals are of the attacks alone."""
+    """Without an attack, what they write is authentic: only the attacks cause the refusals."""
     target.state(lambda statement: None)
     assert target.verified() == []
     target.sign_bytes(json.dumps(target.statement, indent=1).encode())

@@ -1,4 +1,4 @@
-"""Several processes change one file at once: no change is lost, or its loser says so."""
+"""Several processes change one file at once: no change is lost without an error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from aotc.verification.policy.policy_document import read_policy
 
 _TOOLCHAIN = ROOT / "toolchain"
 _MANY = 6
-# All is imported before a job is let go, so that the jobs run side by side.
+# Everything is imported before a job starts, so that the jobs run at the same time.
 _COMMAND = """
 import sys
 from aotc.cli.main import main
@@ -47,7 +47,7 @@ print(libraries_digest([Path(sys.argv[1])]))
 
 
 def at_once(code: str, commands: list[list[str]], cwd: Path) -> list[tuple[int, str]]:
-    """Exit status and output of processes that are let go together."""
+    """Exit status and output of processes that start at the same time."""
     jobs = [
         subprocess.Popen(
             [sys.executable, "-c", code, *command],
@@ -67,7 +67,7 @@ def at_once(code: str, commands: list[list[str]], cwd: Path) -> list[tuple[int, 
         assert job.stdin is not None
         job.stdin.write("\n")
         job.stdin.flush()
-    return [(job.wait(), said) for job in jobs for said in [job.communicate()[0]]]
+    return [(job.wait(), output) for job in jobs for output in [job.communicate()[0]]]
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_only_one_of_many_processes_begins_a_policy(policy: Path) -> None:
     ]
     ended = at_once(_COMMAND, commands, policy.parent)
     assert sorted(status for status, _ in ended) == [0, *[3] * (_MANY - 1)]
-    assert all("AOTC-I017" in said for status, said in ended if status)
+    assert all("AOTC-I017" in output for status, output in ended if status)
     winner = next(number for number, (status, _) in enumerate(ended) if status == 0)
     assert read_policy(policy).policy.name == f"plant-{winner}"
 
@@ -152,20 +152,20 @@ def test_every_process_keeps_the_library_digest_that_it_found(
 def test_shapes_are_recorded_in_the_file_that_another_process_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was opened before the other put a new one in its place."""
+    """It was opened before the other process replaced it."""
     path = tmp_path / "shapes.jsonl"
     path.write_text('{"ids":[1,1]}\n')
     recorder = ShapeRecorder(path)
     recorder.record({"ids": _Shaped((1, 2))})  # type: ignore[dict-item]
     plain = recorder_module.wait_for_lock
 
-    def thinned_meanwhile(descriptor: int, **given: float) -> bool:
+    def replaced_meanwhile(descriptor: int, **given: float) -> bool:
         if path.read_text().count("\n") == 1 and not (tmp_path / "old").exists():
             path.rename(tmp_path / "old")
             path.write_text('{"ids":[1,9]}\n')
         return plain(descriptor, **given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(recorder_module, "wait_for_lock", thinned_meanwhile)
+    monkeypatch.setattr(recorder_module, "wait_for_lock", replaced_meanwhile)
     recorder.close()
     assert path.read_text() == '{"ids":[1,9]}\n{"ids":[1,2]}\n'
     assert recorder.lost == 0

@@ -19,7 +19,7 @@ ACTIONS: list[tuple[Outside, ...]] = [
 
 @st.composite
 def ranges(draw: st.DrawFn) -> DimRange:
-    """Whatever a profile can state, with small sizes."""
+    """Any range that a profile can state, with small sizes."""
     step = draw(st.integers(1, 6))
     document: dict[str, Json] = {
         "multiple_of": step,
@@ -45,7 +45,7 @@ def ranges(draw: st.DrawFn) -> DimRange:
 
 
 def domain_of(**stated: DimRange) -> Domain:
-    """What an artifact holds of ranges, for a model that takes every size."""
+    """The domain that an artifact holds for these ranges, for a model that accepts every size."""
     return Prober(
         dims=tuple(stated),
         hints=DimHints(),

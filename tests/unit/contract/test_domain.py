@@ -38,7 +38,7 @@ GAPPED = Dim(min=1, max=6, opt=1, gaps=(3, 5))
     ids=["grid", "padded", "buckets", "filled", "routed", "both", "gapped"],
 )
 def test_sizes_as_is_and_padded(dim: Dim, as_is: set[int], padded: dict[int, int]) -> None:
-    """`padded` holds the ends of each stretch that is padded to one size."""
+    """`padded` holds the first and last of the sizes that are padded to one size."""
     assert {size for size in range(30) if dim.allows(size)} == as_is
     found = {size: full for size in range(30) if (full := dim.padded_size(size)) is not None}
     assert {size: found.get(size) for size in padded} == padded
@@ -70,13 +70,13 @@ def test_sizes_in_words(dim: Dim, text: str) -> None:
     assert dim.text() == text
 
 
-# -- Domain.fitted
+# -- Domain.padded_sizes
 
 
-def filled_up(dim: Dim, bucket: int | None, size: int) -> int | None:
-    """By definition: the size itself if this graph takes it, else the next that any graph takes.
+def padded_by_definition(dim: Dim, bucket: int | None, size: int) -> int | None:
+    """The size itself if this graph accepts it, else the next one that any graph accepts.
 
-    None where this graph does not take that one.
+    None if this graph does not accept that one.
     """
     compiled = [s for s in range(1, dim.max + 1) if s in dim.buckets] or [
         s for s in range(dim.min, dim.max + 1) if s % dim.multiple_of == 0
@@ -114,7 +114,7 @@ def test_padded_sizes_are_as_defined(
     }
     for buckets in variants:
         wanted = {
-            name: filled_up(dim, buckets.get(name), sizes[name])
+            name: padded_by_definition(dim, buckets.get(name), sizes[name])
             for name, dim in domain.dims.items()
         }
         expected: dict[str, int] | None = {n: s for n, s in wanted.items() if s is not None}

@@ -1,4 +1,4 @@
-"""A document of a later major version was made by a newer aotc, whatever else is in it."""
+"""A document of a later major version was made by a newer aotc, whatever else it holds."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_budget_of_any_provider_that_is_named_is_kept(tmp_path: Path, place: s
 
 @pytest.mark.parametrize("text", ["budgets: {cpu_share: 0.1}", "fallback: {max_node_share: 0.5}"])
 def test_a_limit_on_the_cpu_as_the_first_choice_is_refused(tmp_path: Path, text: str) -> None:
-    """It would bound nothing."""
+    """Such a limit would limit nothing."""
     with pytest.raises(AotcError) as caught:
         load_profile(write(tmp_path, f"providers: [cpu]\n{text}\n"))
     assert caught.value.code == "AOTC-I022"

@@ -1,4 +1,4 @@
-"""Provider options of an artifact: all that backends write, and nothing that leads elsewhere."""
+"""Provider options of an artifact: all that backends write, and none that holds a path."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from aotc.contract.provider_keys import option_problem
 OPENVINO = "OpenVINOExecutionProvider"
 
 
-def written(backend: Backend) -> list[dict[str, str]]:
-    """Provider options of a backend in every precision, plain and with all that is added."""
+def written_options(backend: Backend) -> list[dict[str, str]]:
+    """Provider options of a backend for every precision, with and without what is added."""
     found = []
     for precision in backend.precisions:
         options = dict(backend.session("all", precision).provider_options.get(backend.ort_name, {}))
@@ -33,7 +33,7 @@ def test_an_artifact_may_hold_what_backends_write_and_nothing_else() -> None:
     for name in BACKENDS.names():
         backend: Backend = BACKENDS.load(name)()
         names: set[str] = set()
-        for options in written(backend):
+        for options in written_options(backend):
             names |= options.keys()
             for key, value in options.items():
                 assert option_problem(backend.ort_name, key, value, plugin=False) == ""
@@ -95,5 +95,5 @@ def test_an_option_of_a_custom_plugin_may_not_hold_a_path(value: str) -> None:
 @pytest.mark.parametrize("value", ["", "high", "1", "0.5", "a,b;c=d", "..5", "${weights}/k.bin"])
 def test_other_options_of_a_custom_plugin_are_accepted(value: str) -> None:
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=True) == ""
-    # Without a plugin that the variant needs, it is something that ONNX Runtime was built with.
+    # Without a plugin that the variant requires, it is a provider that ONNX Runtime was built with.
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=False) != ""

@@ -1,4 +1,4 @@
-"""What a variant requires, joined from what its execution providers state."""
+"""What a variant requires: its own requirements merged with those of its providers."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ FIRST = Plugin(name="first", version="1")
 SECOND = Plugin(name="second", version="2")
 
 
-def test_a_part_states_what_it_needs_and_no_more() -> None:
-    joined = BASE.merged((NO_REQUIREMENTS, NO_REQUIREMENTS))
-    assert joined == replace(BASE, isa=("avx2", "avx512f"))
-    assert encode(BASE.merged(())) == encode(joined)
+def test_merging_empty_requirements_changes_nothing() -> None:
+    merged = BASE.merged((NO_REQUIREMENTS, NO_REQUIREMENTS))
+    assert merged == replace(BASE, isa=("avx2", "avx512f"))
+    assert encode(BASE.merged(())) == encode(merged)
 
 
 def test_requirements_are_merged_field_by_field() -> None:
@@ -46,18 +46,18 @@ def test_requirements_are_merged_field_by_field() -> None:
         compute_capabilities=("8.9",),
         compatibility={"B": "2"},
     )
-    joined = BASE.merged((one, other))
-    # Lists follow each other; features of the CPU are a set, in order of names.
-    assert joined.plugins == (FIRST, SECOND)
-    assert joined.compute_capabilities == ("8.6", "12.0", "8.9")
-    assert joined.isa == ("avx2", "avx512f", "fma")
-    # The newest holds, by number and not by letter.
-    assert (joined.nvidia_driver_min, joined.cuda_major) == ("1000.2", 13)
-    assert joined.compatibility == {"A": "1", "B": "2"}
-    # What every variant states itself, no part can change.
+    merged = BASE.merged((one, other))
+    # Lists are concatenated; features of the CPU are a set, in order of names.
+    assert merged.plugins == (FIRST, SECOND)
+    assert merged.compute_capabilities == ("8.6", "12.0", "8.9")
+    assert merged.isa == ("avx2", "avx512f", "fma")
+    # The newest version is required, compared as numbers and not as text.
+    assert (merged.nvidia_driver_min, merged.cuda_major) == ("1000.2", 13)
+    assert merged.compatibility == {"A": "1", "B": "2"}
+    # No part changes what every variant states itself.
     same = ("os", "architecture", "libc", "onnxruntime_min", "onnxruntime_below", "providers")
-    assert all(getattr(joined, name) == getattr(BASE, name) for name in same)
-    assert joined.isa_exact
+    assert all(getattr(merged, name) == getattr(BASE, name) for name in same)
+    assert merged.isa_exact
 
 
 def test_the_newer_of_two_c_libraries_is_required() -> None:

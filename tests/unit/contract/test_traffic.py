@@ -1,4 +1,4 @@
-"""Recorded shapes as they are read, and every line that cannot be."""
+"""Recorded shapes as they are read, and every kind of line that is refused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ INPUTS = (
 )
 
 
-def written(folder: Path, text: str, name: str = "t.jsonl") -> Path:
+def write(folder: Path, text: str, name: str = "t.jsonl") -> Path:
     path = folder / name
     path.write_text(text)
     return path
 
 
 def test_shapes_by_input(tmp_path: Path) -> None:
-    path = written(
+    path = write(
         tmp_path,
         '{"ids": [1, 40], "mask": [1, 40], "image": [1, 3, 8, 8]}\n\n'
         '{"ids": [2, 7], "mask": [2, 7], "image": [2, 3, 8, 8], "count": 3}\n'
@@ -40,13 +40,13 @@ def test_shapes_by_input(tmp_path: Path) -> None:
 
 
 def test_sizes_by_dim_or_position(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"batch": 1, "ids.1": 40}\n{"batch": 1, "seq": 0}\n')
+    path = write(tmp_path, '{"batch": 1, "ids.1": 40}\n{"batch": 1, "seq": 0}\n')
     assert read_traffic(path, INPUTS).counts == {(1, 40): 1, (1, 0): 1}
-    assert read_traffic(written(tmp_path, '{"seq": 5}\n')).dims == ("seq",)
+    assert read_traffic(write(tmp_path, '{"seq": 5}\n')).dims == ("seq",)
 
 
 def test_a_table(tmp_path: Path) -> None:
-    path = written(tmp_path, "batch,seq,count\n1,40,2\n\n 2 , 7 ,1\n", "t.csv")
+    path = write(tmp_path, "batch,seq,count\n1,40,2\n\n 2 , 7 ,1\n", "t.csv")
     found = read_traffic(path, INPUTS)
     assert (found.dims, found.counts) == (("batch", "seq"), {(1, 40): 2, (2, 7): 1})
 
@@ -105,7 +105,7 @@ def test_a_table(tmp_path: Path) -> None:
     ],
 )
 def test_a_line_that_cannot_be_used(tmp_path: Path, line: str, message: str) -> None:
-    path = written(tmp_path, f'{{"batch": 1, "seq": 4}}\n{line}\n')
+    path = write(tmp_path, f'{{"batch": 1, "seq": 4}}\n{line}\n')
     with pytest.raises(AotcError) as caught:
         read_traffic(path, INPUTS)
     assert caught.value.line() == message.format(at=f"{path}, line 2")
@@ -127,23 +127,23 @@ def test_a_line_that_cannot_be_used(tmp_path: Path, line: str, message: str) -> 
 )
 def test_a_table_that_cannot_be_used(tmp_path: Path, text: str, code: str, says: str) -> None:
     with pytest.raises(AotcError) as caught:
-        read_traffic(written(tmp_path, text, "t.csv"), INPUTS)
+        read_traffic(write(tmp_path, text, "t.csv"), INPUTS)
     assert caught.value.code == code
     assert says in caught.value.what
 
 
 def test_an_empty_file_and_a_missing_one(tmp_path: Path) -> None:
     with pytest.raises(AotcError, match="AOTC-S023"):
-        read_traffic(written(tmp_path, "\n \n"), INPUTS)
+        read_traffic(write(tmp_path, "\n \n"), INPUTS)
     with pytest.raises(AotcError, match="AOTC-I001"):
         read_traffic(tmp_path / "none.jsonl", INPUTS)
 
 
 def test_lines_that_count_no_request(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"seq": 5, "count": 0}\n{"seq": 7, "count": 2}\n')
+    path = write(tmp_path, '{"seq": 5, "count": 0}\n{"seq": 7, "count": 2}\n')
     assert read_traffic(path).counts == {(7,): 2}
     with pytest.raises(AotcError, match="AOTC-S023"):
-        read_traffic(written(tmp_path, '{"seq": 5, "count": 0}\n'))
+        read_traffic(write(tmp_path, '{"seq": 5, "count": 0}\n'))
 
 
 def test_a_table_of_a_spreadsheet(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_table_of_a_spreadsheet(tmp_path: Path) -> None:
 
 
 def test_every_bad_line_is_named_up_to_twenty(tmp_path: Path) -> None:
-    path = written(tmp_path, '{"seq": -1}\n{"seq": 1}\n' + '{"seq": -2}\n' * 30)
+    path = write(tmp_path, '{"seq": -1}\n{"seq": 1}\n' + '{"seq": -2}\n' * 30)
     with pytest.raises(AotcError) as caught:
         read_traffic(path)
     errors = [caught.value, *caught.value.also]
@@ -165,4 +165,4 @@ def test_every_bad_line_is_named_up_to_twenty(tmp_path: Path) -> None:
 
 def test_requests_name_the_same_dims(tmp_path: Path) -> None:
     with pytest.raises(AotcError, match="AOTC-S020 requests name different dims"):
-        read_traffic(written(tmp_path, '{"seq": 1}\n{"batch": 1, "seq": 2}\n'))
+        read_traffic(write(tmp_path, '{"seq": 1}\n{"batch": 1, "seq": 2}\n'))

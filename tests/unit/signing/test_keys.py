@@ -60,7 +60,7 @@ def test_generate_overwrites_nothing(existing: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("empty", [("a.pem",), ("a.pem", "a.pub"), ("a.pub",)])
 def test_empty_files_are_not_keys(empty: tuple[str, ...], tmp_path: Path) -> None:
-    """What an earlier release left where it was killed while it wrote."""
+    """An earlier release that was killed while it wrote a key left such files."""
     for name in empty:
         (tmp_path / name).touch(mode=0o600)
     private, public = key_files.generate(tmp_path / "a.pem")
@@ -78,7 +78,7 @@ def test_a_link_to_an_empty_file_stays(tmp_path: Path) -> None:
 
 
 def test_one_key_stays_where_several_processes_replace_an_empty_file(tmp_path: Path) -> None:
-    """Nobody takes the other's key for what was left."""
+    """No process takes the key of another one for the empty file."""
     for turn in range(20):
         place = tmp_path / str(turn) / "a.pem"
         place.parent.mkdir()
@@ -92,8 +92,8 @@ def test_one_key_stays_where_several_processes_replace_an_empty_file(tmp_path: P
 
 
 def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
-    """As after a kill between both halves: the private one is never replaced, and the help says
-    how to make the other."""
+    """As after a kill between both files: the private key is never replaced, and the fix says how
+    to write the public one."""
     private, public = key_files.generate(tmp_path / "a.pem")
     before, pem = private.read_bytes(), public.read_text()
     public.unlink()
@@ -178,27 +178,29 @@ def test_an_encrypted_key_takes_its_password(
     assert caught.value.line() == f"AOTC-I034 the password does not decrypt the key file [{path}]"
     monkeypatch.setenv(passwords.VARIABLE, "correct horse")
     assert load_private(path).public_pem == public.read_text()
-    # A file is asked before the variable, and only its first line counts.
+    # The file comes before the variable, and only its first line counts.
     (tmp_path / "password").write_bytes(b"other\n")
     monkeypatch.setenv(passwords.FILE_VARIABLE, str(tmp_path / "password"))
     with pytest.raises(AotcError):
         load_private(path)
     (tmp_path / "password").write_bytes(b"correct horse\r\nnot this\n")
     assert load_private(path).public_pem == public.read_text()
-    # A password for a key that has none is not asked for.
+    # No password is asked for when a key has none.
     plain, _ = key_files.generate(tmp_path / "plain.pem")
     assert load_private(plain).key_id != load_private(path).key_id
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are not those of POSIX")
-@pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
+@pytest.mark.parametrize(("mode", "reported"), [(0o600, False), (0o640, True), (0o604, True)])
 def test_a_private_key_that_others_may_read_is_reported(
-    mode: int, told: bool, tmp_path: Path
+    mode: int, reported: bool, tmp_path: Path
 ) -> None:
     path, _ = key_files.generate(tmp_path / "release.pem")
     path.chmod(mode)
     found = load_private(path).findings
-    assert [(finding.code, finding.where) for finding in found] == [("AOTC-I038", str(path))] * told
+    assert [(finding.code, finding.where) for finding in found] == [
+        ("AOTC-I038", str(path))
+    ] * reported
 
 
 def test_the_fix_for_a_missing_password_names_its_variable(
@@ -365,7 +367,7 @@ def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
 def test_a_development_key_in_a_read_only_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The public half beside it is made where it can be, and signing needs none."""
+    """The public key next to it is written if possible, and signing does not need it."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     made = development_key()
     secret, public = tmp_path / "aotc" / "development.pem", tmp_path / "aotc" / "development.pub"

@@ -1,4 +1,4 @@
-"""Keys on P-256 are read and written without the library's readers of all kinds; as those do."""
+"""Keys on P-256 are read and written without the library's general readers, and as those do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packed artifacts that are good: what they say, to us and to other readers of zips."""
+"""Good packed artifacts: what aotc and other readers of zips find in them."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_a_packed_artifact_answers(
 def test_threads_read_one_archive(
     by_offset: bool, packed: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the system cannot read at an offset, as Windows cannot."""
+    """Also if the system cannot read at an offset, as on Windows."""
     if not by_offset:
         monkeypatch.delattr(os, "preadv")
     with ArchiveContainer(packed) as archive:
@@ -195,7 +195,7 @@ def test_threads_read_one_archive(
 
 
 def test_a_wrong_CRC_is_reported_with_full(tmp_path: Path) -> None:
-    """Digests decide; a CRC-32 that no reader of zips would accept is told with `full`."""
+    """Digests decide; a CRC-32 that no reader of zips would accept is reported with `full`."""
     data = b"x" * 5000
     entry = (b"payload/a.bin", len(data), zlib.crc32(data) ^ 1, 0)
     directory = packed_form.central_record(*entry)
@@ -210,7 +210,7 @@ def test_a_wrong_CRC_is_reported_with_full(tmp_path: Path) -> None:
 
 
 def test_a_file_beyond_4_GiB(tmp_path: Path) -> None:
-    """Sparse, so that it takes no room: zip64 in sizes, in an offset and at the end."""
+    """The file is sparse, so it needs no space: zip64 in sizes, in an offset and at the end."""
     place = tmp_path / "large.zip"
     small = b"{}"
     entries = [(b"payload/a-large", LARGE, LARGE_CRC, 0)]

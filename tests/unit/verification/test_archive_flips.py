@@ -1,4 +1,4 @@
-"""Any one byte of a packed artifact, flipped: refused, and there is none that nobody looks at."""
+"""Any one flipped byte of a packed artifact is refused: every byte is checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.container.archive_structure import read_files
 from aotc.verification.gate import authenticate
 
-# Of the bytes of files each this many'th is flipped before the whole gate; it costs milliseconds.
+# Only every n-th byte of a file is flipped for the complete gate, which takes milliseconds.
 STEP = 23
 
 
@@ -52,7 +52,7 @@ def test_every_byte_outside_the_files(packed: Path) -> None:
             read_files(read_at, len(data))
             accepted.append(place)
         except AotcError as error:
-            # A bit of a mode may make a link of a file, a bit of a number a limit's excess.
+            # A bit of a mode may turn a file into a link; a bit of a number may exceed a limit.
             assert error.code in ("AOTC-G039", "AOTC-G008", "AOTC-G012")
         changed[place] ^= 1 << place % 8
     assert accepted == []
@@ -60,7 +60,7 @@ def test_every_byte_outside_the_files(packed: Path) -> None:
 
 
 def test_every_byte_of_files_read_into_memory(packed: Path) -> None:
-    """Bundles and documents, by CRC-32 alone: it sees any one byte."""
+    """Bundles and documents, by CRC-32 alone: it notices any one byte."""
     with ArchiveContainer(packed) as archive:
         small = [path for path in archive.listing().files if path.endswith(".json")]
         assert len(small) == 4

@@ -56,35 +56,35 @@ def run(code: str, requirements: dict[str, Any], target: Target) -> list[tuple[s
 
 @pytest.fixture
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of checks, as an installation may have spoiled it."""
+    """A copy of the folder of checks, which a test damages."""
     folder = tmp_path / "checks"
     shutil.copytree(room.__path__[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
     monkeypatch.setattr(room, "__path__", [str(folder)])
     return folder
 
 
-def found_in_room() -> list[str]:
-    """Codes of the checks that are found now."""
+def found_codes() -> list[str]:
+    """Codes of the checks that are found in the folder now."""
     return list(checks.__wrapped__())
 
 
 def test_a_check_whose_file_is_missing_is_not_skipped(copied: Path) -> None:
-    assert found_in_room() == list(checks())
+    assert found_codes() == list(checks())
     (copied / "isa.py").unlink()
     (copied / "driver.py").unlink()
     with pytest.raises(ImportError, match="does not have the checks AOTC-C004, AOTC-C007"):
-        found_in_room()
+        found_codes()
     shutil.rmtree(copied)
     with pytest.raises(ImportError, match="AOTC-C001, AOTC-C002"):
-        found_in_room()
+        found_codes()
 
 
 def test_a_stray_file_is_noticed(copied: Path) -> None:
     (copied / "notes.txt").write_text("no module")
-    assert found_in_room() == list(checks())
+    assert found_codes() == list(checks())
     shutil.copy(copied / "isa.py", copied / "isa_old.py")
     with pytest.raises(ValueError, match="two checks have the code 'AOTC-C004'"):
-        found_in_room()
+        found_codes()
     sys.modules.pop(f"{room.__name__}.isa_old")
 
 

@@ -287,7 +287,7 @@ def test_every_reason_is_listed_and_no_later_step_is_reported_as_done(
     _extra(artifact)
     _remove(artifact)
     report = verify(artifact, key=other.public)
-    # That a byte was flipped costs a read to find out, which nobody who is trusted asks for.
+    # Finding a flipped byte takes a read, and no trusted signer lists this file.
     assert [code for code, _ in reasons(report)] == ["AOTC-G002", "AOTC-G006", "AOTC-G007"]
     assert statuses(report) == [
         "passed", "passed", "failed", "failed", "failed", *["not-run"] * 4,
@@ -448,7 +448,7 @@ def test_a_newer_minor_version_is_a_finding(tmp_path: Path, keys: Keys) -> None:
 def _edit_package(
     edit: Callable[[dict[str, object]], None], artifact: Path, key: PrivateKey
 ) -> None:
-    """Change manifest.json, keeping every digest right."""
+    """Change manifest.json and keep every digest correct."""
     path = artifact / "payload/manifest.json"
     package = json.loads(path.read_bytes())
     edit(package)
@@ -524,7 +524,7 @@ def test_limits(artifact: Path, keys: Keys, monkeypatch: pytest.MonkeyPatch) -> 
     assert [refusal.code for refusal in report.refusals] == ["AOTC-G012"]
     assert statuses(report) == ["failed", *["not-run"] * 8]
     monkeypatch.undo()
-    # What is refused by itself counts as well.
+    # What is refused for another reason counts as well.
     shutil.copytree(artifact, links := artifact.with_name("links"))
     for number in range(40):
         (links / f"l{number}").symlink_to("x")
@@ -659,28 +659,28 @@ def test_verifying_imports_no_array_or_model_library(artifact: Path, keys: Keys)
 
 
 class Vanishing(FolderContainer):
-    """A folder of which a file goes as soon as it was listed."""
+    """A folder from which a file is removed as soon as it was listed."""
 
-    goes = ""
+    removed = ""
 
     def listing(self, folder: str = "") -> container.Listing:
-        """The listing, with the file that is there no more."""
+        """The listing, with the file that is no longer there."""
         found = super().listing(folder)
-        (self.root / self.goes).unlink(missing_ok=True)
+        (self.root / self.removed).unlink(missing_ok=True)
         return found
 
 
 def test_an_attestation_removed_while_it_is_read_counts_as_absent(
     artifact: Path, keys: Keys
 ) -> None:
-    """As one does that replaced another where nothing can be renamed in: a mount point."""
+    """As when another one replaces it at a mount point, where nothing can be renamed."""
     held = artifact / "attestations"
     shutil.copyfile(held / "oms.sigstore.json", held / "oms-again.sigstore.json")
     trust = load_public(keys.public)
     with Vanishing(artifact) as source:
-        source.goes = "attestations/oms-again.sigstore.json"
+        source.removed = "attestations/oms-again.sigstore.json"
         assert authenticate(source, trust).id == payload_digests(artifact)["aotc.json"]
     with Vanishing(artifact) as source, pytest.raises(AotcError) as caught:
-        source.goes = "attestations/oms.sigstore.json"
+        source.removed = "attestations/oms.sigstore.json"
         authenticate(source, trust)
     assert caught.value.code == "AOTC-G001"

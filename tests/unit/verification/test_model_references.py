@@ -154,9 +154,9 @@ def test_a_file_that_another_variant_reads(artifact: Path) -> None:
 def test_without_a_shared_asset_data_lie_next_to_the_model(artifact: Path) -> None:
     manifest = manifest_of(artifact)
     variant = manifest.variants[0]
-    beside = dataclasses.replace(variant, weights=None)
-    manifest = dataclasses.replace(manifest, variants=(beside,))
-    # So the asset's folder is not looked into, and the model itself may hold weights.
+    without_asset = dataclasses.replace(variant, weights=None)
+    manifest = dataclasses.replace(manifest, variants=(without_asset,))
+    # So the folder of the asset is not read, and the model itself may hold weights.
     assert len(found(artifact, manifest)) == 1
     write(artifact, weights(("location", "model.onnx"), ("length", "4")))
     assert found(artifact, manifest) == []

@@ -62,12 +62,12 @@ class Lazy:
         return self._data[offset : offset + count]
 
 
-def held(data: bytes) -> list[Reference]:
+def read_references(data: bytes) -> list[Reference]:
     return list(references(InMemory(data)))
 
 
 def by_onnx(message: Any) -> Iterator[Reference]:
-    """The same from onnx's own records, whatever field leads there."""
+    """The same from onnx's own messages, whatever field leads there."""
     if isinstance(message, TensorProto):
         if message.external_data or message.data_location == TensorProto.EXTERNAL:
             yield ExternalData(tuple((entry.key, entry.value) for entry in message.external_data))
@@ -155,15 +155,15 @@ DIMS = st.lists(st.integers(0, 2**62), max_size=2)
 def test_any_model_as_onnx_reads_it(model: ModelProto) -> None:
     wanted = Counter(by_onnx(model))
     data = model.SerializeToString()
-    assert Counter(held(data)) == wanted
-    for whole in (0, 40):
+    assert Counter(read_references(data)) == wanted
+    for limit in (0, 40):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)
+            patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", limit)
             assert Counter(references(Lazy(data))) == wanted
 
 
 def test_every_field_that_leads_to_a_reference_is_entered() -> None:
-    """So that another release of ONNX, with a further one, is noticed."""
+    """So that a release of ONNX with one more field is noticed."""
     leading = {TensorProto.DESCRIPTOR.full_name}
     while True:
         more = {
@@ -222,7 +222,7 @@ def rich_model() -> bytes:
 
 def test_a_model_that_ends_early() -> None:
     data = rich_model()
-    wanted = held(data)
+    wanted = read_references(data)
     assert len(wanted) == 9
     read = 0
     for end in range(len(data)):
@@ -233,18 +233,18 @@ def test_a_model_that_ends_early() -> None:
             continue
         read += 1
         assert found == wanted[: len(found)]
-    # The ends of its five fields, and what is too short to hold any mark.
+    # The ends of its five fields, and lengths that are too short for any mark.
     assert read >= 5
 
 
-@pytest.mark.parametrize("whole", [0, 1, 64, 10_000])
-def test_a_large_model_is_read_in_parts(whole: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)
+@pytest.mark.parametrize("limit", [0, 1, 64, 10_000])
+def test_a_large_model_is_read_in_parts(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", limit)
     filler = TensorProto(name="big", raw_data=bytes(2_000))
     data = rich_model() + ModelProto(graph=GraphProto(initializer=[filler])).SerializeToString()
     source = Lazy(data)
-    assert list(references(source)) == held(data)
-    assert source.most <= max(whole, 20)
+    assert list(references(source)) == read_references(data)
+    assert source.most <= max(limit, 20)
 
 
 def test_a_file_that_shrinks_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,21 +269,21 @@ def test_a_file_that_shrinks_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -
     ],
 )
 def test_compiled_parts(node: NodeProto, wanted: list[Reference]) -> None:
-    assert held(of_nodes(node)) == wanted
+    assert read_references(of_nodes(node)) == wanted
 
 
 def test_two_modes_of_embedding_count_as_files() -> None:
     node = context(mode=1)
     node.attribute.add(name=EMBEDDED, i=0)
-    assert held(of_nodes(node)) == [CompiledPart(CACHE, "a.bin")]
+    assert read_references(of_nodes(node)) == [CompiledPart(CACHE, "a.bin")]
     node.attribute[1].i, node.attribute[2].i = 0, 1
-    assert held(of_nodes(node)) == [CompiledPart(CACHE, "a.bin")]
+    assert read_references(of_nodes(node)) == [CompiledPart(CACHE, "a.bin")]
 
 
 def test_a_mode_by_reference_may_be_either() -> None:
     node = context(mode=None)
     node.attribute.add(name=EMBEDDED, ref_attr_name="mode")
-    assert held(of_nodes(node)) == [CompiledPart(CACHE, "a.bin")]
+    assert read_references(of_nodes(node)) == [CompiledPart(CACHE, "a.bin")]
 
 
 @pytest.mark.parametrize("name", [CACHE, SOURCE_MODEL])
@@ -291,21 +291,21 @@ def test_a_file_by_reference_is_not_known(name: str) -> None:
     node = NodeProto(op_type=onnx_references.EP_CONTEXT)
     node.attribute.add(name=name, ref_attr_name="which")
     with pytest.raises(MalformedModel):
-        held(of_nodes(node))
+        read_references(of_nodes(node))
 
 
 def test_the_last_operator_type_counts() -> None:
     data = context().SerializeToString()
     for last, wanted in ((b"Relu", []), (b"EPContext", [CompiledPart(CACHE, "a.bin")])):
         node = data + field(4, b"Gemm") + field(4, last)
-        assert held(field(7, field(1, node))) == wanted
+        assert read_references(field(7, field(1, node))) == wanted
 
 
 def test_what_is_merged_is_seen_in_each_part() -> None:
-    """A field that comes twice: protobuf merges the two messages."""
+    """A field that appears twice: protobuf merges the two messages."""
     first = GraphProto(initializer=[external(location="a")]).SerializeToString()
     second = GraphProto(initializer=[external(location="b")]).SerializeToString()
-    found = held(field(7, first) + field(7, second))
+    found = read_references(field(7, first) + field(7, second))
     assert found == [ExternalData((("location", "a"),)), ExternalData((("location", "b"),))]
 
 
@@ -314,13 +314,13 @@ def test_an_entry_comes_as_it_is_written() -> None:
     tensor.external_data.add(key="location", value="b")
     tensor.external_data.add(value="c")
     data = ModelProto(graph=GraphProto(initializer=[tensor])).SerializeToString()
-    assert held(data) == [
+    assert read_references(data) == [
         ExternalData((("location", "a"), ("offset", "1"), ("location", "b"), ("", "c")))
     ]
 
 
 def varint(number: int, spare: int = 0) -> bytes:
-    """A number, with `spare` bytes more than it needs."""
+    """A number, encoded with `spare` more bytes than necessary."""
     parts = []
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -331,7 +331,7 @@ def varint(number: int, spare: int = 0) -> bytes:
 
 
 def field(number: int, data: bytes, *, tag: int = 0, length: int = 0) -> bytes:
-    """A length-delimited field; `tag` and `length` are bytes that they do not need."""
+    """A length-delimited field; `tag` and `length` count extra bytes of these two numbers."""
     return varint(number << 3 | 2, tag) + varint(len(data), length) + data
 
 
@@ -347,12 +347,14 @@ FOUND = [ExternalData((("location", "a"),))]
 
 @pytest.mark.parametrize("spare", [{"tag": 4}, {"length": 1}, {"length": 4}, {"tag": 1}])
 def test_long_forms_of_numbers_hide_nothing(spare: dict[str, int]) -> None:
-    assert held(nested([7, 5], TENSOR, **spare)) == FOUND
+    assert read_references(nested([7, 5], TENSOR, **spare)) == FOUND
 
 
 def test_a_long_form_of_the_place_of_data_hides_nothing() -> None:
     entry = field(1, b"location") + field(2, b"a")
-    assert held(nested([7, 5], field(13, entry) + varint(14 << 3) + varint(1, 2))) == FOUND
+    assert (
+        read_references(nested([7, 5], field(13, entry) + varint(14 << 3) + varint(1, 2))) == FOUND
+    )
 
 
 @pytest.mark.parametrize(
@@ -382,35 +384,35 @@ def test_a_long_form_of_the_place_of_data_hides_nothing() -> None:
     ],
 )
 def test_what_is_not_a_model(data: bytes, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read field by field, as one without any mark is not walked at all."""
+    """Field by field: a model without any mark is not read at all."""
     monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", 0)
     with pytest.raises(MalformedModel, match=what):
         list(references(Lazy(data)))
 
 
 def test_bytes_that_could_refer_to_nothing_are_not_walked() -> None:
-    assert held(b"no model at all") == []
+    assert read_references(b"no model at all") == []
 
 
 def test_depth() -> None:
-    """As deep as protobuf goes; the deepest message that may refer is a tensor."""
+    """As deep as protobuf allows; the deepest message that may refer to a file is a tensor."""
 
     def deep(levels: int) -> bytes:
         return nested([7, *[1, 5, 6] * levels, 5], TENSOR)
 
-    assert held(deep(30)) == FOUND
+    assert read_references(deep(30)) == FOUND
     with pytest.raises(MalformedModel, match="deeper than 100"):
-        held(deep(40))
+        read_references(deep(40))
     with pytest.raises(MalformedModel, match="deeper than 100"):
-        held(deep(5_000))
+        read_references(deep(5_000))
 
 
 @given(data=st.binary(max_size=60))
 @settings(max_examples=300)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    for whole in (0, 1 << 20):
+    for limit in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)
+            patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", limit)
             try:
                 list(references(Lazy(field(2, b"location") + data)))
             except MalformedModel as error:

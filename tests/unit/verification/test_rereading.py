@@ -1,4 +1,4 @@
-"""An artifact that is replaced while it is read: the old one or the new one, and never half."""
+"""An artifact that is replaced while it is read: the old one or the new one, never a mixture."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Replaced:
         monkeypatch.setattr(FolderContainer, "read", replaced_first)
 
     def replace(self) -> None:
-        """Put a copy in its place and remove what was there, as `--force` does."""
+        """Put a copy in its place and remove the old one, as `--force` does."""
         draft = self.place.with_name("new")
         shutil.copytree(self.spare, draft)
         put_in_place(draft, self.place, force=True)
@@ -86,7 +86,7 @@ def test_what_is_replaced_by_a_bad_one_is_refused(replaced: Replaced) -> None:
     replaced.left = 1
     report = verify(replaced.place, key=replaced.key)
     assert not report.authentic
-    # Of the one that is there, and nothing of the one that was.
+    # What is reported is about the new artifact, and nothing about the old one.
     assert {refusal.code for refusal in report.refusals} == {
         refusal.code for refusal in verify(replaced.place, key=replaced.key).refusals
     }

@@ -1,4 +1,4 @@
-"""Trust that was resolved before is as strict as the file that it came from."""
+"""Trust that was resolved earlier is as strict as the file that it was read from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS_ONLY = "AOTC-I027"
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    """Whoever loads for prod needs an approval for it; staging needs the signature alone."""
+    """A load for prod needs an approval for it; staging needs the signature alone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("AOTC_STORE", str(tmp_path / "store"))
@@ -76,7 +76,7 @@ def test_the_given_channel_is_the_one_that_counts(host: Setting, trust: Path | T
 
 def test_without_a_channel_the_resolved_one_stays(host: Setting) -> None:
     assert codes(host, resolve(host.path, channel="prod")) == ["AOTC-G025"]
-    # By its approval it is for staging.
+    # Its approval is for staging.
     assert codes(host, resolve(host.path)) == []
 
 
@@ -102,7 +102,7 @@ def test_a_channel_without_a_policy(host: Setting) -> None:
 
 
 def test_the_given_target_is_the_one_that_counts(host: Setting) -> None:
-    """A qualification on this host says nothing of another one, whoever resolved the policy."""
+    """A qualification on this host says nothing about another host."""
     here = probe(gpus=False)
     other = replace(here, architecture="riscv64")
     host.policy["rules"][1]["require"].append({"predicate": "qualification", "signers": ["ci"]})

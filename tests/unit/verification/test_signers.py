@@ -1,4 +1,4 @@
-"""Signers are counted alike in any order, and never more of them than there are."""
+"""Signers are counted the same in any order, and never more than there are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SIGNED = st.lists(
 
 
 def largest(signed: list[tuple[str, str]]) -> int:
-    """The same by trying all sets of signatures of which no two share a key or a name."""
+    """The same, by trying all sets of signatures in which no two share a key or a name."""
     return max(
         count
         for count in range(len(signed) + 1)
@@ -35,7 +35,7 @@ def test_the_number_is_that_of_the_largest_choice(
     assert distinct_signers(again) == largest(signed)
 
 
-def test_one_key_certified_for_two_people_counts_alike_in_any_order() -> None:
+def test_one_key_certified_for_two_people_counts_the_same_in_any_order() -> None:
     signed = [("k", "alice"), ("k", "bob"), ("l", "alice")]
     assert {distinct_signers(order) for order in permutations(signed)} == {2}
     assert distinct_signers(signed[:2]) == 1

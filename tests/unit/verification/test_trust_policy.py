@@ -1,4 +1,4 @@
-"""Policies: what is one, what is none and why, and what one decides."""
+"""Policies: which documents are valid, why others are not, and what a policy decides."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def made_authority() -> str:
 
 
 def problems(call: Callable[[], object], code: str = "AOTC-G019") -> str:
-    """Every problem of what is refused with `code`, by default a file."""
+    """Every problem of a refusal with `code`; by default that of a file."""
     with pytest.raises(AotcError) as caught:
         call()
     assert {error.code for error in (caught.value, *caught.value.also)} == {code}
@@ -97,7 +97,7 @@ def problems(call: Callable[[], object], code: str = "AOTC-G019") -> str:
 
 
 def compressed(key: PrivateKey) -> str:
-    """The same public key with its point compressed: other bytes, no other key."""
+    """The same public key with its point compressed: other bytes, the same key."""
     public = serialization.load_pem_public_key(key.public_pem.encode())
     point = public.public_bytes(  # type: ignore[call-arg]
         serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint
@@ -294,7 +294,7 @@ def test_what_does_not_count_refuses_nothing_that_something_else_meets(host: Set
 
 
 def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
-    """Of keyless signers every signature has another key; of an authority, names tell people."""
+    """Every signature of a keyless signer has another key; of an authority, the names count."""
     certificate = made_authority()
     issuer = "https://ci.example.com"
     host.policy["identities"] = [
@@ -332,7 +332,7 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
     assert distinct(alice, replace(bob, pem=one)) == 1
     assert distinct(alice, bob) == 2
     assert distinct(alice, replace(bot, pem=other)) == 2
-    # A key of the policy is what the policy calls it, whoever certified it.
+    # A key of the policy has the name that the policy gives it, whoever certified it.
     ops = replace(alice, pem=host.keys["ops"].public_pem)
     assert distinct(ops, replace(ops, certificate="CN=eve, by CN=ca")) == 1
 
@@ -376,7 +376,7 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
     after = write_policy(path, apply_change(made.policy, change), new=False).policy
     assert (after.sequence, len(after.rules), after.rules[0].match.name) == (2, 1, "b*")
     assert after.rollback == ("0" * 64,)
-    # What would be no policy is not written.
+    # What would not be a policy is not written.
     before = path.read_bytes()
     bad = Rule(name="x", match=Match(name="*"), require=(parse_requirement("approval:release"),))
     assert "does not have the usage" in problems(
@@ -438,7 +438,7 @@ def test_the_command_says_how_many_days_a_policy_may_have(
     assert main([*words, "-o", str(output), "--days", str(MAX_DAYS)]) == 0
 
 
-def test_a_key_that_is_certified_for_two_people_counts_alike_in_any_order(host: Setting) -> None:
+def test_a_key_that_is_certified_for_two_people_counts_the_same_in_any_order(host: Setting) -> None:
     host.policy["authorities"] = [{"id": "ca", "pem": made_authority(), "usage": ["approval"]}]
     host.require("approval", "ca", threshold=2)
     trust = resolve(host.write(), channel="prod", remember=False)

@@ -1,4 +1,4 @@
-"""What is remembered survives other processes and crashes, and is never taken back."""
+"""What is remembered survives other processes and crashes, and is never lost."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_the_last_complete_state(tmp_path: Path) -> None:
     place = tmp_path / "state.json"
-    # The first file of all may take its name without replacing anything.
+    # The very first file may get its name without replacing anything.
     first = SeenPolicy(sequence=1, sha256="0" * 64)
     StateFile(place).note_policy("first", first, datetime.now(UTC), exact=True)
     job = start("die", place, 0, 4)
@@ -56,7 +56,7 @@ def test_a_killed_process_leaves_the_last_complete_state(tmp_path: Path) -> None
     assert state.policies["shared"].sequence == 2
     assert state.policies["own-0"].sequence == 1
     assert state.artifacts["artifact-0"].value == "1.1"
-    # Its lock went with it.
+    # Its lock ended with the process.
     StateFile(place).note_policy(
         "own-0", SeenPolicy(sequence=2, sha256="0" * 64), datetime.now(UTC), exact=True
     )
@@ -87,7 +87,7 @@ def test_the_latest_time_only_increases(tmp_path: Path) -> None:
 
 
 def test_a_policy_alone_does_not_change_the_latest_time(tmp_path: Path) -> None:
-    """Nothing was accepted by it yet, and the clock may be wrong."""
+    """Nothing was accepted under it yet, and the clock may be wrong."""
     state = StateFile(tmp_path / "state.json")
     state.note_policy("a", SeenPolicy(sequence=1, sha256="0" * 64), NOW, exact=True)
     assert state.read().latest is None
@@ -131,10 +131,10 @@ def test_a_state_that_would_not_read_back_is_not_written(
 
 @pytest.mark.parametrize("year", [1, 999, 1000, 9999])
 def test_a_time_in_any_year_is_read_as_it_was_written(year: int) -> None:
-    moment = datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
-    text = format_instant(moment)
+    time = datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    text = format_instant(time)
     assert text == f"{year:04}-12-31T23:59:59Z"
-    assert parse_instant(text) == moment.replace(microsecond=0)
+    assert parse_instant(text) == time.replace(microsecond=0)
 
 
 def test_times_and_versions_have_only_ascii_digits() -> None:

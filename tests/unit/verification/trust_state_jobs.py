@@ -1,4 +1,4 @@
-"""What several processes do to one trust state at once; run as a program of its own."""
+"""What several processes do to one trust state at once; run as a separate program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from aotc.verification.policy.state import SeenPolicy, StateFile
 
 
 def climb(state: StateFile, who: int, steps: int) -> None:
-    """Note policies and artifacts of one's own, and ever higher ones of a shared name."""
+    """Remember policies and artifacts of this process, and ever higher ones of a shared name."""
     now = datetime.now(UTC)
     for step in range(1, steps + 1):
         seen = SeenPolicy(sequence=step, sha256=f"{step:064x}")
@@ -30,7 +30,7 @@ def climb(state: StateFile, who: int, steps: int) -> None:
 
 
 def die(state: StateFile, steps: int) -> None:
-    """Kill this process between the written draft and its place, after `steps` good writes."""
+    """Kill this process after `steps` complete writes, before the next draft is renamed."""
     replace, link = Path.replace, os.link
     written = 0
 
@@ -45,7 +45,7 @@ def die(state: StateFile, steps: int) -> None:
         return replace(self, target)
 
     def linking(source: str, target: str, **how: Any) -> None:
-        # Of a file that was there, the draft alone gets a name so.
+        # If the state exists already, only the draft is linked, which is not the last step.
         if target == state.path.name and not state.path.exists():
             count()
         link(source, target, **how)
