@@ -263,7 +263,7 @@ def test_people_of_one_name_at_two_authorities(
 
 
 def test_one_key_of_two_names_qualifies_a_variant_once(host: Setting) -> None:
-    """One key under two names qualifies a variant, another key another one: none has two signers."""
+    """One key with two names qualifies a variant, another key another one: none has two signers."""
     company, secret = authority("company"), p256()
     trusts(host, company, "qualification")
     host.require("qualification", "ca", threshold=2)
