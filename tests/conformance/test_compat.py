@@ -243,5 +243,5 @@ def test_the_generator_makes_a_release_and_replaces_none(tmp_path: Path) -> None
     before = files_of(current.folder)
     result = generate("--folder", str(tmp_path))
     assert result.returncode == 1
-    assert "stays as it is" in result.stderr
+    assert "is never changed" in result.stderr
     assert files_of(current.folder) == before
