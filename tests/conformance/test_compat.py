@@ -243,5 +243,5 @@ def test_the_generator_makes_a_release_and_replaces_none(tmp_path: Path) -> None
     before = files_of(current.folder)
     result = generate("--folder", str(tmp_path))
     assert result.returncode == 1
-    assert "is never changed" in result.stderr
+    assert "the artifact of a release is never changed" in result.stderr
     assert files_of(current.folder) == before

@@ -109,7 +109,7 @@ def poisoned_everywhere(document: Json) -> Json:
     if isinstance(document, dict):
         return {key: poisoned_everywhere(each) for key, each in document.items()}
     if isinstance(document, list):
-        return [poisoned_everywhere(each) for each in document]
+        return [poisoned_everywhere(item) for item in document]
     return HOSTILE if isinstance(document, str) else document
 
 

@@ -305,7 +305,7 @@ def test_mode_bits_are_not_trusted(
         assert {stat.S_IMODE(path.stat().st_mode) for path in kept} == {0o444}
 
 
-def test_what_a_load_does_not_need_is_refused_too(target: Attacked) -> None:
+def test_what_a_load_does_not_need_is_refused_as_well(target: Attacked) -> None:
     """A variant that this load would leave alone: a copy is of all that was signed."""
     target.unread.write_bytes(target.unread.read_bytes() + b"evil")
     last = target.manifest["variants"][-1]["name"]

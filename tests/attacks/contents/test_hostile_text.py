@@ -82,9 +82,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         made = World(folder, environment, private, public)
         _make(made)
         yield made
-    for each in folder.rglob("*"):
-        if each.is_dir() and not each.is_symlink():
-            each.chmod(0o700)
+    for path in folder.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            path.chmod(0o700)
 
 
 def _make(world: World) -> None:
@@ -125,7 +125,7 @@ def _make(world: World) -> None:
     # Requests.
     model = hostile_model().graph.input[0].name
     lines = [{model: [size, 4]} for size in (1, 1, 2, 3, 3, 5)]
-    (folder / "traffic.jsonl").write_text("".join(json.dumps(each) + "\n" for each in lines))
+    (folder / "traffic.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (folder / "bad.jsonl").write_text(json.dumps({HOSTILE: [HOSTILE]}) + "\n" + HOSTILE)
     (folder / "bad.csv").write_text(f'"{HOSTILE}",b\n"{HOSTILE}",2\n')
     np.savez(folder / "bad.npz", **{TAME[2]: np.zeros(1)})
@@ -146,7 +146,7 @@ def _poison_manifest(world: World, good: Path, to: Path) -> None:
     """Hostile text wherever aotc.json takes some, all of it signed."""
     shutil.copytree(good, to)
     spoilt = Attacked(to, load_private(world.key), world.public, to)
-    bundles = {each: each.read_bytes() for each in (to / "attestations").iterdir()}
+    bundles = {path: path.read_bytes() for path in (to / "attestations").iterdir()}
     document = poisoned(Manifest, spoilt.manifest)
     text = canonical_json(document)
     spoilt.sign_manifest(text)
@@ -307,18 +307,18 @@ def test_hostile_text_was_shown(world: World, capfd: pytest.CaptureFixture[str])
 
 
 def test_outputs_stay_in_their_folder(world: World, capfd: pytest.CaptureFixture[str]) -> None:
-    before = {each for each in world.folder.rglob("*") if "inside" not in each.parts}
+    before = {path for path in world.folder.rglob("*") if "inside" not in path.parts}
     status, text = said(["run", *GOOD, "--output-dir", "inside/one/two"], capfd)
     assert status == 0, text
-    after = {each for each in world.folder.rglob("*") if "inside" not in each.parts}
+    after = {path for path in world.folder.rglob("*") if "inside" not in path.parts}
     store = world.folder / "store"
-    assert {each for each in after - before if store not in (each, *each.parents)} == set()
-    written = [each for each in (world.folder / "inside").rglob("*") if each.is_file()]
+    assert {name for name in after - before if store not in (name, *name.parents)} == set()
+    written = [path for path in (world.folder / "inside").rglob("*") if path.is_file()]
     assert written
-    assert {each.suffix for each in written} == {".npy"}
-    for each in written:
-        assert each.parent.parent == world.folder / "inside/one/two"
-        assert each.name.isascii()
+    assert {path.suffix for path in written} == {".npy"}
+    for path in written:
+        assert path.parent.parent == world.folder / "inside/one/two"
+        assert path.name.isascii()
 
 
 @pytest.mark.parametrize("name", ["../../../escaped", "/tmp/escaped", "..", "a/b", ".ssh", "a\nb"])
@@ -334,7 +334,7 @@ def test_a_fixture_whose_name_is_a_path_is_refused(
     words = ["run", str(target), "--key", "release.pub", "--output-dir", str(tmp_path / "a/b/out")]
     status, text = said(words, capfd)
     assert (status, text.split()[1]) == (1, "AOTC-G009")
-    assert {each.name for each in tmp_path.iterdir()} == {"named.aotc"}
+    assert {path.name for path in tmp_path.iterdir()} == {"named.aotc"}
 
 
 def test_what_is_learned_is_shown_and_drawn_safely(
@@ -420,7 +420,7 @@ def test_long_lists_and_texts_are_cut(
     def change(manifest: dict[str, Any]) -> None:
         manifest["target"] = "y" * 30_000_000
         manifest["findings"] = [
-            {"code": "AOTC-S008", "what": "z", "where": str(each)} for each in range(20_000)
+            {"code": "AOTC-S008", "what": "z", "where": str(number)} for number in range(20_000)
         ]
 
     manifest = spoilt.manifest
@@ -434,7 +434,7 @@ def test_long_lists_and_texts_are_cut(
     assert len(text.splitlines()) < LONGEST
     path = tmp_path / "many.yaml"
     path.write_text(
-        "schema: aotc.profile/1\nname: x\n" + "".join(f"f{each}: 1\n" for each in range(2000))
+        "schema: aotc.profile/1\nname: x\n" + "".join(f"f{number}: 1\n" for number in range(2000))
     )
     status, text = said(["profile", "check", str(path)], capfd)
     assert status == 3

@@ -108,7 +108,7 @@ class Mutations:
             self.accepted.append((name, place))
             return
         assert report.verdict == "unverified"
-        here = {each.code for each in report.refusals if each.where.startswith(name)}
+        here = {refusal.code for refusal in report.refusals if refusal.where.startswith(name)}
         self.codes.update(here)
         if name.startswith("payload/"):
             assert CHANGED in here, (name, place, report.refusals)
@@ -121,7 +121,7 @@ class Mutations:
             try:
                 found = authenticate(container, self.trust)
             except AotcError as error:
-                assert error.code in {each.code for each in report.refusals}
+                assert error.code in {refusal.code for refusal in report.refusals}
                 return
         assert report.authentic
         assert found.id == self.good.artifact_id
@@ -185,13 +185,13 @@ def few_bundles(tiny: Attacked, tmp_path: Path) -> Mutations:
 
 
 def test_the_artifact_has_files_of_every_kind(mutations: Mutations) -> None:
-    roles = {each["role"] for each in mutations.artifact.manifest["files"]}
+    roles = {file["role"] for file in mutations.artifact.manifest["files"]}
     assert roles == {"model", "weights", "package", "fixture"}
     bundles = [path.name for path in mutations.files if path.parent.name == "attestations"]
     assert len(bundles) == 4
 
 
-def test_a_bit_of_every_byte_of_bundles_before_their_readers(mutations: Mutations) -> None:
+def test_a_bit_of_every_byte_of_bundles_is_refused_before_parsing(mutations: Mutations) -> None:
     bits = _bits()
     for path in sorted((mutations.artifact.path / "attestations").iterdir()):
         good = path.read_bytes()

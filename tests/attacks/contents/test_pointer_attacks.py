@@ -60,8 +60,8 @@ def _context(target: str) -> Attack:
         place = target.format(root=attacked.path.parent)
         node = helper.make_node(
             "EPContext",
-            [each.name for each in model.graph.input],
-            [each.name for each in model.graph.output],
+            [value.name for value in model.graph.input],
+            [value.name for value in model.graph.output],
             domain="com.microsoft",
             embed_mode=0,
             main_context=1,

@@ -105,7 +105,7 @@ def test_signed_rubbish_has_a_code(name: str, tmp_path: Path) -> None:
     assert written(made, tmp_path / "a.aotc")
     report = verify(tmp_path / "a.aotc", trust=TRUST)
     wanted = {f"AOTC-{at_verify}"} if at_verify else set()
-    assert {each.code for each in report.refusals} == wanted
+    assert {refusal.code for refusal in report.refusals} == wanted
     with pytest.raises(AotcError) as caught:
         load(tmp_path / "a.aotc", trust=TRUST, store=tmp_path / "store", threads=1).close()
     assert caught.value.code == f"AOTC-{at_verify or at_load}"
@@ -139,7 +139,7 @@ def test_the_longest_session_value_is_taken(tmp_path: Path) -> None:
         b'"\\ud800": a',
     ],
 )
-def test_yaml_that_no_json_can_say(text: bytes) -> None:
+def test_yaml_that_json_cannot_express(text: bytes) -> None:
     """A policy's sequence is remembered in JSON, and names of files are UTF-8."""
     with pytest.raises(ParseError):
         strict_yaml(text)

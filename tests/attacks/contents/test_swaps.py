@@ -278,7 +278,9 @@ def test_swaps_of_the_source_once_it_is_installed(swap: Swap, target: Target) ->
 
 
 @pytest.mark.parametrize("swap", [rename_over, folder, symbolic_link], ids=lambda s: s.__name__)
-def test_swaps_while_it_is_installed_for_good(swap: Swap, target: Target, tmp_path: Path) -> None:
+def test_swaps_while_it_is_installed_permanently(
+    swap: Swap, target: Target, tmp_path: Path
+) -> None:
     keys = load_public(target.public)
     with swapping(swap(target)):
         for number in range(LOADS // 2):
@@ -323,7 +325,7 @@ def test_swaps_of_a_packed_artifact(
     assert set(found) != {"right"}
 
 
-def test_two_signed_artifacts_that_take_each_others_place(target: Target, tmp_path: Path) -> None:
+def test_two_signed_artifacts_that_change_places(target: Target, tmp_path: Path) -> None:
     """Files of both, each signed: what answers is wholly the one or the other."""
     private = target.public.with_suffix(".pem")
     other = build_artifact(

@@ -171,7 +171,7 @@ def without_package(target: Attacked, **config: str) -> None:
     """Signed as it is: nothing states the session options a second time."""
     (target.payload / "manifest.json").unlink()
     manifest = target.manifest
-    manifest["files"] = [each for each in manifest["files"] if each["path"] != "manifest.json"]
+    manifest["files"] = [file for file in manifest["files"] if file["path"] != "manifest.json"]
     for variant in manifest["variants"]:
         variant["session"]["config"] = dict(config)
     target.sign_manifest(canonical_json(manifest))

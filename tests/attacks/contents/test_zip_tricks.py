@@ -287,7 +287,7 @@ def refused(place: Path, key: Path, code: str) -> None:
     assert caught.value.code == code, caught.value.line()
     report = verify(place, key=key)
     assert (report.authentic, report.verdict, report.bytes_hashed) == (False, "unverified", 0)
-    assert [each.code for each in report.refusals] == [code]
+    assert [refusal.code for refusal in report.refusals] == [code]
     assert report.refusals[0].where
     with pytest.raises(AotcError) as caught:
         inspect(place)
@@ -296,7 +296,7 @@ def refused(place: Path, key: Path, code: str) -> None:
     with pytest.raises(AotcError) as caught:
         unpack(place, output)
     assert caught.value.code == code
-    assert not [each for each in place.parent.iterdir() if each.name != place.name]
+    assert not [path for path in place.parent.iterdir() if path.name != place.name]
 
 
 def test_the_good_one_is_what_pack_writes(tmp_path: Path) -> None:
@@ -360,19 +360,19 @@ def test_cut_anywhere(tmp_path: Path) -> None:
         assert caught.value.code == (MALFORMED if length >= 4 else "AOTC-G015"), length
 
 
-def test_an_empty_zip_is_no_artifact(tmp_path: Path, key: Path) -> None:
+def test_an_empty_zip_is_not_an_artifact(tmp_path: Path, key: Path) -> None:
     place = tmp_path / "empty.zip"
     place.write_bytes(build([]))
-    assert [each.code for each in verify(place, key=key).refusals] == ["AOTC-G015"]
+    assert [refusal.code for refusal in verify(place, key=key).refusals] == ["AOTC-G015"]
     with pytest.raises(AotcError) as caught:
         unpack(place, tmp_path / "out")
     assert caught.value.code == "AOTC-G015"
     place.write_bytes(b"#!/bin/sh\n" + build(good()) + b"\n")
-    assert [each.code for each in verify(place, key=key).refusals] == ["AOTC-G015"]
+    assert [refusal.code for refusal in verify(place, key=key).refusals] == ["AOTC-G015"]
 
 
 @pytest.mark.parametrize("kind", ["symbolic link", "hard link", "FIFO"])
-def test_the_archive_itself_is_a_plain_file(kind: str, tmp_path: Path, key: Path) -> None:
+def test_the_archive_itself_is_a_regular_file(kind: str, tmp_path: Path, key: Path) -> None:
     real, place = tmp_path / "real.zip", tmp_path / "a.zip"
     real.write_bytes(build(good()))
     if kind == "symbolic link":
@@ -384,7 +384,7 @@ def test_the_archive_itself_is_a_plain_file(kind: str, tmp_path: Path, key: Path
     with pytest.raises(AotcError) as caught:
         ArchiveContainer(place)
     assert caught.value.code == SPECIAL
-    codes = [each.code for each in verify(place, key=key).refusals]
+    codes = [refusal.code for refusal in verify(place, key=key).refusals]
     assert codes == ([SPECIAL] if kind != "FIFO" else ["AOTC-G015"])
 
 
@@ -398,4 +398,4 @@ def test_a_CRC_that_both_headers_have_wrong(tmp_path: Path) -> None:
     with pytest.raises(AotcError) as caught:
         unpack(place, tmp_path / "out")
     assert caught.value.code == MALFORMED
-    assert [each.name for each in tmp_path.iterdir()] == ["bad.zip"]
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.zip"]

@@ -76,7 +76,7 @@ def test_a_crowd_of_unknown_fields(
     if name.endswith(".json"):
         path.write_text(json.dumps(fields))
     else:
-        path.write_text("".join(f"{each}: 0\n" for each in fields))
+        path.write_text("".join(f"{field}: 0\n" for field in fields))
     error = refused(READERS[name], path)
     assert len(error.also) <= MAX_PROBLEMS
     assert len(searches) <= MOST_LOOKED_FOR
@@ -84,7 +84,7 @@ def test_a_crowd_of_unknown_fields(
         assert f"more than {MAX_YAML_VALUES} values" in f"{error.what} {error.found}"
 
 
-@pytest.mark.parametrize("name", [each for each in READERS if each.endswith(".yaml")])
+@pytest.mark.parametrize("name", [name for name in READERS if name.endswith(".yaml")])
 @pytest.mark.parametrize(
     "text",
     [
@@ -107,7 +107,7 @@ def test_yaml_that_grows_when_it_is_read(name: str, text: bytes, tmp_path: Path)
 
 
 @pytest.mark.parametrize("name", ["against.json", "evidence.json", "costs.json"])
-def test_files_without_end_are_not_read_whole(name: str, tmp_path: Path) -> None:
+def test_endless_files_are_not_read_to_their_end(name: str, tmp_path: Path) -> None:
     """Zeros that no disk holds: whoever read them all would need the memory for it."""
     path = tmp_path / name
     with path.open("wb") as file:
@@ -123,7 +123,7 @@ class Nested:
     one: int | tuple[int, ...] = 0
 
 
-def test_problems_are_counted_and_the_rest_is_not_looked_for() -> None:
+def test_problems_are_counted_and_the_rest_is_not_searched_for() -> None:
     with pytest.raises(ParseError) as caught:
         decode(Nested, {"items": ["x"] * 1000})
     assert len(caught.value.problems) == MAX_PROBLEMS + 1
@@ -162,12 +162,12 @@ def test_inspect_reads_no_more_attestations_than_verify(tmp_path: Path) -> None:
     for number in range(MAX_BUNDLES):
         (artifact / "attestations" / f"x{number}.sigstore.json").write_bytes(bundle)
     found = inspect(artifact)
-    assert [each.code for each in found.problems] == ["AOTC-G012"]
+    assert [problem.code for problem in found.problems] == ["AOTC-G012"]
     assert found.artifact is not None
     assert found.artifact.claims == ()
 
 
-def test_relations_without_number(tmp_path: Path) -> None:
+def test_very_many_relations(tmp_path: Path) -> None:
     """Each is looked at a few times, whatever their number; by pairs it would take minutes."""
     chain = [f"a{number} = a{number + 1} + 1" for number in range(1_500)]
     equal = [f"b{number} = c{number}" for number in range(1_500)]

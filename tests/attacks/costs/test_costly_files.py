@@ -116,7 +116,7 @@ def test_no_large_file_is_read_for_nobody(
 
 
 @pytest.mark.parametrize("swap", SWAPS)
-def test_loads_installs_and_attestations_read_none_either(
+def test_loads_installs_and_attestations_read_none_as_well(
     swap: Callable[[Setting], None], host: Setting, opened: list[str]
 ) -> None:
     grow(weights(host))
@@ -128,11 +128,11 @@ def test_loads_installs_and_attestations_read_none_either(
     with pytest.raises(AotcError) as caught:
         authenticate_artifact(host.artifact, host.keys["release"], host.folder / "release.pub")
     assert caught.value.code.startswith("AOTC-G")
-    assert [each for each in opened if each.endswith("weights.bin")] == []
+    assert [path for path in opened if path.endswith("weights.bin")] == []
     assert not list(store.glob("sha256-*"))
 
 
-def test_a_file_that_grew_is_told_by_its_size(host: Setting) -> None:
+def test_a_file_that_grew_is_recognized_by_its_size(host: Setting) -> None:
     """A trusted key vouches for the manifest, and that for the size."""
     grow(weights(host))
     report = by_release(host)
@@ -149,7 +149,9 @@ def test_a_signed_file_that_no_manifest_lists_is_not_read(host: Setting, opened:
     bundle = oms.sign(digests, host.keys["release"])
     (host.artifact / "attestations" / "oms.sigstore.json").write_bytes(bundle)
     report = by_release(host)
-    assert [(each.code, each.where) for each in report.refusals] == [("AOTC-G014", "extra.bin")]
+    assert [(refusal.code, refusal.where) for refusal in report.refusals] == [
+        ("AOTC-G014", "extra.bin")
+    ]
     assert "payload/extra.bin" not in opened
     assert report.steps[3].status == "not-run"
 
@@ -158,5 +160,5 @@ def test_a_packed_artifact_by_a_stranger_is_not_read(host: Setting, tmp_path: Pa
     by_a_stranger(host)
     pack(host.artifact, packed := tmp_path / "a.zip")
     report = verify(packed, key=host.folder / "release.pub", full=True)
-    assert [each.code for each in report.refusals] == ["AOTC-G002"]
+    assert [refusal.code for refusal in report.refusals] == ["AOTC-G002"]
     assert report.bytes_hashed == 0

@@ -55,7 +55,7 @@ def give(home: Path) -> None:
         os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
 
 
-def test_a_development_key_of_another_user_is_none(
+def test_a_development_key_of_another_user_is_not_used(
     home: Path, secret: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     development_key()
@@ -74,7 +74,7 @@ def test_a_development_key_of_another_user_is_none(
     assert "key belongs to another user" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_link_of_another_user_to_a_folder_of_ones_own(home: Path, tmp_path: Path) -> None:
+def test_a_link_of_another_user_to_a_folder_of_the_caller(home: Path, tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (home / ".config").mkdir()
@@ -147,7 +147,9 @@ def test_a_trust_state_is_not_kept_in_another_users_home(home: Path, secret: Pat
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o077])
-def test_what_we_make_in_a_home_is_the_users_alone(home: Path, mask: int, tmp_path: Path) -> None:
+def test_what_is_made_in_a_home_belongs_to_its_user_alone(
+    home: Path, mask: int, tmp_path: Path
+) -> None:
     """A folder above that others may write lets them put another key, or an older state, there."""
     library = tmp_path / "lib.so"
     library.write_bytes(os.urandom(16))
@@ -161,9 +163,9 @@ def test_what_we_make_in_a_home_is_the_users_alone(home: Path, mask: int, tmp_pa
     finally:
         os.umask(before)
     modes = {
-        str(each.relative_to(home)): each.stat().st_mode & 0o777
-        for each in home.rglob("*")
-        if each.is_dir()
+        str(path.relative_to(home)): path.stat().st_mode & 0o777
+        for path in home.rglob("*")
+        if path.is_dir()
     }
     assert {".config/aotc", ".cache/aotc", ".local/state/aotc"} <= modes.keys()
     assert set(modes.values()) == {0o700}

@@ -204,7 +204,7 @@ def test_a_folder_that_became_a_link_is_not_walked(level: str, scene: Scene) -> 
     assert [path.name for path in (elsewhere / "payload").iterdir()] == ["x"]
 
 
-def test_every_way_to_a_store_looks_whose_it_is(
+def test_every_way_to_a_store_checks_its_owner(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root = scene.store_of(0)
@@ -289,7 +289,7 @@ def test_each_folder_above_counts(
     assert (caught.value.code, caught.value.where) == ("AOTC-R014", str(above))
 
 
-def test_a_sticky_folder_may_lead_to_a_store_and_be_none(scene: Scene) -> None:
+def test_a_sticky_folder_may_lead_to_a_store_and_not_be_one(scene: Scene) -> None:
     sticky = scene.folder / "sticky"
     sticky.mkdir()
     sticky.chmod(0o1777)
@@ -340,7 +340,7 @@ def private_user() -> tuple[int, int]:
         if (
             group.gr_name == user.pw_name
             and not group.gr_mem
-            and [each.pw_gid for each in everybody].count(user.pw_gid) == 1
+            and [account.pw_gid for account in everybody].count(user.pw_gid) == 1
         ):
             return user.pw_uid, user.pw_gid
     pytest.skip("no user here has a group of their own")
@@ -360,9 +360,9 @@ def test_the_private_group_of_the_caller_may_write_what_leads_there(scene: Scene
     user, group = private_user()
     home = scene.folder / "home"
     (home / ".cache").mkdir(parents=True)
-    for each in (home, home / ".cache"):
-        os.chown(each, user, group)
-        each.chmod(0o775)
+    for folder in (home, home / ".cache"):
+        os.chown(folder, user, group)
+        folder.chmod(0o775)
     with as_user(user):
         os.close(open_folder(home / ".cache" / "aotc" / "store", (user,), make=0o700))
     assert (home / ".cache" / "aotc" / "store").stat().st_mode & 0o777 == 0o700
@@ -383,12 +383,12 @@ def test_the_private_group_of_the_caller_may_write_what_leads_there(scene: Scene
         open_folder(home / ".cache" / "aotc", (user,))
 
 
-def test_a_list_of_users_is_no_private_group(scene: Scene) -> None:
+def test_a_list_of_users_is_not_a_private_group(scene: Scene) -> None:
     user, group = private_user()
     home = scene.folder / "home"
     (home / "store").mkdir(parents=True, mode=0o755)
-    for each in (home, home / "store"):
-        os.chown(each, user, group)
+    for folder in (home, home / "store"):
+        os.chown(folder, user, group)
     # ACL_USER_OBJ rwx, ACL_USER of the stranger rwx, ACL_GROUP_OBJ r-x, ACL_MASK rwx, ACL_OTHER r-x
     rows = [(1, 7, -1), (2, 7, STRANGER), (4, 5, -1), (16, 7, -1), (32, 5, -1)]
     words = (2).to_bytes(4, "little") + b"".join(
@@ -420,7 +420,7 @@ for place in sys.argv[1:]:
 """
 
 
-def test_an_owner_outside_of_the_container_may_lead_to_a_store(scene: Scene) -> None:
+def test_a_folder_of_an_owner_outside_the_container_may_lead_to_a_store(scene: Scene) -> None:
     """A user namespace without a name for a folder's owner: the way may be theirs, no store is."""
     outside = scene.store_of(STRANGER, "outside")
     inside = outside / "store"

@@ -54,7 +54,7 @@ def words_for(command: str, artifact: str, scene: Scene) -> list[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_folder_of_that_name_does_not_win(
+def test_a_folder_of_that_name_is_not_taken(
     command: str, scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words_for(command, scene.name, scene)) == 0
@@ -92,7 +92,7 @@ def test_an_id_that_is_in_no_store_is_refused(
 
 
 @pytest.mark.parametrize("command", ["sign", "attest", "pack"])
-def test_what_takes_a_folder_alone_takes_no_id(
+def test_commands_that_change_a_folder_take_no_id(
     command: str, scene: Scene, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An entry of a store is not to be changed; the folder that lies here is not meant."""
@@ -134,7 +134,7 @@ def test_an_entry_that_holds_another_artifact_is_refused(
     assert error["expected"] == scene.id
 
 
-def test_a_store_where_one_works(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_as_the_working_directory(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working directory as the store itself: its entries are ids, and safe from confusion."""
     monkeypatch.chdir(scene.store)
     with aotc.load(scene.name, key=scene.key, store=".") as model:

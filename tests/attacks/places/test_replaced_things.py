@@ -85,7 +85,7 @@ def here(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", WORDS)
-def test_what_is_not_ours_stays(
+def test_what_aotc_did_not_write_stays(
     name: str, kind: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = here / "there"
@@ -95,7 +95,7 @@ def test_what_is_not_ours_stays(
         (place,) = (here / "a.aotc" / "attestations").glob("oms-*")
         place.unlink()
     make(kind, place)
-    before, names = seen(place), {each.name for each in here.iterdir()}
+    before, names = seen(place), {path.name for path in here.iterdir()}
     words = [place.name if word == "PLACE" else word for word in WORDS[name]]
     status = main([*words, "--json"])
     found = json.loads(capsys.readouterr().out)
@@ -108,14 +108,14 @@ def test_what_is_not_ours_stays(
     # A folder is no name of a key; and what is no plain file makes an artifact none.
     codes = {("keygen", each): "AOTC-I027" for each in KINDS if "folder" in each}
     assert found["errors"][0]["code"] in (codes.get((name, kind), "AOTC-I017"), "AOTC-G008"), found
-    assert {each.name for each in here.iterdir()} == names
+    assert {path.name for path in here.iterdir()} == names
     if kind == "link":
         assert place.with_name("target").read_text() == "mine"
 
 
 @pytest.mark.parametrize("place", ["../a.aotc", "../../work/a.aotc", "../../here/a.aotc"])
 @pytest.mark.parametrize("name", ["build", "unpack"])
-def test_the_folder_that_the_caller_stands_in_stays(
+def test_the_working_directory_stays(
     name: str,
     place: str,
     here: Path,

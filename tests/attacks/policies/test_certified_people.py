@@ -68,7 +68,7 @@ Attest = Callable[[Setting], object]
 
 @pytest.mark.parametrize("revoked", ["leaf", "intermediate", "root", "authority's name"])
 @pytest.mark.parametrize("attest", ATTESTING.values(), ids=ATTESTING.keys())
-def test_nothing_is_said_of_what_a_revoked_key_vouches_for(
+def test_what_a_revoked_key_signed_is_not_attested(
     attest: Attest, revoked: str, host: Setting
 ) -> None:
     company = authority("company")
@@ -94,7 +94,7 @@ def test_nothing_is_said_of_what_a_revoked_key_vouches_for(
 
 
 @pytest.mark.parametrize("attest", ATTESTING.values(), ids=ATTESTING.keys())
-def test_what_a_certified_key_vouches_for_is_attested(attest: Attest, host: Setting) -> None:
+def test_what_a_certified_key_signed_is_attested(attest: Attest, host: Setting) -> None:
     """So that the refusals above are those of the revocation."""
     company = authority("company")
     vouched_for_by(host, leaf(company).signer(), company)

@@ -273,7 +273,7 @@ def test_what_does_not_count_is_refused(
     host.write()
     channel = None if attack in (_two_channels, _other_channel) else "prod"
     report = host.verify(channel)
-    assert [each.code for each in report.refusals if each.code in wanted] == wanted
+    assert [refusal.code for refusal in report.refusals if refusal.code in wanted] == wanted
     assert not report.authentic
     assert report.verdict == "unverified"
     assert report.policy is None or not report.policy.accepted
@@ -330,7 +330,7 @@ def test_a_statement_of_another_kind_is_no_signature_of_a_policy(
     assert refusal(lambda: resolve(path)) == "AOTC-G021"
 
 
-def test_where_roots_are_set_nothing_else_vouches(
+def test_where_roots_are_set_nothing_else_is_trusted(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a")))
@@ -391,7 +391,7 @@ def test_one_sequence_has_one_content(host: Setting, monkeypatch: pytest.MonkeyP
     assert refusal(host.verify) == "AOTC-G022"
 
 
-def test_a_policy_that_nobody_signed_pushes_none_aside(
+def test_a_policy_that_nobody_signed_replaces_none(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host.policy["sequence"] = 2**53 - 1
@@ -424,7 +424,7 @@ def test_an_older_release_is_not_taken_again(host: Setting) -> None:
     assert user_state().read().artifacts["linear"].value == "1.10.0"
 
 
-def test_approving_an_artifact_anew_makes_it_current(host: Setting) -> None:
+def test_approving_an_artifact_again_makes_it_current(host: Setting) -> None:
     host.require("approval", "ops", "security", threshold=2)
     host.write()
     host.approve("ops", issued_at=ago(days=1))
@@ -463,7 +463,7 @@ def test_a_clock_that_was_set_back_is_noticed(host: Setting) -> None:
         b"\0" * 99,
     ],
 )
-def test_a_damaged_memory_is_not_begun_anew(damage: bytes, host: Setting) -> None:
+def test_a_damaged_state_is_not_replaced_by_an_empty_one(damage: bytes, host: Setting) -> None:
     host.write()
     assert host.verify().authentic
     path = user_state().path
@@ -472,7 +472,7 @@ def test_a_damaged_memory_is_not_begun_anew(damage: bytes, host: Setting) -> Non
     assert path.read_bytes() == damage
 
 
-def test_a_build_of_a_year_before_1000_does_not_spoil_the_memory(host: Setting) -> None:
+def test_a_build_before_the_year_1000_does_not_spoil_the_state(host: Setting) -> None:
     host.write()
     host.provenance(finished="0999-01-01T00:00:00Z")
     assert [host.codes(), host.codes()] == [[], []]
@@ -484,7 +484,7 @@ def test_a_build_of_a_year_before_1000_does_not_spoil_the_memory(host: Setting) 
 
 
 @pytest.mark.parametrize("version", ["\u00b2", "1" * 5000, "1.\u0663", "1.2.3.4.5", "1.4.0x"])
-def test_a_version_that_is_like_no_release_is_none(version: str, host: Setting) -> None:
+def test_a_version_that_is_not_like_a_release_is_not_one(version: str, host: Setting) -> None:
     host.rule["min_version"] = "0"
     host.write()
     host.provenance(version=version)
@@ -496,7 +496,7 @@ def test_a_version_that_is_like_no_release_is_none(version: str, host: Setting) 
     assert user_state().read().artifacts["linear"].kind == "built"
 
 
-def test_a_moment_in_the_future_is_not_remembered(host: Setting) -> None:
+def test_a_time_in_the_future_is_not_remembered(host: Setting) -> None:
     """It would have honest releases refused until then."""
     host.write()
     host.provenance(finished="9999-01-01T00:00:00Z")
@@ -510,7 +510,7 @@ def test_a_moment_in_the_future_is_not_remembered(host: Setting) -> None:
     assert user_state().read().artifacts["linear"].kind == "approved"
 
 
-def test_who_approves_ahead_of_time_lends_nobody_a_renewal(host: Setting) -> None:
+def test_an_approval_ahead_of_time_does_not_renew_another_one(host: Setting) -> None:
     host.require("approval", "ops", "security", threshold=2)
     host.write()
     host.approve("security", issued_at=ago(days=9))
@@ -529,12 +529,12 @@ def test_an_artifacts_name_is_bounded(host: Setting, tmp_path: Path) -> None:
         shutil.rmtree(place, ignore_errors=True)
         build_artifact(place, host.keys["release"], change={"name": name})
         report = verify(place, trust=host.path)
-        assert {each.code for each in report.refusals} == {"AOTC-G009"}
+        assert {refusal.code for refusal in report.refusals} == {"AOTC-G009"}
         assert not report.authentic
     assert user_state().read().artifacts == {}
 
 
-def test_looking_remembers_nothing(host: Setting) -> None:
+def test_verifying_without_remembering_leaves_no_state(host: Setting) -> None:
     host.policy["sequence"] = 9
     host.write()
     assert verify(host.artifact, trust=resolve(host.path, remember=False)).authentic
@@ -654,7 +654,7 @@ def test_a_certificate_may_have_text_before_it(host: Setting) -> None:
     assert host.codes("prod") == []
 
 
-def test_several_certificates_are_no_authority(host: Setting) -> None:
+def test_several_certificates_are_not_one_authority(host: Setting) -> None:
     company = authority("company")
     for pem in (company.pem * 2, company.pem + host.keys["ops"].public_pem, "x" + company.pem[3:]):
         host.policy["authorities"] = [{"id": "ca", "pem": pem, "usage": ["oms"]}]
@@ -666,7 +666,7 @@ def test_several_certificates_are_no_authority(host: Setting) -> None:
         )
 
 
-def test_who_is_missing_is_said_before_what_does_not_count(host: Setting) -> None:
+def test_a_missing_signer_is_reported_before_what_does_not_count(host: Setting) -> None:
     """An approval for another channel, or by a key of no rule, hides nobody's absence."""
     host.require("approval", "ops", "security", threshold=2)
     host.write()
@@ -674,7 +674,7 @@ def test_who_is_missing_is_said_before_what_does_not_count(host: Setting) -> Non
     host.approve("ops", channel="staging", name="approval-staging")
     host.approve("ci")
     refusals = host.verify("prod").refusals
-    assert [each.code for each in refusals] == ["AOTC-G026"]
+    assert [refusal.code for refusal in refusals] == ["AOTC-G026"]
     assert "none by security" in refusals[0].found
 
 

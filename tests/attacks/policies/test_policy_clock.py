@@ -48,7 +48,9 @@ def refusal(call: Callable[[], object]) -> str:
 
 
 def codes(host: Setting, trust: Trust, channel: str | None = None) -> list[str]:
-    return [each.code for each in verify(host.artifact, trust=trust, channel=channel).refusals]
+    return [
+        refusal.code for refusal in verify(host.artifact, trust=trust, channel=channel).refusals
+    ]
 
 
 def judged(host: Setting, trust: Trust) -> str:
@@ -138,7 +140,7 @@ def certified(host: Setting) -> None:
 
 
 @pytest.mark.parametrize("days", [-5, 5])
-def test_certificates_are_judged_for_the_policy_s_moment(days: int, host: Setting) -> None:
+def test_certificates_are_checked_for_the_time_of_the_policy(days: int, host: Setting) -> None:
     certified(host)
     file = read_policy(host.path)
     now = datetime.now(UTC)
@@ -149,7 +151,7 @@ def test_certificates_are_judged_for_the_policy_s_moment(days: int, host: Settin
     assert loaded(host, other) == "AOTC-G037"
 
 
-def test_a_stated_moment_stays(host: Setting) -> None:
+def test_a_stated_time_stays(host: Setting) -> None:
     """Whoever asks what held then is told that, and not what holds now."""
     host.policy["keys"][0]["valid_until"] = ago(days=1)
     host.write()

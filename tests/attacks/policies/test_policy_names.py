@@ -72,7 +72,7 @@ def test_roots_that_name_no_policy_take_the_first_and_say_so(
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=None)))
     strict(host, 9)
     report = host.verify("prod")
-    assert [each.code for each in report.findings] == ["AOTC-G043"]
+    assert [finding.code for finding in report.findings] == ["AOTC-G043"]
     lax(host)
     refused = refusal(lambda: host.verify("prod"))
     assert (refused.code, refused.expected, refused.found) == ("AOTC-G042", "prod", "trials")
@@ -82,7 +82,7 @@ def test_roots_that_name_no_policy_take_the_first_and_say_so(
     assert host.codes("prod") == ["AOTC-G025"]
 
 
-def test_a_policy_that_nobody_signed_is_no_first_one(
+def test_a_policy_that_nobody_signed_is_not_a_first_one(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lax(host)
@@ -193,14 +193,16 @@ def test_roots_of_an_earlier_release_still_take_its_artifact(
         channel="prod",
     )
     assert report.authentic, report.refusals
-    assert "AOTC-G043" in [each.code for each in report.findings]
+    assert "AOTC-G043" in [finding.code for finding in report.findings]
 
 
 # What an approval is about.
 
 
 @pytest.mark.parametrize("about", ["approval", "qualification"])
-def test_what_names_another_artifact_is_for_none(about: str, host: Setting) -> None:
+def test_an_attestation_that_names_another_artifact_counts_for_none(
+    about: str, host: Setting
+) -> None:
     """Its subject is this one, and whoever signed it read the other id."""
     host.rule["require"] = [{"predicate": "oms", "signers": ["release"]}]
     host.write()
@@ -211,7 +213,7 @@ def test_what_names_another_artifact_is_for_none(about: str, host: Setting) -> N
         host.require("qualification", "ci")
         host.qualify(artifact={"name": "linear", "id": "0" * 64})
     host.write()
-    refused = [each for each in host.verify("prod").refusals if each.code == "AOTC-G014"]
+    refused = [refusal for refusal in host.verify("prod").refusals if refusal.code == "AOTC-G014"]
     assert [each.found for each in refused] == ["0" * 64]
     assert about in refused[0].what
 
@@ -241,12 +243,12 @@ def test_a_revoked_key_in_another_spelling_is_refused(
     assert refusal(lambda: resolve(host.write())).code == "AOTC-G019"
 
 
-def test_a_revoked_name_with_other_letters_is_told_the_right_one(host: Setting) -> None:
+def test_a_misspelt_revoked_name_is_answered_with_the_right_one(host: Setting) -> None:
     host.policy["revoked"] = {"keys": ["Release"]}
     assert "'release' is" in refusal(lambda: resolve(host.write())).found
 
 
-def test_a_revocation_of_no_known_key_says_so(
+def test_a_revocation_of_an_unknown_key_is_reported(
     host: Setting, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import base64

@@ -72,7 +72,7 @@ def _text(text: str) -> Callable[[Path], object]:
     ],
     ids=["empty record", "empty", "null", "no schema", "newer", "link", "folder", "pipe", "dir"],
 )
-def test_a_damaged_state_is_no_beginning(
+def test_a_damaged_state_is_not_a_new_one(
     damage: Callable[[Path], object], host: Setting, request: pytest.FixtureRequest
 ) -> None:
     place = user_state().path
@@ -106,7 +106,7 @@ def test_a_state_behind_a_link_stays_there(host: Setting) -> None:
 # The clock.
 
 
-def test_a_clock_moves_the_state_only_with_what_was_accepted(host: Setting) -> None:
+def test_the_latest_time_changes_only_with_what_was_accepted(host: Setting) -> None:
     host.require("approval", "ops")
     host.write()
     assert host.codes("prod") == ["AOTC-G025"]
@@ -131,7 +131,7 @@ def test_folders_of_the_state_are_this_user_s_alone(umask: int, host: Setting) -
     finally:
         os.umask(before)
     place = user_state().path
-    modes = [stat.S_IMODE(each.stat().st_mode) for each in (place.parent.parent, place.parent)]
+    modes = [stat.S_IMODE(folder.stat().st_mode) for folder in (place.parent.parent, place.parent)]
     assert modes == [0o700, 0o700]
     assert stat.S_IMODE(place.with_name(f"{place.name}.lock").stat().st_mode) & 0o077 == 0
 
@@ -139,7 +139,7 @@ def test_folders_of_the_state_are_this_user_s_alone(umask: int, host: Setting) -
 # Locks.
 
 
-def test_who_holds_the_state_s_lock_is_named(
+def test_the_process_that_holds_the_lock_of_the_state_is_named(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert host.verify().authentic
@@ -207,8 +207,8 @@ def container(
         return found
 
     # Folders of tests are closed to other users, who are to read this one.
-    closed = [each for each in host.folder.parents if each.stat().st_mode & 0o011 != 0o011]
-    modes = {each: stat.S_IMODE(each.stat().st_mode) for each in (host.folder, *closed)}
+    closed = [folder for folder in host.folder.parents if folder.stat().st_mode & 0o011 != 0o011]
+    modes = {folder: stat.S_IMODE(folder.stat().st_mode) for folder in (host.folder, *closed)}
     try:
         for each, mode in modes.items():
             each.chmod(mode | 0o055)
@@ -218,7 +218,7 @@ def container(
             each.chmod(mode)
 
 
-def test_where_no_state_can_be_kept_the_ways_out_are_told(
+def test_where_no_state_can_be_kept_the_ways_out_are_named(
     container: Callable[..., dict[str, Any]], host: Setting
 ) -> None:
     under = ("verify", host.artifact, "--trust", host.path)
@@ -236,7 +236,7 @@ def test_where_no_state_can_be_kept_the_ways_out_are_told(
     assert "cannot be written" in check["found"]
     found = container(*under, "--unsafe-no-trust-state", status=0)
     assert found["authentic"] is True
-    codes = [each["code"] for each in found["findings"]]
+    codes = [finding["code"] for finding in found["findings"]]
     assert "AOTC-G045" in codes
     # A folder that is given is kept in.
     volume = host.folder / "volume"
@@ -260,7 +260,7 @@ def test_without_remembering_what_was_seen_is_still_compared(host: Setting) -> N
     host.write()
     report = verify(host.artifact, trust=host.path, unsafe_no_trust_state=True)
     assert report.authentic
-    (said,) = (each for each in report.findings if each.code == "AOTC-G045")
+    (said,) = (finding for finding in report.findings if finding.code == "AOTC-G045")
     assert said.where == str(user_state().path)
     again = loaded(host, str(host.path), unsafe_no_trust_state=True)  # type: ignore[arg-type]
     assert not again.startswith("AOTC-")

@@ -69,9 +69,9 @@ def test_a_signature_of_another_artifact_meets_no_requirement(name: str, host: S
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_signature_of_another_artifact_is_no_second_signer(name: str, host: Setting) -> None:
+def test_a_signature_of_another_artifact_is_not_a_second_signer(name: str, host: Setting) -> None:
     host.policy["keys"].append({**host.key("security", "oms"), "id": "second"})
-    host.policy["keys"] = [each for each in host.policy["keys"] if each["id"] != "security"]
+    host.policy["keys"] = [key for key in host.policy["keys"] if key["id"] != "security"]
     host.rule["require"] = [
         {"predicate": "oms", "signers": ["release", "second"], "threshold": 2},
     ]
@@ -139,7 +139,7 @@ def test_a_signature_counts_by_its_type(name: str, host: Setting) -> None:
 
 def test_one_signature_under_two_names_is_one_signer(host: Setting) -> None:
     host.policy["keys"].append({**host.key("security", "oms"), "id": "second"})
-    host.policy["keys"] = [each for each in host.policy["keys"] if each["id"] != "security"]
+    host.policy["keys"] = [key for key in host.policy["keys"] if key["id"] != "security"]
     host.rule["require"] = [
         {"predicate": "oms", "signers": ["release", "second"], "threshold": 2},
     ]

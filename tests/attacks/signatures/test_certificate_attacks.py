@@ -35,7 +35,7 @@ def refusals(bundle: bytes, *anchors: TrustedKey | TrustedAuthority, **more: Any
     return caught.value
 
 
-def test_a_certified_key_vouches(root: Issued) -> None:
+def test_a_certified_key_is_trusted(root: Issued) -> None:
     signer = leaf(root)
     bundle = oms.sign(DIGESTS, signer.signer())
     signed = oms.verify(bundle, (root.authority,))
@@ -54,7 +54,7 @@ def test_a_certified_key_vouches(root: Issued) -> None:
     assert oms.verify(json.dumps(document).encode(), (root.authority,)) == signed
 
 
-def test_a_chain_of_authorities_vouches(root: Issued) -> None:
+def test_a_chain_of_authorities_is_trusted(root: Issued) -> None:
     upper = authority("upper", root, path_length=1)
     lower = authority("lower", upper, path_length=0, extended=[ExtendedKeyUsageOID.CODE_SIGNING])
     signer = leaf(lower)
@@ -69,7 +69,7 @@ def test_a_chain_of_authorities_vouches(root: Issued) -> None:
     assert refusals(bundle, other.authority).code == "AOTC-G038"
 
 
-def test_of_two_ways_the_good_one_counts(root: Issued) -> None:
+def test_the_good_one_of_two_paths_counts(root: Issued) -> None:
     secret = p256()
     expired = authority("lower", root, secret, ends=NOW - timedelta(hours=1))
     current = authority("lower", root, secret)
@@ -163,7 +163,7 @@ def test_path_length_and_length_of_the_chain(root: Issued) -> None:
     assert error.code == "AOTC-G004"
 
 
-def test_a_trusted_root_that_expired_vouches_for_nothing() -> None:
+def test_an_expired_root_is_not_trusted() -> None:
     old = authority("old", ends=NOW - timedelta(hours=1))
     bundle = oms.sign(DIGESTS, leaf(old).signer())
     assert refusals(bundle, old.authority).code == "AOTC-G037"
@@ -179,7 +179,7 @@ def test_a_weak_digest_is_refused(root: Issued) -> None:
     assert (error.code, error.found) == ("AOTC-G037", "CN=release: CN=root: it signed with sha224")
 
 
-def test_the_authority_itself_is_no_signer(root: Issued) -> None:
+def test_the_authority_itself_is_not_a_signer(root: Issued) -> None:
     bundle = oms.sign(DIGESTS, root.signer())
     error = refusals(bundle, root.authority)
     assert error.code == "AOTC-G037"
@@ -193,7 +193,7 @@ def test_an_authority_of_the_same_name_is_another_one(root: Issued) -> None:
     assert (error.code, error.expected) == ("AOTC-G038", "CN=root")
 
 
-def test_a_self_signed_certificate_is_by_no_authority(root: Issued) -> None:
+def test_a_self_signed_certificate_has_no_authority(root: Issued) -> None:
     assert refusals(oms.sign(DIGESTS, leaf(None).signer()), root.authority).code == "AOTC-G038"
 
 
@@ -251,7 +251,7 @@ def test_a_certificate_without_a_subject_is_named_by_its_mail_address(root: Issu
     ],
     ids=["truncated", "trailing", "empty", "another structure", "a name that is a bit string"],
 )
-def test_bytes_that_are_no_certificate(edit: Callable[[bytes], bytes], root: Issued) -> None:
+def test_bytes_that_are_not_a_certificate(edit: Callable[[bytes], bytes], root: Issued) -> None:
     document = json.loads(oms.sign(DIGESTS, leaf(root).signer()))
     chain = document["verificationMaterial"]["x509CertificateChain"]["certificates"]
     raw = edit(base64.b64decode(chain[0]["rawBytes"]))
@@ -289,7 +289,7 @@ def test_bits_declared_unused_change_a_certificate(root: Issued) -> None:
 def test_files_of_authorities(root: Issued, tmp_path: Any) -> None:
     path = tmp_path / "ca.pem"
     path.write_text("ours\n" + root.pem + root.pem)
-    assert [each.pem for each in load_authorities(path)] == [root.pem, root.pem]
+    assert [authority.pem for authority in load_authorities(path)] == [root.pem, root.pem]
     cut = root.pem + root.pem.replace("-----END CERTIFICATE-----", "")
     for text in ("", cut, leaf(root).pem, root.pem.replace("M", "A")):
         path.write_text(text)

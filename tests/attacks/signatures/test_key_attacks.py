@@ -155,7 +155,7 @@ def test_a_bundle_chooses_no_algorithm_and_holds_one_signature(
     assert refusal(edited(oms.sign(DIGESTS, key), edit), key.trusted()).code == "AOTC-G004"
 
 
-def test_the_hint_does_not_choose_whom_to_trust(key: PrivateKey, other: PrivateKey) -> None:
+def test_the_hint_does_not_choose_the_trusted_key(key: PrivateKey, other: PrivateKey) -> None:
     def claims(hint: str) -> Callable[[dict[str, Any]], object]:
         return lambda b: b["verificationMaterial"].update(publicKey={"hint": hint})
 
@@ -223,7 +223,7 @@ def _der(r: bytes, s: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("attack", BAD_SIGNATURES)
-def test_a_signature_that_is_none(attack: str, key: PrivateKey) -> None:
+def test_what_is_not_a_signature(attack: str, key: PrivateKey) -> None:
     bundle = oms.sign(DIGESTS, key)
     forged = with_signature(bundle, BAD_SIGNATURES[attack](signature_of(bundle)))
     assert refusal(forged, key.trusted()).code == "AOTC-G003"
@@ -307,7 +307,7 @@ def test_the_lengths_are_signed_too(key: PrivateKey) -> None:
         ("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA== x", "something else"),
     ],
 )
-def test_text_that_is_no_key_trusts_nobody(pem: str, found: str, tmp_path: Path) -> None:
+def test_text_that_is_not_a_key_trusts_nobody(pem: str, found: str, tmp_path: Path) -> None:
     (tmp_path / "key.pub").write_text(pem)
     with pytest.raises(AotcError) as caught:
         load_public(tmp_path / "key.pub")

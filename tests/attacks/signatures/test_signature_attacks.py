@@ -341,7 +341,7 @@ def test_huge_json_is_not_read(name: str, target: Attacked) -> None:
     assert target.loaded() == LIMITS
 
 
-def test_a_signature_under_another_name_is_one(
+def test_a_signature_under_another_name_counts(
     target: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a bundle is, the type says that was signed; nothing is gained by renaming it."""

@@ -46,11 +46,11 @@ print(libraries_digest([Path(sys.argv[1])]))
 """
 
 
-def at_once(code: str, words: list[list[str]], cwd: Path) -> list[tuple[int, str]]:
+def at_once(code: str, commands: list[list[str]], cwd: Path) -> list[tuple[int, str]]:
     """Exit status and output of processes that are let go together."""
     jobs = [
         subprocess.Popen(
-            [sys.executable, "-c", code, *each],
+            [sys.executable, "-c", code, *command],
             cwd=cwd,
             env={**os.environ, "PYTHONPATH": str(_TOOLCHAIN)},
             stdin=subprocess.PIPE,
@@ -58,7 +58,7 @@ def at_once(code: str, words: list[list[str]], cwd: Path) -> list[tuple[int, str
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for each in words
+        for command in commands
     ]
     for job in jobs:
         assert job.stdout is not None
@@ -81,29 +81,31 @@ def policy(tmp_path: Path) -> Path:
 
 def test_no_change_of_a_policy_is_lost(policy: Path) -> None:
     ids = [f"{number:x}" * 64 for number in range(_MANY)]
-    words = [["trust", "add", policy.name, "--revoke-artifact", each] for each in ids]
-    ended = at_once(_COMMAND, words, policy.parent)
+    commands = [
+        ["trust", "add", policy.name, "--revoke-artifact", artifact_id] for artifact_id in ids
+    ]
+    ended = at_once(_COMMAND, commands, policy.parent)
     assert [status for status, _ in ended] == [0] * _MANY, ended
     found = read_policy(policy).policy
     assert sorted(found.revoked.artifacts) == ids
     assert found.sequence == 1 + _MANY
-    assert not [each.name for each in policy.parent.iterdir() if each.name.startswith(".")]
+    assert not [path.name for path in policy.parent.iterdir() if path.name.startswith(".")]
 
 
-def test_of_many_that_begin_a_policy_one_does(policy: Path) -> None:
+def test_only_one_of_many_processes_begins_a_policy(policy: Path) -> None:
     policy.unlink()
-    words = [
+    commands = [
         ["trust", "init", "--name", f"plant-{number}", "--signer", "release=release.pub"]
         for number in range(_MANY)
     ]
-    ended = at_once(_COMMAND, words, policy.parent)
+    ended = at_once(_COMMAND, commands, policy.parent)
     assert sorted(status for status, _ in ended) == [0, *[3] * (_MANY - 1)]
     assert all("AOTC-I017" in said for status, said in ended if status)
     winner = next(number for number, (status, _) in enumerate(ended) if status == 0)
     assert read_policy(policy).policy.name == f"plant-{winner}"
 
 
-def test_who_cannot_wait_for_longer_names_the_other_process(
+def test_a_wait_that_ends_names_the_other_process(
     policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.05)
@@ -119,7 +121,7 @@ def test_who_cannot_wait_for_longer_names_the_other_process(
     assert policy.read_bytes() == before
 
 
-def test_what_an_editor_wrote_meanwhile_is_not_written_over(
+def test_an_edit_made_meanwhile_is_not_overwritten(
     policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = policy_files.apply_change
@@ -134,20 +136,20 @@ def test_what_an_editor_wrote_meanwhile_is_not_written_over(
     assert policy.read_bytes().endswith(b"# by hand\n")
 
 
-def test_digests_of_libraries_are_kept_by_all_that_found_one(
+def test_every_process_keeps_the_library_digest_that_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     libraries = [tmp_path / f"lib{number}.so" for number in range(_MANY)]
-    for each in libraries:
-        each.write_bytes(each.name.encode() * 100_000)
-    ended = at_once(_LIBRARY, [[str(each)] for each in libraries], tmp_path)
+    for library in libraries:
+        library.write_bytes(library.name.encode() * 100_000)
+    ended = at_once(_LIBRARY, [[str(library)] for library in libraries], tmp_path)
     assert [status for status, _ in ended] == [0] * _MANY, ended
     known = json.loads((tmp_path / "cache" / "aotc" / "library-digests.json").read_bytes())
     assert sorted(known) == sorted(map(str, libraries))
 
 
-def test_what_is_recorded_goes_into_the_file_that_another_process_thinned(
+def test_shapes_are_recorded_in_the_file_that_another_process_replaced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was opened before the other put a new one in its place."""
@@ -169,7 +171,7 @@ def test_what_is_recorded_goes_into_the_file_that_another_process_thinned(
     assert recorder.lost == 0
 
 
-def test_a_record_that_another_process_sits_on_costs_no_request(
+def test_no_request_waits_for_a_record_that_another_process_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder_module, "_LOCK_SECONDS", 0.05)
@@ -182,7 +184,7 @@ def test_a_record_that_another_process_sits_on_costs_no_request(
     assert (recorder.lost, path.read_text()) == (1, "")
 
 
-def test_attesting_waits_for_nobody_who_may_read_the_artifact(tmp_path: Path) -> None:
+def test_attesting_does_not_wait_for_a_reader_of_the_artifact(tmp_path: Path) -> None:
     artifact = tmp_path / "a.aotc"
     (artifact / ATTESTATIONS).mkdir(parents=True)
     adds = (
@@ -196,8 +198,8 @@ def test_attesting_waits_for_nobody_who_may_read_the_artifact(tmp_path: Path) ->
             timeout=60,
             check=True,
         )
-    assert [each.name for each in (artifact / ATTESTATIONS).iterdir()] == ["approval.sigstore.json"]
-    assert [each.name for each in tmp_path.iterdir()] == ["a.aotc"]
+    assert [path.name for path in (artifact / ATTESTATIONS).iterdir()] == ["approval.sigstore.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.aotc"]
 
 
 class _Shaped:

@@ -35,8 +35,8 @@ def test_built_ins() -> None:
         assert profile.description
     for name in builtin_targets():
         assert load_target(name).name == name
-    assert [each.isa for each in load_profile("edge").variants] == ["baseline"]
-    assert [each.isa for each in load_profile("server-cpu").variants] == ["baseline", "host"]
+    assert [variant.isa for variant in load_profile("edge").variants] == ["baseline"]
+    assert [variant.isa for variant in load_profile("server-cpu").variants] == ["baseline", "host"]
 
 
 def test_every_problem_is_named_with_its_path(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_every_problem_is_named_with_its_path(tmp_path: Path) -> None:
     )
     with pytest.raises(AotcError) as caught:
         load_profile(path)
-    found = [(each.code, each.where, each.what) for each in (caught.value, *caught.value.also)]
+    found = [(error.code, error.where, error.what) for error in (caught.value, *caught.value.also)]
     assert found == [
         ("AOTC-I022", f"{path}: provider", "unknown field; did you mean 'providers'?"),
         ("AOTC-S003", f"{path}: dims.batch.min", "8 is more than max 1"),
@@ -139,14 +139,14 @@ def test_words_are_read_by_the_core_schema_of_yaml_1_2() -> None:
         (b" " * (MAX_YAML_BYTES + 1), f"(top): more than {MAX_YAML_BYTES} bytes"),
     ],
 )
-def test_what_is_no_plain_document_is_refused(text: bytes, message: str) -> None:
+def test_documents_that_are_not_plain_are_refused(text: bytes, message: str) -> None:
     with pytest.raises(ParseError) as caught:
         strict_yaml(text)
     assert str(caught.value) == message
 
 
 @pytest.mark.parametrize("text", ["", "[]", "edge", "schema: aotc.profile/2\nname: x\n"])
-def test_other_documents_are_no_profile(tmp_path: Path, text: str) -> None:
+def test_other_documents_are_not_profiles(tmp_path: Path, text: str) -> None:
     with pytest.raises(AotcError) as caught:
         load_profile(write(tmp_path, text))
     assert caught.value.code == ("AOTC-I046" if "profile/2" in text else "AOTC-I022")

@@ -96,7 +96,9 @@ def filled_up(dim: Dim, bucket: int | None, size: int) -> int | None:
     st.integers(-3, 3),
     st.data(),
 )
-def test_fitted_is_as_defined(one: DimRange, other: DimRange, constant: int, data: Any) -> None:
+def test_padded_sizes_are_as_defined(
+    one: DimRange, other: DimRange, constant: int, data: Any
+) -> None:
     box = domain_of(one=one, other=other)
     relation = Relation(dim="sum", terms=("one", "other"), constant=constant)
     domain = Domain(dims=box.dims, relations=(relation,))
@@ -123,7 +125,7 @@ def test_fitted_is_as_defined(one: DimRange, other: DimRange, constant: int, dat
         assert domain.padded_sizes(buckets, domain.complete(sizes)) == expected, buckets
 
 
-def test_sizes_of_unknown_dims_stay_and_missing_ones_are_not_asked_for() -> None:
+def test_sizes_of_unknown_dims_stay_and_missing_ones_are_not_required() -> None:
     relation = Relation(dim="sum", terms=("seq", "absent"))
     domain = Domain(dims={"seq": FILLED, "absent": GRID}, relations=(relation,))
     assert domain.padded_sizes({"seq": 16}, {"seq": 5, "x": 7}) == {"seq": 16, "x": 7}

@@ -63,7 +63,7 @@ def shape_problems(made: Manifest) -> list[Problem]:
     ]
 
 
-def test_nothing_is_wrong_with_a_good_one() -> None:
+def test_a_good_manifest_has_no_problem() -> None:
     assert shape_problems(good()) == []
 
 
@@ -140,7 +140,7 @@ def test_nothing_is_wrong_with_a_good_one() -> None:
         ),
     ],
 )
-def test_what_contradicts_itself(made: Manifest, path: str, what: str) -> None:
+def test_contradictions_are_found(made: Manifest, path: str, what: str) -> None:
     problems = shape_problems(made)
     assert path in [problem.path for problem in problems]
     assert any(what in problem.what for problem in problems)

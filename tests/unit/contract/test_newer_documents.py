@@ -38,7 +38,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("schema", READERS)
 @pytest.mark.parametrize("version", ["99", "99.3"])
-def test_a_later_version_is_told_before_anything_else(
+def test_a_later_version_is_reported_before_anything_else(
     schema: str, version: str, tmp_path: Path
 ) -> None:
     path = tmp_path / (
@@ -55,7 +55,7 @@ def test_a_later_version_is_told_before_anything_else(
 
 
 @pytest.mark.parametrize("schema", ["aotc.profile/0", "aotc.profile/x", "aotc.profiles/2"])
-def test_what_is_merely_another_version_is_malformed(schema: str, tmp_path: Path) -> None:
+def test_any_other_version_is_malformed(schema: str, tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(f"schema: {schema}\nname: x\n")
     with pytest.raises(AotcError) as caught:
@@ -108,7 +108,7 @@ def test_an_attestation_of_a_later_kind_is_a_finding_and_meets_no_requirement(
     public.write_text(keys["release"].public_pem)
     report = verify(artifact, key=public)
     assert report.authentic
-    assert [(each.code, each.where) for each in report.findings] == [
+    assert [(finding.code, finding.where) for finding in report.findings] == [
         ("AOTC-G047", "attestations/approval-next.sigstore.json")
     ]
     host.policy["keys"][0]["usage"].append("approval")

@@ -36,7 +36,7 @@ def test_every_large_float_is_read_again_as_itself() -> None:
 
 
 @pytest.mark.parametrize("text", AMBIGUOUS)
-def test_a_huge_integer_that_is_no_float(text: str) -> None:
+def test_a_huge_integer_that_is_not_a_float(text: str) -> None:
     with pytest.raises(ParseError, match="exceeds 2\\^53"):
         strict_json(text.encode())
 

@@ -28,7 +28,7 @@ def write(folder: Path, text: str) -> Path:
 
 
 @pytest.mark.parametrize("stated", ["libs/mine.so", "./libs/mine.so", "{folder}/libs/mine.so"])
-def test_a_library_is_found_beside_the_profile(
+def test_a_library_is_found_next_to_the_profile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: str
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -42,7 +42,7 @@ def test_a_library_is_found_beside_the_profile(
         assert library.resolve() == folder / "libs" / "mine.so"
 
 
-def test_a_library_of_a_profile_that_is_no_file_is_found_from_here(
+def test_a_library_of_a_profile_without_a_file_is_found_in_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     profile = load_profile(write(tmp_path, PLUGIN.format("/opt/mine.so")))
@@ -64,7 +64,7 @@ def test_a_pair_that_names_no_plugin_is_refused(monkeypatch: pytest.MonkeyPatch,
 # Budgets.
 
 
-def test_a_budget_of_a_provider_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_budget_of_an_unknown_provider_is_refused(tmp_path: Path) -> None:
     text = "providers: [openvino, cpu]\nbudgets: {providers: {openvnio: {min_node_share: 1.0}}}\n"
     path = write(tmp_path, text)
     with pytest.raises(AotcError) as caught:
@@ -89,9 +89,7 @@ def test_a_budget_of_any_provider_that_is_named_is_kept(tmp_path: Path, place: s
 
 
 @pytest.mark.parametrize("text", ["budgets: {cpu_share: 0.1}", "fallback: {max_node_share: 0.5}"])
-def test_what_bounds_the_cpu_where_it_is_the_first_choice_is_refused(
-    tmp_path: Path, text: str
-) -> None:
+def test_a_limit_on_the_cpu_as_the_first_choice_is_refused(tmp_path: Path, text: str) -> None:
     """It would bound nothing."""
     with pytest.raises(AotcError) as caught:
         load_profile(write(tmp_path, f"providers: [cpu]\n{text}\n"))

@@ -28,7 +28,7 @@ def written(backend: Backend) -> list[dict[str, str]]:
     return found
 
 
-def test_what_backends_write_may_stand_in_an_artifact_and_nothing_else() -> None:
+def test_an_artifact_may_hold_what_backends_write_and_nothing_else() -> None:
     assert {BACKENDS.load(name)().ort_name for name in BACKENDS.names()} == set(BY_ORT_NAME)
     for name in BACKENDS.names():
         backend: Backend = BACKENDS.load(name)()
@@ -40,7 +40,7 @@ def test_what_backends_write_may_stand_in_an_artifact_and_nothing_else() -> None
         assert names == set(BY_ORT_NAME[backend.ort_name].options)
 
 
-def test_what_compiled_parts_of_openvino_need_may_stand_in_an_artifact() -> None:
+def test_an_artifact_may_hold_what_compiled_parts_of_openvino_need() -> None:
     """As `OpenVinoBackend.compile` states it; the integration tests build such artifacts."""
     from aotc.backends.openvino import _config
 
@@ -85,7 +85,7 @@ def test_what_no_backend_writes_is_refused(provider: str, key: str, value: str) 
     ["/tmp/evil.so", "..", ".", "../x", "a/b", "C:\\evil.dll", "a\0", "${home}", "${weights}/../x",
      "${weights}/..", "${weights}/a/b", "x:${weights}/a"],
 )  # fmt: skip
-def test_an_option_of_a_plugin_of_ones_own_leads_nowhere(value: str) -> None:
+def test_an_option_of_a_custom_plugin_may_not_hold_a_path(value: str) -> None:
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=True) != ""
     stated = {"provider": "AcmeExecutionProvider", "library": "a.so", "options": {"any": value}}
     with pytest.raises(ParseError, match=r"options\.any"):
@@ -93,7 +93,7 @@ def test_an_option_of_a_plugin_of_ones_own_leads_nowhere(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "high", "1", "0.5", "a,b;c=d", "..5", "${weights}/k.bin"])
-def test_other_options_of_a_plugin_of_ones_own_are_taken(value: str) -> None:
+def test_other_options_of_a_custom_plugin_are_accepted(value: str) -> None:
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=True) == ""
     # Without a plugin that the variant needs, it is something that ONNX Runtime was built with.
     assert option_problem("AcmeExecutionProvider", "any", value, plugin=False) != ""

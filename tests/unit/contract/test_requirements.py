@@ -29,7 +29,7 @@ def test_a_part_states_what_it_needs_and_no_more() -> None:
     assert encode(BASE.merged(())) == encode(joined)
 
 
-def test_parts_are_joined_field_by_field() -> None:
+def test_requirements_are_merged_field_by_field() -> None:
     one = replace(
         NO_REQUIREMENTS,
         plugins=(FIRST,),
@@ -60,7 +60,7 @@ def test_parts_are_joined_field_by_field() -> None:
     assert joined.isa_exact
 
 
-def test_of_two_c_libraries_the_newer_holds() -> None:
+def test_the_newer_of_two_c_libraries_is_required() -> None:
     part = replace(NO_REQUIREMENTS, libc=Libc(name="glibc", version="2.9"))
     assert BASE.merged((part,)).libc == BASE.libc
     newer = replace(NO_REQUIREMENTS, libc=Libc(name="glibc", version="2.100"))

@@ -32,7 +32,7 @@ def test_committed_schema_is_current_and_valid(folder: str, name: str, cls: type
     Draft202012Validator.check_schema(schema.schema_of(cls))
 
 
-def test_no_schema_is_committed_that_no_record_has() -> None:
+def test_every_committed_schema_belongs_to_a_record() -> None:
     for folder in ("profiles", "manifests"):
         named = {f"{name}.schema.json" for place, name, _ in schemas.SCHEMAS if place == folder}
         assert {path.name for path in data_folder(folder).glob("*.schema.json")} == named

@@ -132,14 +132,14 @@ def test_a_table_that_cannot_be_used(tmp_path: Path, text: str, code: str, says:
     assert says in caught.value.what
 
 
-def test_an_empty_file_and_none(tmp_path: Path) -> None:
+def test_an_empty_file_and_a_missing_one(tmp_path: Path) -> None:
     with pytest.raises(AotcError, match="AOTC-S023"):
         read_traffic(written(tmp_path, "\n \n"), INPUTS)
     with pytest.raises(AotcError, match="AOTC-I001"):
         read_traffic(tmp_path / "none.jsonl", INPUTS)
 
 
-def test_lines_that_stand_for_no_request(tmp_path: Path) -> None:
+def test_lines_that_count_no_request(tmp_path: Path) -> None:
     path = written(tmp_path, '{"seq": 5, "count": 0}\n{"seq": 7, "count": 2}\n')
     assert read_traffic(path).counts == {(7,): 2}
     with pytest.raises(AotcError, match="AOTC-S023"):

@@ -59,7 +59,7 @@ def test_generate_overwrites_nothing(existing: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("empty", [("a.pem",), ("a.pem", "a.pub"), ("a.pub",)])
-def test_files_of_no_bytes_are_no_keys(empty: tuple[str, ...], tmp_path: Path) -> None:
+def test_empty_files_are_not_keys(empty: tuple[str, ...], tmp_path: Path) -> None:
     """What an earlier release left where it was killed while it wrote."""
     for name in empty:
         (tmp_path / name).touch(mode=0o600)
@@ -68,7 +68,7 @@ def test_files_of_no_bytes_are_no_keys(empty: tuple[str, ...], tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.pem", "a.pub"]
 
 
-def test_a_link_to_a_file_of_no_bytes_stays(tmp_path: Path) -> None:
+def test_a_link_to_an_empty_file_stays(tmp_path: Path) -> None:
     (tmp_path / "target").touch()
     (tmp_path / "a.pem").symlink_to("target")
     with pytest.raises(AotcError) as caught:
@@ -77,7 +77,7 @@ def test_a_link_to_a_file_of_no_bytes_stays(tmp_path: Path) -> None:
     assert (tmp_path / "a.pem").is_symlink()
 
 
-def test_of_several_that_replace_a_file_of_no_bytes_one_key_stays(tmp_path: Path) -> None:
+def test_one_key_stays_where_several_processes_replace_an_empty_file(tmp_path: Path) -> None:
     """Nobody takes the other's key for what was left."""
     for turn in range(20):
         place = tmp_path / str(turn) / "a.pem"
@@ -88,7 +88,7 @@ def test_of_several_that_replace_a_file_of_no_bytes_one_key_stays(tmp_path: Path
         codes = {job.exception().code if job.exception() else "" for job in jobs}  # type: ignore[union-attr]
         assert codes <= {"", "AOTC-I017"}
         assert load_private(place).public_pem == place.with_suffix(".pub").read_text()
-        assert sorted(each.name for each in place.parent.iterdir()) == ["a.pem", "a.pub"]
+        assert sorted(path.name for path in place.parent.iterdir()) == ["a.pem", "a.pub"]
 
 
 def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
@@ -108,12 +108,12 @@ def test_a_key_whose_public_half_is_missing(tmp_path: Path) -> None:
     assert public.read_text() == pem
 
 
-def test_a_development_key_of_no_bytes_is_made_anew(config: Path) -> None:
+def test_an_empty_development_key_is_replaced(config: Path) -> None:
     config.mkdir(parents=True)
     (config / "development.pem").touch(mode=0o600)
     made = development_key()
     assert load_private(config / "development.pem").public_pem == made.public_pem
-    assert sorted(each.name for each in config.iterdir()) == ["development.pem", "development.pub"]
+    assert sorted(path.name for path in config.iterdir()) == ["development.pem", "development.pub"]
 
 
 def test_generate_needs_a_folder_and_a_name(tmp_path: Path) -> None:
@@ -192,14 +192,16 @@ def test_an_encrypted_key_takes_its_password(
 
 @pytest.mark.skipif(os.name != "posix", reason="modes of files are not those of POSIX")
 @pytest.mark.parametrize(("mode", "told"), [(0o600, False), (0o640, True), (0o604, True)])
-def test_a_private_key_that_others_may_read_is_told(mode: int, told: bool, tmp_path: Path) -> None:
+def test_a_private_key_that_others_may_read_is_reported(
+    mode: int, told: bool, tmp_path: Path
+) -> None:
     path, _ = key_files.generate(tmp_path / "release.pem")
     path.chmod(mode)
     found = load_private(path).findings
-    assert [(each.code, each.where) for each in found] == [("AOTC-I038", str(path))] * told
+    assert [(finding.code, finding.where) for finding in found] == [("AOTC-I038", str(path))] * told
 
 
-def test_a_password_that_is_not_there_is_mended_where_it_was_named(
+def test_the_fix_for_a_missing_password_names_its_variable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NOPE", raising=False)
@@ -338,7 +340,7 @@ def test_many_processes_agree_on_one_development_key(config: Path) -> None:
 def test_a_lost_public_half_is_made_again(config: Path) -> None:
     key = development_key()
     (config / "development.pub").unlink()
-    assert [each.pem for each in default_trust()] == [key.public_pem]
+    assert [anchor.pem for anchor in default_trust()] == [key.public_pem]
     (config / "development.pub").write_text("stale")
     development_key()
     assert (config / "development.pub").read_text() == key.public_pem
@@ -360,7 +362,7 @@ def test_the_default_trust_needs_no_cryptography(config: Path) -> None:
     assert done.stdout == "1 False\n"
 
 
-def test_a_development_key_in_a_folder_that_may_only_be_read(
+def test_a_development_key_in_a_read_only_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The public half beside it is made where it can be, and signing needs none."""

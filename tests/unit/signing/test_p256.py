@@ -45,7 +45,7 @@ def test_keys_are_read_and_written_as_the_library_does(number: int) -> None:
 
 
 @given(point=st.binary(min_size=64, max_size=64))
-def test_a_point_off_the_curve_is_no_key(point: bytes) -> None:
+def test_a_point_off_the_curve_is_not_a_key(point: bytes) -> None:
     pem = pem_of(INFO + b"\4" + point)
     assert (p256_key(pem) is None) == (any_key(pem) is None)
 
@@ -92,7 +92,7 @@ def test_a_compressed_point_is_the_same_key() -> None:
     ],
     ids=["P-384", "secp256k1", "Ed25519", "RSA"],
 )
-def test_other_kinds_of_keys_are_none(public: PublicKeyTypes) -> None:
+def test_other_kinds_of_keys_are_not_accepted(public: PublicKeyTypes) -> None:
     pem = library_pem(public)
     assert p256_key(pem) is None and any_key(pem) == public and public_pem(public) == pem
 
@@ -108,12 +108,12 @@ def test_other_kinds_of_keys_are_none(public: PublicKeyTypes) -> None:
         INFO + bytes(1),
     ],
 )
-def test_what_is_no_key_is_none(data: bytes) -> None:
+def test_other_data_is_not_a_key(data: bytes) -> None:
     assert p256_key(pem_of(data)) is None and any_key(pem_of(data)) is None
 
 
 @pytest.mark.parametrize("text", ["", "-----BEGIN PUBLIC KEY-----\n%\n-----END PUBLIC KEY-----\n"])
-def test_what_is_no_pem_is_none(text: str) -> None:
+def test_other_text_is_not_a_pem(text: str) -> None:
     assert p256_key(text) is None
 
 

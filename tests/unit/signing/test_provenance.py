@@ -65,9 +65,9 @@ def said(manifest: Manifest, materials: provenance.Materials) -> dict[str, Any]:
 
 def dependencies(manifest: Manifest, **changes: Any) -> dict[str, dict[str, Any]]:
     found = said(manifest, gathered(**changes))["buildDefinition"]["resolvedDependencies"]
-    names = [each["name"] for each in found]
+    names = [dependency["name"] for dependency in found]
     assert len(set(names)) == len(names)
-    return {each["name"]: each for each in found}
+    return {dependency["name"]: dependency for dependency in found}
 
 
 def test_the_official_schema_takes_it(manifest: Manifest) -> None:
@@ -79,9 +79,9 @@ def test_the_official_schema_takes_it(manifest: Manifest) -> None:
     assert read.run_details.metadata.invocation_id == "run-7"
     assert read.run_details.metadata.started_on.ToDatetime(datetime.UTC) == STARTED
     assert read.run_details.metadata.finished_on.ToDatetime(datetime.UTC) >= STARTED
-    for each in predicate["buildDefinition"]["resolvedDependencies"]:
+    for dependency in predicate["buildDefinition"]["resolvedDependencies"]:
         ResourceDescriptor.copy_from_pb(
-            json_format.ParseDict(each, ResourceDescriptor().pb)
+            json_format.ParseDict(dependency, ResourceDescriptor().pb)
         ).validate()
     subject = [ResourceDescriptor(name="aotc.json", digest={"sha256": "cd" * 32}).pb]
     Statement(subject, "https://slsa.dev/provenance/v1", predicate).validate()
@@ -125,7 +125,7 @@ def test_a_library_is_named_by_the_digest_of_its_record(manifest: Manifest) -> N
 
 def test_a_provider_s_libraries_count_where_a_variant_uses_it(manifest: Manifest) -> None:
     name = "onnxruntime-ep-openvino"
-    assert name not in {each.name for each in provenance.libraries(manifest)}
+    assert name not in {library.name for library in provenance.libraries(manifest)}
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -134,7 +134,7 @@ def test_a_provider_s_libraries_count_where_a_variant_uses_it(manifest: Manifest
         manifest.variants[0], providers=("OpenVINOExecutionProvider", "CPUExecutionProvider")
     )
     other = dataclasses.replace(manifest, variants=(first, *manifest.variants[1:]))
-    assert name in {each.name for each in provenance.libraries(other)}
+    assert name in {library.name for library in provenance.libraries(other)}
 
 
 def test_files_that_were_given_are_named_below_their_folder(
@@ -180,14 +180,14 @@ def test_the_builder_is_the_stated_one_or_the_environment_s(
 
 
 @pytest.mark.parametrize("stated", ["", "builder", "https:", "urn:a b", "urn:a\n", "HTTPS://x"])
-def test_a_builder_that_is_no_uri_is_refused(stated: str) -> None:
+def test_a_builder_that_is_not_a_uri_is_refused(stated: str) -> None:
     with pytest.raises(AotcError) as raised:
         provenance.build_label(stated)
     assert (raised.value.code, raised.value.where) == ("AOTC-I027", "--builder-id")
 
 
 @pytest.mark.parametrize("release", ["1.2.3.4.5", "v1", "1.", "1.0-rc1"])
-def test_a_release_that_is_no_version_is_refused(release: str) -> None:
+def test_a_release_that_is_not_a_version_is_refused(release: str) -> None:
     with pytest.raises(AotcError) as raised:
         provenance.build_label(None, release=release)
     assert (raised.value.code, raised.value.where) == ("AOTC-I027", "--release")

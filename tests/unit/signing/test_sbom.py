@@ -56,7 +56,7 @@ def bill(manifest: Manifest, licence: str = "Apache-2.0") -> dict[str, Any]:
 
 
 def components(manifest: Manifest) -> dict[str, dict[str, Any]]:
-    return {each["name"]: each for each in bill(manifest)["components"]}
+    return {component["name"]: component for component in bill(manifest)["components"]}
 
 
 @pytest.mark.parametrize("licence", ["", "MIT", "MIT OR Apache-2.0", "Our own terms, v2"])
@@ -121,9 +121,11 @@ def test_model_data_libraries_and_plugins_are_there(manifest: Manifest) -> None:
 
 def test_the_artifact_depends_on_every_component(manifest: Manifest) -> None:
     found = bill(manifest)
-    of_artifact = next(each for each in found["dependencies"] if each["ref"] == f"artifact:{ID}")
+    of_artifact = next(
+        dependency for dependency in found["dependencies"] if dependency["ref"] == f"artifact:{ID}"
+    )
     assert sorted(of_artifact["dependsOn"]) == sorted(
-        each["bom-ref"] for each in found["components"]
+        component["bom-ref"] for component in found["components"]
     )
 
 

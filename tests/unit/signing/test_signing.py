@@ -45,7 +45,7 @@ def test_oms_round_trip_is_deterministic(key: PrivateKey, trust: tuple[TrustedKe
     document = json.loads(bundle)
     assert document["verificationMaterial"]["publicKey"]["hint"] == key.key_id
     statement = json.loads(base64.b64decode(document["dsseEnvelope"]["payload"]))
-    names = [each["name"] for each in statement["predicate"]["resources"]]
+    names = [resource["name"] for resource in statement["predicate"]["resources"]]
     # Folder by folder, as model_signing lists them.
     assert names == ["aotc.json", "model/model.onnx", "model-b/x"]
     assert statement["subject"][0]["digest"]["sha256"] == oms.root_digest(DIGESTS[n] for n in names)

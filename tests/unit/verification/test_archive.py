@@ -194,7 +194,7 @@ def test_threads_read_one_archive(
                 assert dict(zip(sizes, pool.map(digest, sizes), strict=True)) == alone
 
 
-def test_a_CRC_alone_that_is_wrong_is_seen_in_full(tmp_path: Path) -> None:
+def test_a_wrong_CRC_is_reported_with_full(tmp_path: Path) -> None:
     """Digests decide; a CRC-32 that no reader of zips would accept is told with `full`."""
     data = b"x" * 5000
     entry = (b"payload/a.bin", len(data), zlib.crc32(data) ^ 1, 0)
@@ -247,7 +247,7 @@ NAMES = st.lists(
 
 @settings(max_examples=60)
 @given(st.dictionaries(NAMES, st.binary(max_size=9000), max_size=5))
-def test_what_is_written_is_read_or_its_names_are_unfit(files: dict[str, bytes]) -> None:
+def test_what_is_written_is_read_or_its_names_are_refused(files: dict[str, bytes]) -> None:
     data = raw(files)
     unfit = any(map(packed_form.name_problem, files)) or any(
         packed_form.colliding_paths(sorted(files))
@@ -266,7 +266,7 @@ def test_what_is_written_is_read_or_its_names_are_unfit(files: dict[str, bytes])
 
 @settings(max_examples=200)
 @given(st.binary(max_size=300), st.booleans(), st.binary(max_size=18))
-def test_nothing_but_a_refusal_comes_of_rubbish(data: bytes, tail: bool, fields: bytes) -> None:
+def test_rubbish_is_refused(data: bytes, tail: bool, fields: bytes) -> None:
     data += b"PK\5\6" + fields.ljust(18, b"\0") if tail else b""
     try:
         files = read_files(lambda at, length: data[at : at + length], len(data))

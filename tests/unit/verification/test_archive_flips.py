@@ -36,7 +36,7 @@ def flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 1 << place % 8]) + data[place + 1 :]
 
 
-def test_every_byte_beside_the_files_own(packed: Path) -> None:
+def test_every_byte_outside_the_files(packed: Path) -> None:
     data = packed.read_bytes()
     files = read_files(lambda at, length: data[at : at + length], len(data))
     own = {place for file in files for place in range(file.data, file.data + file.size)}
@@ -59,7 +59,7 @@ def test_every_byte_beside_the_files_own(packed: Path) -> None:
     assert bytes(changed) == data
 
 
-def test_every_byte_of_what_is_read_whole(packed: Path) -> None:
+def test_every_byte_of_files_read_into_memory(packed: Path) -> None:
     """Bundles and documents, by CRC-32 alone: it sees any one byte."""
     with ArchiveContainer(packed) as archive:
         small = [path for path in archive.listing().files if path.endswith(".json")]

@@ -47,10 +47,10 @@ H200 = Gpu(name="H200", compute_capability="9.0")
 def run(code: str, requirements: dict[str, Any], target: Target) -> list[tuple[str, str, str]]:
     results = checks()[code]().run(dataclasses.replace(BASE, **requirements), target)
     return [
-        (each.code, "", each.what)
-        if isinstance(each, Finding)
-        else (each.code, each.expected, each.found)
-        for each in results
+        (result.code, "", result.what)
+        if isinstance(result, Finding)
+        else (result.code, result.expected, result.found)
+        for result in results
     ]
 
 
@@ -68,7 +68,7 @@ def found_in_room() -> list[str]:
     return list(checks.__wrapped__())
 
 
-def test_a_check_whose_file_is_missing_is_not_passed_over(copied: Path) -> None:
+def test_a_check_whose_file_is_missing_is_not_skipped(copied: Path) -> None:
     assert found_in_room() == list(checks())
     (copied / "isa.py").unlink()
     (copied / "driver.py").unlink()
@@ -79,7 +79,7 @@ def test_a_check_whose_file_is_missing_is_not_passed_over(copied: Path) -> None:
         found_in_room()
 
 
-def test_a_file_that_lies_about_is_noticed(copied: Path) -> None:
+def test_a_stray_file_is_noticed(copied: Path) -> None:
     (copied / "notes.txt").write_text("no module")
     assert found_in_room() == list(checks())
     shutil.copy(copied / "isa.py", copied / "isa_old.py")
@@ -221,7 +221,7 @@ def test_check(
         ("AOTC-C008", {"compute_capabilities": ("8.9",)}, "compute capability 8.9"),
     ],
 )
-def test_what_a_described_target_is_silent_on_is_a_finding(
+def test_what_a_described_target_leaves_out_is_a_finding(
     code: str, requirements: dict[str, Any], what: str
 ) -> None:
     assert run(code, requirements, SILENT) == [("AOTC-C011", "", f"{what} is not checked")]

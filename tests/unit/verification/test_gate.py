@@ -280,7 +280,7 @@ def test_tampering_has_its_code(
     assert caught.value.code == wanted[0][0]
 
 
-def test_every_reason_is_listed_and_nothing_after_is_claimed(
+def test_every_reason_is_listed_and_no_later_step_is_reported_as_done(
     artifact: Path, keys: Keys, other: Keys
 ) -> None:
     _flip(artifact)
@@ -304,7 +304,7 @@ def test_every_reason_is_listed_and_nothing_after_is_claimed(
     assert report.refusals[0].found == keys.private.key_id
 
 
-def test_an_unknown_key_leaves_digests_unvouched(artifact: Path, other: Keys) -> None:
+def test_files_signed_by_an_unknown_key_are_not_trusted(artifact: Path, other: Keys) -> None:
     report = verify(artifact, key=other.public)
     assert reasons(report) == [("AOTC-G002", OMS)]
     assert statuses(report)[2:] == ["failed", *["not-run"] * 6]
@@ -432,7 +432,8 @@ def test_provider_options_that_no_artifact_may_have(
     (key,) = option
     place = f"variants[0].session.provider_options.{provider}.{key}"
     assert any(
-        each.code == "AOTC-G014" and place in each.where + each.found for each in report.refusals
+        refusal.code == "AOTC-G014" and place in refusal.where + refusal.found
+        for refusal in report.refusals
     )
 
 
@@ -583,12 +584,14 @@ def test_verdicts(tmp_path: Path, keys: Keys) -> None:
     compatible = check_compatibility(authentic, weaker)
     assert (compatible.best, compatible.verdict) == ("portable", "degraded")
     assert [finding.code for finding in compatible.findings] == ["AOTC-C010"]
-    assert [reason.code for each in compatible.variants for reason in each.reasons] == ["AOTC-C004"]
+    assert [reason.code for variant in compatible.variants for reason in variant.reasons] == [
+        "AOTC-C004"
+    ]
     foreign = dataclasses.replace(host, os="darwin", architecture="sparc")
     with pytest.raises(AotcError) as caught:
         check_compatibility(authentic, foreign)
     assert caught.value.code == "AOTC-C009"
-    assert [each.code for each in caught.value.also][:2] == ["AOTC-C001", "AOTC-C002"]
+    assert [error.code for error in caught.value.also][:2] == ["AOTC-C001", "AOTC-C002"]
 
 
 def test_an_unproven_variant_is_degraded(tmp_path: Path, keys: Keys) -> None:
@@ -667,7 +670,7 @@ class Vanishing(FolderContainer):
         return found
 
 
-def test_an_attestation_that_goes_while_it_is_read_was_never_there(
+def test_an_attestation_removed_while_it_is_read_counts_as_absent(
     artifact: Path, keys: Keys
 ) -> None:
     """As one does that replaced another where nothing can be renamed in: a mount point."""

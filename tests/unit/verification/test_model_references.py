@@ -79,14 +79,14 @@ def test_another_location(location: str, artifact: Path) -> None:
 def test_of_two_locations_both_count(first: bool, artifact: Path) -> None:
     entries = [("location", "weights.bin"), ("location", "/dev/zero")]
     write(artifact, weights(*(entries if first else entries[::-1])))
-    assert [each.what for each in found(artifact)] == [
+    assert [problem.what for problem in found(artifact)] == [
         f"has external data in '/dev/zero', {OUTSIDE}"
     ]
 
 
 def test_no_location(artifact: Path) -> None:
     write(artifact, weights())
-    assert [each.what for each in found(artifact)] == ["has external data without a location"]
+    assert [problem.what for problem in found(artifact)] == ["has external data without a location"]
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_where_in_the_file(
     write(artifact, placed(offset, length))
     problems = found(artifact)
     assert len(problems) == (not good)
-    assert all(f"of a file of {BYTES} bytes" in each.what for each in problems)
+    assert all(f"of a file of {BYTES} bytes" in problem.what for problem in problems)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +146,12 @@ def test_a_file_that_another_variant_reads(artifact: Path) -> None:
     variant = manifest.variants[0]
     alone = dataclasses.replace(variant, files=(variant.model,))
     problems = found(artifact, dataclasses.replace(manifest, variants=(alone,)))
-    assert [each.what for each in problems] == [
+    assert [problem.what for problem in problems] == [
         f"has external data in 'weights.bin', {OUTSIDE}",
     ]
 
 
-def test_without_a_shared_asset_data_lie_beside_the_model(artifact: Path) -> None:
+def test_without_a_shared_asset_data_lie_next_to_the_model(artifact: Path) -> None:
     manifest = manifest_of(artifact)
     variant = manifest.variants[0]
     beside = dataclasses.replace(variant, weights=None)
@@ -189,14 +189,14 @@ def test_compiled_parts(name: str, file: str, mode: int, good: bool, artifact: P
     assert len(found(artifact)) == (not good)
 
 
-def test_a_problem_is_told_once(artifact: Path) -> None:
+def test_a_problem_is_reported_once(artifact: Path) -> None:
     model = weights(("location", "/dev/zero"))
     model.graph.initializer.append(model.graph.initializer[0])
     write(artifact, model)
     assert len(found(artifact)) == 1
 
 
-def test_what_is_no_model(artifact: Path) -> None:
+def test_what_is_not_a_model(artifact: Path) -> None:
     write(artifact, b"\x3a\x7flocation")
     [problem] = found(artifact)
     assert problem.what == "is not an ONNX model: a field that is longer than its message"

@@ -70,7 +70,7 @@ def by_onnx(message: Any) -> Iterator[Reference]:
     """The same from onnx's own records, whatever field leads there."""
     if isinstance(message, TensorProto):
         if message.external_data or message.data_location == TensorProto.EXTERNAL:
-            yield ExternalData(tuple((each.key, each.value) for each in message.external_data))
+            yield ExternalData(tuple((entry.key, entry.value) for entry in message.external_data))
         return
     for field, value in message.ListFields():
         if field.message_type is not None:
@@ -381,7 +381,7 @@ def test_a_long_form_of_the_place_of_data_hides_nothing() -> None:
         (nested([7, 5, 13], field(2, b"x" * (64 << 10) + b"x")), "65537 bytes"),
     ],
 )
-def test_what_is_no_model(data: bytes, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_a_model(data: bytes, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Read field by field, as one without any mark is not walked at all."""
     monkeypatch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", 0)
     with pytest.raises(MalformedModel, match=what):
@@ -407,7 +407,7 @@ def test_depth() -> None:
 
 @given(data=st.binary(max_size=60))
 @settings(max_examples=300)
-def test_any_bytes_are_read_or_are_no_model(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     for whole in (0, 1 << 20):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(onnx_references, "_READ_AT_ONCE_BYTES", whole)

@@ -87,12 +87,12 @@ def test_what_is_replaced_by_a_bad_one_is_refused(replaced: Replaced) -> None:
     report = verify(replaced.place, key=replaced.key)
     assert not report.authentic
     # Of the one that is there, and nothing of the one that was.
-    assert {each.code for each in report.refusals} == {
-        each.code for each in verify(replaced.place, key=replaced.key).refusals
+    assert {refusal.code for refusal in report.refusals} == {
+        refusal.code for refusal in verify(replaced.place, key=replaced.key).refusals
     }
 
 
-def test_who_replaces_it_all_the_time_keeps_nobody(replaced: Replaced) -> None:
+def test_a_reader_is_not_kept_waiting_by_endless_replacing(replaced: Replaced) -> None:
     replaced.left = 1000
     assert not verify(replaced.place, key=replaced.key).authentic
     assert replaced.left > 900
@@ -115,7 +115,7 @@ def test_a_bad_one_that_stays_is_read_once(
 
 
 @pytest.mark.parametrize("word", ["a\0b", "\ud800"])
-def test_a_word_that_is_no_path(word: str) -> None:
+def test_a_word_that_is_not_a_path(word: str) -> None:
     for read in (verify, inspect, lambda it: open_container(Path(it))):
         with pytest.raises(AotcError) as caught:
             read(word)

@@ -53,7 +53,7 @@ def trust(request: pytest.FixtureRequest, host: Setting) -> Path | Trust:
 
 
 def codes(host: Setting, trust: Path | Trust, **options: Any) -> list[str]:
-    return [each.code for each in verify(host.artifact, trust=trust, **options).refusals]
+    return [refusal.code for refusal in verify(host.artifact, trust=trust, **options).refusals]
 
 
 def refusal(call: Callable[[], object]) -> str:
@@ -62,9 +62,7 @@ def refusal(call: Callable[[], object]) -> str:
     return caught.value.code
 
 
-def test_the_channel_that_is_given_is_the_one_judged_for(
-    host: Setting, trust: Path | Trust
-) -> None:
+def test_the_given_channel_is_the_one_that_counts(host: Setting, trust: Path | Trust) -> None:
     assert codes(host, trust, channel="prod") == ["AOTC-G025"]
     assert refusal(lambda: load(host.artifact, trust=trust, channel="prod")) == "AOTC-G025"
     assert not list((host.folder / "store").glob("sha256-*"))
@@ -82,7 +80,7 @@ def test_without_a_channel_the_resolved_one_stays(host: Setting) -> None:
     assert codes(host, resolve(host.path)) == []
 
 
-def test_a_key_beside_what_is_trusted(host: Setting, trust: Path | Trust) -> None:
+def test_a_key_besides_resolved_trust(host: Setting, trust: Path | Trust) -> None:
     for name in ("release", "stranger"):
         key = host.folder / f"{name}.pub"
         assert refusal(lambda key=key: verify(host.artifact, trust=trust, key=key)) == KEYS_ONLY  # type: ignore[misc]
@@ -103,7 +101,7 @@ def test_a_channel_without_a_policy(host: Setting) -> None:
     assert refusal(lambda: load(host.artifact, key=public, channel="prod")) == KEYS_ONLY
 
 
-def test_the_target_that_is_given_is_the_one_judged_for(host: Setting) -> None:
+def test_the_given_target_is_the_one_that_counts(host: Setting) -> None:
     """A qualification on this host says nothing of another one, whoever resolved the policy."""
     here = probe(gpus=False)
     other = replace(here, architecture="riscv64")

@@ -92,7 +92,7 @@ def problems(call: Callable[[], object], code: str = "AOTC-G019") -> str:
     """Every problem of what is refused with `code`, by default a file."""
     with pytest.raises(AotcError) as caught:
         call()
-    assert {each.code for each in (caught.value, *caught.value.also)} == {code}
+    assert {error.code for error in (caught.value, *caught.value.also)} == {code}
     return "\n".join(f"{e.where} {e.found}" for e in (caught.value, *caught.value.also))
 
 
@@ -159,7 +159,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("spoil", "wanted"), BAD, ids=[wanted for _, wanted in BAD])
-def test_what_is_no_policy_is_refused_with_its_place(
+def test_what_is_not_a_policy_is_refused_with_its_path(
     spoil: Callable[[dict[str, Any]], None], wanted: str, host: Setting
 ) -> None:
     spoil(host.policy)
@@ -190,7 +190,7 @@ def test_ambiguous_yaml_is_refused(host: Setting) -> None:
         assert caught.value.code == "AOTC-G019"
 
 
-def test_other_keys_than_p256_are_none(host: Setting) -> None:
+def test_only_keys_on_p256_are_accepted(host: Setting) -> None:
     from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
     others = [
@@ -200,8 +200,8 @@ def test_other_keys_than_p256_are_none(host: Setting) -> None:
         ed25519.Ed25519PrivateKey.generate(),
         rsa.generate_private_key(65537, 2048),
     ]
-    for each in others:
-        pem = each.public_key().public_bytes(
+    for other in others:
+        pem = other.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         with pytest.raises(ValueError, match="P-256"):
@@ -258,17 +258,19 @@ def test_a_rule_that_is_met_says_why(host: Setting) -> None:
         "prod",
         "approval",
     )
-    assert [(each.predicate, each.distinct, each.met) for each in decision.requirements] == [
+    assert [(need.predicate, need.distinct, need.met) for need in decision.requirements] == [
         ("oms", 1, True), ("provenance", 1, True), ("approval", 2, True),
         ("qualification", 1, True),
     ]  # fmt: skip
     assert decision.release is not None
     assert (decision.release.kind, decision.release.value) == ("version", "1.4.2")
     assert [step.detail for step in report.steps if step.step == "7 policy"] == ["rule linear"]
-    assert [each.code for each in report.findings if each.code == "AOTC-G021"] == ["AOTC-G021"]
+    assert [finding.code for finding in report.findings if finding.code == "AOTC-G021"] == [
+        "AOTC-G021"
+    ]
 
 
-def test_what_does_not_count_beside_what_does_refuses_nothing(host: Setting) -> None:
+def test_what_does_not_count_refuses_nothing_that_something_else_meets(host: Setting) -> None:
     host.policy["keys"][3]["valid_until"] = ago(days=1)
     host.require("approval", "ops", "security")
     host.approve("ops")
@@ -278,8 +280,12 @@ def test_what_does_not_count_beside_what_does_refuses_nothing(host: Setting) -> 
     report = host.verify()
     assert report.authentic
     assert report.policy is not None
-    considered = [each for need in report.policy.requirements for each in need.considered]
-    assert sorted((each.id, each.counts, each.code) for each in considered) == [
+    considered = [
+        attestation for need in report.policy.requirements for attestation in need.considered
+    ]
+    assert sorted(
+        (attestation.id, attestation.counts, attestation.code) for attestation in considered
+    ) == [
         ("ci", False, "AOTC-G027"),
         ("ops", True, ""),
         ("release", True, ""),
@@ -297,7 +303,7 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
     host.policy["authorities"] = [{"id": "ca", "pem": certificate, "usage": ["approval"]}]
     host.require("approval", "bot", "ca", "ops", threshold=2)
     trust = resolve(host.write(), channel="prod", remember=False)
-    assert [each.origin for each in trust.anchors()][-2:] == ["ca", "bot"]
+    assert [anchor.origin for anchor in trust.anchors()][-2:] == ["ca", "bot"]
     predicate = {
         "channel": "prod",
         "expires": ahead(days=1),
@@ -314,7 +320,7 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
         judged = judge(trust, host.id, "linear", [signed, *said])
         found = judged.decision.requirements[1]
         assert found.met == (found.distinct >= 2)
-        assert [each.code for each in judged.refusals] == ([] if found.met else ["AOTC-G026"])
+        assert [refusal.code for refusal in judged.refusals] == ([] if found.met else ["AOTC-G026"])
         return found.distinct
 
     one, other = (host.keys[name].public_pem for name in ("root-a", "root-b"))
@@ -331,7 +337,7 @@ def test_a_person_with_several_keys_is_one_signer(host: Setting) -> None:
     assert distinct(ops, replace(ops, certificate="CN=eve, by CN=ca")) == 1
 
 
-def test_an_artifact_is_denied_where_nothing_is_said_of_it(host: Setting) -> None:
+def test_an_artifact_that_no_rule_matches_is_denied(host: Setting) -> None:
     host.rule["match"]["channel"] = "prod"
     host.write()
     assert host.codes() == ["AOTC-G023"]
@@ -339,7 +345,7 @@ def test_an_artifact_is_denied_where_nothing_is_said_of_it(host: Setting) -> Non
     assert host.codes("prod") == []
 
 
-def test_trust_is_no_list_of_keys(host: Setting) -> None:
+def test_trust_is_not_a_list_of_keys(host: Setting) -> None:
     trust = resolve(host.write())
     assert trust.policy is not None
     with pytest.raises(TypeError):
@@ -384,7 +390,7 @@ def test_a_change_is_the_next_sequence_and_reads_back(host: Setting) -> None:
 
 
 @pytest.mark.parametrize("named", ["53b15", "A" * 64, f"sha256-{'0' * 64}"])
-def test_an_artifact_is_revoked_by_its_whole_id(named: str, host: Setting) -> None:
+def test_an_artifact_is_revoked_by_its_full_id(named: str, host: Setting) -> None:
     policy = new_policy("prod", [("release", host.keys["release"].public_pem)], 30)
     for change in (Change(revoked=Revoked(artifacts=(named,))), Change(rollback=(named,))):
         with pytest.raises(AotcError) as caught:
@@ -413,7 +419,7 @@ def test_a_file_without_the_name_is_known_by_its_schema(host: Setting) -> None:
 
 
 @pytest.mark.parametrize("days", [0, -1, MAX_DAYS + 1, 9_999_999, 10**20])
-def test_a_policy_for_more_days_than_a_century_has_is_not_made(days: int) -> None:
+def test_a_policy_for_more_than_a_century_is_not_made(days: int) -> None:
     with pytest.raises(AotcError) as caught:
         new_policy("a", (), days)
     assert (caught.value.code, caught.value.where) == ("AOTC-I027", "--days")

@@ -43,7 +43,7 @@ def test_processes_at_once_lose_nothing(tmp_path: Path) -> None:
     assert sorted(path.name for path in place.parent.iterdir()) == ["state.json", "state.json.lock"]
 
 
-def test_a_killed_process_leaves_the_last_whole_state(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_the_last_complete_state(tmp_path: Path) -> None:
     place = tmp_path / "state.json"
     # The first file of all may take its name without replacing anything.
     first = SeenPolicy(sequence=1, sha256="0" * 64)
@@ -63,7 +63,7 @@ def test_a_killed_process_leaves_the_last_whole_state(tmp_path: Path) -> None:
     assert StateFile(place).read().policies["own-0"].sequence == 2
 
 
-def test_the_latest_time_only_rises(tmp_path: Path) -> None:
+def test_the_latest_time_only_increases(tmp_path: Path) -> None:
     state = StateFile(tmp_path / "state.json")
     seen = ArtifactRelease(kind="version", value="1")
 
@@ -86,7 +86,7 @@ def test_the_latest_time_only_rises(tmp_path: Path) -> None:
     assert set(state.read().artifacts) == {"a", "b"}
 
 
-def test_a_policy_alone_moves_no_time(tmp_path: Path) -> None:
+def test_a_policy_alone_does_not_change_the_latest_time(tmp_path: Path) -> None:
     """Nothing was accepted by it yet, and the clock may be wrong."""
     state = StateFile(tmp_path / "state.json")
     state.note_policy("a", SeenPolicy(sequence=1, sha256="0" * 64), NOW, exact=True)
@@ -94,7 +94,7 @@ def test_a_policy_alone_moves_no_time(tmp_path: Path) -> None:
     assert set(state.read().policies) == {"a"}
 
 
-def test_a_state_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_a_state_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     seen = SeenPolicy(sequence=1, sha256="0" * 64)
     for place in (tmp_path / "file" / "state.json", tmp_path):
@@ -130,14 +130,14 @@ def test_a_state_that_would_not_read_back_is_not_written(
 
 
 @pytest.mark.parametrize("year", [1, 999, 1000, 9999])
-def test_a_moment_of_any_year_is_read_as_it_was_written(year: int) -> None:
+def test_a_time_in_any_year_is_read_as_it_was_written(year: int) -> None:
     moment = datetime(year, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
     text = format_instant(moment)
     assert text == f"{year:04}-12-31T23:59:59Z"
     assert parse_instant(text) == moment.replace(microsecond=0)
 
 
-def test_moments_and_versions_have_digits_of_ascii_alone() -> None:
+def test_times_and_versions_have_only_ascii_digits() -> None:
     with pytest.raises(ValueError, match="is not like"):
         parse_instant("202\u0667-01-31T00:00:00Z")
     assert [text for text in ("0", "1.4.0", "999999999.0.0.1") if not is_version(text)] == []
@@ -164,7 +164,7 @@ def test_releases_are_ordered(lower: tuple[str, str], higher: tuple[str, str]) -
     assert not is_older(one, one)
 
 
-def test_what_cannot_be_compared_with_the_least_is_below_it() -> None:
+def test_what_cannot_be_compared_with_the_minimum_is_below_it() -> None:
     version = ArtifactRelease(kind="version", value="1.4.0")
     approved = ArtifactRelease(kind="approved", value="2027-01-01T00:00:00Z")
     assert not is_below(version, "1.4")
