@@ -29,9 +29,9 @@ if not TYPE_CHECKING:
 
     def replace(record: T, /, **changes: Any) -> T:
         """A copy of `record` with some fields changed; raises `TypeError` for an unknown one."""
-        for each in record.__record_fields__:
-            if each.init and each.name not in changes:
-                changes[each.name] = getattr(record, each.name)
+        for item in record.__record_fields__:
+            if item.init and item.name not in changes:
+                changes[item.name] = getattr(record, item.name)
         return record.__class__(**changes)
 
 
@@ -110,16 +110,16 @@ def _slotted(cls: type[Any], namespace: dict[str, Any], names: list[str]) -> Any
 
 def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
     """Those of base classes first; one that is stated again stays in its place."""
-    found = {each.name: each for base in cls.__mro__[:0:-1] for each in _inherited(base)}
+    found = {item.name: item for base in cls.__mro__[:0:-1] for item in _inherited(base)}
     stated, kw_only = cls.__dict__["__record_stated__"]
     for name, (kind, value) in stated.items():
-        each = value if isinstance(value, Field) else Field(value)
-        each.name = name
-        each.type = kind
-        each.module = cls.__module__
-        if each.kw_only is None:
-            each.kw_only = kw_only
-        found[name] = each
+        item = value if isinstance(value, Field) else Field(value)
+        item.name = name
+        item.type = kind
+        item.module = cls.__module__
+        if item.kw_only is None:
+            item.kw_only = kw_only
+        found[name] = item
     return tuple(found.values())
 
 
@@ -129,14 +129,14 @@ def _inherited(base: type[Any]) -> tuple[Field, ...]:
 
 def _values_of(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Reads the values that are compared from a record."""
-    names = [each.name for each in fields(cls) if each.compare]
+    names = [item.name for item in fields(cls) if item.compare]
     if len(names) > 1:
         return attrgetter(*names)
     return lambda record: tuple(getattr(record, name) for name in names)
 
 
 def _match_args(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(each.name for each in fields(cls) if each.init and not each.kw_only)
+    return tuple(item.name for item in fields(cls) if item.init and not item.kw_only)
 
 
 def _first_init(cls: Any) -> Callable[..., None]:
@@ -150,15 +150,15 @@ def _first_init(cls: Any) -> Callable[..., None]:
 
 
 def _initializer(cls: type[Any]) -> Callable[..., None]:
-    arguments = [each for each in fields(cls) if each.init]
+    arguments = [item for item in fields(cls) if item.init]
     count = len(arguments)
-    setters = [(each.name, _setter(cls, each.name)) for each in arguments]
-    positional = [each.name for each in arguments if not each.kw_only]
+    setters = [(item.name, _setter(cls, item.name)) for item in arguments]
+    positional = [item.name for item in arguments if not item.kw_only]
     assigners = [assign for _, assign in setters]
     rests = _rests(arguments) if len(positional) == count else {}
-    defaults = {each.name: each.default for each in arguments if each.default is not MISSING}
+    defaults = {item.name: item.default for item in arguments if item.default is not MISSING}
     factories = {
-        each.name: each.default_factory for each in arguments if each.default_factory is not MISSING
+        item.name: item.default_factory for item in arguments if item.default_factory is not MISSING
     }
     finish = getattr(cls, "__post_init__", None)
 
@@ -195,10 +195,10 @@ def _initializer(cls: type[Any]) -> Callable[..., None]:
 def _rests(arguments: list[Field]) -> dict[int, tuple[Any, ...]]:
     """The defaults of those arguments that are left when so many are given by position."""
     found: dict[int, tuple[Any, ...]] = {len(arguments): ()}
-    for number, each in reversed(list(enumerate(arguments))):
-        if each.default is MISSING:
+    for number, item in reversed(list(enumerate(arguments))):
+        if item.default is MISSING:
             break
-        found[number] = (each.default, *found[number + 1])
+        found[number] = (item.default, *found[number + 1])
     return found
 
 
@@ -230,7 +230,7 @@ def _hash(self: Any) -> int:
 
 
 def _text(self: Any) -> str:
-    shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.repr)
+    shown = (f"{item.name}={getattr(self, item.name)!r}" for item in fields(self) if item.repr)
     return f"{self.__class__.__qualname__}({', '.join(shown)})"
 
 
@@ -247,12 +247,12 @@ def _refuse_to_delete(self: Any, name: str) -> NoReturn:
 
 
 def _state(self: Any) -> list[Any]:
-    return [getattr(self, each.name) for each in fields(self)]
+    return [getattr(self, item.name) for item in fields(self)]
 
 
 def _restore(self: Any, state: Iterable[Any]) -> None:
-    for each, value in zip(fields(self), state, strict=True):
-        object.__setattr__(self, each.name, value)
+    for item, value in zip(fields(self), state, strict=True):
+        object.__setattr__(self, item.name, value)
 
 
 def _replaced(self: Any, /, **changes: Any) -> Any:

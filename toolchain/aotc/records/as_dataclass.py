@@ -11,16 +11,16 @@ from aotc.records.fields import MISSING, fields
 def as_dataclass(cls: type[Any], *, frozen: bool) -> Any:
     """A dataclass of the standard library with the fields of `cls`, and nothing else of it."""
     rows = []
-    for each in fields(cls):
+    for item in fields(cls):
         stated: dict[str, Any] = {
-            "init": each.init,
-            "repr": each.repr,
-            "compare": each.compare,
-            "kw_only": each.kw_only,
+            "init": item.init,
+            "repr": item.repr,
+            "compare": item.compare,
+            "kw_only": item.kw_only,
         }
-        if each.default is not MISSING:
-            stated["default"] = each.default
-        if each.default_factory is not MISSING:
-            stated["default_factory"] = each.default_factory
-        rows.append((each.name, each.type, dataclasses.field(**stated)))
+        if item.default is not MISSING:
+            stated["default"] = item.default
+        if item.default_factory is not MISSING:
+            stated["default_factory"] = item.default_factory
+        rows.append((item.name, item.type, dataclasses.field(**stated)))
     return dataclasses.make_dataclass(cls.__name__, rows, frozen=frozen)

@@ -94,7 +94,7 @@ def fields(record: Any) -> tuple[Field, ...]:
 
 def values_of(record: Any) -> dict[str, Any]:
     """The values of a record's fields, by name."""
-    return {each.name: getattr(record, each.name) for each in fields(record)}
+    return {item.name: getattr(record, item.name) for item in fields(record)}
 
 
 def is_record(value: Any) -> bool:

@@ -10,9 +10,9 @@ from aotc.records.fields import fields
 
 def wrong_arguments(cls: type[Any], args: tuple[Any, ...], values: Mapping[str, Any]) -> TypeError:
     """The error for arguments of which one is unknown, given twice, missing or too many."""
-    arguments = [each for each in fields(cls) if each.init]
-    positional = [each.name for each in arguments if not each.kw_only]
-    known = {each.name for each in arguments}
+    arguments = [item for item in fields(cls) if item.init]
+    positional = [item.name for item in arguments if not item.kw_only]
+    known = {item.name for item in arguments}
     unknown = [name for name in values if name not in known]
     twice = [name for name in positional[: len(args)] if name in values]
     if unknown:
@@ -25,7 +25,7 @@ def wrong_arguments(cls: type[Any], args: tuple[Any, ...], values: Mapping[str, 
         what = f"takes {taken} but {len(args) + 1} were given"
     else:
         missing = [
-            each.name for each in arguments if each.name not in values and not each.is_optional
+            item.name for item in arguments if item.name not in values and not item.is_optional
         ]
         kind = "positional" if missing[0] in positional else "keyword-only"
         names = [name for name in missing if (name in positional) == (kind == "positional")]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Literal
@@ -20,6 +19,7 @@ from aotc.contract.versions import VERSION
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
 from aotc.files.failures import system_message
 from aotc.host.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
+from aotc.records import replace
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
