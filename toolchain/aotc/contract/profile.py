@@ -313,12 +313,16 @@ class Profile:
                 text = f"is not a provider of the profile: {', '.join(sorted(known))}"
                 found.append(Problem(f"budgets.providers.{name}", text))
         found += self._bounds_without_effect()
-        made = len(self.variants)
+        variant_count = len(self.variants)
         for spec in self.dims.values():
-            made *= len(spec.buckets) or 1
-        made += len(self.variants) if any(spec.routes for spec in self.dims.values()) else 0
-        if made > self.max_variants:
-            text = f"buckets make {made} variants, more than max_variants {self.max_variants}"
+            variant_count *= len(spec.buckets) or 1
+        variant_count += (
+            len(self.variants) if any(spec.routes for spec in self.dims.values()) else 0
+        )
+        if variant_count > self.max_variants:
+            text = (
+                f"buckets make {variant_count} variants, more than max_variants {self.max_variants}"
+            )
             found.append(Problem("dims", text, "AOTC-S017"))
         try:
             read_relations(self.relations)

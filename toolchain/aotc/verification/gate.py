@@ -246,10 +246,10 @@ def _verify_once(
     with container:
         state = Examination(container, trusted)
         steps = _run_steps(state, container, sink=None, full=full, collect=True)
-    asked = stated_id(path)
-    if asked is not None and state.artifact_id not in ("", asked):
+    requested = stated_id(path)
+    if requested is not None and state.artifact_id not in ("", requested):
         # It was replaced after it was opened.
-        state.refuse(other_artifact(container.root, asked, state.artifact_id))
+        state.refuse(other_artifact(container.root, requested, state.artifact_id))
     authentic = not state.refusals
     compatibility: CompatibilityResult | None = None
     if authentic and state.manifest is not None:

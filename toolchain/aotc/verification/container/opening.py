@@ -21,9 +21,9 @@ def open_container(path: Path) -> Container:
     artifact, G008, G012 and G039 for a packed artifact, I027 if it cannot be a path, and what
     `open_entry` does for an id.
     """
-    asked = stated_id(path)
-    if asked is not None:
-        return open_entry(asked)
+    requested = stated_id(path)
+    if requested is not None:
+        return open_entry(requested)
     try:
         is_file = path.is_file()
     except OSError:
@@ -55,12 +55,12 @@ def open_entry(artifact_id: str) -> Container:
     return container
 
 
-def other_artifact(entry: Path, asked: str, found: str) -> AotcError:
+def other_artifact(entry: Path, requested: str, found: str) -> AotcError:
     """AOTC-R006 for an entry that holds another artifact than its name says."""
     return AotcError(
         "AOTC-R006",
         "the entry of the store holds another artifact than its name says",
         where=str(entry),
-        expected=asked,
+        expected=requested,
         found=found,
     )
