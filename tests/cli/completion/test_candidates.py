@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from command import TOOLCHAIN
@@ -73,7 +74,7 @@ def test_bash_takes_what_stands_around_an_equals_sign_for_words() -> None:
 @pytest.mark.parametrize("words", [("",), ("build", "--"), ("explain", "G"), ("run", "a", "--")])
 def test_completing_imports_nothing_heavy(words: tuple[str, ...]) -> None:
     code = (
-        "import sys; from aotc.cli.main import main; main();"
+        "import sys; from aotc.cli.main import main; assert main() == 2;"
         f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     shown = subprocess.run(
@@ -85,3 +86,16 @@ def test_completing_imports_nothing_heavy(words: tuple[str, ...]) -> None:
     )
     assert shown.stdout.splitlines()[-1] == "[]"
     assert len(shown.stdout.splitlines()) > 1
+
+
+@pytest.mark.parametrize("leaked", ["1", "0", "bash_source", "bash"])
+def test_a_variable_that_leaks_makes_no_verification_pass(leaked: str, tmp_path: Path) -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "aotc.cli.main", "verify", "none.aotc"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(TOOLCHAIN), "_AOTC_COMPLETE": leaked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert shown.returncode in (2, 3), shown

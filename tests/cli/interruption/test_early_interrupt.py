@@ -108,3 +108,24 @@ def test_an_import_that_never_ends_is_interrupted_all_the_same(tmp_path: Path) -
     )
     done = run(program, tmp_path)
     assert (done.returncode, done.stdout) == (0, "interrupted\n"), done
+
+
+def test_a_held_interrupt_comes_once(tmp_path: Path) -> None:
+    """A second would end the clean-up that the first began."""
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.4)\n")
+    program = (
+        "import _thread, sys, threading, time\n"
+        "from aotc.cli.interrupts import Interrupts\n"
+        "sys.path.insert(0, '')\n"
+        "def work():\n"
+        "    with Interrupts():\n"
+        "        threading.Timer(0.1, _thread.interrupt_main).start()\n"
+        "        try: import slow; time.sleep(10)\n"
+        "        finally:\n"
+        "            for _ in range(20): time.sleep(0.005)\n"
+        "            print('cleaned up')\n"
+        "try: work()\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+    )
+    done = run(program, tmp_path)
+    assert (done.returncode, done.stdout) == (0, "cleaned up\ninterrupted\n"), done

@@ -33,7 +33,7 @@ def ran(artifact: Path, public: Path, store: Path, **options: Any) -> int:
 
 
 def kept_in(store: Path) -> Path:
-    (found,) = store.glob(".accepted-*.json")
+    (found,) = store.glob("accepted-*.json")
     return found
 
 
@@ -233,4 +233,4 @@ def test_a_store_that_cannot_be_written_keeps_nothing(
     monkeypatch.setattr("aotc.files.writing.write_atomically", full)
     for _ in range(2):
         assert ran(digits.path, digits.public_key, tmp_path) == len(promised(digits).fixtures)
-    assert not list(tmp_path.glob(".accepted-*"))
+    assert not list(tmp_path.glob("accepted-*"))

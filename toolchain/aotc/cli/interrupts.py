@@ -66,9 +66,10 @@ class Interrupts:
             signal.signal(number, handler)
 
     def ignore(self) -> None:
-        """Ignore further signals, while the interrupt is reported."""
+        """Ignore further signals while the interrupt is reported; SIGTERM ends the process."""
         for number in self._before:
-            signal.signal(number, signal.SIG_IGN)
+            ends = number == signal.SIGTERM
+            signal.signal(number, signal.SIG_DFL if ends else signal.SIG_IGN)
 
     def _take(self, number: int) -> None:
         self._before[number] = signal.signal(number, self._interrupt)
@@ -115,7 +116,8 @@ class Interrupts:
             while self._held_since is not None:
                 time.sleep(_STEP)
                 with self._delivering:
-                    if not self._entered:
+                    # It may have been raised meanwhile, and a second would end the clean-up.
+                    if not self._entered or self._held_since is None:
                         return
                     # What the main thread waits for in the system is to end, too.
                     signal.pthread_kill(main, number)

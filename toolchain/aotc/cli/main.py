@@ -77,14 +77,15 @@ def _dispatch(words: list[str]) -> int:
     import typer
 
     from aotc.cli.all_commands import all_commands
-    from aotc.errors import EXIT_YES
+    from aotc.errors import EXIT_USAGE
 
     command = all_commands()
-    if shell := os.environ.get("_AOTC_COMPLETE"):
+    if (shell := os.environ.get("_AOTC_COMPLETE")) in ("bash", "zsh", "fish"):
         from aotc.cli.grammar.completion import answer
 
         sys.stdout.write(answer(command, words, shell))
-        return EXIT_YES
+        # Never a yes: the variable may have leaked into a job that verifies.
+        return EXIT_USAGE
     try:
         with command.make_context("aotc", words) as context:
             return int(command.invoke(context))

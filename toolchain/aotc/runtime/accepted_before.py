@@ -5,7 +5,7 @@ artifact, on ONNX Runtime and numpy, on the processor, the kernel, the C library
 threads.  While all of these are the same, running every fixture again shows nothing new.  What
 matched is recorded beside the entries of this user's own store:
 
-    <store>/.accepted-<artifact id>.json    by variant: fixtures, and the sha256 of the conditions
+    <store>/accepted-<artifact id>.json    by variant: fixtures, and the sha256 of the conditions
 
 Only runs of fixtures are saved.  Every load checks signatures, digests and the placement, and runs
 one fixture of each variant.  Whoever can write the file can also change the store's entries.
@@ -110,18 +110,23 @@ class AcceptedBefore:
     def _conditions(self, variant: Variant) -> str | None:
         """The sha256 of everything but the artifact that answers depend on; None if unknown.
 
-        It is known for the CPU provider alone: others depend on drivers and devices as well.
+        It is known for the CPU provider alone: others depend on drivers and devices as well.  It is
+        unknown if ONNX Runtime's library is no longer where it was loaded from.
         """
         processors = processor_identity()
         if variant.providers != (CPU,) or not processors or not can_check_owners():
             return None
         import numpy as np
 
+        try:
+            runtime = _onnxruntime()
+        except OSError:
+            return None
         threads = variant.session.threads if self._threads is None else self._threads
         known = {
             "aotc": VERSION,
             "numpy": np.__version__,
-            "onnxruntime": _onnxruntime(),
+            "onnxruntime": runtime,
             "processors": processors,
             "system": list(os.uname())[2:],
             "libc": encode(probe(gpus=False).libc),
@@ -146,9 +151,13 @@ def _onnxruntime() -> list[object]:
 
 def _own_bytes(path: Path) -> bytes:
     """The bytes of a small, plain file that only this user can write; raises OSError."""
-    with os.fdopen(os.open(path, _READ), "rb") as file:
-        found = os.fstat(file.fileno())
+    descriptor = os.open(path, _READ)
+    try:
+        found = os.fstat(descriptor)
         plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
         if not plain or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise PermissionError(str(path))
-        return file.read(_MAX_BYTES)
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(_MAX_BYTES)
+    finally:
+        os.close(descriptor)

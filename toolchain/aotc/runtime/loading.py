@@ -98,8 +98,9 @@ def load(
     manifest = stored.authentic.manifest
     # Budgets and fallback are in it; a malformed profile must be refused here.
     profile_of(manifest)
-    remember_release(stored.authentic)
+    # A load that has no ONNX Runtime must not change the trust state.
     open_model = imports.end().open_model
+    remember_release(stored.authentic)
     earlier_findings: list[Finding] = []
     while True:
         try:

@@ -18,7 +18,7 @@ def entry_path(root: Path, artifact_id: str) -> Path:
 
 def acceptance_path(root: Path, artifact_id: str) -> Path:
     """The file beside an entry that tells which fixtures matched in loads of the store's owner."""
-    return root / f".accepted-{artifact_id}.json"
+    return root / f"accepted-{artifact_id}.json"
 
 
 def require_ours(entry: Path, entry_hold: Hold) -> None:

@@ -7,6 +7,7 @@ the digests of the copy again, and replaces one that a power failure damaged.  `
 when they are not checked again.
 
     <root>/sha256-<artifact id>/    a complete artifact; files 0444, folders 0555
+    <root>/accepted-<id>.json       fixtures that matched in earlier loads; 0600
     <root>/.new-<random>/           being installed, or removed; locked while its process lives
     <root>/.lock                    held while pruning, or adding attestations
 """

@@ -148,25 +148,30 @@ def _in_threads(
             except BaseException as error:
                 failures.append(error)
 
-    others = []
-    for _ in range(count - 1):
-        other = Thread(target=work, name="aotc-digests")
-        try:
-            other.start()
-        except RuntimeError:
-            break  # The system has no more threads: those that were started do the work.
-        others.append(other)
-    work()
+    others: list[Thread] = []
+    try:
+        for _ in range(count - 1):
+            others.append(Thread(target=work, name="aotc-digests"))
+            others[-1].start()
+        work()
+    except RuntimeError:
+        work()  # The system has no more threads: those that were started do the work as well.
+    except BaseException as error:
+        failures.append(error)
     for other in others:
-        try:
-            other.join()
-        except BaseException as error:
-            # An interrupt: no thread may read the artifact after it is closed.
-            failures.append(error)
-            other.join()
+        _join(other, failures)
     if failures:
         raise failures[0]
     return [results[number] for number in range(len(spans))]
+
+
+def _join(thread: Thread, failures: list[BaseException]) -> None:
+    """Wait for a thread whatever interrupts: none may read the artifact after it is closed."""
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:
+            failures.append(error)
 
 
 def _spans(wanted: ExpectedFile, full: bool) -> Iterable[_Span]:

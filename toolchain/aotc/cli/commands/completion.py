@@ -15,7 +15,7 @@ app = new_app()
 _BASH: Final = r"""
 _aotc_completion() {
     mapfile -t COMPREPLY < <(
-        _AOTC_COMPLETE=bash "$1" "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null
+        _AOTC_COMPLETE=bash command aotc "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null
     )
 }
 complete -o default -F _aotc_completion aotc
@@ -25,7 +25,7 @@ _ZSH: Final = r"""
 #compdef aotc
 _aotc() {
     local -a candidates
-    candidates=("${(@f)$(_AOTC_COMPLETE=zsh "${words[1]}" "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+    candidates=("${(@f)$(_AOTC_COMPLETE=zsh command aotc "${(@)words[2,CURRENT]}" 2>/dev/null)}")
     if [[ -n "${candidates[1]}" ]]; then
         _describe 'value' candidates
     else
@@ -43,7 +43,7 @@ _FISH: Final = r"""
 function __aotc_complete
     set -l typed (commandline -opc)
     set -l current (commandline -ct)
-    set -l candidates (env _AOTC_COMPLETE=fish $typed "$current" 2>/dev/null)
+    set -l candidates (env _AOTC_COMPLETE=fish aotc $typed[2..-1] "$current" 2>/dev/null)
     if set -q candidates[1]
         printf '%s\n' $candidates
     else

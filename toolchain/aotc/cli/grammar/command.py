@@ -110,7 +110,8 @@ class Group(TyperGroup):
             raise typer.Exit(EXIT_YES if args else EXIT_USAGE)
         if args[0] not in rows and args[0] not in options:
             _refuse_name(args[0], tuple(rows), ctx.command_path)
-        return super().parse_args(ctx, args)
+        # An option of the group ends the call: what follows it is not read.
+        return super().parse_args(ctx, args[:1] if args[0] in options else args)
 
 
 def _refuse_name(word: str, known: tuple[str, ...], prog: str) -> NoReturn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -78,7 +79,7 @@ def _phrase(parameter: TyperArgument | TyperOption) -> str:
         notes.append(f"default: {parameter.show_default}")
     elif (
         parameter.show_default
-        and isinstance(default, int | str)
+        and isinstance(default, int | str | os.PathLike)
         and not isinstance(default, bool)
         and default != ""
     ):

@@ -55,7 +55,8 @@ def is_option(word: str, options: Mapping[str, TyperOption]) -> bool:
     """Whether a word is an option, known or not, rather than a value or an argument."""
     if len(word) < 2 or word[0] != "-":
         return False
-    if word.partition("=")[0] in options:
+    attached = not word.startswith("--") and word[:2] in options
+    if attached or word.partition("=")[0] in options:
         return True
     return " " not in word and not _NEGATIVE_NUMBER.match(word)
 
