@@ -75,11 +75,22 @@ COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
 }
 
 
+_LISTING = """
+import sys
+before = set(sys.modules)
+{code}
+print(*(set(sys.modules) - before), file=sys.stderr)
+"""
+
+
 def imported(code: str, home: Path) -> set[str]:
-    """What is imported when a fresh Python has run `code`; packages with each of their modules."""
+    """What `code` imports in a fresh Python: packages with each of their modules.
+
+    Without what an installation's own start hooks (`.pth` files) import before it.
+    """
     names = {"HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_STATE_HOME": str(home)}
     done = subprocess.run(
-        [sys.executable, "-c", f"{code}\nimport sys\nprint(*sys.modules, file=sys.stderr)"],
+        [sys.executable, "-c", _LISTING.format(code=code)],
         env={**os.environ, **names, "PYTHONPATH": str(TOOLCHAIN)},
         capture_output=True,
         text=True,
