@@ -382,3 +382,8 @@ def test_an_extra_that_is_not_installed(words: tuple[str, ...], what: str, fix: 
         f"error: AOTC-I019 an extra is not installed\n  what:     {what}\n"
     )
     assert shown.stderr.endswith(f"  fix:      {fix}\n")
+
+
+def test_an_attached_value_may_hold_a_space(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["build", "none.onnx", "-omy out.aotc"]) == 3
+    assert "none.onnx" in capsys.readouterr().err
