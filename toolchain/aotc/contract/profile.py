@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
+from aotc.contract.cuda_options import CudaOptions, Fusion, Layout
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -48,6 +49,7 @@ class VariantSpec:
     threads: Annotated[
         Annotated[int, Bounds(1, 1024)] | None, "of one operator; unset: one for each core"
     ] = None
+    cuda: Annotated[CudaOptions | None, "of this variant; unset: the profile's"] = None
 
     optimization: Annotated[
         Level, "of ONNX Runtime; auto is the highest that the variant's hosts allow"
@@ -173,6 +175,8 @@ class TuneSpec:
     isa: Annotated[tuple[Isa, ...], "level and layout"] = ()
     optimization: Annotated[tuple[Level, ...], "levels of ONNX Runtime"] = ()
     precision: Annotated[tuple[Precision, ...], "that may be chosen, if parity holds"] = ()
+    fusion: Annotated[tuple[Fusion, ...], "of CUDA variants"] = ()
+    layout: Annotated[tuple[Layout, ...], "of CUDA variants"] = ()
     rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 31
 
 
@@ -263,6 +267,7 @@ class Profile:
     opset: Annotated[
         Literal["auto", "keep"], "auto converts if that keeps nodes on an execution provider"
     ] = "auto"
+    cuda: Annotated[CudaOptions, "for variants on CUDA"] = CudaOptions()
     partitioning: PartitionSpec = PartitionSpec()
     variants: Annotated[tuple[VariantSpec, ...], Bounds(1, 64)] = (VariantSpec(name="portable"),)
     dims: Annotated[Mapping[str, DimRange], "ranges of named dims: 8, 1..8 or {min, opt, max}"] = (

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.contract.codec.parsing import Json
+from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
@@ -60,6 +61,14 @@ class VariantPlan:
     optimization: Level | Literal["disable"] = "auto"
     # Only a level that the profile does not state may be lowered.
     may_lower_level: bool = True
+    cuda: CudaOptions = CudaOptions()
+    # Sizes of the free dims that are captured as CUDA graphs when the variant is warmed up.
+    captures: tuple[Mapping[str, int], ...] = ()
+
+    @property
+    def on_cuda(self) -> bool:
+        """Whether CUDA is the first provider."""
+        return self.providers[:1] == ("cuda",)
 
     @property
     def required(self) -> bool:

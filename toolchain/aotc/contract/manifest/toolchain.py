@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.target import Plugin
@@ -17,6 +18,10 @@ class PassRecord:
     options: Mapping[str, Json] = field(default_factory=dict)
     nodes_before: int
     nodes_after: int
+    matched: Annotated[Mapping[str, int], "what it found, by name of the pattern"] = field(
+        default_factory=dict
+    )
+    kept: Annotated[tuple[str, ...], "nodes that it left as they were, although it applies"] = ()
 
 
 @record

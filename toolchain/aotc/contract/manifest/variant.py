@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
+from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
     PlainName,
@@ -112,6 +113,7 @@ class Variant:
     transfers: TransferTotals = TransferTotals()
     partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
     memory: MemoryPlan
+    graphs: Annotated[GraphCapture | None, "captured CUDA graphs; None: no capture"] = None
     parity: Parity
     requirements: Requirements
 

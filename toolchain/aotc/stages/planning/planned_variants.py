@@ -62,6 +62,7 @@ def wanted_variants(
                     threads=spec.threads,
                     optimization=spec.optimization,
                     may_lower_level=spec.optimization == "auto",
+                    cuda=spec.cuda or options.profile.cuda,
                 )
             )
     if not plans:

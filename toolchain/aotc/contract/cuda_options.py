@@ -1,0 +1,53 @@
+"""What a profile says of CUDA: how graphs are rewritten for it, and which sizes are captured."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import Bounds
+from aotc.records import record
+
+Fusion = Literal["auto", "none"]
+Layout = Literal["auto", "nhwc", "nchw"]
+Search = Literal["repeatable", "exhaustive"]
+Capture = Literal["none", "sizes", "calls"]
+RefusedCapture = Literal["fail", "run"]
+
+
+@record
+class GraphOptions:
+    """CUDA graphs: which sizes are captured, how many are kept, and what if one is refused."""
+
+    capture: Annotated[
+        Capture,
+        "none; sizes: those of the profile (its buckets, or the optimal ones), at warm-up; calls: "
+        "these and further sizes, at their first call",
+    ] = "none"
+    max_count: Annotated[
+        int, Bounds(1, 1024), "captured sizes that are kept; the least used is dropped"
+    ] = 32
+    max_bytes: Annotated[
+        int, Bounds(0, 2**53 - 1), "of device memory that captures may take, in bytes"
+    ] = 8 << 30
+    refused: Annotated[
+        RefusedCapture,
+        "if ONNX Runtime refuses to capture (control flow, nodes on the CPU): fail, or run without",
+    ] = "fail"
+
+
+@record
+class CudaOptions:
+    """How a variant uses CUDA; without effect for variants on other providers."""
+
+    fusion: Annotated[
+        Fusion, "whether attention, normalizations and activations are fused for its kernels"
+    ] = "auto"
+    layout: Annotated[
+        Layout, "of images inside the provider; auto is NHWC for graphs with convolutions"
+    ] = "auto"
+    search: Annotated[
+        Search,
+        "of convolution algorithms: repeatable takes cuDNN's heuristic; exhaustive measures them "
+        "at warm-up, which may choose and round differently each time",
+    ] = "repeatable"
+    graphs: GraphOptions = GraphOptions()
