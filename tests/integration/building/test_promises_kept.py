@@ -274,6 +274,6 @@ def test_threads_of_a_caller_reach_openvino_and_change_no_answer(
     expected = plain_answer(plain_session(plain.source), inputs)
     store = bench.folder / "store"
     with load(plain.path, key=bench.public, store=store, threads=threads) as model:
-        options = model._sessions[0].get_provider_options()[OPENVINO]
+        options = model._runners[0].session.get_provider_options()[OPENVINO]
         assert json.loads(options["load_config"])["CPU"].get("INFERENCE_NUM_THREADS") == threads
         assert_agree(expected, dict(model.run(inputs)), tolerance_of(plain), str(threads))

@@ -35,6 +35,11 @@ _CODES: Final[Mapping[str, int]] = {
 _TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
 
 
+def onnx_code(name: str) -> int | None:
+    """TensorProto.DataType of an element type that numpy lacks; None for others."""
+    return _CODES.get(name)
+
+
 def needs_ortvalues(session: ort.InferenceSession) -> bool:
     """Whether an input or output of the session is a tensor of such a type."""
     return any(arg.type in _TYPES for arg in (*session.get_inputs(), *session.get_outputs()))

@@ -24,7 +24,7 @@ class Padded(NamedTuple):
     added: int
 
 
-class _Fill(NamedTuple):
+class Fill(NamedTuple):
     """How one input is padded: its new shape, and where its own elements go."""
 
     name: str
@@ -42,7 +42,7 @@ class Padder:
         self._specs = {
             value.name: padding.inputs.get(value.name, PadSpec()) for value in self._inputs
         }
-        self._fills: dict[tuple[_Sizes, _Sizes], tuple[_Fill, ...]] = {}
+        self._fills: dict[tuple[_Sizes, _Sizes], tuple[Fill, ...]] = {}
         self._crops: dict[str, list[Crop]] = {}
         for crop in padding.crops:
             self._crops.setdefault(crop.output, []).append(crop)
@@ -51,15 +51,9 @@ class Padder:
         self, inputs: Mapping[str, Data], sizes: Mapping[str, int], wanted: Mapping[str, int]
     ) -> Padded:
         """`inputs` of `sizes` padded to `wanted`; both are sizes by dim, derived dims included."""
-        key = (tuple(sizes.items()), tuple(wanted.items()))
-        fills = self._fills.get(key)
-        if fills is None:
-            if len(self._fills) >= _MAX_PLANS:
-                self._fills.clear()
-            fills = self._fills[key] = tuple(self._plan_fills(sizes, wanted))
         result = dict(inputs)
         added = 0
-        for name, shape, slices, value in fills:
+        for name, shape, slices, value in self.fills(sizes, wanted):
             array: Any = result.get(name)
             if array is not None:
                 # A fixed-width text type would truncate the pad value.
@@ -71,7 +65,17 @@ class Padder:
                 added += filled.size - array.size
         return Padded(result, self.elements(inputs), added)
 
-    def _plan_fills(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> Iterator[_Fill]:
+    def fills(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> tuple[Fill, ...]:
+        """How each input that changes is padded from `sizes` to `wanted`."""
+        key = (tuple(sizes.items()), tuple(wanted.items()))
+        fills = self._fills.get(key)
+        if fills is None:
+            if len(self._fills) >= _MAX_PLANS:
+                self._fills.clear()
+            fills = self._fills[key] = tuple(self._plan_fills(sizes, wanted))
+        return fills
+
+    def _plan_fills(self, sizes: Mapping[str, int], wanted: Mapping[str, int]) -> Iterator[Fill]:
         for value in self._inputs:
             shape: list[int] = []
             slices: list[slice] = []
@@ -83,7 +87,7 @@ class Padder:
                 slices.append(slice(size) if right else slice(full - size, full))
             if any(sizes[dim] != wanted[dim] for dim in value.shape or () if isinstance(dim, str)):
                 spec = self._specs[value.name]
-                yield _Fill(value.name, tuple(shape), tuple(slices), spec.value)
+                yield Fill(value.name, tuple(shape), tuple(slices), spec.value)
 
     def elements(self, inputs: Mapping[str, Data]) -> int:
         """The number of elements of all tensors among `inputs`."""
@@ -96,13 +100,20 @@ class Padder:
         result = list(outputs)
         for index, name in enumerate(names):
             array: Any = outputs[index]
-            slices = None
-            for crop in self._crops.get(name, ()):
-                size, full = crop.size(sizes), array.shape[crop.axis]
-                if 0 <= size < full:
-                    slices = slices or [slice(None)] * array.ndim
-                    right = crop.side == "right"
-                    slices[crop.axis] = slice(size) if right else slice(full - size, full)
+            slices = self.crop_slices(name, array.shape, sizes) if name in self._crops else None
             if slices is not None:
-                result[index] = np.ascontiguousarray(array[tuple(slices)])
+                result[index] = np.ascontiguousarray(array[slices])
         return result
+
+    def crop_slices(
+        self, name: str, shape: tuple[int, ...], sizes: Mapping[str, int]
+    ) -> tuple[slice, ...] | None:
+        """The part of an output of `shape` that unpadded `sizes` have; None if that is all."""
+        slices = None
+        for crop in self._crops.get(name, ()):
+            size, full = crop.size(sizes), shape[crop.axis]
+            if 0 <= size < full:
+                slices = slices or [slice(None)] * len(shape)
+                right = crop.side == "right"
+                slices[crop.axis] = slice(size) if right else slice(full - size, full)
+        return None if slices is None else tuple(slices)

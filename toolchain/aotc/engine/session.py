@@ -21,6 +21,7 @@ from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 from aotc.host.cores import usable_cores
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -134,6 +135,7 @@ def create_session(
     refusal: str = "AOTC-R008",
     libraries: Mapping[str, Path] | None = None,
     compiles: bool = False,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
 ) -> ort.InferenceSession:
     """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
 
@@ -141,7 +143,8 @@ def create_session(
     folder of `context_path` its compiled parts.  `${weights}` in provider options becomes that
     `weights_folder`.  `compiles` lets a provider compile now what was not compiled before, to
     measure it.  `parallel_packing` packs weights for the CPU provider on all threads, not on one.
-    `libraries` are those of the user's own plugins, by ORT's name of the provider.
+    `libraries` are those of the user's own plugins, by ORT's name of the provider; `settings` are
+    further options of providers, by such names, that are this process's own.
     Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
     AOTC-I019 and AOTC-I020, and `ValueError` for an unknown config key.
     """
@@ -159,7 +162,14 @@ def create_session(
             options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
         if context_path is not None:
             options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
-        _add_providers(options, providers, spec, weights_folder, libraries or {}, threads)
+        _add_providers(
+            options,
+            providers,
+            _with_settings(spec, settings or {}),
+            weights_folder,
+            libraries or {},
+            threads,
+        )
         session: ort.InferenceSession = runtime.InferenceSession(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
         )
@@ -172,6 +182,14 @@ def create_session(
         ) from None
     _require(providers, session.get_providers())
     return session
+
+
+def _with_settings(spec: SessionSpec, settings: Mapping[str, Mapping[str, str]]) -> SessionSpec:
+    options = {
+        name: {**spec.provider_options.get(name, {}), **settings.get(name, {})}
+        for name in (*spec.provider_options, *settings)
+    }
+    return replace(spec, provider_options=options)
 
 
 def _add_providers(

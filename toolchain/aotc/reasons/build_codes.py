@@ -144,5 +144,8 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-M003", "load time exceeds its budget", NO,
      "A variant took longer to load than budgets.load_seconds.",
      "Raise the budget, or use a profile with a native variant."),
+    ("AOTC-M004", "device has too little memory", NO,
+     "The memory of the GPU did not suffice for the weights, for the activations of a call, or for its buffers.",
+     "Free memory on the device, capture fewer or smaller sizes (cuda.graphs), or choose another GPU."),
 )
 # fmt: on

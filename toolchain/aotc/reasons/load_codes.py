@@ -171,10 +171,22 @@ LOADING: Final[tuple[Row, ...]] = (
      "Runtime's own run takes the outputs first.",
      "Call model.run({NAME: array}), with names that model.inputs lists. Output names are the second argument: "
      "model.run({NAME: array}, [OUTPUT])."),
+    ("AOTC-R022", "tensor is on another device", NO,
+     "A tensor that was given to a bound call is in the memory of another device than the model's. It is never "
+     "copied between GPUs without being asked.",
+     "Move it to the model's device, pass a host array, or load the model with device= of the tensor's GPU."),
     ("AOTC-R023", "model is not the one that the manifest describes", NO,
      "The session of a verified model has other inputs or outputs than the manifest names, or names that are not "
      "text. Whoever signed the artifact signed both, so no call could be answered as promised.",
      "Get the artifact from its builder again; report it to them."),
+    ("AOTC-R024", "CUDA graph cannot be captured", NO,
+     "ONNX Runtime captures no graph of models with control flow, with nodes on the CPU, or with values that the "
+     "CPU reads; a graph that was captured is compared with a run without it. As a finding: such calls run without "
+     "a graph, or the least used graph was dropped for another size.",
+     "Set cuda.graphs.refused: run in the profile to run such calls without a graph, or capture: none."),
+    ("AOTC-R025", "device is not there", NO,
+     "The index of the GPU is none of those that CUDA shows to this process; CUDA_VISIBLE_DEVICES may hide some.",
+     "Name one that `aotc doctor` lists."),
     ("AOTC-R999", "internal error", BUG,
      "A bug of aotc itself.",
      "Report it with the traceback that --debug prints."),

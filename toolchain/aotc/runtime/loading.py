@@ -47,6 +47,8 @@ def load(
     channel: str | None = None,
     unsafe_no_trust_state: bool = False,
     rerun_fixtures: bool = False,
+    device: int = 0,
+    stream: int | None = None,
 ) -> ReadyModel:
     """Load a signed artifact; what was verified is what is loaded.
 
@@ -64,14 +66,16 @@ def load(
     this process could change it.  `warm_up` may name the variants for step 5; `ready` is true once
     all are warm.  `rerun_fixtures` runs all fixtures in step 5; by default one is enough of those
     that matched when this user loaded the artifact before (see `aotc.runtime.accepted_before`).
-    `record` is a file to which the shapes of requests are appended, up to
-    `record_bytes`; by default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution
+    `device` is the index of the GPU that CUDA uses, and `stream` the handle of a stream of it on
+    which all is to run (None: one of the model's own).
+    `record` is a file to which the shapes of requests are appended, up to `record_bytes`; by
+    default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution
     providers, by ONNX Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`,
     separated as in PATH).  `trust` is a trust policy or a list of public keys; `channel` is what a
     policy is evaluated for.  `unsafe_no_trust_state` remembers nothing of what a policy accepts,
     for hosts where no file can be kept, so that older policies and releases may be accepted later.
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
-    C013, P001 to P004 and N003.
+    C013, P001 to P004 and N003; R024, R025 and M004 about captured graphs and the device.
     """
     libraries = {name: Path(path) for name, path in (plugins or {}).items()}
     imports = EngineImports()
@@ -114,6 +118,8 @@ def load(
                 record,
                 record_bytes,
                 rerun_fixtures=rerun_fixtures,
+                device=device,
+                stream=stream,
             )
             break
         except AotcError as error:

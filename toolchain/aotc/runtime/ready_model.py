@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.finding import Finding
@@ -15,8 +16,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import LoadReport, VariantLoad
-from aotc.engine import session, values
-from aotc.engine.ortvalue import needs_ortvalues
+from aotc.engine import values
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.escaping import printable
@@ -24,15 +24,15 @@ from aotc.records import replace
 from aotc.runtime.call_form import refuse_other_forms
 from aotc.runtime.guards import Guard
 from aotc.runtime.routing import Router
+from aotc.runtime.runners import Runner
 from aotc.runtime.telemetry import Telemetry
 from aotc.runtime.warmup import warm
 from aotc.store.hold import Hold
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
-
     from aotc.contract.results.command_reports import CallRoute
     from aotc.runtime.accepted_before import AcceptedBefore
+    from aotc.runtime.binding.bound_call import BoundCall
     from aotc.runtime.recorder import ShapeRecorder
 
 # Refusals about sizes: such calls are relevant for coverage.
@@ -49,7 +49,7 @@ class ReadyModel:
         self,
         manifest: Manifest,
         variants: Sequence[Variant],
-        opened: Sequence[ort.InferenceSession],
+        runners: Sequence[Runner],
         report: LoadReport,
         *,
         payload: Path,
@@ -57,7 +57,7 @@ class ReadyModel:
         hold: Hold | None = None,
         known: AcceptedBefore | None = None,
     ) -> None:
-        """`opened` are the sessions of `variants`, from the folder `payload`; `load` creates all.
+        """`runners` run the sessions of `variants`, from the folder `payload`; `load` creates all.
 
         While `hold` is open, the folder is not removed from its store.  `known` tells which
         fixtures matched in an earlier load (None: nothing is known).
@@ -66,7 +66,8 @@ class ReadyModel:
         self.variants = tuple(variants)
         self.payload = payload
         self.telemetry = Telemetry([variant.name for variant in variants])
-        self._sessions: Sequence[ort.InferenceSession] = tuple(opened)
+        self._runners: Sequence[Runner] = tuple(runners)
+        self._bound: weakref.WeakSet[BoundCall] = weakref.WeakSet()
         self._report = report
         self._recorder = recorder
         self._hold = hold
@@ -77,7 +78,6 @@ class ReadyModel:
         self._router = Router(manifest, self.variants)
         self._padder = Padder(manifest.inputs, manifest.padding)
         self._outputs = tuple(value.name for value in manifest.outputs)
-        self._ortvalues = needs_ortvalues(opened[0])
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -113,6 +113,7 @@ class ReadyModel:
         dims = self.manifest.domain.dims
         return (
             *self._report.findings,
+            *(finding for runner in self._runners for finding in runner.findings),
             *self._recording_findings(),
             *(
                 Finding(
@@ -135,7 +136,8 @@ class ReadyModel:
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
-        Raises AOTC-I027 (no such variant is loaded), N003, and R005 if the model is closed.
+        Raises AOTC-I027 (no such variant is loaded), N003, R024 and M004 (a size cannot be
+        captured), and R005 if the model is closed.
         """
         self._refuse_closed()
         loaded = [variant.name for variant in self.variants]
@@ -148,8 +150,9 @@ class ReadyModel:
                 done = self._report.variants[index]
                 if done.warmed if names is None else variant.name not in names:
                     continue
-                opened = self._session(index)
-                warmed = warm(opened, variant, self.manifest, self.payload, self._known)
+                warmed = warm(
+                    self._runner(index), variant, self.manifest, self.payload, self._known
+                )
                 self._update_report(index, warmed)
 
     def _update_report(self, index: int, warmed: VariantLoad) -> None:
@@ -175,8 +178,9 @@ class ReadyModel:
 
         The call goes to the smallest loaded variant that accepts it, padded if the profile says so,
         and what padding added to the outputs is cropped.  Raises AOTC-R001 to R004, R010, R011,
-        R021 and S010 before anything runs, I027 for an unknown output, and R005 if ONNX Runtime
-        fails or the model is closed.
+        R021 and S010 before anything runs, I027 for an unknown output, M004 if the device has too
+        little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
+        model is closed.
         """
         started = time.perf_counter()
         try:
@@ -185,15 +189,15 @@ class ReadyModel:
             names = self._output_names(outputs)
             checked = self._guard.check(inputs)
             route = self._router.route(checked.sizes, checked.outside)
-            opened = self._session(route.variant)
+            runner = self._runner(route.variant)
             given, added = 0, 0
             if route.pads:
                 arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
-                found = session.run(opened, arrays, names, ortvalues=self._ortvalues)
+                found = runner.run(arrays, names, route.wanted)
                 found = self._padder.crop(names, found, checked.sizes)
             else:
                 given = self._padder.elements(checked.inputs)
-                found = session.run(opened, checked.inputs, names, ortvalues=self._ortvalues)
+                found = runner.run(checked.inputs, names, route.wanted)
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
             if self._recorder is not None and error.code in _SIZE_REFUSALS:
@@ -231,10 +235,38 @@ class ReadyModel:
             padded_to=dict(found.wanted) if found.pads else {},
         )
 
-    def _session(self, index: int) -> ort.InferenceSession:
-        opened = self._sessions
+    def bind(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        stream: Any = None,
+    ) -> BoundCall:
+        """A call with these inputs and outputs in fixed memory, which is made once and run often.
+
+        `inputs` are tensors with DLPack (torch, CuPy, JAX) on the device of the model, whose memory
+        every call reads anew, or host arrays, which are copied there.  Outputs stay on the device.
+        The sizes are those of the inputs, padded and routed as `run` does; if the variant captures
+        graphs, this call has one of its own.  `stream` is where the caller writes inputs on the
+        device: each call waits for it (None: the default stream).
+
+        Raises what `run` raises, AOTC-R022 for a tensor of another device, and R024 if a graph
+        cannot be captured.
+        """
+        from aotc.runtime.binding.bind import bind_call
+
+        runners = self._runners
         self._refuse_closed()
-        return opened[index]
+        refuse_other_forms(inputs, outputs, self.inputs)
+        names = self._output_names(outputs)
+        call = bind_call(inputs, names, self._guard, self._router, runners, self._padder, stream)
+        self._bound.add(call)
+        return call
+
+    def _runner(self, index: int) -> Runner:
+        runners = self._runners
+        self._refuse_closed()
+        return runners[index]
 
     def _refuse_closed(self) -> None:
         if self._closed:
@@ -269,7 +301,11 @@ class ReadyModel:
         A closed model cannot be reopened; closing it again does nothing.
         """
         self._closed = True
-        self._sessions = ()
+        runners, self._runners = self._runners, ()
+        for call in self._bound:
+            call.close()
+        for runner in runners:
+            runner.close()
         if self._recorder is not None:
             self._recorder.close()
         if self._hold is not None:

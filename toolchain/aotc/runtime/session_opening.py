@@ -19,6 +19,7 @@ from aotc.runtime.accepted_before import AcceptedBefore
 from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
 from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.routing import spec_of
+from aotc.runtime.runners import CudaPlace, Runner, open_runner
 from aotc.runtime.warmup import open_variant
 from aotc.store.user_store import StoredArtifact
 from aotc.verification.gate import CompatibleArtifact
@@ -40,6 +41,8 @@ def open_model(
     record_bytes: int,
     *,
     rerun_fixtures: bool = False,
+    device: int = 0,
+    stream: int | None = None,
 ) -> ReadyModel:
     """Steps 3 and 4 for variants of one kind."""
     manifest = stored.authentic.manifest
@@ -51,14 +54,16 @@ def open_model(
     ]
     # 3.
     started = time.perf_counter()
-    opened, seconds = _open_all(stored.folder, chosen, threads, libraries)
+    runners, seconds = _open_all(
+        stored.folder, chosen, threads, libraries, CudaPlace(index=device, stream=stream)
+    )
     created = time.perf_counter()
     # 4.
     placement_seconds = []
-    for variant, session in zip(chosen, opened, strict=True):
+    for variant, runner in zip(chosen, runners, strict=True):
         placing = time.perf_counter()
-        check_session(session, manifest, variant)
-        findings += check_placement(session, manifest, variant)
+        check_session(runner.session, manifest, variant)
+        findings += check_placement(runner.session, manifest, variant)
         placement_seconds.append(time.perf_counter() - placing)
     recorder: ShapeRecorder | None = None
     if stated := record or os.environ.get("AOTC_RECORD_SHAPES"):
@@ -68,7 +73,7 @@ def open_model(
     return ReadyModel(
         manifest,
         chosen,
-        opened,
+        runners,
         LoadReport(
             artifact_id=stored.authentic.id,
             variant=spec_of(chosen[0]) if len(chosen) > 1 else chosen[0].name,
@@ -109,19 +114,24 @@ def _open_all(
     variants: Sequence[Variant],
     threads: int | None,
     libraries: Mapping[str, Path],
-) -> tuple[list[ort.InferenceSession], list[float]]:
-    """Sessions of all variants, and the seconds that each took."""
+    placed: CudaPlace,
+) -> tuple[list[Runner], list[float]]:
+    """Runners of all variants, and the seconds that each took."""
 
-    def timed(variant: Variant) -> tuple[ort.InferenceSession, float]:
+    def timed(variant: Variant) -> tuple[Runner, float]:
         started = time.perf_counter()
-        opened = open_variant(
-            payload,
-            variant,
-            threads=threads,
-            libraries=libraries,
-            parallel_packing=len(variants) == 1,
-        )
-        return opened, time.perf_counter() - started
+
+        def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
+            return open_variant(
+                payload,
+                variant,
+                threads=threads,
+                libraries=libraries,
+                parallel_packing=len(variants) == 1,
+                settings=settings,
+            )
+
+        return open_runner(variant, placed, opened), time.perf_counter() - started
 
     if len(variants) == 1:
         done = [timed(variants[0])]
@@ -130,4 +140,4 @@ def _open_all(
 
         with ThreadPoolExecutor(min(len(variants), os.cpu_count() or 1)) as pool:
             done = list(pool.map(timed, variants))
-    return [opened for opened, _ in done], [seconds for _, seconds in done]
+    return [runner for runner, _ in done], [seconds for _, seconds in done]

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.payload_files import Fixture
@@ -21,14 +18,14 @@ from aotc.engine.padding import Padder
 from aotc.engine.parity import compare
 from aotc.errors import AotcError
 from aotc.runtime import arrays
+from aotc.runtime.runners import Runner
+from aotc.runtime.warming.capture_sizes import capture_sizes
+from aotc.runtime.warming.sized_inputs import inputs_at
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
     from aotc.runtime.accepted_before import AcceptedBefore
-
-# Larger inputs are not generated for a warm-up.
-_MAX_ELEMENTS = 1 << 27
 
 
 def open_variant(
@@ -38,11 +35,12 @@ def open_variant(
     threads: int | None = None,
     libraries: Mapping[str, Path] | None = None,
     parallel_packing: bool = False,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
 ) -> ort.InferenceSession:
     """The session of one variant, with model and weights in the folder `payload`.
 
     `parallel_packing` packs the weights on all threads of an operator, which is quicker if no other
-    session is created at the same time.
+    session is created at the same time.  `settings` are options of providers for this process.
     Raises AOTC-R008 and AOTC-P004.
     """
     path = payload / variant.model
@@ -59,6 +57,7 @@ def open_variant(
         threads=threads,
         record_placement=True,
         parallel_packing=parallel_packing,
+        settings=settings,
     )
 
 
@@ -69,7 +68,7 @@ def has_contexts(variant: Variant) -> bool:
 
 
 def warm(
-    opened: ort.InferenceSession,
+    runner: Runner,
     variant: Variant,
     manifest: Manifest,
     payload: Path,
@@ -81,23 +80,26 @@ def warm(
     are `known` to have matched under the conditions of this load, only the one with the smallest
     inputs is run.  If none fits, a fixture is resized to the variant's sizes and run, or zeros if
     there is no fixture, and nothing is compared.
-    Raises AOTC-N003 and AOTC-G014, and AOTC-R005 if a fixture fails.
+    Sizes that the variant captures are captured first.
+    Raises AOTC-N003 and AOTC-G014, AOTC-R005 if a fixture fails, and AOTC-R024 and M004 if a size
+    cannot be captured.
     """
     padder = Padder(manifest.inputs, manifest.padding)
     started = time.perf_counter()
     first: float | None = None
+    capture_sizes(runner, variant, manifest, payload)
     fitting = warmup_fixtures(manifest, variant)
     names = [fixture.name for fixture, _ in fitting]
     # One is run in any case, as a warm-up.
     memory = known if len(fitting) > 1 else None
     matched_before = memory is not None and memory.covers(variant, names)
     for fixture, wanted in [_smallest(fitting, manifest)] if matched_before else fitting:
-        seconds = _accept_fixture(opened, payload, fixture, variant, wanted, padder, manifest)
+        seconds = _accept_fixture(runner, payload, fixture, variant, wanted, padder, manifest)
         first = seconds if first is None else first
     if memory is not None and not matched_before:
         memory.record(variant, names)
     if not fitting:
-        first = _run_unchecked(opened, manifest, variant, payload)
+        first = _run_unchecked(runner, manifest, variant, payload)
     return VariantLoad(
         name=variant.name,
         session_seconds=0.0,
@@ -139,7 +141,7 @@ def _smallest(
 
 
 def _accept_fixture(
-    opened: ort.InferenceSession,
+    runner: Runner,
     payload: Path,
     fixture: Fixture,
     variant: Variant,
@@ -154,7 +156,7 @@ def _accept_fixture(
         inputs = padder.pad(inputs, fixture.sizes, wanted).inputs
     names = [tensor.name for tensor in fixture.outputs]
     started = time.perf_counter()
-    found = session.run(opened, inputs, names)
+    found = runner.run(inputs, names, wanted)
     seconds = time.perf_counter() - started
     if wanted != fixture.sizes:
         found = padder.crop(names, found, fixture.sizes)
@@ -194,42 +196,19 @@ def _check_sizes(inputs: Mapping[str, Any], fixture: Fixture, manifest: Manifest
 
 
 def _run_unchecked(
-    opened: ort.InferenceSession, manifest: Manifest, variant: Variant, payload: Path
+    runner: Runner, manifest: Manifest, variant: Variant, payload: Path
 ) -> float | None:
     """Seconds of a run whose outputs are not compared; None if nothing could be run."""
-    inputs = _unchecked_inputs(manifest, variant, payload)
+    sizes = (variant.domain or manifest.domain).corner("opt")
+    inputs = inputs_at(manifest, sizes, payload)
     if inputs is None:
         return None
     started = time.perf_counter()
     try:
-        session.run(opened, inputs)
+        runner.run(inputs, None, sizes)
     except AotcError as error:
         # A model may not accept zeros.
         if error.code != "AOTC-R005" or manifest.fixtures:
             raise
         return None
     return time.perf_counter() - started
-
-
-def _unchecked_inputs(
-    manifest: Manifest, variant: Variant, payload: Path
-) -> dict[str, values.Data] | None:
-    """Inputs of the variant's sizes: a resized fixture, or zeros; None if neither is possible."""
-    domain = variant.domain or manifest.domain
-    sizes = domain.corner("opt")
-    for value in manifest.inputs:
-        shape = [
-            size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape or ()
-        ]
-        if math.prod(shape) > _MAX_ELEMENTS or min(shape, default=1) < 0:
-            return None
-    if manifest.fixtures:
-        given = arrays.read_fixture(payload, manifest.fixtures[0])
-        return arrays.resize(given, manifest.inputs, sizes)
-    zeros: dict[str, values.Data] = {}
-    for value in manifest.inputs:
-        if value.kind != "tensor" or value.shape is None or value.dtype == "string":
-            return None
-        shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape]
-        zeros[value.name] = np.zeros(shape, values.numpy_dtype(value.dtype))
-    return zeros

@@ -1,0 +1,213 @@
+"""Buffers that stay on a device, shown with the host's memory as the device."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.engine.device.captured_sizes import CapturedSizes
+from aotc.engine.device.capturing_runner import CapturingRunner
+from aotc.engine.device.device import HostDevice
+from aotc.engine.device.fixed_run import FixedRun
+from aotc.engine.device.owner_thread import OwnerThread
+from aotc.engine.device.pinned_memory import PinnedMemory
+from aotc.engine.device.regions import row_copies
+from aotc.errors import AotcError
+
+
+def session() -> ort.InferenceSession:
+    """y = x + x, and its sum over the last axis."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("Add", ["x", "x"], ["y"]),
+            helper.make_node("ReduceSum", ["y"], ["total"], keepdims=0),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", "width"])],
+        [
+            helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", "width"]),
+            helper.make_tensor_value_info("total", TensorProto.FLOAT, []),
+        ],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def runner(**fields: Any) -> CapturingRunner:
+    sizes = fields.pop("sizes", ({"batch": 2, "width": 4},))
+    return CapturingRunner(
+        session(), HostDevice(), GraphCapture(sizes=sizes, **fields), "variant v"
+    )
+
+
+def ones(batch: int, width: int) -> dict[str, np.ndarray[Any, Any]]:
+    return {"x": np.full((batch, width), batch + width, np.float32)}
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_regions_are_copied_as_numpy_copies_them(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 4))
+    axes = st.lists(st.integers(1, 4), min_size=rank, max_size=rank)
+    region = data.draw(axes)
+    shapes, starts = [], []
+    for _ in range(2):
+        before, behind = data.draw(axes), data.draw(axes)
+        # Often, axes are complete.
+        pads = [(b - 1, a - 1) for b, a in zip(before, behind, strict=True)]
+        shapes.append([r + b + a for r, (b, a) in zip(region, pads, strict=True)])
+        starts.append([b for b, _ in pads])
+    source = np.arange(np.prod(shapes[1]), dtype=np.int32).reshape(shapes[1])
+    target = np.zeros(shapes[0], np.int32)
+    expected = target.copy()
+    place = tuple(slice(s, s + r) for s, r in zip(starts[0], region, strict=True))
+    origin = tuple(slice(s, s + r) for s, r in zip(starts[1], region, strict=True))
+    expected[place] = source[origin]
+    device = HostDevice()
+    for part in row_copies(region, shapes[0], shapes[1], starts[0], starts[1], 4):
+        device.copy_rows(
+            target.ctypes.data + part.target, source.ctypes.data + part.source, part.rows
+        )
+    assert np.array_equal(target, expected)
+
+
+def test_a_batch_and_a_sequence_are_one_copy() -> None:
+    copies = list(
+        row_copies((2, 12, 5, 64), (8, 12, 16, 64), (2, 12, 5, 64), (0,) * 4, (0,) * 4, 2)
+    )
+    assert len(copies) == 1
+    assert copies[0].rows.height == 2 * 12
+
+
+def test_pinned_blocks_are_used_again_when_their_arrays_are_gone() -> None:
+    memory: dict[int, Any] = {}
+
+    def allocate(count: int) -> int:
+        block = np.empty(count, np.uint8)
+        memory[block.ctypes.data] = block
+        return int(block.ctypes.data)
+
+    pool = PinnedMemory(allocate, lambda address: memory.pop(address), kept_bytes=1 << 13)
+    first = pool.take(100)
+    view = first[10:20].view(np.int16)
+    address = first.ctypes.data
+    del first
+    gc.collect()
+    assert pool.take(100).ctypes.data != address
+    del view
+    gc.collect()
+    third, fourth = pool.take(100), pool.take(4000)
+    assert address in (third.ctypes.data, fourth.ctypes.data)
+    large = pool.take(1 << 14)
+    del large
+    gc.collect()
+    assert len(memory) == 2
+    pool.close()
+    del third, fourth
+    gc.collect()
+    assert not memory
+
+
+def test_a_fixed_run_reads_its_inputs_anew() -> None:
+    device = HostDevice()
+    x = device.empty((2, 4), "float32")
+    run = FixedRun(session(), device, {"x": x})
+    for value in (1.0, 3.0):
+        run.write({"x": np.full((2, 4), value, np.float32)})
+        run.run()
+        y, total = run.read(["y", "total"])
+        assert (y == 2 * value).all()
+        assert total == 16 * value
+    assert not run.replays_wrongly()
+    assert run.bytes == 2 * 32 + 4
+
+
+def test_an_owner_thread_answers_raises_and_ends() -> None:
+    owner = OwnerThread("owner")
+    assert owner.call(threading.current_thread).name == "owner"
+    with pytest.raises(ZeroDivisionError):
+        owner.call(lambda: 1 // 0)
+    assert owner.call(lambda: owner.call(lambda: 7)) == 7
+    owner.close()
+    owner.close()
+    with pytest.raises(AotcError) as caught:
+        owner.call(lambda: 1)
+    assert caught.value.code == "AOTC-R005"
+
+
+def test_captured_sizes_are_used_and_others_run() -> None:
+    with_sizes = runner()
+    assert with_sizes.capture(ones(2, 4), {"batch": 2, "width": 4})
+    assert with_sizes.captured == ({"batch": 2, "width": 4},)
+    for batch, width in ((2, 4), (3, 5), (2, 4)):
+        y, total = with_sizes.run(ones(batch, width), None, {"batch": batch, "width": width})
+        assert (y == 2 * (batch + width)).all()
+        assert total == batch * width * 2 * (batch + width)
+    assert len(with_sizes.captured) == 1
+    (total,) = with_sizes.run(ones(2, 4), ["total"], {"batch": 2, "width": 4})
+    assert total == 96
+    with_sizes.close()
+
+
+def test_further_sizes_are_captured_and_the_least_used_is_dropped() -> None:
+    with_sizes = runner(on_call=True, max_count=2)
+    for width in (1, 2, 1, 3):
+        with_sizes.run(ones(1, width), None, {"batch": 1, "width": width})
+    assert [size["width"] for size in with_sizes.captured] == [1, 3]
+    assert [finding.code for finding in with_sizes.findings] == ["AOTC-R024"]
+    assert "batch=1, width=2 was dropped" in with_sizes.findings[0].what
+    with_sizes.close()
+
+
+def test_memory_bounds_what_is_kept() -> None:
+    sizes = CapturedSizes(max_count=10, max_bytes=100)
+    run: Any = object()
+    assert sizes.add((1,), run, 60) == ()
+    assert sizes.add((2,), run, 30) == ()
+    assert sizes.get((1,)) is run
+    assert sizes.add((3,), run, 40) == ((2,),)
+    # One is always kept, however large.
+    assert sizes.add((4,), run, 1000) == ((1,), (3,))
+    assert (len(sizes), sizes.bytes) == (1, 1000)
+
+
+def test_answers_are_right_from_many_threads() -> None:
+    with_sizes = runner(on_call=True, max_count=3)
+    wrong: list[Any] = []
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            batch, width = (int(n) for n in rng.integers(1, 4, 2))
+            x = rng.standard_normal((batch, width), np.float32)
+            y, _ = with_sizes.run({"x": x}, None, {"batch": batch, "width": width})
+            if not np.array_equal(y, x + x):
+                wrong.append((batch, width))
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    with_sizes.close()
+
+
+def test_a_closed_runner_refuses_and_kept_answers_stay() -> None:
+    with_sizes = runner()
+    with_sizes.capture(ones(2, 4), {"batch": 2, "width": 4})
+    y, _ = with_sizes.run(ones(2, 4), None, {"batch": 2, "width": 4})
+    with_sizes.close()
+    with pytest.raises(AotcError) as caught:
+        with_sizes.run(ones(2, 4), None, {"batch": 2, "width": 4})
+    assert caught.value.code == "AOTC-R005"
+    assert (y == 12).all()

@@ -1,0 +1,158 @@
+"""A CUDA device: memory, copies and one stream, by NVIDIA's own Python bindings."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, ClassVar, Final
+
+from aotc.engine.device.device import Bytes, Device
+from aotc.engine.device.pinned_memory import PinnedMemory
+from aotc.engine.device.regions import Rows
+from aotc.errors import AotcError, install_extra
+
+_KEPT_BYTES: Final = 256 << 20
+# cudaStreamNonBlocking: it does not wait for the default stream of other libraries.
+_NON_BLOCKING: Final = 1
+# cudaEventDisableTiming.
+_NO_TIMING: Final = 2
+_OUT_OF_MEMORY: Final = 2
+
+
+def cuda_runtime() -> Any:
+    """NVIDIA's bindings of the CUDA runtime; raises AOTC-I019 if they are not installed."""
+    try:
+        from cuda.bindings import runtime
+    except ImportError:
+        raise AotcError(
+            "AOTC-I019",
+            "captured graphs and bound calls on CUDA need the package cuda-bindings",
+            fix=f"{install_extra('gpu')}, or pip install cuda-bindings.",
+        ) from None
+    return runtime
+
+
+def device_count() -> int:
+    """CUDA devices that this process sees; 0 without a driver.  Raises AOTC-I019."""
+    error, count = cuda_runtime().cudaGetDeviceCount()
+    return 0 if int(error) else int(count)
+
+
+class CudaDevice(Device):
+    """One GPU.  All copies, and sessions that are given its `stream`, run in order.
+
+    Raises AOTC-R025 if there is no such device, M004 if its memory is not enough, and R005 for
+    other errors of CUDA.
+    """
+
+    name: ClassVar[str] = "cuda"
+    dlpack_type: ClassVar[int] = 2
+
+    def __init__(self, index: int = 0, *, stream: int | None = None) -> None:
+        """`stream` is the caller's, as CUDA's handle; None makes one."""
+        super().__init__(index)
+        self._cuda = cuda_runtime()
+        count = device_count()
+        if not 0 <= index < count:
+            raise AotcError(
+                "AOTC-R025",
+                f"there is no CUDA device {index}",
+                where="device",
+                expected=f"0..{count - 1}" if count else "a GPU and its driver",
+                found=str(index),
+            )
+        self._select()
+        self._own = stream is None
+        self._stream = (
+            int(self._call("cudaStreamCreateWithFlags", _NON_BLOCKING))
+            if (stream is None)
+            else int(stream)
+        )
+        self._event = self._call("cudaEventCreateWithFlags", _NO_TIMING)
+        self._pinned = PinnedMemory(self._allocate_pinned, self._free_pinned, _KEPT_BYTES)
+
+    @property
+    def stream(self) -> int:
+        """The stream of its copies and sessions."""
+        return self._stream
+
+    def host_bytes(self, count: int) -> Bytes:
+        """Page-locked host memory."""
+        return self._pinned.take(count)
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        """Copy `count` bytes, on the stream."""
+        if count:
+            # The kind is found by CUDA from the addresses.
+            kind = self._cuda.cudaMemcpyKind.cudaMemcpyDefault
+            self._check(self._cuda.cudaMemcpyAsync(target, source, count, kind, self._stream))
+
+    def copy_rows(self, target: int, source: int, rows: Rows) -> None:
+        """Copy rows, on the stream."""
+        kind = self._cuda.cudaMemcpyKind.cudaMemcpyDefault
+        self._check(
+            self._cuda.cudaMemcpy2DAsync(
+                target,
+                rows.target_pitch,
+                source,
+                rows.source_pitch,
+                rows.width,
+                rows.height,
+                kind,
+                self._stream,
+            )
+        )
+
+    def synchronize(self) -> None:
+        """Wait for the stream."""
+        self._check(self._cuda.cudaStreamSynchronize(self._stream))
+
+    def free_bytes(self) -> int:
+        """The GPU's memory that is free."""
+        self._select()
+        free, _ = self._call_many("cudaMemGetInfo")
+        return int(free)
+
+    def wait_for(self, stream: int) -> None:
+        """Let what follows wait for `stream`, on the device."""
+        if stream != self._stream:
+            self._check(self._cuda.cudaEventRecord(self._event, stream))
+            self._check(self._cuda.cudaStreamWaitEvent(self._stream, self._event, 0))
+
+    def close(self) -> None:
+        """Free page-locked memory that is not in use."""
+        self._pinned.close()
+        if self._own:
+            # A process that ends may have closed the device before.
+            with contextlib.suppress(AotcError):
+                self._check(self._cuda.cudaStreamSynchronize(self._stream))
+
+    def _select(self) -> None:
+        self._check(self._cuda.cudaSetDevice(self.index))
+
+    def _allocate_pinned(self, count: int) -> int:
+        return int(self._call("cudaHostAlloc", count, 0))
+
+    def _free_pinned(self, address: int) -> None:
+        with contextlib.suppress(AotcError):
+            self._check(self._cuda.cudaFreeHost(address))
+
+    def _call(self, function: str, *arguments: Any) -> Any:
+        (found,) = self._call_many(function, *arguments)
+        return found
+
+    def _call_many(self, function: str, *arguments: Any) -> tuple[Any, ...]:
+        error, *found = getattr(self._cuda, function)(*arguments)
+        self._check((error,))
+        return tuple(found)
+
+    def _check(self, returned: tuple[Any, ...]) -> None:
+        error = returned[0]
+        if int(error) == 0:
+            return
+        if int(error) == _OUT_OF_MEMORY:
+            raise AotcError(
+                "AOTC-M004", "the device has too little memory", where=f"CUDA device {self.index}"
+            )
+        name = self._cuda.cudaGetErrorName(error)[1]
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        raise AotcError("AOTC-R005", "CUDA failed", where=f"device {self.index}", found=text)

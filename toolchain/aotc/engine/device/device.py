@@ -1,0 +1,105 @@
+"""Memory of a device, and copies to and from it; here: the host's own memory as a device."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from aotc.backends.onnxruntime_import import import_onnxruntime
+from aotc.engine.device.regions import Rows
+from aotc.engine.ortvalue import onnx_code
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+
+class Device(ABC):
+    """Memory that a session's inputs and outputs are in.
+
+    Copies are in the order of calls, and done when `synchronize` returns.  Addresses and counts are
+    in bytes.
+    """
+
+    name: ClassVar[str]
+    # `DLDeviceType` of DLPack.
+    dlpack_type: ClassVar[int]
+
+    def __init__(self, index: int = 0) -> None:
+        self.index = index
+
+    @property
+    def stream(self) -> int | None:
+        """The stream of its copies and sessions; None if it has none."""
+        return None
+
+    def empty(self, shape: Sequence[int], dtype: str) -> ort.OrtValue:
+        """A tensor of ONNX's element type `dtype` whose elements are not set."""
+        code = onnx_code(dtype)
+        return import_onnxruntime().OrtValue.ortvalue_from_shape_and_type(
+            list(shape), np.dtype(dtype) if code is None else code, self.name, self.index
+        )
+
+    @abstractmethod
+    def host_bytes(self, count: int) -> Bytes:
+        """Host memory from which copies to the device are quick."""
+
+    @abstractmethod
+    def copy(self, target: int, source: int, count: int) -> None:
+        """Copy between two addresses, each on the host or on the device."""
+
+    @abstractmethod
+    def copy_rows(self, target: int, source: int, rows: Rows) -> None:
+        """Copy equally long rows that stand at equal distances."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait until all copies are done."""
+
+    @abstractmethod
+    def free_bytes(self) -> int:
+        """Memory of the device that no process uses."""
+
+    def wait_for(self, stream: int) -> None:
+        """Let what follows begin when all that `stream` holds now is done."""
+        return
+
+    def close(self) -> None:
+        """Free what it holds; buffers that are in use stay until they are released."""
+        return
+
+
+class HostDevice(Device):
+    """The host's memory: what runs on the CPU takes the same path as what runs on a GPU."""
+
+    name: ClassVar[str] = "cpu"
+    dlpack_type: ClassVar[int] = 1
+
+    def host_bytes(self, count: int) -> Bytes:
+        """Ordinary host memory."""
+        return np.empty(count, np.uint8)
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        """Copy `count` bytes at once."""
+        ctypes.memmove(target, source, count)
+
+    def copy_rows(self, target: int, source: int, rows: Rows) -> None:
+        """Copy rows at once."""
+        for row in range(rows.height):
+            self.copy(
+                target + row * rows.target_pitch, source + row * rows.source_pitch, rows.width
+            )
+
+    def synchronize(self) -> None:
+        """Wait for nothing: copies are done at once."""
+        return
+
+    def free_bytes(self) -> int:
+        """Memory of the system that is free."""
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

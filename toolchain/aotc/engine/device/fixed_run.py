@@ -1,0 +1,188 @@
+"""A run of a session whose inputs and outputs stay in the same memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
+from aotc.engine.device.device import Bytes, Device
+from aotc.engine.values import NUMPY_NAMES, numpy_dtype
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+_GRAPH_ID: Final = "gpu_graph_id"
+# Of a run that neither captures nor replays.
+NO_GRAPH: Final = -1
+# Where ONNX Runtime's arena, or CUDA, has no memory left.
+_MEMORY_WORDS: Final = ("Failed to allocate memory", "Available memory of", "out of memory")
+# How far a replay may be from a run without a graph, of the largest value.
+_REPLAY_TOLERANCE: Final = 1e-2
+
+
+def run_options(graph_id: int) -> Any:
+    """Options of a run that captures or replays the graph `graph_id`, or `NO_GRAPH`."""
+    options = import_onnxruntime().RunOptions()
+    options.add_run_config_entry(_GRAPH_ID, str(graph_id))
+    return options
+
+
+def element_type(arg: Any) -> str:
+    """The element type of a session's input or output, which is a tensor."""
+    name: str = arg.type.removeprefix("tensor(").removesuffix(")")
+    return NUMPY_NAMES.get(name, name)
+
+
+def failure(error: Exception, device: Device) -> AotcError:
+    """AOTC-M004 if memory was not enough, else R005."""
+    text = ort_message(error)
+    if any(word in text for word in _MEMORY_WORDS):
+        return AotcError(
+            "AOTC-M004",
+            "the device has too little memory",
+            where=f"{device.name} device {device.index}",
+            expected="room for the activations of this call",
+            found=f"{device.free_bytes()} bytes free; {text}",
+        )
+    return AotcError("AOTC-R005", "ONNX Runtime failed while it ran the model", found=text)
+
+
+class FixedRun:
+    """One combination of sizes: buffers for inputs and outputs, and a graph if one is captured.
+
+    Not thread-safe.  Calls of one run have to come from one thread if it has a graph: another
+    thread would capture anew.
+    """
+
+    def __init__(
+        self,
+        session: ort.InferenceSession,
+        device: Device,
+        inputs: Mapping[str, ort.OrtValue],
+        graph_id: int = NO_GRAPH,
+    ) -> None:
+        """Run once, which allocates the outputs, and capture the graph unless it is `NO_GRAPH`.
+
+        `inputs` hold values that the model accepts.  Raises AOTC-M004 and R005.
+        """
+        self.graph_id = graph_id
+        self.inputs = dict(inputs)
+        self._session = session
+        self._device = device
+        self._binding = session.io_binding()
+        self._options = run_options(graph_id)
+        self._staging: dict[str, Bytes] = {}
+        names = [output.name for output in session.get_outputs()]
+        try:
+            for name, value in inputs.items():
+                self._binding.bind_ortvalue_input(name, value)
+            for name in names:
+                self._binding.bind_output(name, device.name, device.index)
+            device.synchronize()
+            session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
+            self.outputs: dict[str, ort.OrtValue] = dict(
+                zip(names, self._binding.get_outputs(), strict=True)
+            )
+            for name, value in self.outputs.items():
+                self._binding.bind_ortvalue_output(name, value)
+            if graph_id != NO_GRAPH:
+                session.run_with_iobinding(self._binding, self._options)
+        except ort_errors() as error:
+            raise failure(error, device) from None
+
+    @property
+    def bytes(self) -> int:
+        """The memory of its buffers."""
+        buffers = (*self.inputs.values(), *self.outputs.values())
+        return sum(value.tensor_size_in_bytes() for value in buffers)
+
+    def run(self) -> None:
+        """Compute the outputs from what the inputs hold now; done when it returns.
+
+        Raises AOTC-M004 and R005.
+        """
+        try:
+            self._session.run_with_iobinding(self._binding, self._options)
+        except ort_errors() as error:
+            raise failure(error, self._device) from None
+
+    def run_without_graph(self) -> None:
+        """The same, without replaying."""
+        try:
+            self._session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
+        except ort_errors() as error:
+            raise failure(error, self._device) from None
+
+    def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""
+        for name, array in arrays.items():
+            value = self.inputs[name]
+            staging = self._staging.get(name)
+            if staging is None:
+                staging = self._staging[name] = self._device.host_bytes(
+                    value.tensor_size_in_bytes()
+                )
+            count = array.nbytes
+            np.copyto(staging[:count], array.reshape(-1).view(np.uint8))
+            self._device.copy(value.data_ptr(), staging.ctypes.data, count)
+
+    def read(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
+        """The named outputs as host arrays that are the caller's; one synchronization."""
+        return read_values([self.outputs[name] for name in names], self._device)
+
+    def replays_wrongly(self) -> str:
+        """Why a replay does not compute what a run without a graph does; "" if it does.
+
+        Values that the CPU read while the graph was captured are not read again when it is
+        replayed.  So the inputs are changed: their elements are moved by one place.
+        """
+        values = read_values(list(self.inputs.values()), self._device)
+        kept = dict(zip(self.inputs, values, strict=True))
+        self.write({name: np.roll(array.reshape(-1), 1) for name, array in kept.items()})
+        names = list(self.outputs)
+        try:
+            self._device.synchronize()
+            self.run()
+            replayed = self.read(names)
+            self.run_without_graph()
+            computed = self.read(names)
+        finally:
+            self.write(kept)
+            self._device.synchronize()
+        for name, found, expected in zip(names, replayed, computed, strict=True):
+            if not _agree(found, expected):
+                return f"output {name!r} does not follow its inputs when the graph is replayed"
+        return ""
+
+
+def read_values(values: Sequence[ort.OrtValue], device: Device) -> list[np.ndarray[Any, Any]]:
+    """Tensors of the device as host arrays; one synchronization."""
+    arrays = []
+    for value in values:
+        count = value.tensor_size_in_bytes()
+        memory = device.host_bytes(count)
+        device.copy(memory.ctypes.data, value.data_ptr(), count)
+        name = value.data_type().removeprefix("tensor(").removesuffix(")")
+        dtype = numpy_dtype(NUMPY_NAMES.get(name, name))
+        arrays.append(memory.view(dtype).reshape(value.shape()))
+    device.synchronize()
+    return arrays
+
+
+def _agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
+    if found.shape != expected.shape:
+        return False
+    if found.dtype.kind in "biu":
+        # Ties may be broken otherwise.
+        return not found.size or bool((found == expected).mean() > 0.9)
+    left, right = found.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(right)
+    if not np.array_equal(finite, np.isfinite(left)):
+        return False
+    largest = float(np.abs(right[finite]).max(initial=0.0))
+    worst = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
+    return worst <= _REPLAY_TOLERANCE * largest

@@ -1,0 +1,81 @@
+"""Page-locked host memory, used again when the arrays in it are gone."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+# Blocks of one size class serve all smaller requests of that class.
+_SMALLEST = 1 << 12
+
+
+class PinnedMemory:
+    """A pool of page-locked blocks; thread-safe.
+
+    An array that `take` returned owns its block: the block is free again when the array and all
+    views of it are gone.
+    """
+
+    def __init__(
+        self, allocate: Callable[[int], int], free: Callable[[int], None], kept_bytes: int
+    ) -> None:
+        """`kept_bytes` limits what is kept for later; `allocate` and `free` are the device's."""
+        self._allocate = allocate
+        self._free = free
+        self._kept_bytes = kept_bytes
+        self._lock = threading.Lock()
+        self._idle: dict[int, list[int]] = defaultdict(list)
+        self._idle_bytes = 0
+        self._closed = False
+
+    def take(self, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """An array of `count` bytes whose values are not set."""
+        size = max(_SMALLEST, 1 << (max(count, 1) - 1).bit_length())
+        with self._lock:
+            idle = self._idle[size]
+            address = idle.pop() if idle else 0
+            if address:
+                self._idle_bytes -= size
+        block = _Block(address or self._allocate(size), size, self)
+        return np.asarray(block)[:count]
+
+    def give_back(self, address: int, size: int) -> None:
+        """Keep a block for later, or free it."""
+        with self._lock:
+            if not self._closed and self._idle_bytes + size <= self._kept_bytes:
+                self._idle[size].append(address)
+                self._idle_bytes += size
+                return
+        self._free(address)
+
+    def close(self) -> None:
+        """Free the idle blocks; others are freed when their arrays are gone."""
+        with self._lock:
+            self._closed = True
+            addresses = [address for idle in self._idle.values() for address in idle]
+            self._idle.clear()
+            self._idle_bytes = 0
+        for address in addresses:
+            self._free(address)
+
+
+class _Block:
+    """One block, as numpy wants it described."""
+
+    def __init__(self, address: int, size: int, pool: PinnedMemory) -> None:
+        self._address = address
+        self._size = size
+        self._pool = pool
+        self.__array_interface__ = {
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        self._pool.give_back(self._address, self._size)

@@ -1,0 +1,1 @@
+"""Bound calls: inputs and outputs that stay on the device, by DLPack."""

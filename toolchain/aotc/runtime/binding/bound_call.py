@@ -1,0 +1,230 @@
+"""A call whose inputs and outputs stay on the device, made once and run many times."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from aotc.engine.device.capturing_runner import CapturingRunner, capturing_alone
+from aotc.engine.device.device import Device
+from aotc.engine.device.fixed_run import NO_GRAPH, FixedRun
+from aotc.engine.device.regions import row_copies
+from aotc.errors import AotcError
+from aotc.runtime.binding.device_tensor import DeviceTensor
+from aotc.runtime.binding.given_tensors import Given, take_tensor
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+    from aotc.runtime.runners import Runner
+
+Start = tuple[int, ...]
+Slices = tuple[slice, ...]
+
+
+class BoundInput:
+    """How one input reaches its buffer: in place, or copied to where `start` is in it."""
+
+    def __init__(
+        self, shape: tuple[int, ...], dtype: str, buffer: ort.OrtValue, start: Start
+    ) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.buffer = buffer
+        self.start = start
+
+
+class BoundCall:
+    """Inputs and outputs in fixed memory; `call()` computes the outputs from what they hold.
+
+    Calls are complete when they return.  It may be called from any thread, one at a time; captured
+    graphs belong to a thread, so that another one than that which bound it captures anew.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        given: Mapping[str, Given],
+        shapes: Mapping[str, tuple[tuple[int, ...], Start, Any]],
+        outputs: Sequence[str],
+        crop: Callable[[str, tuple[int, ...]], Slices | None],
+        *,
+        stream: int | None,
+    ) -> None:
+        """`shapes` has, by input, the shape that runs, where the given one begins, and the padding.
+
+        `crop` tells which part of an output of such a shape is the caller's (None: all of it).
+        `stream` is where the caller writes inputs.  Raises AOTC-R024, M004 and R005.
+        """
+        self._runner = runner
+        self._device: Device = runner.device
+        self._stream = stream
+        self._names = tuple(outputs)
+        self._thread = threading.get_ident()
+        self._closed = False
+        self._lock = runner.lock if isinstance(runner, CapturingRunner) else threading.Lock()
+        self._inputs: dict[str, BoundInput] = {}
+        for name, item in given.items():
+            shape, start, pad = shapes[name]
+            if item.on_device and shape == item.shape:
+                buffer = item.value
+            else:
+                buffer = self._filled(shape, item.dtype, pad if shape != item.shape else None)
+            self._inputs[name] = BoundInput(item.shape, item.dtype, buffer, start)
+        for name, item in given.items():
+            self._write(name, item)
+        self._device.synchronize()
+        buffers = {name: bound.buffer for name, bound in self._inputs.items()}
+        if isinstance(runner, CapturingRunner):
+            with capturing_alone():
+                self._run = FixedRun(runner.session, self._device, buffers, runner.next_id())
+                wrong = self._run.replays_wrongly() if self._owns_inputs(given) else ""
+            if wrong:
+                raise AotcError("AOTC-R024", "a CUDA graph cannot be captured", found=wrong)
+        else:
+            self._run = FixedRun(runner.session, self._device, buffers)
+        self._cropped = {
+            name: self._crop_buffer(name, slices)
+            for name in self._names
+            if (slices := crop(name, tuple(self._run.outputs[name].shape()))) is not None
+        }
+        self.inputs = {
+            name: DeviceTensor(bound.buffer, self._device) for name, bound in self._inputs.items()
+        }
+        """The buffers of the inputs; those that were given on the device are the given ones."""
+        self.outputs = {
+            name: DeviceTensor(
+                self._cropped[name][0] if name in self._cropped else self._run.outputs[name],
+                self._device,
+            )
+            for name in self._names
+        }
+        """The buffers of the outputs, which each call overwrites."""
+
+    @property
+    def captured(self) -> bool:
+        """Whether calls replay a graph."""
+        return self._run.graph_id != NO_GRAPH
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None) -> dict[str, DeviceTensor]:
+        """Compute the outputs from what the inputs' memory holds, or from `inputs`.
+
+        `inputs` are further tensors of the same shapes and types, which are copied into that
+        memory, on the device or from the host.  Raises AOTC-R001, R002, R004, R011, R022, M004, and
+        R005 if ONNX Runtime fails or the model is closed.
+        """
+        if self._closed:
+            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+        with self._lock:
+            if self._stream is not None:
+                self._device.wait_for(self._stream)
+            if inputs:
+                for name, value in inputs.items():
+                    self._write(name, self._checked(name, value))
+            self._run.run()
+            if self._cropped:
+                self._crop()
+        return self.outputs
+
+    def close(self) -> None:
+        """Refuse further calls; the memory is freed when nobody uses it any more."""
+        self._closed = True
+
+    def _owns_inputs(self, given: Mapping[str, Given]) -> bool:
+        """Whether no input is in the caller's memory, which a check must not change."""
+        return all(
+            not item.on_device or self._inputs[name].buffer is not item.value
+            for name, item in given.items()
+        )
+
+    def _filled(self, shape: tuple[int, ...], dtype: str, pad: Any) -> ort.OrtValue:
+        value = self._device.empty(shape, dtype)
+        if pad is not None:
+            from aotc.engine.values import numpy_dtype
+
+            memory = self._device.host_bytes(value.tensor_size_in_bytes())
+            memory.view(numpy_dtype(dtype))[...] = pad
+            self._device.copy(value.data_ptr(), memory.ctypes.data, memory.nbytes)
+            self._device.synchronize()
+        return value
+
+    def _checked(self, name: str, value: Any) -> Given:
+        bound = self._inputs.get(name)
+        if bound is None:
+            raise AotcError(
+                "AOTC-R001",
+                f"the call has no input {name!r}",
+                where="inputs",
+                expected=", ".join(self._inputs),
+                found=name,
+            )
+        item = take_tensor(name, value, self._device)
+        if item.dtype != bound.dtype:
+            raise AotcError(
+                "AOTC-R002",
+                f"input {name!r} has the wrong type",
+                where=f"input {name}",
+                expected=bound.dtype,
+                found=item.dtype,
+            )
+        if item.shape != bound.shape:
+            raise AotcError(
+                "AOTC-R004",
+                f"input {name!r} has another shape than the one that was bound",
+                where=f"input {name}",
+                expected=str(list(bound.shape)),
+                found=str(list(item.shape)),
+                fix="Bind a call for each shape.",
+            )
+        return item
+
+    def _write(self, name: str, item: Given) -> None:
+        bound = self._inputs[name]
+        if item.value is bound.buffer:
+            return
+        if item.on_device:
+            source = item.value.data_ptr()
+        else:
+            flat = np.asarray(item.value, order="C").reshape(-1).view(np.uint8)
+            memory = self._device.host_bytes(flat.nbytes)
+            memory[...] = flat
+            # It must outlive the copy.
+            self._kept = memory
+            source = memory.ctypes.data
+        target, full = bound.buffer.data_ptr(), tuple(bound.buffer.shape())
+        item_bytes = _item_bytes(bound.buffer)
+        if full == item.shape:
+            self._device.copy(target, source, bound.buffer.tensor_size_in_bytes())
+        else:
+            origin = (0,) * len(full)
+            for part in row_copies(item.shape, full, item.shape, bound.start, origin, item_bytes):
+                self._device.copy_rows(target + part.target, source + part.source, part.rows)
+        if not item.on_device:
+            self._device.synchronize()
+
+    def _crop_buffer(self, name: str, slices: Slices) -> tuple[ort.OrtValue, Start]:
+        output = DeviceTensor(self._run.outputs[name], self._device)
+        ranges = [part.indices(size) for part, size in zip(slices, output.shape, strict=True)]
+        shape = [stop - start for start, stop, _ in ranges]
+        return self._device.empty(shape, output.dtype), tuple(start for start, _, _ in ranges)
+
+    def _crop(self) -> None:
+        for name, (buffer, start) in self._cropped.items():
+            full = self._run.outputs[name]
+            shape = tuple(buffer.shape())
+            origin = (0,) * len(shape)
+            for part in row_copies(
+                shape, shape, tuple(full.shape()), origin, start, _item_bytes(full)
+            ):
+                self._device.copy_rows(
+                    buffer.data_ptr() + part.target, full.data_ptr() + part.source, part.rows
+                )
+        self._device.synchronize()
+
+
+def _item_bytes(value: ort.OrtValue) -> int:
+    count = int(np.prod(value.shape(), dtype=np.int64))
+    return int(value.tensor_size_in_bytes()) // count if count else 1
