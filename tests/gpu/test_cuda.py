@@ -32,7 +32,9 @@ def note(name: str, value: object) -> None:
 
 def shares(model: ReadyModel) -> dict[str, float]:
 
-    return {name: round(share, 4) for name, share in observe(model._runners[0].session).share.items()}
+    return {
+        name: round(share, 4) for name, share in observe(model._runners[0].session).share.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["tinybert", "magika", "ultraface", "residual"])

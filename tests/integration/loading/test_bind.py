@@ -1,0 +1,161 @@
+"""Bound calls on the CPU: guarded, routed and padded as `run`, in memory that is shared."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from masked_encoder import WIDTH, WORDS, encoder
+from workbench import Built, Workbench
+
+from aotc.contract.profile import Profile
+from aotc.contract.shapes.dim_range import DimRange
+from aotc.errors import AotcError
+from aotc.runtime.ready_model import ReadyModel
+
+
+@pytest.fixture(scope="module")
+def built(bench: Workbench) -> Built:
+    dims = {
+        "batch": DimRange.from_json({"buckets": [1, 4], "outside": "pad"}),
+        "seq": DimRange.from_json({"buckets": [4, 16], "max": 40, "outside": ["pad", "route"]}),
+    }
+    profile = Profile(schema="aotc.profile/1", name="shapes", dims=dims)
+    return bench.build(encoder(), "bound", profile=profile)
+
+
+@pytest.fixture(scope="module")
+def model(bench: Workbench, built: Built) -> Any:
+    with bench.load(built) as loaded:
+        yield loaded
+
+
+def inputs_of(batch: int, seq: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng((batch, seq, seed))
+    return {
+        "ids": rng.integers(0, WORDS, (batch, seq)),
+        "mask": rng.integers(0, 2, (batch, seq)).astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize(
+    ("batch", "seq"), list(itertools.product((1, 2, 3, 4), (1, 3, 4, 5, 16, 17, 40)))
+)
+def test_a_bound_call_answers_as_run(model: ReadyModel, batch: int, seq: int) -> None:
+    call = model.bind(inputs_of(batch, seq))
+    for seed in range(3):
+        inputs = inputs_of(batch, seq, seed)
+        found = call(inputs if seed else None)["hidden"]
+        assert found.shape == (batch, seq, WIDTH)
+        np.testing.assert_array_equal(found.numpy(), model.run(inputs)["hidden"])
+
+
+def test_memory_is_shared_both_ways(model: ReadyModel) -> None:
+    inputs = inputs_of(4, 16)
+    call = model.bind(inputs)
+    output = np.from_dlpack(call.outputs["hidden"])
+    assert output.ctypes.data == call.outputs["hidden"].address
+    buffer = np.from_dlpack(call.inputs["mask"])
+    before = call()["hidden"].numpy()
+    np.testing.assert_array_equal(output, before)
+    # What stands in the buffer is what the next call reads.
+    changed = 1 - inputs["mask"]
+    ctypes.memmove(buffer.ctypes.data, changed.ctypes.data, changed.nbytes)
+    call()
+    assert not np.array_equal(output, before)
+    expected = model.run({**inputs, "mask": changed})["hidden"]
+    np.testing.assert_array_equal(output, expected)
+
+
+def test_torch_tensors_are_taken_where_they_are(model: ReadyModel) -> None:
+    torch = pytest.importorskip("torch")
+    inputs = {name: torch.from_numpy(array) for name, array in inputs_of(4, 16).items()}
+    call = model.bind(inputs)
+    assert call.inputs["ids"].address == inputs["ids"].data_ptr()
+    inputs["mask"].fill_(1.0)
+    expected = model.run({name: item.numpy() for name, item in inputs.items()})["hidden"]
+    found = torch.from_dlpack(call()["hidden"])
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
+class Elsewhere:
+    """A tensor that says it is on a GPU."""
+
+    dtype = np.dtype(np.float32)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, 3
+
+    def __dlpack__(self, **options: Any) -> Any:
+        raise AssertionError("nobody may ask for it")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"mask": np.ones((4, 4))}, "AOTC-R002"),
+        ({"mask": np.ones((4, 5), np.float32)}, "AOTC-R004"),
+        ({"mask": np.ones((4, 8), np.float32)[:, ::2]}, "AOTC-R011"),
+        ({"mask": Elsewhere()}, "AOTC-R022"),
+        ({"mask": "text"}, "AOTC-R002"),
+        ({"more": np.ones((4, 4), np.float32)}, "AOTC-R001"),
+    ],
+    ids=["dtype", "shape", "strides", "device", "text", "unknown"],
+)
+def test_tensors_that_do_not_fit_are_refused(
+    model: ReadyModel, change: dict[str, Any], code: str
+) -> None:
+    given = inputs_of(4, 4)
+    with pytest.raises(AotcError) as caught:
+        model.bind({**given, **change})
+    assert caught.value.code == code
+    call = model.bind(given)
+    expected = call()["hidden"].numpy()
+    with pytest.raises(AotcError) as caught:
+        call(change)
+    assert caught.value.code == code
+    np.testing.assert_array_equal(call()["hidden"].numpy(), expected)
+
+
+def test_outputs_are_named_and_checked(model: ReadyModel) -> None:
+    with pytest.raises(AotcError) as caught:
+        model.bind(inputs_of(1, 4), ["nothing"])
+    assert caught.value.code == "AOTC-I027"
+    assert list(model.bind(inputs_of(1, 4), ["hidden"])()) == ["hidden"]
+    assert not model.bind(inputs_of(1, 4)).captured
+
+
+def test_several_calls_and_threads_do_not_mix(model: ReadyModel) -> None:
+    calls = [(model.bind(inputs_of(batch, seq)), batch, seq) for batch in (1, 3) for seq in (4, 9)]
+    wrong: list[Any] = []
+
+    def work(call: Any, batch: int, seq: int) -> None:
+        for seed in range(20):
+            inputs = inputs_of(batch, seq, seed)
+            found = call(inputs)["hidden"].numpy()
+            if not np.array_equal(found, model.run(inputs)["hidden"]):
+                wrong.append((batch, seq, seed))
+
+    threads = [threading.Thread(target=work, args=item) for item in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_closed_model_answers_no_bound_call(bench: Workbench, built: Built) -> None:
+    loaded = bench.load(built)
+    call = loaded.bind(inputs_of(1, 4))
+    kept = np.from_dlpack(call()["hidden"])
+    expected = kept.copy()
+    loaded.close()
+    for refused in (call, lambda: loaded.bind(inputs_of(1, 4))):
+        with pytest.raises(AotcError) as caught:
+            refused()
+        assert caught.value.code == "AOTC-R005"
+    np.testing.assert_array_equal(kept, expected)
