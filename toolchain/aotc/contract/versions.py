@@ -18,8 +18,8 @@ VERSION = "0.1.0"
 MANIFEST_SCHEMA = "aotc.manifest/1.4"
 
 # Features that a reader must know to read an artifact correctly; an artifact with several variants
-# by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would replay
-# a CUDA graph of one size for calls of another.
+# by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
+# replay a CUDA graph of one size for calls of another.
 KNOWN_FEATURES = frozenset(
     {
         "captured-sizes",

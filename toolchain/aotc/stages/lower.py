@@ -39,7 +39,8 @@ def lower(
 
     Constants that are read only by compiled parts, which contain them, are removed from the
     weights.  The second result are the variants that the fallback policy leaves out.  Raises what
-    `compile_parts` raises, P014 (capture), and the refusal of an undivided variant that the policy keeps.
+    `compile_parts` raises, P014 (capture), and the refusal of an undivided variant that the policy
+    keeps.
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []

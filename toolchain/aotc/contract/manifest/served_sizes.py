@@ -26,10 +26,9 @@ def served_buckets(manifest: Manifest, variant: Variant) -> tuple[Mapping[str, i
     if variant.graphs is not None and variant.graphs.sizes:
         return (*captured_buckets(manifest.domain, variant.graphs.sizes), {})
     spec = variant.spec or variant.name
-    static = any(
-        other.buckets and (other.spec or other.name) == spec
-        for other in (*manifest.variants, *manifest.dropped)
-    )
+    made = [(other.spec or other.name, other.buckets) for other in manifest.variants]
+    made += [(other.spec, other.buckets) for other in manifest.dropped]
+    static = any(buckets and other == spec for other, buckets in made)
     return ({},) if static else (*by_size(bucket_combinations(manifest.domain)), {})
 
 
