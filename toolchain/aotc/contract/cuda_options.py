@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from aotc.contract.codec.parsing import Bounds
 from aotc.records import record
+
+# In profiles; and the option of its sessions that allows captures.
+CUDA_NAME: Final = "cuda"
+GRAPH_OPTION: Final = "enable_cuda_graph"
 
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]
@@ -23,6 +27,11 @@ class GraphOptions:
         "none; sizes: those of the profile (its buckets, or the optimal ones), at warm-up; calls: "
         "these and further sizes, at their first call",
     ] = "none"
+    static: Annotated[
+        bool,
+        "buckets get static variants all the same, each with its own copy of prepared weights and "
+        "one captured size",
+    ] = False
     max_count: Annotated[
         int, Bounds(1, 1024), "captured sizes that are kept; the least used is dropped"
     ] = 32

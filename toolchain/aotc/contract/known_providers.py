@@ -102,7 +102,7 @@ KNOWN_PROVIDERS: Final = (
         name="cuda",
         ort_name="CUDAExecutionProvider",
         backend="aotc.backends.cuda:CudaBackend",
-        options={"cudnn_conv_algo_search": None, "use_tf32": None},
+        options={"cudnn_conv_algo_search": None, "enable_cuda_graph": None, "use_tf32": None},
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
     ),
     KnownProvider(

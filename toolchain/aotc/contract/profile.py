@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
-from aotc.contract.cuda_options import CudaOptions, Fusion, Layout
+from aotc.contract.cuda_options import CUDA_NAME, CudaOptions, Fusion, Layout
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -318,21 +319,48 @@ class Profile:
                 text = f"is not a provider of the profile: {', '.join(sorted(known))}"
                 found.append(Problem(f"budgets.providers.{name}", text))
         found += self._bounds_without_effect()
-        variant_count = len(self.variants)
-        for spec in self.dims.values():
-            variant_count *= len(spec.buckets) or 1
-        variant_count += (
-            len(self.variants) if any(spec.routes for spec in self.dims.values()) else 0
-        )
-        if variant_count > self.max_variants:
-            text = (
-                f"buckets make {variant_count} variants, more than max_variants {self.max_variants}"
-            )
-            found.append(Problem("dims", text, "AOTC-S017"))
+        found += self._count_problems()
         try:
             read_relations(self.relations)
         except ParseError as error:
             found += [Problem(f"relations{p.path}", p.what, p.code) for p in error.problems]
+        return found
+
+    def cuda_of(self, spec: VariantSpec) -> CudaOptions:
+        """How one of its variants uses CUDA."""
+        return spec.cuda or self.cuda
+
+    def captures_sizes(self, spec: VariantSpec) -> bool:
+        """Whether one variant captures all buckets as CUDA graphs, in place of static variants."""
+        graphs = self.cuda_of(spec).graphs
+        on_cuda = (spec.providers or self.providers)[0] == CUDA_NAME
+        return on_cuda and graphs.capture != "none" and not graphs.static
+
+    def variant_count(self) -> int:
+        """How many variants its buckets make."""
+        combinations = self._combinations()
+        routed = any(spec.routes for spec in self.dims.values())
+        return sum(
+            1 if self.captures_sizes(spec) else combinations + routed for spec in self.variants
+        )
+
+    def _combinations(self) -> int:
+        return math.prod(len(spec.buckets) or 1 for spec in self.dims.values())
+
+    def _count_problems(self) -> list[Problem]:
+        found = []
+        if (count := self.variant_count()) > self.max_variants:
+            text = f"buckets make {count} variants, more than max_variants {self.max_variants}"
+            found.append(Problem("dims", text, "AOTC-S017"))
+        combinations = self._combinations()
+        for spec in self.variants:
+            maximum = self.cuda_of(spec).graphs.max_count
+            if self.captures_sizes(spec) and combinations > maximum:
+                text = (
+                    f"buckets make {combinations} sizes to capture for variant {spec.name}, more "
+                    f"than cuda.graphs.max_count {maximum}"
+                )
+                found.append(Problem("dims", text, "AOTC-S031"))
         return found
 
     def _bounds_without_effect(self) -> list[Problem]:

@@ -14,12 +14,21 @@ VERSION = "0.1.0"
 # 2026-11-21  manifest 1.1: variants by bucket, padding, shapes of outputs.
 # 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
 # 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
-MANIFEST_SCHEMA = "aotc.manifest/1.3"
+# 2026-11-23  manifest 1.4: sizes captured as CUDA graphs, what passes matched and kept.
+MANIFEST_SCHEMA = "aotc.manifest/1.4"
 
 # Features that a reader must know to read an artifact correctly; an artifact with several variants
-# by size, or with padding, requires `shape-routing`.
+# by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
+# replay a CUDA graph of one size for calls of another.
 KNOWN_FEATURES = frozenset(
-    {"ep-context", "rejected-routes", "shape-domain", "shape-routing", "shared-weights"}
+    {
+        "captured-sizes",
+        "ep-context",
+        "rejected-routes",
+        "shape-domain",
+        "shape-routing",
+        "shared-weights",
+    }
 )
 
 _VERSIONED = re.compile(r"(aotc\.[a-z-]+/|urn:aotc:[a-z-]+:v)([0-9]{1,9})(?:\.[0-9]{1,9})?")

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Json, ParseError, decode
 from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.served_sizes import served_buckets
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.reports import DimCoverage, ShapeReport, TrafficCoverage
+from aotc.contract.shapes.bucket_choice import routed_first
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.errors import AotcError
 
@@ -50,7 +52,12 @@ def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCo
     first = manifest.variants[0].spec or manifest.variants[0].name
     variants = [variant for variant in manifest.variants if (variant.spec or variant.name) == first]
     order = sorted(
-        variants, key=lambda variant: (not variant.buckets, math.prod(variant.buckets.values()))
+        (
+            (variant, buckets)
+            for variant in variants
+            for buckets in served_buckets(manifest, variant)
+        ),
+        key=lambda entry: (not entry[1], math.prod(entry[1].values())),
     )
     compared = {
         tuple(sorted(sizes.items())) for variant in variants for sizes in variant.parity.shapes
@@ -74,7 +81,7 @@ def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCo
         if fit is None:
             refused[", ".join(f"{name}={size}" for name, size in sizes.items())] += count
             continue
-        variant, wanted = fit
+        variant, buckets, wanted = fit
         accepted += count
         taken_by[variant.name] += count
         elements = _elements(manifest, completed)
@@ -82,7 +89,7 @@ def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCo
             given_elements + elements * count,
             run_elements + _elements(manifest, wanted) * count,
         )
-        padded, routed = wanted != completed, len(variants) > 1 and not variant.buckets
+        padded, routed = wanted != completed, len(order) > 1 and not buckets
         shares["padded" if padded else "routed" if routed else "exact"] += count
         compared_requests += count if tuple(sorted(completed.items())) in compared else 0
     total = recorded.requests
@@ -112,10 +119,10 @@ def _completed(domain: Domain, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _variant_for(
-    domain: Domain, ordered: Sequence[Variant], sizes: Mapping[str, int]
-) -> tuple[Variant, dict[str, int]] | None:
-    outside = [dim for name, dim in domain.dims.items() if sizes.get(name) not in dim.buckets]
-    routed_first = any(dim.outside[:1] == ("route",) for dim in outside)
+    domain: Domain,
+    ordered: Sequence[tuple[Variant, Mapping[str, int]]],
+    sizes: Mapping[str, int],
+) -> tuple[Variant, Mapping[str, int], dict[str, int]] | None:
     stated = {
         name: size
         for name, size in sizes.items()
@@ -123,13 +130,13 @@ def _variant_for(
     }
     if not domain.accepts(stated):
         return None
-    for variant in reversed(ordered) if routed_first else ordered:
-        wanted = domain.padded_sizes(variant.buckets, sizes)
+    for variant, buckets in reversed(ordered) if routed_first(domain, sizes) else ordered:
+        wanted = domain.padded_sizes(buckets, sizes)
         if wanted is not None:
-            return variant, wanted
+            return variant, buckets, wanted
     # A probed dim beyond its range: a call counts it and runs it anyway.
-    dynamic = next((variant for variant in ordered if not variant.buckets), None)
-    return (dynamic, dict(sizes)) if dynamic is not None and domain.accepts(stated) else None
+    dynamic = next((variant for variant, buckets in ordered if not buckets), None)
+    return (dynamic, {}, dict(sizes)) if dynamic is not None else None
 
 
 def _elements(manifest: Manifest, sizes: Mapping[str, int]) -> int:

@@ -255,6 +255,7 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         name=variant.name,
         component=variant.component,
         buckets=variant.buckets,
+        graphs=variant.graphs,
         shape_nodes=variant.shape_nodes,
         shape_nodes_dropped=variant.shape_nodes_dropped,
         providers=variant.providers,

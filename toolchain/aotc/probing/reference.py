@@ -18,6 +18,7 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ProbeLimits
+from aotc.contract.shapes.bucket_choice import bucket_combinations
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
@@ -31,7 +32,6 @@ from aotc.probing.declared_shapes import DeclaredShapes
 from aotc.probing.estimator import Estimator, input_bytes
 from aotc.probing.inputs.fixture_plan import (
     FixtureInputs,
-    bucket_combinations,
     domain_of_fixtures,
     padded_points,
 )

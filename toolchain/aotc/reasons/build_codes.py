@@ -101,6 +101,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "For the same inputs, the answer of an execution provider for some nodes differs from the CPU's by more than "
      "the tolerance. The next provider of the profile runs these nodes, and the complete variant was proven again.",
      "Nothing to do if the budgets are met; report the nodes to the provider's vendor."),
+    ("AOTC-P014", "CUDA graphs cannot be captured", NO,
+     "ONNX Runtime captures a run as a CUDA graph only if all nodes are on CUDA, except those that compute shapes, "
+     "and no control flow is left. The profile asks for captures, and the nodes that are named prevent them.",
+     "Change the model at these nodes, or write 'cuda: {graphs: {refused: run}}' in the profile to run without."),
     # numerics
     ("AOTC-N001", "parity breach", NO,
      "The output of a variant differs from that of the original model (CPU, optimizations off) by more than the "

@@ -225,5 +225,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model ran with none of the inputs that its operators ask for, but runs with the plain ones that are named. "
      "What was proven holds for such values.",
      "Give real inputs with --fixtures."),
+    ("AOTC-S031", "buckets make too many sizes to capture", INPUT,
+     "Every combination of buckets is captured as a CUDA graph; together they exceed cuda.graphs.max_count.",
+     "State fewer buckets, or raise cuda.graphs.max_count."),
 )
 # fmt: on

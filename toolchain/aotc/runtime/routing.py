@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.served_sizes import served_buckets
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
+from aotc.contract.shapes.bucket_choice import routed_first
 from aotc.contract.shapes.domain import Dim
 from aotc.errors import AotcError
 from aotc.verification.compatibility import by_preference, error_of
@@ -108,8 +110,9 @@ class Route(NamedTuple):
 class Router:
     """Routes calls among loaded variants; thread-safe.
 
-    A call goes to the smallest variant that accepts it, padded if its dims are; or, if its dims are
-    routed, to the dynamic variant.  What a dim's `outside` lists first is tried first.
+    A call goes to the smallest bucket that accepts it, padded if its dims are: that of a static
+    variant, or one of those that a variant captures.  Or, if its dims are routed, it goes to the
+    dynamic variant at its own size.  What a dim's `outside` lists first is tried first.
     """
 
     def __init__(self, manifest: Manifest, variants: Sequence[Variant]) -> None:
@@ -124,11 +127,15 @@ class Router:
             for variant in manifest.dropped
             if variant.rejects and variant.spec in specs
         ]
-        self._static = tuple(
-            sorted(
-                [*((at, variants[at].buckets) for at in order if variants[at].buckets), *rejected],
-                key=lambda variant: math.prod(variant[1].values()),
-            )
+        # A variant that captures sizes takes a bucket for each of them.
+        served = [
+            (at, buckets)
+            for at in order
+            for buckets in served_buckets(manifest, variants[at])
+            if buckets
+        ]
+        self._buckets = tuple(
+            sorted([*served, *rejected], key=lambda entry: math.prod(entry[1].values()))
         )
         self._dynamic = next((at for at in order if not variants[at].buckets), None)
         self._bucketed = {name: dim for name, dim in self._domain.dims.items() if dim.buckets}
@@ -151,19 +158,15 @@ class Router:
 
     def _find(self, sizes: Mapping[str, int], outside: tuple[str, ...]) -> Route:
         others = {name: _on_grid(dim, sizes[name]) for name, dim in self._unbucketed_dims(sizes)}
-        misfits = [
-            dim for name, dim in self._bucketed.items() if sizes.get(name) not in dim.buckets
-        ]
-        routed_first = any(dim.outside[:1] == ("route",) for dim in misfits)
-        finders = [self._static_variant, self._dynamic_variant]
-        for find in reversed(finders) if routed_first else finders:
+        finders = [self._bucket_for, self._dynamic_variant]
+        for find in reversed(finders) if routed_first(self._domain, sizes) else finders:
             found_variant = find(sizes)
             if found_variant is not None:
                 variant, buckets = found_variant
                 wanted = self._with_related_dims(sizes, {**others, **buckets})
                 pads = wanted != sizes
                 # Calls of a bucket that is not loaded also go to the dynamic variant.
-                dynamic = bool(self._bucketed) and variant == self._dynamic
+                dynamic = bool(self._bucketed) and find == self._dynamic_variant
                 cause: Cause = "padded" if pads else "routed" if dynamic else "exact"
                 return Route(variant, wanted, pads, "outside" if outside else cause)
         raise AotcError(
@@ -181,8 +184,8 @@ class Router:
         dims = self._domain.dims.items()
         return [(name, dim) for name, dim in dims if not dim.buckets and name in sizes]
 
-    def _static_variant(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
-        for at, buckets in self._static:
+    def _bucket_for(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
+        for at, buckets in self._buckets:
             if all(self._fits(name, sizes.get(name), full) for name, full in buckets.items()):
                 if at == _REJECTED:
                     raise AotcError(

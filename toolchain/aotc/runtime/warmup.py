@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.payload_files import Fixture
+from aotc.contract.manifest.served_sizes import served_buckets
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import ParitySpec
 from aotc.contract.results.reports import VariantLoad
+from aotc.contract.shapes.bucket_choice import sizes_in_graph
 from aotc.contract.shapes.domain import raised_to_buckets
 from aotc.engine import session, values
 from aotc.engine.padding import Padder
@@ -120,8 +122,10 @@ def warmup_fixtures(
     if not routed:
         return [(fixture, fixture.sizes) for fixture in manifest.fixtures]
     if not variant.buckets:
+        served = served_buckets(manifest, variant)
         fitted = [
-            (fixture, domain.padded_sizes({}, fixture.sizes)) for fixture in manifest.fixtures
+            (fixture, sizes_in_graph(domain, served, fixture.sizes))
+            for fixture in manifest.fixtures
         ]
         return [(fixture, wanted) for fixture, wanted in fitted if wanted is not None]
     ordered = sorted(manifest.fixtures, key=lambda fixture: -sum(fixture.sizes.values()))

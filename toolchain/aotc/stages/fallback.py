@@ -11,7 +11,7 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import VariantPlan
 
 # Codes of placement: a variant that computes wrongly is never merely left out.
-_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005"})
+_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
 
 
 def dropped_variant(error: AotcError, plan: VariantPlan, options: BuildOptions) -> DroppedVariant:

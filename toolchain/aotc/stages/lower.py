@@ -23,6 +23,7 @@ from aotc.passes.base import walk_nodes
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant
+from aotc.stages.lowering.capturing import session_with_graphs
 from aotc.stages.lowering.compiling import CompiledModel, compile_parts
 from aotc.stages.lowering.memory_plan import memory_plan
 from aotc.stages.lowering.session_spec import divided_session, plain_session
@@ -38,7 +39,8 @@ def lower(
 
     Constants that are read only by compiled parts, which contain them, are removed from the
     weights.  The second result are the variants that the fallback policy leaves out.  Raises what
-    `compile_parts` raises, and the refusal of an undivided variant that the policy keeps.
+    `compile_parts` raises, P014 (capture), and the refusal of an undivided variant that the policy
+    keeps.
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []
@@ -56,7 +58,10 @@ def lower(
         except AotcError as error:
             dropped.append(dropped_variant(error, item.plan, options))
             continue
-        lowered.append(_lower_divided(compiled, backends, options))
+        try:
+            lowered.append(_lower_divided(compiled, backends, options))
+        except AotcError as error:
+            dropped.append(dropped_variant(error, item.plan, options))
     if any(item.contexts for item in lowered):
         lowered = _drop_unread_weights(lowered, variants[0].claimed.weights, options)
     return tuple(lowered), tuple(dropped)
@@ -126,6 +131,13 @@ def _lower_divided(
     }
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
     used = {name: backend for name, backend in backends.items() if name in running}
+    planned = _planned_placement(model, compiled, claimed.sizes[0]) if claimed.sizes else ()
+    session, refused = session_with_graphs(
+        divided_session(used, precisions, payloads, compiled),
+        plan,
+        model,
+        {node.name: node.provider for node in planned},
+    )
     files = set(weights.external_locations(model))
     if any(payload.options for payload in payloads.values()):
         files.update(file.name for file in claimed.weights.iterdir() if file.name == SHARED)
@@ -134,7 +146,7 @@ def _lower_divided(
         model=path,
         weights=claimed.weights,
         files=tuple(sorted(files)),
-        session=divided_session(used, precisions, payloads, compiled),
+        session=session,
         memory=memory_plan(compiled.model, claimed),
         contexts=tuple(sorted({folder / name for p in payloads.values() for name in p.files})),
         compatibility=compatibility,
@@ -144,15 +156,13 @@ def _lower_divided(
         providers=tuple(used),
         device="gpu" if any(backend.device == "gpu" for backend in used.values()) else "cpu",
         report=_partition_report(compiled, payloads, backends),
-        planned_placement=_planned_placement(model, compiled, claimed.sizes[0])
-        if claimed.sizes
-        else (),
+        planned_placement=planned,
         why_not_run="; ".join(
             f"{backend.name}: {why}"
             for backend in used.values()
             if (why := backend.probe().why_not)
         ),
-        findings=compiled.findings,
+        findings=(*compiled.findings, *refused),
     )
 
 

@@ -13,7 +13,7 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
-from aotc.contract.shapes.domain import raised_to_buckets
+from aotc.contract.shapes.domain import Domain, raised_to_buckets
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
@@ -25,6 +25,7 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.probing.inputs.fixture_plan import lower_edge
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.lowering.capturing import without_graphs
 from aotc.stages.types import AnalyzedModel, LoweredModel, ProvenModel, ReferenceRun, VariantPlan
 
 _SATURATION_FIX: Final = (
@@ -108,7 +109,8 @@ def _run(
     """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
     analyzed = lowered.analyzed
     plan = lowered.plan
-    session = lowered.session if divided else SessionSpec(optimization="disable")
+    # Its fixtures have many sizes, each run once: no graph is captured.
+    session = without_graphs(lowered.session) if divided else SessionSpec(optimization="disable")
     return options.workers.run(
         "aotc.stages.prove:prove_job",
         {
@@ -180,20 +182,51 @@ def _accepted_runs(
         return [(reference, reference.sizes) for reference in analyzed.references]
     runs: list[tuple[ReferenceRun, Mapping[str, int]]] = []
     for reference in analyzed.references:
-        wanted = domain.padded_sizes(plan.buckets, reference.sizes)
-        if wanted is not None:
-            runs.append((reference, wanted))
+        compared = _compared_sizes(domain, plan, reference.sizes)
+        runs += [(reference, wanted) for wanted in compared]
+    if not plan.buckets:
+        for buckets in plan.served:
+            _require_padded(analyzed, buckets, runs, f"variant {plan.name}")
+        return runs
     # If only some buckets are loaded, the smallest calls may go to any of them.
     smallest = min(analyzed.references, key=lambda reference: sum(reference.sizes.values()))
     raised = raised_to_buckets(domain, plan.buckets, smallest.sizes)
     if raised is not None and all(reference is not smallest for reference, _ in runs):
         runs.append((smallest, raised))
-    padded = any(wanted != reference.sizes for reference, wanted in runs)
-    if analyzed.padding is not None and not padded and (edge := lower_edge(domain, plan.buckets)):
+    _require_padded(analyzed, plan.buckets, runs, f"variant {plan.name}")
+    return runs
+
+
+def _compared_sizes(
+    domain: Domain, plan: VariantPlan, sizes: Mapping[str, int]
+) -> list[Mapping[str, int]]:
+    """The sizes at which a variant runs a call of `sizes`: in a bucket, and as it is if routed."""
+    found: list[Mapping[str, int]] = []
+    for buckets in plan.served:
+        wanted = domain.padded_sizes(buckets, sizes)
+        if wanted is not None and wanted not in found:
+            found.append(wanted)
+    routed = any(dim.buckets and "route" in dim.outside for dim in domain.dims.values())
+    return found if routed else found[:1]
+
+
+def _require_padded(
+    analyzed: AnalyzedModel,
+    buckets: Mapping[str, int],
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    where: str,
+) -> None:
+    """Raise AOTC-S019 if calls are padded to `buckets`, and none of them could be compared."""
+    domain = analyzed.domain
+    padded = any(
+        wanted != reference.sizes and all(wanted.get(name) == buckets[name] for name in buckets)
+        for reference, wanted in runs
+    )
+    if analyzed.padding is not None and not padded and (edge := lower_edge(domain, buckets)):
         raise AotcError(
             "AOTC-S019",
             "padded and unpadded answers could not be compared",
-            where=f"variant {plan.name}",
+            where=where,
             expected="a size between "
             + " and ".join(
                 f"{name}={size} and {name}={domain.dims[name].padded_size(size)}"
@@ -201,7 +234,6 @@ def _accepted_runs(
             ),
             found="none at which the original model runs",
         )
-    return runs
 
 
 def _platform_mismatch(options: BuildOptions) -> str:

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.contract.codec.parsing import Json
-from aotc.contract.cuda_options import CudaOptions
+from aotc.contract.cuda_options import CUDA_NAME, GRAPH_OPTION, CudaOptions
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.served_sizes import by_size
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import (
@@ -62,13 +63,27 @@ class VariantPlan:
     # Only a level that the profile does not state may be lowered.
     may_lower_level: bool = True
     cuda: CudaOptions = CudaOptions()
-    # Sizes of the free dims that are captured as CUDA graphs when the variant is warmed up.
+    # The combinations of buckets that it takes and, if ONNX Runtime can, captures as CUDA graphs;
+    # an empty one stands for the optimal sizes.
     captures: tuple[Mapping[str, int], ...] = ()
 
     @property
     def on_cuda(self) -> bool:
         """Whether CUDA is the first provider."""
-        return self.providers[:1] == ("cuda",)
+        return self.providers[:1] == (CUDA_NAME,)
+
+    @property
+    def wants_graphs(self) -> bool:
+        """Whether sizes are to be captured as CUDA graphs, at warm-up or at their first call."""
+        capture = self.cuda.graphs.capture
+        return self.on_cuda and (capture == "calls" or (capture == "sizes" and bool(self.captures)))
+
+    @property
+    def served(self) -> tuple[Mapping[str, int], ...]:
+        """The combinations of buckets that it takes; a last empty one stands for all sizes."""
+        if self.buckets:
+            return (self.buckets,)
+        return (*by_size([buckets for buckets in self.captures if buckets]), {})
 
     @property
     def required(self) -> bool:
@@ -274,6 +289,12 @@ class LoweredModel:
     def plan(self) -> VariantPlan:
         """The variant's plan."""
         return self.partitioned.plan
+
+    @property
+    def captures(self) -> bool:
+        """Whether its session captures CUDA graphs."""
+        options = self.session.provider_options.values()
+        return any(stated.get(GRAPH_OPTION) == "1" for stated in options)
 
     @property
     def optimized(self) -> OptimizedModel:

@@ -22,6 +22,7 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.shape_consistency import (
     bucket_problems,
+    capture_problems,
     domain_problems,
     padding_problems,
 )
@@ -98,6 +99,7 @@ class Manifest:
             found.append(Problem("profile", "is not a mapping"))
         found += domain_problems(self.domain, self.variants)
         found += bucket_problems(self.domain, self.variants, self.dropped)
+        found += capture_problems(self.domain, self.variants)
         found += padding_problems(
             self.padding, self.domain, self.inputs, self.outputs, self.fixtures
         )

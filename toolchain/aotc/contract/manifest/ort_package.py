@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from aotc.contract.cuda_options import GRAPH_OPTION
 from aotc.contract.manifest.variant import Variant
 
 LEVEL_OPTION = "session.graph_optimization_level"
@@ -21,10 +22,14 @@ def provider_options(variant: Variant) -> dict[str, str]:
 
     Empty if an option names the folder of the weights, which ORT's manifest cannot express.  Only
     `aotc.load` can load such a variant; other applications of ORT fail to load its compiled parts.
+    Without captured CUDA graphs: an application that does not name one for each size would get the
+    answers of another size.
     """
     first = variant.providers[0] if variant.providers else ""
     stated = variant.session.provider_options.get(first, {})
-    return {} if any("${" in value for value in stated.values()) else dict(stated)
+    if any("${" in value for value in stated.values()):
+        return {}
+    return {key: value for key, value in stated.items() if key != GRAPH_OPTION}
 
 
 def session_options(variant: Variant) -> dict[str, str]:

@@ -7,10 +7,12 @@ than there is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 from aotc.contract.codec.parsing import Problem
+from aotc.contract.cuda_options import CUDA_NAME, GRAPH_OPTION
+from aotc.contract.known_providers import BY_NAME
 from aotc.contract.shapes.domain import Domain
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from aotc.contract.manifest.variant import DroppedVariant, Variant
     from aotc.contract.shapes.padding_rules import Crop, Padding
 
+_CUDA: Final = BY_NAME[CUDA_NAME].ort_name
 _MAX_SIZE = 2**31
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
@@ -77,6 +80,47 @@ def bucket_problems(
     for index, variant_left_out in enumerate(dropped):
         if not bucketed.issuperset(variant_left_out.buckets):
             yield Problem(f"dropped[{index}].buckets", "name dims without buckets")
+
+
+def capture_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
+    """Captured sizes outside the domain, or without the provider option that allows captures."""
+    for index, variant in enumerate(variants):
+        where = f"variants[{index}].graphs"
+        allowed = {
+            provider
+            for provider, options in variant.session.provider_options.items()
+            if options.get(GRAPH_OPTION, "0") != "0"
+        }
+        if allowed - {_CUDA}:
+            yield Problem(where, f"{', '.join(sorted(allowed))} has no CUDA graphs")
+        if bool(allowed) != (variant.graphs is not None):
+            yield Problem(where, f"must be stated exactly if {GRAPH_OPTION} is 1")
+        if variant.graphs is None:
+            continue
+        if _CUDA not in variant.providers:
+            yield Problem(where, "are for CUDA, which is not among the providers")
+        sizes = variant.graphs.sizes
+        if len(sizes) > variant.graphs.max_count:
+            yield Problem(f"{where}.sizes", f"are more than max_count {variant.graphs.max_count}")
+        if len({tuple(sorted(captured.items())) for captured in sizes}) < len(sizes):
+            yield Problem(f"{where}.sizes", "name one combination twice")
+        for number, captured in enumerate(sizes):
+            if what := _capture_problem(domain, variant.buckets, captured):
+                yield Problem(f"{where}.sizes[{number}]", what)
+
+
+def _capture_problem(
+    domain: Domain, buckets: Mapping[str, int], captured: Mapping[str, int]
+) -> str:
+    if captured.keys() != domain.dims.keys():
+        return "does not name exactly the free dims"
+    for name, size in captured.items():
+        dim = domain.dims[name]
+        # A dim with buckets is captured at these only: other sizes are not expected there.
+        inside = size in dim.buckets if dim.buckets else dim.spans(size)
+        if not inside or buckets.get(name, size) != size:
+            return f"has {name}={size}, which the variant does not take"
+    return ""
 
 
 def padding_problems(

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
+from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
@@ -161,6 +162,7 @@ class VariantSummary:
     buckets: Annotated[Mapping[str, int], "its bucket of each dim; empty: it takes all sizes"] = (
         field(default_factory=dict)
     )
+    graphs: Annotated[GraphCapture | None, "sizes captured as CUDA graphs; None: no capture"] = None
     shape_nodes: int = 0
     shape_nodes_dropped: int = 0
     providers: tuple[str, ...]

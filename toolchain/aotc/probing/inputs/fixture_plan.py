@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ import numpy as np
 from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import ParitySpec
+from aotc.contract.shapes.bucket_choice import bucket_combinations
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain
 from aotc.engine import values
@@ -113,16 +113,6 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
                 known.append(sizes)
                 yield f"random{index}", sizes
                 break
-
-
-def bucket_combinations(domain: Domain) -> list[dict[str, int]]:
-    """Every combination of buckets, as sizes by dim; empty if no dim has buckets."""
-    bucketed = {name: dim.buckets for name, dim in domain.dims.items() if dim.buckets}
-    if not bucketed:
-        return []
-    return [
-        dict(zip(bucketed, sizes, strict=True)) for sizes in itertools.product(*bucketed.values())
-    ]
 
 
 def lower_edge(domain: Domain, buckets: Mapping[str, int]) -> dict[str, int]:

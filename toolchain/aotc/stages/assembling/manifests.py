@@ -67,6 +67,7 @@ def manifest_of(
     return Manifest(
         schema=MANIFEST_SCHEMA,
         required_features=(
+            *(("captured-sizes",) if any(variant.graphs for variant in variants) else ()),
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
             *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
             "shape-domain",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from aotc.contract.manifest.divided_graph import PartitionReport
+from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.requirements import Requirements
+from aotc.contract.manifest.served_sizes import by_size
 from aotc.contract.manifest.variant import TransferTotals, Variant
 from aotc.contract.target import Libc, Target
 from aotc.contract.versions import release
@@ -12,7 +14,7 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import ProvenModel
+from aotc.stages.types import LoweredModel, ProvenModel
 
 
 def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
@@ -54,6 +56,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         transfers=total_transfers(lowered.report.transfers) if lowered.report else TransferTotals(),
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
+        graphs=_graph_capture(lowered) if lowered.captures else None,
         parity=proven.parity,
         requirements=Requirements(
             os=target.os,
@@ -75,6 +78,22 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
             providers=lowered.providers,
             compatibility=lowered.compatibility,
         ).merged(lowered.needs),
+    )
+
+
+def _graph_capture(lowered: LoweredModel) -> GraphCapture:
+    """The captured sizes: dims without buckets have their optimal size."""
+    options = lowered.plan.cuda.graphs
+    dims = lowered.analyzed.domain.dims
+    return GraphCapture(
+        sizes=tuple(
+            {name: buckets.get(name, dim.opt) for name, dim in dims.items()}
+            for buckets in by_size(lowered.plan.captures)
+        ),
+        on_call=options.capture == "calls",
+        max_count=options.max_count,
+        max_bytes=options.max_bytes,
+        refused=options.refused,
     )
 
 

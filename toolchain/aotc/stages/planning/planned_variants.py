@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from aotc.contract.finding import Finding
+from aotc.contract.shapes.bucket_choice import sizes_in_graph
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
@@ -17,6 +18,7 @@ from aotc.stages.types import AnalyzedModel, ReferenceRun, VariantPlan
 
 # The maximum length of dim names in a variant's name, which is part of folder names.
 _MAX_LENGTH: Final = 100
+_DYNAMIC: Final[Mapping[str, int]] = {}
 
 
 def wanted_variants(
@@ -25,17 +27,19 @@ def wanted_variants(
     """The variants that this host can build, and AOTC-O002 for each that it cannot.
 
     `ranges` are what the profile states of the model's dims.  The variant for all sizes comes
-    first, then one for each combination of buckets; it is omitted if no call is routed to it.
+    first, then one for each combination of buckets; it is omitted if no call is routed to it.  A
+    variant that captures sizes as CUDA graphs takes those of all combinations itself.
     Raises AOTC-I022 if two variants have one name, P004 if none is left, and P007.
     """
     host, target = options.host, options.target
     bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
-    combinations: list[dict[str, int]] = []
-    if not bucketed or any(spec.routes for spec in ranges.values()):
-        combinations.append({})
-    if bucketed:
-        chosen = itertools.product(*bucketed.values())
-        combinations += [dict(zip(bucketed, sizes, strict=True)) for sizes in chosen]
+    # A single empty combination if no dim has buckets.
+    chosen = tuple(
+        dict(zip(bucketed, sizes, strict=True)) for sizes in itertools.product(*bucketed.values())
+    )
+    combinations: list[Mapping[str, int]] = [*chosen]
+    if bucketed and any(spec.routes for spec in ranges.values()):
+        combinations.insert(0, _DYNAMIC)
     plans, findings = [], []
     for spec in options.profile.variants:
         order = spec.providers or options.profile.providers
@@ -48,7 +52,9 @@ def wanted_variants(
                 )
             )
             continue
-        for buckets in combinations:
+        cuda = spec.cuda or options.profile.cuda
+        captures = options.profile.captures_sizes(spec)
+        for buckets in [_DYNAMIC] if captures else combinations:
             name = f"{spec.name}.{bucket_suffix(buckets)}" if buckets else spec.name
             plans.append(
                 VariantPlan(
@@ -62,7 +68,8 @@ def wanted_variants(
                     threads=spec.threads,
                     optimization=spec.optimization,
                     may_lower_level=spec.optimization == "auto",
-                    cuda=spec.cuda or options.profile.cuda,
+                    cuda=cuda,
+                    captures=chosen if captures else (buckets,) if buckets else (),
                 )
             )
     if not plans:
@@ -106,4 +113,4 @@ def bucket_suffix(buckets: Mapping[str, int]) -> str:
 
 def accepts_run(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
     """Whether a variant accepts the sizes of a reference run, padded if necessary."""
-    return analyzed.domain.padded_sizes(plan.buckets, reference.sizes) is not None
+    return sizes_in_graph(analyzed.domain, plan.served, reference.sizes) is not None
