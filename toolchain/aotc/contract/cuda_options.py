@@ -10,6 +10,9 @@ from aotc.records import record
 # In profiles; and the option of its sessions that allows captures.
 CUDA_NAME: Final = "cuda"
 GRAPH_OPTION: Final = "enable_cuda_graph"
+# Operators whose outputs have sizes that depend on values: ONNX Runtime tries to capture them, and
+# fails in a way that may leave the device unusable for the process.
+SIZED_BY_VALUES: Final = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"})
 
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]

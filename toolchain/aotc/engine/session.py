@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message, ort_text
+from aotc.contract.cuda_options import GRAPH_OPTION
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -185,9 +186,13 @@ def create_session(
 
 
 def _with_settings(spec: SessionSpec, settings: Mapping[str, Mapping[str, str]]) -> SessionSpec:
+    """`spec` with `settings`, which alone allow captures: else runs would have to name graphs."""
+    stated = {
+        name: {key: value for key, value in options.items() if key != GRAPH_OPTION}
+        for name, options in spec.provider_options.items()
+    }
     options = {
-        name: {**spec.provider_options.get(name, {}), **settings.get(name, {})}
-        for name in (*spec.provider_options, *settings)
+        name: {**stated.get(name, {}), **settings.get(name, {})} for name in (*stated, *settings)
     }
     return replace(spec, provider_options=options)
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from aotc.contract.cuda_options import SIZED_BY_VALUES
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import Variant
 from aotc.engine import session as sessions
+from aotc.engine.device.cuda_place import CUDA, CudaPlace, capture_refused, open_capturing
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.values import Data
 from aotc.errors import AotcError
-from aotc.records import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from aotc.engine.device.device import Device
-
-CUDA: Final = "CUDAExecutionProvider"
-# The beginning of ONNX Runtime's message if it cannot capture a graph at all.
-_NO_CAPTURE: Final = "This session cannot use the graph capture feature"
 
 
 class Runner(Protocol):
@@ -86,30 +83,6 @@ class PlainRunner:
             self._device.close()
 
 
-@record
-class CudaPlace:
-    """Where a process wants its CUDA sessions: the GPU's index, and a stream of the caller's."""
-
-    index: int = 0
-    stream: int | None = None
-
-    def device(self) -> Device:
-        """The device; raises AOTC-R025 (there is none of this index), I019 and M004."""
-        from aotc.engine.device.cuda_device import CudaDevice
-
-        return CudaDevice(self.index, stream=self.stream)
-
-    def settings(self, device: Device | None = None) -> dict[str, dict[str, str]]:
-        """Provider options of a session here; with `device`, on its stream and capturing."""
-        options = {"device_id": str(self.index)} if self.index else {}
-        stream = device.stream if device is not None else self.stream
-        if stream is not None:
-            options |= {"has_user_compute_stream": "1", "user_compute_stream": str(stream)}
-        if device is not None:
-            options |= {"enable_cuda_graph": "1"}
-        return {CUDA: options} if options else {}
-
-
 def open_runner(
     variant: Variant,
     placed: CudaPlace,
@@ -126,20 +99,20 @@ def open_runner(
         if settings:
             placed.device().close()
         return PlainRunner(opener(settings), variant, placed)
-    from aotc.engine.device.capturing_runner import CapturingRunner, capture_refused
-
-    device = placed.device()
     where = f"variant {variant.name}"
     try:
-        return CapturingRunner(opener(placed.settings(device)), device, graphs, where)
+        _refuse_sizes_by_value(variant, where)
+        return open_capturing(graphs, placed, opener, where)
     except AotcError as error:
-        refused = error.code == "AOTC-R024" or _NO_CAPTURE in error.found
-        if not refused:
+        if error.code != "AOTC-R024" or graphs.refused == "fail":
             raise
-        why = error if error.code == "AOTC-R024" else capture_refused(error.found, where)
-        if graphs.refused == "fail":
-            raise why from None
-    finding = Finding(
-        code=why.code, what=f"calls run without a graph: {why.found}"[:500], where=where
-    )
+        what = f"calls run without a graph: {error.found}"[:500]
+    finding = Finding(code="AOTC-R024", what=what, where=where)
     return PlainRunner(opener(placed.settings()), variant, placed, (finding,))
+
+
+def _refuse_sizes_by_value(variant: Variant, where: str) -> None:
+    """A failed capture can leave the device unusable for the process, so it is not tried."""
+    operators = {node.op for node in variant.placement.nodes} & SIZED_BY_VALUES
+    if operators:
+        raise capture_refused(f"{', '.join(sorted(operators))}: sizes depend on values", where)

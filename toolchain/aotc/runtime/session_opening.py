@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import LoadReport, VariantLoad
+from aotc.engine.device.cuda_place import CudaPlace
 from aotc.runtime.accepted_before import AcceptedBefore
 from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
 from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.routing import spec_of
-from aotc.runtime.runners import CudaPlace, Runner, open_runner
+from aotc.runtime.runners import Runner, open_runner
 from aotc.runtime.warmup import open_variant
 from aotc.store.user_store import StoredArtifact
 from aotc.verification.gate import CompatibleArtifact

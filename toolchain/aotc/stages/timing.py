@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.variant import SessionSpec
@@ -44,6 +44,7 @@ def time_alternately(
                     "weights": str(item.weights),
                     "session": encode(item.session),
                     "providers": list(item.providers),
+                    "captures": bool(item.captures),
                 }
                 for item in lowered
             ],
@@ -57,38 +58,55 @@ def time_alternately(
 def measure_job(request: Json) -> Json:
     """In the worker: median and minimum seconds of a run of each candidate, alternating."""
     from aotc.engine import values
-    from aotc.engine.session import create_session, run
 
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
     libraries = {name: Path(path) for name, path in request["libraries"].items()}
-    sessions = [
-        create_session(
-            Path(candidate["model"])
-            if candidate["contexts"]
-            else Path(candidate["model"]).read_bytes(),
+    runs = [_run_of(candidate, inputs, libraries) for candidate in request["candidates"]]
+    repeats = []
+    for run in runs:
+        for _ in range(_WARM_UP_RUNS):
+            started = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - started
+        repeats.append(max(1, min(_MAX_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
+    times: list[list[float]] = [[] for _ in runs]
+    for _ in range(request["rounds"]):
+        for run, count, found in zip(runs, repeats, times, strict=True):
+            # The previous candidate left its threads spinning and its data in the caches.
+            time.sleep(_PAUSE_SECONDS)
+            run()
+            started = time.perf_counter()
+            for _ in range(count):
+                run()
+            found.append((time.perf_counter() - started) / count)
+    return [[statistics.median(found), min(found)] for found in times]
+
+
+def _run_of(
+    candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
+) -> Callable[[], object]:
+    """A run of a candidate; one that captures graphs replays that of these sizes."""
+    from aotc.contract.manifest.graph_capture import GraphCapture
+    from aotc.engine.device.cuda_place import CudaPlace, Settings, open_capturing
+    from aotc.engine.session import create_session, run
+
+    model = Path(candidate["model"])
+
+    def opened(settings: Settings) -> Any:
+        return create_session(
+            model if candidate["contexts"] else model.read_bytes(),
             decode(SessionSpec, candidate["session"]),
             providers=candidate["providers"],
             weights_folder=Path(candidate["weights"]),
-            context_path=Path(candidate["model"]),
+            context_path=model,
             libraries=libraries,
+            settings=settings,
         )
-        for candidate in request["candidates"]
-    ]
-    repeats = []
-    for session in sessions:
-        for _ in range(_WARM_UP_RUNS):
-            started = time.perf_counter()
-            run(session, inputs)
-            seconds = time.perf_counter() - started
-        repeats.append(max(1, min(_MAX_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
-    times: list[list[float]] = [[] for _ in sessions]
-    for _ in range(request["rounds"]):
-        for session, count, found in zip(sessions, repeats, times, strict=True):
-            # The previous candidate left its threads spinning and its data in the caches.
-            time.sleep(_PAUSE_SECONDS)
-            run(session, inputs)
-            started = time.perf_counter()
-            for _ in range(count):
-                run(session, inputs)
-            found.append((time.perf_counter() - started) / count)
-    return [[statistics.median(found), min(found)] for found in times]
+
+    if candidate["captures"]:
+        # No dim is named, so that all calls are of the captured sizes.
+        runner = open_capturing(GraphCapture(sizes=({},)), CudaPlace(), opened, str(model))
+        runner.capture(inputs, {})
+        return lambda: runner.run(inputs, None, {})
+    session = opened({})
+    return lambda: run(session, inputs)

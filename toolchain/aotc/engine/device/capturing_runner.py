@@ -15,6 +15,7 @@ from aotc.backends.onnxruntime_import import ort_errors
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.engine.device.captured_sizes import CapturedSizes, Key
+from aotc.engine.device.cuda_place import capture_refused
 from aotc.engine.device.device import Device
 from aotc.engine.device.fixed_run import (
     NO_GRAPH,
@@ -193,11 +194,6 @@ class CapturingRunner:
             for arg, info in zip(args, infos, strict=True):
                 if "cpu" in info.name.lower():
                     raise capture_refused(f"the CPU reads or writes {arg.name!r}", self._where)
-
-
-def capture_refused(why: str, where: str) -> AotcError:
-    """AOTC-R024: ONNX Runtime, or a value on the CPU, does not allow a graph."""
-    return AotcError("AOTC-R024", "a CUDA graph cannot be captured", where=where, found=why)
 
 
 @contextlib.contextmanager

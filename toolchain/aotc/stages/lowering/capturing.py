@@ -12,7 +12,7 @@ from typing import Final
 
 import onnx
 
-from aotc.contract.cuda_options import GRAPH_OPTION
+from aotc.contract.cuda_options import GRAPH_OPTION, SIZED_BY_VALUES
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import SessionSpec
@@ -75,6 +75,8 @@ def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[s
     for node in walk_nodes(model):
         if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
             found[node.name] = f"{node.op_type} is control flow"
+        elif not node.domain and node.op_type in SIZED_BY_VALUES:
+            found[node.name] = f"the size of {node.op_type} depends on values"
         elif node.name not in shapes and (provider := providers.get(node.name, "")) != _CUDA:
             found[node.name] = f"{node.op_type} is on {provider or 'no provider'}"
     return found
