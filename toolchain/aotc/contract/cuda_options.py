@@ -12,7 +12,9 @@ CUDA_NAME: Final = "cuda"
 GRAPH_OPTION: Final = "enable_cuda_graph"
 # Operators whose outputs have sizes that depend on values: ONNX Runtime tries to capture them, and
 # fails in a way that may leave the device unusable for the process.
-SIZED_BY_VALUES: Final = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"})
+SIZED_BY_VALUES: Final = frozenset(
+    {"NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"}
+)
 
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]
