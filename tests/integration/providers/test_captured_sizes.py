@@ -13,7 +13,6 @@ from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
-from aotc import verify
 from aotc.backends.cuda import CudaBackend
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.profile import Profile
@@ -93,7 +92,6 @@ def test_one_dynamic_variant_captures_every_bucket(captured: Built) -> None:
     assert (variant.graphs.on_call, variant.graphs.refused) == (False, "fail")
     assert variant.session.provider_options[CUDA]["enable_cuda_graph"] == "1"
     assert "captured-sizes" in captured.manifest.required_features
-    assert verify(captured.path).code in ("", "AOTC-C009")
     assert inspect(captured.path).variants[0].graphs == variant.graphs
 
 
