@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from plain_manifest import manifest, variant
+from plain_manifest import CPU, manifest, variant
 
 from aotc.contract.codec.parsing import Problem
 from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.payload_files import Fixture
 from aotc.contract.manifest.shape_consistency import (
     bucket_problems,
+    capture_problems,
     domain_problems,
     padding_problems,
 )
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.shapes.domain import Dim, Domain, Relation
 from aotc.contract.shapes.padding_rules import Crop, Padding, PadSpec
 
@@ -144,3 +149,65 @@ def test_contradictions_are_found(made: Manifest, path: str, what: str) -> None:
     problems = shape_problems(made)
     assert path in [problem.path for problem in problems]
     assert any(what in problem.what for problem in problems)
+
+
+CUDA = "CUDAExecutionProvider"
+
+
+def captured(*sizes: Mapping[str, int], **changed: Any) -> Manifest:
+    """One dynamic variant on CUDA that captures `sizes`, with other fields."""
+    made = good()
+    fields = {
+        "buckets": {},
+        "providers": (CUDA,),
+        "graphs": GraphCapture(sizes=sizes),
+        "session": SessionSpec(
+            optimization="all", provider_options={CUDA: {"enable_cuda_graph": "1"}}
+        ),
+        **changed,
+    }
+    return replace(made, variants=(replace(variant("v"), **fields),))
+
+
+def test_captured_sizes_in_the_domain_are_good() -> None:
+    made = captured({"batch": 1, "seq": 4}, {"batch": 1, "seq": 16})
+    assert list(capture_problems(made.domain, made.variants)) == []
+    static = captured({"batch": 1, "seq": 4}, buckets={"seq": 4})
+    assert list(capture_problems(static.domain, static.variants)) == []
+    assert list(capture_problems(good().domain, good().variants)) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "path", "what"),
+    [
+        (captured({"seq": 4}), "sizes[0]", "does not name exactly the free dims"),
+        (captured({"batch": 1, "seq": 4, "total": 4}), "sizes[0]", "exactly the free dims"),
+        (captured({"batch": 1, "seq": 5}), "sizes[0]", "has seq=5, which the variant does not"),
+        (captured({"batch": 9, "seq": 4}), "sizes[0]", "has batch=9"),
+        (captured({"batch": 1, "seq": 4}, buckets={"seq": 8}), "sizes[0]", "has seq=4"),
+        (captured({"batch": 1, "seq": 4}, {"seq": 4, "batch": 1}), "sizes", "combination twice"),
+        (
+            captured(graphs=GraphCapture(sizes=({"batch": 1, "seq": 4},) * 2, max_count=1)),
+            "sizes",
+            "more than max_count 1",
+        ),
+        (captured({"batch": 1, "seq": 4}, providers=CPU), "", "not among the providers"),
+        (captured(graphs=None), "", "exactly if enable_cuda_graph is 1"),
+        (captured(session=SessionSpec(optimization="all")), "", "exactly if enable_cuda_graph"),
+        (
+            captured(
+                session=SessionSpec(
+                    optimization="all", provider_options={CPU[0]: {"enable_cuda_graph": "1"}}
+                )
+            ),
+            "",
+            "CPUExecutionProvider has no CUDA graphs",
+        ),
+    ],
+)
+def test_captures_that_contradict_the_domain_are_found(
+    made: Manifest, path: str, what: str
+) -> None:
+    where = "variants[0].graphs" + (f".{path}" if path else "")
+    found = list(capture_problems(made.domain, made.variants))
+    assert any(problem.path == where and what in problem.what for problem in found), found

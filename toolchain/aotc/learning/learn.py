@@ -36,6 +36,7 @@ from aotc.stages.types import SourceModel
 
 # Sessions of one size that differ by a larger share were disturbed by other work.
 MAX_QUIET_DRIFT = 0.1
+_MAX_VARIANTS = 8
 
 
 def learn(
@@ -43,7 +44,7 @@ def learn(
     *,
     model: str | Path | None = None,
     costs: str | Path | None = None,
-    max_variants: int = 8,
+    max_variants: int | None = None,
     profile: str | Path = "edge",
     dims: Sequence[str] = (),
     padding: bool = True,
@@ -55,8 +56,9 @@ def learn(
 
     `traffic` is a file of recorded shapes.  Costs are measured on `model` for about `seconds`, not
     counting session creation, or read from `costs`, a file of an earlier measurement.  At most
-    `max_variants` variants are planned for each variant of the profile; `dims` names the one or two
-    dims to plan for if more vary.  Without `padding` every request runs at its own size.
+    `max_variants` variants are planned for each variant of the profile (default: 8); if its first
+    variant captures CUDA graphs, that many sizes (default: those that it keeps).  `dims` names the
+    one or two dims to plan for if more vary.  Without `padding` every request runs at its own size.
     `threads` is the number of threads of a session (default: all cores).
     Raises AOTC-I001 to I007 (model), I021, I022 (profile), I027, S005, S020 to S024 and S026.
     """
@@ -86,7 +88,16 @@ def learn(
             table = _measure_costs(source, varying, options, seconds, threads)
     announce("plan")
     requests = Traffic(varying.counts(), Costs(table), padding=padding)
-    return _learn_report(recorded, varying, requests, base, max_variants), table
+    return _learn_report(recorded, varying, requests, base, _max_sizes(base, max_variants)), table
+
+
+def _max_sizes(base: Profile, wanted: int | None) -> int:
+    """How many variants may be planned, or captured sizes if there are these in their place."""
+    first = base.variants[0]
+    if not base.captures_sizes(first):
+        return wanted or _MAX_VARIANTS
+    kept = base.cuda_of(first).graphs.max_count
+    return min(wanted or kept, kept)
 
 
 def _options(profile: Profile, work: Path, workers: Workers) -> BuildOptions:
@@ -231,7 +242,8 @@ def _learn_report(
         if all(spec.allows(sizes[name]) for name, spec in ranges.items())
     )
     coverage = accepted / recorded.requests
-    verdict = _verdict(chosen, found, margin)
+    captures = base.captures_sizes(base.variants[0])
+    verdict = _verdict(chosen, found, margin, captures=captures)
     if traffic.costs.table.drift > MAX_QUIET_DRIFT:
         verdict += "; other work disturbed the measurement: measure again on a quiet machine"
     order = [name for name in recorded.dims if name in ranges]
@@ -241,7 +253,6 @@ def _learn_report(
         description=f"Learned from {recorded.requests} requests: {verdict}",
         dims={**base.dims, **{name: ranges[name] for name in order}},
         relations=(*base.relations, *_relation_texts(varying.derived, base.relations)),
-        max_variants=max(base.max_variants, len(base.variants) * chosen.variants),
         traffic=Learned(
             requests=recorded.requests,
             sha256=recorded.sha256,
@@ -250,6 +261,7 @@ def _learn_report(
             plan=chosen.name,
         ),
     )
+    profile = replace(profile, max_variants=max(base.max_variants, profile.variant_count()))
     least = min(plan.seconds for plan in found if plan.coverage >= chosen.coverage)
     return LearnReport(
         path=recorded.path,
@@ -296,7 +308,7 @@ def _relation_texts(follows: Mapping[str, Sequence[str]], known: Sequence[str]) 
             yield text
 
 
-def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:
+def _verdict(chosen: Plan, found: Sequence[Plan], margin: float, *, captures: bool) -> str:
     dynamic = next((plan for plan in found if plan.name == "one dynamic variant"), None)
     bucketed = min(
         (
@@ -320,7 +332,8 @@ def _verdict(chosen: Plan, found: Sequence[Plan], margin: float) -> str:
         )
     if dynamic is not None and chosen is not dynamic:
         gain = 1 - chosen.seconds / dynamic.seconds
-        variants = "1 variant" if chosen.variants == 1 else f"{chosen.variants} variants"
+        made = "captured size" if captures else "variant"
+        variants = f"{chosen.variants} {made}" + ("s" if chosen.variants > 1 else "")
         return f"{chosen.name}, {variants}: {gain:.1%} less than one dynamic variant"
     return chosen.name if chosen is dynamic else f"{chosen.name}, {chosen.variants} in all"
 

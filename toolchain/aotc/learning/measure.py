@@ -21,6 +21,7 @@ from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import MODEL, write_optimized
+from aotc.learning.captured_runs import FixedRun, OpenCapturedRuns
 from aotc.learning.cost_table import CostTable
 from aotc.probing.inputs.generated_fixtures import Hints, generate
 from aotc.stages.types import SourceModel
@@ -51,7 +52,9 @@ def measure(
 ) -> CostTable:
     """Costs of `source` at every combination of `sizes` of `dims`, in seconds of one run.
 
-    The model runs with the providers and the precision of the first variant of `profile`.  The
+    The model runs with the providers and the precision of the first variant of `profile`.  Where
+    that variant captures CUDA graphs, and this machine can, replays are measured in place of static
+    graphs.  The
     dynamic graph is also measured at the sizes `between`, for one dim, and with another size from
     run to run, as in production.  Sizes that are not `recorded` are left out if the model does not
     run there; the largest recorded one is measured if no larger one remains.  `others` are the
@@ -80,6 +83,7 @@ def measure(
             "providers": list(providers),
             "plugins": encode(dict(profile.plugins)),
             "precision": profile.precision,
+            "captures": profile.captures_sizes(profile.variants[0]),
         },
         folder=work / "measure",
         where=source.name,
@@ -170,7 +174,8 @@ def _runnable_sizes(
 class _Bench:
     """The dynamic session, and one static session at a time."""
 
-    def __init__(self, request: Json) -> None:
+    def __init__(self, request: Json, open_captured: OpenCapturedRuns | None = None) -> None:
+        """`open_captured` is given where this machine can capture CUDA graphs."""
         import onnx
 
         self._request = request
@@ -186,6 +191,11 @@ class _Bench:
         write_optimized(Path(request["graph"]), level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         self._dynamic = self._open(self._model)
+        self._captured = (
+            open_captured(self._model.SerializeToString())
+            if open_captured is not None and request["captures"]
+            else None
+        )
 
     def _open(self, model: onnx.ModelProto) -> Any:
         return create_session(
@@ -201,25 +211,35 @@ class _Bench:
 
     def static(self, chosen: Mapping[str, int], seconds: float) -> Iterator[float]:
         """Seconds of runs of the graph with `chosen` fixed, for about `seconds`."""
-        sizes, given = self._at(chosen)
-        opened = self._static(sizes)
+        run_once = self._fixed_run(chosen)
         until = time.perf_counter() + seconds
         for turn in range(_MAX_ROUNDS):
             started = time.perf_counter()
-            run(opened, given, refusal="AOTC-S005")
+            run_once()
             yield time.perf_counter() - started
             if turn >= _MIN_ROUNDS and time.perf_counter() > until:
                 break
 
     def pace(self, chosen: Mapping[str, int]) -> Iterator[float]:
         """Seconds of each further run of the graph with `chosen` fixed, after one to warm up."""
-        sizes, given = self._at(chosen)
-        opened = self._static(sizes)
-        run(opened, given, refusal="AOTC-S005")
+        run_once = self._fixed_run(chosen)
+        run_once()
         while True:
             started = time.perf_counter()
-            run(opened, given, refusal="AOTC-S005")
+            run_once()
             yield time.perf_counter() - started
+
+    def _fixed_run(self, chosen: Mapping[str, int]) -> FixedRun:
+        """One run at `chosen`: a replay where sizes are captured, else of a static session."""
+        sizes, given = self._at(chosen)
+        if self._captured is not None:
+            return self._captured.at(sizes, given)
+        opened = self._static(sizes)
+
+        def run_once() -> None:
+            run(opened, given, refusal="AOTC-S005")
+
+        return run_once
 
     def dynamic(self, chosen: Mapping[str, int]) -> float:
         """Seconds of one run of the graph for all sizes."""

@@ -126,14 +126,15 @@ def learn(
         ),
     ] = None,
     max_variants: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--max-variants",
             metavar="K",
             parser=positive,
-            help="maximum number of variants, the dynamic one included",
+            help="maximum number of variants, the dynamic one included, or of captured sizes "
+            "(default: 8 variants, or as many sizes as are kept)",
         ),
-    ] = 8,
+    ] = None,
     profile: Annotated[
         str,
         typer.Option(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
+from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.variant import Parity
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import ArtifactSummary, VariantSummary
@@ -42,6 +44,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             ],
         ),
         *partitions_view(artifact.variants),
+        *_captures(artifact.variants),
         section(
             "exactness",
             ("", "max abs", "max rel", "1 - cosine", "shapes"),
@@ -64,6 +67,33 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             ],
         ),
     ]
+
+
+def _captures(variants: Sequence[VariantSummary]) -> list[RenderableType]:
+    """A section on captured sizes; none if no variant captures any."""
+    rows = [
+        (variant.name, _in_words(variant.graphs.sizes), _other_sizes(variant.graphs))
+        for variant in variants
+        if variant.graphs is not None
+    ]
+    return [section("CUDA graphs", ("captured sizes", "other sizes"), rows)] if rows else []
+
+
+def _in_words(sizes: Sequence[Mapping[str, int]]) -> str:
+    """Captured sizes as text: the sizes of each dim, and how many combinations there are."""
+    names = list(sizes[0]) if sizes else []
+    listed = "; ".join(
+        f"{name} {', '.join(str(size) for size in sorted({item[name] for item in sizes}))}"
+        for name in names
+    )
+    combined = count(len(sizes), "size")
+    return f"{combined}: {listed}" if listed else combined
+
+
+def _other_sizes(graphs: GraphCapture) -> str:
+    if graphs.on_call:
+        return f"captured at their first call, at most {graphs.max_count} in all"
+    return "run without"
 
 
 def _runs(variant: VariantSummary) -> str:

@@ -1,0 +1,118 @@
+"""Profiles that are learned for CUDA with captures: sizes take the place of variants."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from made_profiles import profile_with
+
+from aotc.contract.codec.parsing import encode
+from aotc.contract.results.command_reports import LearnReport
+from aotc.learning.captured_runs import FixedRun
+from aotc.learning.cost_table import CostTable
+from aotc.learning.learn import learn
+from aotc.learning.measure import _Bench
+
+SIZES = tuple(range(1, 41))
+Learned = Callable[..., LearnReport]
+
+
+@pytest.fixture
+def learned(tmp_path: Path) -> Learned:
+    """A profile from requests of 1 to 40 words, whose cost rises with the size."""
+    requests = [{"seq": size, "count": 10} for size in SIZES]
+    (tmp_path / "traffic.jsonl").write_text("\n".join(map(json.dumps, requests)))
+    costs = CostTable(
+        dims=("seq",),
+        sizes={"seq": SIZES},
+        static=tuple(size * 1e-3 for size in SIZES),
+        dynamic=tuple(size * 1e-3 + 0.05 for size in SIZES),
+    )
+    (tmp_path / "costs.json").write_text(json.dumps(encode(costs)))
+
+    def run(graphs: Mapping[str, Any], **options: Any) -> LearnReport:
+        base = profile_with("server-cuda", cuda={"graphs": dict(graphs)})
+        path = tmp_path / "base.yaml"
+        path.write_text(yaml.safe_dump(encode(base)))
+        traffic, costs = tmp_path / "traffic.jsonl", tmp_path / "costs.json"
+        return learn(traffic, costs=costs, profile=path, **options)[0]
+
+    return run
+
+
+def test_sizes_are_bounded_by_those_that_are_kept_not_by_variants(learned: Learned) -> None:
+    found = learned({"capture": "sizes", "max_count": 16})
+    assert max(plan.variants for plan in found.plans) == 16
+    (chosen,) = [plan for plan in found.plans if plan.chosen]
+    assert chosen.variants > 8
+    assert "captured sizes: " in found.verdict
+    assert found.profile.cuda.graphs.capture == "sizes"
+    assert found.profile.problems() == []
+    # They are sizes of one variant.
+    assert (found.profile.variant_count(), found.profile.max_variants) == (1, 32)
+    assert max(plan.variants for plan in learned({"capture": "sizes"}, max_variants=5).plans) == 5
+
+
+def test_without_captures_they_are_variants(learned: Learned) -> None:
+    found = learned({"capture": "none"})
+    assert max(plan.variants for plan in found.plans) == 8
+    assert "variants: " in found.verdict
+    (chosen,) = [plan for plan in found.plans if plan.chosen]
+    assert found.profile.variant_count() == chosen.variants > 1
+
+
+class Recorded:
+    """Stands for a session on a GPU: it notes what is captured and replayed."""
+
+    def __init__(self) -> None:
+        self.captured: list[Mapping[str, int]] = []
+        self.replays = 0
+
+    def at(self, sizes: Mapping[str, int], given: Mapping[str, Any]) -> FixedRun:
+        self.captured.append(sizes)
+
+        def replay() -> None:
+            self.replays += 1
+
+        return replay
+
+
+def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any) -> None:
+    onnx = pytest.importorskip("onnx")
+    helper = onnx.helper
+    shape = ["seq", 4]
+    graph = helper.make_graph(
+        [helper.make_node("Tanh", ["x"], ["y"], name="squash")],
+        "graph",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
+    monkeypatch.chdir(tmp_path)
+    request = {
+        "graph": str(tmp_path / "m.onnx"),
+        "weights": str(tmp_path),
+        "inputs": [{"name": "x", "dtype": "float32", "shape": shape}],
+        "hints": {},
+        "others": {},
+        "follows": {},
+        "threads": 1,
+        "seed": 1,
+        "providers": ["cpu"],
+        "plugins": {},
+        "precision": "keep",
+        "captures": True,
+    }
+    session = Recorded()
+    bench = _Bench(request, lambda model: session)
+    list(bench.static({"seq": 3}, 0.0))
+    assert session.captured == [{"seq": 3}]
+    assert session.replays >= 3
+    list(_Bench({**request, "captures": False}, lambda model: session).static({"seq": 3}, 0.0))
+    assert session.captured == [{"seq": 3}]
