@@ -175,7 +175,7 @@ def test_an_unknown_provider(aotc: Command) -> None:
     path = profile(aotc, providers=["openvinno", "cpu"])
     first = refused(aotc, "AOTC-P007", 3, "--profile", path)
     assert "openvinno" in first["what"] + first["found"]
-    for name in ("cpu", "cuda", "openvino", "tensorrt_rtx"):
+    for name in ("cpu", "cuda", "openvino", "tensorrt", "tensorrt_rtx"):
         assert name in first["expected"]
     assert "openvinno" in told(aotc, "AOTC-P007", 3, "--profile", path)
 

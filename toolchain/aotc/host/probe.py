@@ -146,7 +146,11 @@ def _onnxruntime(
     # A session loads the stated library instead of the package's.
     replaced = {plugin.provider for plugin in stated}
     plugins = [plugin for plugin in plugins if plugin.provider not in replaced] + stated
-    served = [plugin.provider for plugin in plugins if _may_offer_device(plugin)]
+    served = [
+        plugin.provider
+        for plugin in plugins
+        if _may_offer_device(plugin) and _is_registered(plugin)
+    ]
     hidden = hidden_providers()
     names = tuple(name for name in (*served, *providers) if name not in hidden)
     return version, names, tuple(plugins)
@@ -158,6 +162,12 @@ def _may_offer_device(plugin: Plugin) -> bool:
     wanted = package.cpu_vendor if package else ""
     vendor = parse_vendor(_read_text(_CPUINFO) or "") if wanted else None
     return vendor is None or vendor == wanted
+
+
+def _is_registered(plugin: Plugin) -> bool:
+    """Whether a plugin brings its provider; others only hold what one of ORT's wheel needs."""
+    package = PLUGIN_PACKAGES.get(plugin.name)
+    return package is None or package.registered
 
 
 def _stated_plugins(
