@@ -15,6 +15,8 @@ from networks import residual
 import aotc
 from aotc.engine.placement import observe
 from aotc.errors import AotcError
+from aotc.host.nvidia_state import nvidia_state
+from aotc.inspection.gpu_checks import gpu_checks
 from aotc.runtime.ready_model import ReadyModel
 
 pytestmark = pytest.mark.gpu
@@ -91,6 +93,18 @@ def test_engines_for_rtx_give_way_to_the_alternate(elsewhere: Path, gpu: str) ->
         assert model.variant.name == "cuda"
         assert "AOTC-C010" in {finding.code for finding in model.report.findings}
         assert shares(model)[CUDA] > 0.5
+
+
+def test_the_host_is_seen_as_it_is(gpu: str) -> None:
+    state = nvidia_state()
+    note("nvidia", [str(state)])
+    first = state.gpus[0]
+    assert (first.index, first.compute_capability) == (0, gpu)
+    assert first.memory_bytes and first.free_bytes and first.free_bytes <= first.memory_bytes
+    assert state.driver and state.cuda
+    assert state.cudnn is not None and state.missing_libraries == ()
+    found = gpu_checks(state, needed=True)
+    assert {check.status for check in found if check.name != "torch"} == {"ok"}
 
 
 def test_a_build_here_is_observed_and_proven(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -117,8 +117,10 @@ class TensorRtBackend(PluginBackend):
 
     def predict(self, model: onnx.ModelProto) -> Claims:
         """By rule: standard operators that NVIDIA's parser lists, without float64 and text."""
-        refusals = {node.name: why for node in model.graph.node if (why := _refusal(node, model))}
-        names = frozenset(node.name for node in model.graph.node)
+        unfit = _unfit_values(model.graph)
+        nodes = list(_walk(model.graph))
+        refusals = {node.name: why for node in nodes if (why := _refusal(node, unfit))}
+        names = frozenset(node.name for node in nodes)
         return Claims(
             nodes=names - refusals.keys(),
             refusals=tuple(Refusal(node=name, reason=why) for name, why in refusals.items()),
@@ -287,22 +289,29 @@ def profile_options(graph: onnx.GraphProto, request: CompileRequest) -> dict[str
     }
 
 
-def _refusal(node: onnx.NodeProto, model: onnx.ModelProto) -> str:
+def _refusal(node: onnx.NodeProto, unfit: Mapping[str, str]) -> str:
     """Why the rule gives a node to another provider; "" if it does not."""
     if node.domain not in STANDARD:
         return f"TensorRT's parser knows no operators of {node.domain}"
     if node.op_type in _UNSUPPORTED:
         return f"TensorRT's parser has no importer of {node.op_type}"
-    unfit = _unfit_values(model)
     found = next((name for name in (*node.input, *node.output) if name in unfit), "")
     return f"TensorRT has no {unfit[found]}: {found!r}" if found else ""
 
 
-def _unfit_values(model: onnx.ModelProto) -> dict[str, str]:
+def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _walk(subgraph)
+
+
+def _unfit_values(graph: onnx.GraphProto) -> dict[str, str]:
+    """Values of types that TensorRT lacks, with the type; those of subgraphs are not looked at."""
     import onnx
 
     unfit: dict[int, str] = {onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.STRING: "text"}
-    graph = model.graph
     typed = {
         value.name: value.type.tensor_type.elem_type
         for value in (*graph.input, *graph.output, *graph.value_info)
