@@ -15,7 +15,7 @@ from networks import residual
 import aotc
 from aotc.engine.placement import observe
 from aotc.errors import AotcError
-from aotc.host.nvidia_state import nvidia_state
+from aotc.host.nvidia_facts import nvidia_state
 from aotc.inspection.gpu_checks import gpu_checks
 from aotc.runtime.ready_model import ReadyModel
 

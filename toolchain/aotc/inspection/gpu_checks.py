@@ -54,12 +54,13 @@ def _driver(state: NvidiaState, problem: Literal["bad", "note"]) -> DoctorCheck:
     found = state.driver + (f", CUDA {state.cuda}" if state.cuda else "")
     if at_least(state.driver, minimum):
         return DoctorCheck(name=name, status="ok", found=found)
-    return DoctorCheck(
-        name=name,
-        status=problem,
-        found=f"AOTC-C007 {found}: too old for CUDA {_CUDA_MAJOR}",
-        fix=f"Install NVIDIA driver {minimum} or newer.",
-    )
+    what = f"{found}: too old for CUDA {_CUDA_MAJOR}"
+    fix = f"Install NVIDIA driver {minimum} or newer."
+    return DoctorCheck(name=name, status=problem, found=_coded("AOTC-C007", what), fix=fix)
+
+
+def _coded(code: str, what: str) -> str:
+    return f"{code} {what}"
 
 
 def _libraries(
@@ -77,7 +78,7 @@ def _libraries(
         yield DoctorCheck(
             name="CUDA libraries",
             status="bad",
-            found=f"AOTC-C020 not found: {names}",
+            found=_coded("AOTC-C020", f"not found: {names}"),
             fix=_FIX_LIBRARIES,
         )
 
@@ -93,13 +94,11 @@ def _torch(state: NvidiaState, problem: Literal["bad", "note"]) -> Iterator[Doct
     differs = torch.version and not _same_release(torch.version, state.cudnn or "")
     if others or (state.cudnn and differs):
         loaded = ", and is imported in this process" if torch.loaded else ""
-        yield DoctorCheck(
-            name="torch",
-            status=problem,
-            found=f"AOTC-C021 torch {torch.torch} wants {wanted}{loaded}; found: "
-            f"{installed}; a session would load cuDNN {state.cudnn or 'of an unknown version'}",
-            fix=fixes,
+        what = (
+            f"torch {torch.torch} wants {wanted}{loaded}; found: {installed}; "
+            f"a session would load cuDNN {state.cudnn or 'of an unknown version'}"
         )
+        yield DoctorCheck(name="torch", status=problem, found=_coded("AOTC-C021", what), fix=fixes)
         return
     yield DoctorCheck(name="torch", status="ok", found=f"{torch.torch}, {wanted}")
 

@@ -39,7 +39,7 @@ def doctor(json: Json = False) -> int:
     of them is bad.
     """
     from aotc.cli.views.measurement_views import doctor_view
-    from aotc.host.nvidia_state import nvidia_state
+    from aotc.host.nvidia_facts import nvidia_state
     from aotc.host.probe import probe
     from aotc.inspection.gpu_checks import gpu_checks
 

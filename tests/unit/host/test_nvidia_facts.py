@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aotc.contract.results.nvidia_state import GpuState
-from aotc.host import nvidia_state as room
+from aotc.host import nvidia_facts as room
 
 
 def test_each_gpu_is_a_line() -> None:
