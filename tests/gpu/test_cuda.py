@@ -15,6 +15,8 @@ from networks import residual
 import aotc
 from aotc.engine.placement import observe
 from aotc.errors import AotcError
+from aotc.host.nvidia_facts import nvidia_state
+from aotc.inspection.gpu_checks import gpu_checks
 from aotc.runtime.ready_model import ReadyModel
 
 pytestmark = pytest.mark.gpu
@@ -78,16 +80,33 @@ def test_the_opset_that_was_chosen_is_faster(elsewhere: Path) -> None:
         note("opset seconds chosen, kept, ratio", [*medians, medians[0] / medians[1]])
 
 
-def test_engines_for_rtx_are_refused_by_capability(elsewhere: Path, gpu: str) -> None:
+def test_engines_for_rtx_give_way_to_the_alternate(elsewhere: Path, gpu: str) -> None:
     report = aotc.verify(elsewhere / "rtx.aotc", key=elsewhere / "key.pub")
-    found = [each for each in report.refusals if each.code == "AOTC-C008"]
-    note("rtx verdict", [report.verdict, *(f"{each.expected}; {each.found}" for each in found)])
+    engine, alternate = report.variants
+    found = [reason for reason in engine.reasons if reason.code == "AOTC-C008"]
+    note("rtx verdict", [report.verdict, *(f"{one.expected}; {one.found}" for one in found)])
     if gpu in ("8.6", "8.9", "12.0"):
         assert not found
         return
-    assert report.verdict == "incompatible"
+    assert (report.verdict, engine.runs, alternate.runs) == ("degraded", False, True)
     assert "8.6 or 8.9 or 12.0" in found[0].expected
     assert f"({gpu})" in found[0].found
+    with aotc.load(elsewhere / "rtx.aotc", key=elsewhere / "key.pub") as model:
+        assert model.variant.name == "cuda"
+        assert "AOTC-C010" in {finding.code for finding in model.report.findings}
+        assert shares(model)[CUDA] > 0.5
+
+
+def test_the_host_is_seen_as_it_is(gpu: str) -> None:
+    state = nvidia_state()
+    note("nvidia", [str(state)])
+    first = state.gpus[0]
+    assert (first.index, first.compute_capability) == (0, gpu)
+    assert first.memory_bytes and first.free_bytes and first.free_bytes <= first.memory_bytes
+    assert state.driver and state.cuda
+    assert state.cudnn is not None and state.missing_libraries == ()
+    found = gpu_checks(state, needed=True)
+    assert {check.status for check in found if check.name != "torch"} == {"ok"}
 
 
 def test_a_build_here_is_observed_and_proven(tmp_path: Path) -> None:

@@ -175,9 +175,21 @@ def test_an_unknown_provider(aotc: Command) -> None:
     path = profile(aotc, providers=["openvinno", "cpu"])
     first = refused(aotc, "AOTC-P007", 3, "--profile", path)
     assert "openvinno" in first["what"] + first["found"]
-    for name in ("cpu", "cuda", "openvino", "tensorrt_rtx"):
+    for name in ("cpu", "cuda", "openvino", "tensorrt", "tensorrt_rtx"):
         assert name in first["expected"]
     assert "openvinno" in told(aotc, "AOTC-P007", 3, "--profile", path)
+
+
+def test_tensorrt_without_nvidias_library(aotc: Command) -> None:
+    """Before the model is read, and before a session is created."""
+    from aotc.backends.tensorrt import TensorRtBackend
+
+    if TensorRtBackend().probe().available:
+        pytest.skip("NVIDIA's TensorRT library is here")
+    first = refused(aotc, "AOTC-P004", 3, "--profile", "server-tensorrt")
+    assert "libnvinfer.so.10" in first["found"]
+    assert "tensorrt-cu13-libs" in first["mend"]
+    assert "allback" not in str(first)
 
 
 def test_a_plugin_that_is_not_there(aotc: Command) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import shutil
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +32,7 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
 from aotc.contract.results.reports import VerifyReport
 from aotc.errors import AotcError
+from aotc.runtime.routing import choose
 
 pytestmark = pytest.mark.rtx
 RTX = "NvTensorRTRTXExecutionProvider"
@@ -61,7 +65,10 @@ def divided(bench: Workbench) -> Built:
 
 
 def only(built: Built) -> Variant:
-    (variant,) = built.manifest.variants
+    """The variant with engines; the other one is its alternate, on CUDA."""
+    variant, alternate = built.manifest.variants
+    assert (variant.name, alternate.name) == ("portable", "cuda")
+    assert alternate.providers in ((CUDA,), (CUDA, CPU))
     return variant
 
 
@@ -97,7 +104,7 @@ def assert_unproven(built: Built) -> None:
     assert (variant.placement.how, variant.parity.status) == ("predicted", "not-run")
     assert "tensorrt_rtx: " in variant.parity.reason
     assert variant.parity.shapes == ()
-    (evidence,) = built.report.variants
+    evidence, _ = built.report.variants
     assert evidence.comparisons == ()
     assert evidence.undivided
     assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
@@ -335,14 +342,15 @@ def test_each_bucket_has_an_engine_of_its_size(bench: Workbench) -> None:
     built = bench.build(
         small.plain(), "buckets", profile=profile(dims={"batch": {"buckets": [5, 77]}})
     )
-    for variant in built.manifest.variants:
+    made = [variant for variant in built.manifest.variants if variant.spec != "cuda"]
+    for variant in made:
         folder = (built.payload / variant.model).parent
         assert len(list(folder.glob("*.engine"))) == 1
         (value,) = onnx.load(built.payload / variant.model).graph.input
         size = variant.buckets["batch"]
         assert value.type.tensor_type.shape.dim[0].dim_value == size
         assert variant.parity.status == "not-run"
-    sizes = [variant.buckets["batch"] for variant in built.manifest.variants]
+    sizes = [variant.buckets["batch"] for variant in made]
     assert sorted(sizes) == [5, 77]
     one, other = (path.read_bytes() for path in engines(built))
     assert one != other
@@ -463,21 +471,73 @@ def test_a_host_that_fits_is_degraded_as_nothing_was_proven(
 ) -> None:
     report = verify_on(bench, plain, tmp_path, **gpu(capability))
     assert (report.verdict, report.refusals) == ("degraded", ())
-    (variant,) = report.variants
-    assert variant.runs
+    assert [variant.runs for variant in report.variants] == [True, True]
+    # The alternate is not what this GPU takes.
+    assert "AOTC-C010" not in {finding.code for finding in report.findings}
 
 
 @pytest.mark.parametrize("capability", ["9.0", "8.0", "12.1"])
-def test_a_gpu_that_no_engine_is_for(
+def test_a_gpu_that_no_engine_is_for_takes_the_alternate(
     bench: Workbench, plain: Built, tmp_path: Path, capability: str
 ) -> None:
     report = verify_on(bench, plain, tmp_path, **gpu(capability, "NVIDIA H200"))
-    assert report.verdict == "incompatible"
-    codes = [refusal.code for refusal in report.refusals]
-    assert codes == ["AOTC-C009", "AOTC-C008"]
-    refusal = report.refusals[1]
+    assert (report.verdict, report.refusals) == ("degraded", ())
+    engine, alternate = report.variants
+    assert (engine.runs, alternate.runs) == (False, True)
+    (refusal,) = engine.reasons
+    assert refusal.code == "AOTC-C008"
     assert refusal.expected == "compute capability 8.6 or 8.9 or 12.0"
     assert refusal.found == f"NVIDIA H200 ({capability})"
+    (finding,) = (finding for finding in report.findings if finding.code == "AOTC-C010")
+    assert finding.what == "portable does not fit this host; cuda is used"
+    chosen = choose(plain.manifest, report.variants)
+    assert [variant.name for variant in chosen] == ["cuda"]
+
+
+def test_a_load_takes_the_alternate_and_says_so(bench: Workbench) -> None:
+    """No such GPU is here; an alternate on the CPU shows what one on CUDA does elsewhere."""
+    alternates = [
+        {"name": "portable", "isa": "baseline"},
+        {"name": "cpu", "isa": "baseline", "providers": ["cpu"]},
+    ]
+    spec = profile(dims={"batch": "1..8"}, variants=alternates, budgets={})
+    built = bench.build(small.plain(), "alternate", profile=spec)
+    with bench.load(built) as model:
+        assert model.variant.name == "cpu"
+        (finding,) = (f for f in model.report.findings if f.code == "AOTC-C010")
+        assert finding.what == "portable does not fit this host; cpu is used"
+
+
+def test_without_an_alternate_such_a_gpu_is_refused(bench: Workbench, tmp_path: Path) -> None:
+    spec = profile(
+        dims={"batch": "1..8"}, variants=[{"name": "portable", "isa": "baseline"}],
+        fallback={"policy": "fail"},
+    )  # fmt: skip
+    built = bench.build(small.plain(), "engines", profile=spec)
+    report = verify_on(bench, built, tmp_path, **gpu("9.0", "NVIDIA H200"))
+    assert report.verdict == "incompatible"
+    assert [refusal.code for refusal in report.refusals] == ["AOTC-C009", "AOTC-C008"]
+
+
+ASKING = """
+import json, sys, aotc
+report = aotc.verify(sys.argv[1], key=sys.argv[2], target=sys.argv[3])
+mapped = open("/proc/self/maps").read()
+names = ("onnxruntime", "libtensorrt", "libnvinfer", "libcudart", "libcuda.so")
+loaded = [name for name in names if name in mapped]
+print(json.dumps([report.verdict, [r.code for v in report.variants for r in v.reasons], loaded]))
+"""
+
+
+def test_no_library_is_loaded_for_that(bench: Workbench, plain: Built, tmp_path: Path) -> None:
+    path = host(tmp_path, **gpu("9.0", "NVIDIA H200"))
+    done = subprocess.run(
+        [sys.executable, "-c", ASKING, str(plain.path), str(bench.public), str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == ["degraded", ["AOTC-C008"], []]
 
 
 @pytest.mark.parametrize(
@@ -500,8 +560,9 @@ def test_a_host_that_lacks_something(
     found: str,
 ) -> None:
     report = verify_on(bench, plain, tmp_path, **fields)
-    assert report.verdict == "incompatible"
-    (refusal,) = (refusal for refusal in report.refusals if refusal.code == code)
+    engine, _ = report.variants
+    assert not engine.runs
+    (refusal,) = (refusal for refusal in engine.reasons if refusal.code == code)
     assert found in refusal.found
 
 

@@ -369,7 +369,7 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
         [weights],
     )
     built = bench.build(model, "double", profile=profile("edge-rtx"))
-    variant = only(built)
+    variant, _ = built.manifest.variants
     assert variant.providers == (CUDA,)
     assert variant.placement.share == {CUDA: 1.0}
     report = variant.partitioning

@@ -26,6 +26,7 @@ def test_built_ins() -> None:
         "edge-rtx",
         "server-cpu",
         "server-cuda",
+        "server-tensorrt",
     )
     assert builtin_targets() == ("linux-arm64", "linux-x86-64", "linux-x86-64-avx512")
     for name in builtin_profiles():
@@ -88,7 +89,7 @@ def test_an_unknown_name(name: str, what: str) -> None:
     with pytest.raises(AotcError) as caught:
         load_profile(name)
     assert (caught.value.code, caught.value.what) == ("AOTC-I021", what)
-    listed = "edge, edge-openvino, edge-rtx, server-cpu, server-cuda"
+    listed = "edge, edge-openvino, edge-rtx, server-cpu, server-cuda, server-tensorrt"
     assert caught.value.expected == f"a YAML file, or one of: {listed}"
 
 

@@ -16,6 +16,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.target import Gpu, Libc, Plugin, Target
 from aotc.host import probe as host
+from aotc.host.nvidia import parse_driver
 from aotc.reasons import REASONS
 from aotc.verification import checks as room
 from aotc.verification.checks import checks
@@ -262,7 +263,7 @@ def test_cpu_features_are_those_that_matter() -> None:
     ],
 )
 def test_driver_version(text: str, version: str | None) -> None:
-    assert host.parse_driver(text) == version
+    assert parse_driver(text) == version
 
 
 def test_gpus() -> None:

@@ -32,6 +32,8 @@ class RuntimeWheel:
 class PluginPackage:
     """The distribution of a provider plugin, which ONNX Runtime registers.
 
+    `registered` is false for libraries that a provider in ONNX Runtime's own wheel needs: they are
+    required like a plugin, and registered with nothing.
     `package` is the Python package that holds its libraries.  `cpu_vendor` is the vendor of the
     CPUs that it supports, as /proc/cpuinfo spells it; on other CPUs it offers no device.  Empty if
     it supports any.
@@ -40,6 +42,7 @@ class PluginPackage:
     distribution: str
     package: str
     cpu_vendor: str = ""
+    registered: bool = True
 
 
 @record
@@ -130,6 +133,16 @@ KNOWN_PROVIDERS: Final = (
         ),
         fix_idle="Of CPUs, OpenVINO serves Intel's only: load it on such a host, "
         "or build it for this one with a profile such as edge.",
+    ),
+    KnownProvider(
+        name="tensorrt",
+        ort_name="TensorrtExecutionProvider",
+        backend="aotc.backends.tensorrt:TensorRtBackend",
+        options={"trt_bf16_enable": None, "trt_fp16_enable": None, "trt_op_types_to_exclude": None},
+        plugin=PluginPackage(
+            distribution="tensorrt-cu13-libs", package="tensorrt_libs", registered=False
+        ),
+        fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
     ),
     KnownProvider(
         name="tensorrt_rtx",

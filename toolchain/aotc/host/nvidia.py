@@ -1,7 +1,9 @@
-"""NVIDIA GPUs: whether this machine has one, and the driver that CUDA requires."""
+"""NVIDIA's driver: whether this machine has a GPU, what it says, and which one CUDA requires."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -9,6 +11,7 @@ from typing import Final
 # The minimum Linux driver for any minor version, by CUDA's major version (NVIDIA's CUDA 13 release
 # notes, table "minor version compatibility").
 DRIVER_MIN: Final[Mapping[int, str]] = {13: "580.65.06"}
+NVIDIA_SMI_SECONDS: Final = 10
 
 
 def missing_gpu() -> str:
@@ -19,3 +22,59 @@ def missing_gpu() -> str:
     """
     devices = (*Path("/dev").glob("nvidia[0-9]*"), *Path("/dev").glob("dxg"))
     return "" if devices else "this machine has no NVIDIA GPU"
+
+
+def driver_version() -> str | None:
+    """The version of the driver; None if there is none."""
+    try:
+        return parse_driver(Path("/proc/driver/nvidia/version").read_text("utf-8", "replace"))
+    except OSError:
+        lines = nvidia_smi("driver_version").split()
+    return lines[0] if lines and re.fullmatch(r"\d+(\.\d+)+", lines[0]) else None
+
+
+def parse_driver(text: str) -> str | None:
+    """The driver version in the text of /proc/driver/nvidia/version."""
+    found = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d+(?:\.\d+)+)", text)
+    return found[1] if found else None
+
+
+def nvidia_smi(query: str) -> str:
+    """What `nvidia-smi --query-gpu` prints, as CSV with a line for each GPU; "" if it fails."""
+    import shutil
+    import subprocess
+
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=NVIDIA_SMI_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def cuda_version() -> tuple[int, int] | None:
+    """The newest CUDA that the driver supports, as (major, minor); None without a driver."""
+    import ctypes
+    import shutil
+
+    if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
+        return None
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        driver = ctypes.CDLL(name)
+        number = ctypes.c_int(0)
+        failed = driver.cuDriverGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):
+        return None
+    # It is 1000 * major + 10 * minor.
+    if failed or number.value < 1000:
+        return None
+    return number.value // 1000, number.value % 1000 // 10

@@ -17,8 +17,8 @@ from aotc.contract.known_providers import (
 )
 from aotc.contract.target import ISA_FEATURES, Gpu, Libc, Plugin, System, Target
 from aotc.host.lesser_host import hidden_providers, visible_isa
+from aotc.host.nvidia import cuda_version, driver_version, nvidia_smi
 
-NVIDIA_SMI_SECONDS = 10
 _CPUINFO = Path("/proc/cpuinfo")
 
 _OS: dict[str, System] = {
@@ -55,7 +55,7 @@ def probe(
         onnxruntime=version,
         providers=providers,
         plugins=plugins,
-        nvidia_driver=_nvidia_driver() if gpus else None,
+        nvidia_driver=driver_version() if gpus else None,
         cuda_major=_cuda_major() if gpus else None,
         gpus=_gpus() if gpus else (),
         probed=True,
@@ -73,12 +73,6 @@ def parse_vendor(cpuinfo: str) -> str | None:
     """The vendor of the first CPU in a /proc/cpuinfo text; None if it states none."""
     line = re.search(r"^vendor_id\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
     return line[1] if line else None
-
-
-def parse_driver(text: str) -> str | None:
-    """The driver version in the text of /proc/driver/nvidia/version."""
-    found = re.search(r"Kernel Module(?:\s+for\s+\S+)?\s+(\d+(?:\.\d+)+)", text)
-    return found[1] if found else None
 
 
 def parse_gpus(text: str) -> tuple[Gpu, ...]:
@@ -146,7 +140,11 @@ def _onnxruntime(
     # A session loads the stated library instead of the package's.
     replaced = {plugin.provider for plugin in stated}
     plugins = [plugin for plugin in plugins if plugin.provider not in replaced] + stated
-    served = [plugin.provider for plugin in plugins if _may_offer_device(plugin)]
+    served = [
+        plugin.provider
+        for plugin in plugins
+        if _may_offer_device(plugin) and _is_registered(plugin)
+    ]
     hidden = hidden_providers()
     names = tuple(name for name in (*served, *providers) if name not in hidden)
     return version, names, tuple(plugins)
@@ -158,6 +156,12 @@ def _may_offer_device(plugin: Plugin) -> bool:
     wanted = package.cpu_vendor if package else ""
     vendor = parse_vendor(_read_text(_CPUINFO) or "") if wanted else None
     return vendor is None or vendor == wanted
+
+
+def _is_registered(plugin: Plugin) -> bool:
+    """Whether a plugin brings its provider; others only hold what one of ORT's wheel needs."""
+    package = PLUGIN_PACKAGES.get(plugin.name)
+    return package is None or package.registered
 
 
 def _stated_plugins(
@@ -220,53 +224,13 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _nvidia_driver() -> str | None:
-    text = _read_text(Path("/proc/driver/nvidia/version"))
-    if text is not None:
-        return parse_driver(text)
-    lines = _nvidia_smi("driver_version").split()
-    return lines[0] if lines and re.fullmatch(r"\d+(\.\d+)+", lines[0]) else None
-
-
 def _gpus() -> tuple[Gpu, ...]:
-    return parse_gpus(_nvidia_smi("name,compute_cap,memory.total"))
-
-
-def _nvidia_smi(query: str) -> str:
-    import shutil
-    import subprocess
-
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return ""
-    try:
-        done = subprocess.run(
-            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=NVIDIA_SMI_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout if done.returncode == 0 else ""
+    return parse_gpus(nvidia_smi("name,compute_cap,memory.total"))
 
 
 def _cuda_major() -> int | None:
-    """The newest CUDA that the driver supports; cuDriverGetVersion returns 1000 * major + ..."""
-    import ctypes
-    import shutil
-
-    if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
-        return None
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
-    try:
-        driver = ctypes.CDLL(name)
-        number = ctypes.c_int(0)
-        failed = driver.cuDriverGetVersion(ctypes.byref(number))
-    except (OSError, AttributeError):
-        return None
-    return None if failed or number.value < 1000 else number.value // 1000
+    version = cuda_version()
+    return version[0] if version else None
 
 
 def _read_text(path: Path) -> str | None:

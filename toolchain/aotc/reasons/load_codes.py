@@ -114,6 +114,15 @@ LOADING: Final[tuple[Row, ...]] = (
      "The artifact holds the same variant for CPUs with more features, such as VNNI, where it is faster. A build on "
      "this host would give the variant that runs here.",
      "Nothing to do."),
+    ("AOTC-C020", "libraries of CUDA are missing", FINDING,
+     "ONNX Runtime for CUDA is installed, and libraries of CUDA or cuDNN that it needs are found neither in NVIDIA's "
+     "Python packages, nor on LD_LIBRARY_PATH, nor in the system's folders. A session on CUDA would be refused.",
+     "pip install 'onnxruntime-gpu[cuda,cudnn]' installs them."),
+    ("AOTC-C021", "torch wants another cuDNN", FINDING,
+     "torch and ONNX Runtime load cuDNN by the same name, and a process keeps the one that was loaded first. The "
+     "installed torch is made for another version than the one that is found here.",
+     "Install the version of cuDNN that torch requires, as long as ONNX Runtime takes it too, or keep the two in "
+     "separate environments."),
     # runtime
     ("AOTC-R001", "input names differ", NO,
      "The call does not give an input of the model, or gives one that the model does not have.",

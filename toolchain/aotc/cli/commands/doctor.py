@@ -12,7 +12,7 @@ from typing import Literal
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json
-from aotc.contract.known_providers import RUNTIMES
+from aotc.contract.known_providers import RUNTIME_WHEELS, RUNTIMES
 from aotc.contract.results.command_reports import DoctorCheck, DoctorReport, DoctorTrust
 from aotc.contract.target import Target
 from aotc.contract.versions import VERSION
@@ -39,9 +39,12 @@ def doctor(json: Json = False) -> int:
     of them is bad.
     """
     from aotc.cli.views.measurement_views import doctor_view
+    from aotc.host.nvidia_facts import nvidia_state
     from aotc.host.probe import probe
+    from aotc.inspection.gpu_checks import gpu_checks
 
     host = probe()
+    nvidia = nvidia_state()
     trust, trust_checks = _trust()
     checks = (
         DoctorCheck(name="aotc", status="ok", found=f"{VERSION} in {Path(__file__).parents[2]}"),
@@ -51,6 +54,7 @@ def doctor(json: Json = False) -> int:
         _runtime(),
         *_providers(),
         _platform(host),
+        *gpu_checks(nvidia, needed=_has_gpu_wheel()),
         *_lesser(),
         _development_key(),
         _signing_key(),
@@ -61,7 +65,7 @@ def doctor(json: Json = False) -> int:
         _temporary(),
     )
     healthy = all(check.status != "bad" for check in checks)
-    answer = DoctorReport(healthy=healthy, checks=checks, trust=trust, host=host)
+    answer = DoctorReport(healthy=healthy, checks=checks, trust=trust, nvidia=nvidia, host=host)
     respond(answer, doctor_view, json=json)
     return EXIT_YES if healthy else EXIT_NO
 
@@ -106,6 +110,11 @@ def _runtime() -> DoctorCheck:
     return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
 
 
+def _has_gpu_wheel() -> bool:
+    """Whether an ONNX Runtime with more providers than the CPU's is installed."""
+    return any(len(w.providers) > 1 and _version(w.distribution) for w in RUNTIME_WHEELS)
+
+
 def _providers() -> list[DoctorCheck]:
     """What a profile may name in `providers`; none where there is no ONNX Runtime."""
     installed = [name for name in RUNTIMES if _version(name) is not None]
@@ -121,7 +130,14 @@ def _providers() -> list[DoctorCheck]:
         elif not offered.runs:
             found += f"; builds here, does not run: {offered.why_not}"
         good = offered.available and offered.runs
-        checks.append(DoctorCheck(name=offered.name, status="ok" if good else "note", found=found))
+        checks.append(
+            DoctorCheck(
+                name=offered.name,
+                status="ok" if good else "note",
+                found=found,
+                fix="" if good else offered.fix,
+            )
+        )
     return checks
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.finding import Finding
 from aotc.contract.profile import Profile
+from aotc.contract.results.nvidia_state import NvidiaState
 from aotc.contract.results.reports import LoadReport, Refusal
 from aotc.contract.target import Target
 from aotc.records import field, record
@@ -167,6 +168,7 @@ class DoctorReport:
     healthy: bool
     checks: tuple[DoctorCheck, ...]
     trust: DoctorTrust = DoctorTrust()
+    nvidia: NvidiaState = NvidiaState()
     host: Target
 
 

@@ -1,0 +1,84 @@
+"""What is read of NVIDIA's driver and libraries, and that nothing fails where there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aotc.contract.results.nvidia_state import GpuState
+from aotc.host import nvidia_facts as room
+
+
+def test_each_gpu_is_a_line() -> None:
+    text = (
+        "0, NVIDIA H200, 9.0, 143771, 143080\n"
+        "1, NVIDIA GB10, 12.1, [N/A], [N/A]\n"
+        "Unable to determine the device handle\n"
+        "2, NVIDIA old, [N/A], 100, 50\n"
+    )
+    assert room.parse_gpu_states(text) == (
+        GpuState(
+            index=0,
+            name="NVIDIA H200",
+            compute_capability="9.0",
+            memory_bytes=143771 << 20,
+            free_bytes=143080 << 20,
+        ),
+        GpuState(index=1, name="NVIDIA GB10", compute_capability="12.1"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [(91900, "9.19.0"), (91002, "9.10.2"), (90100, "9.1.0"), (8907, "8.9.7")],
+)
+def test_versions_of_cudnn(number: int, text: str) -> None:
+    assert room.cudnn_text(number) == text
+
+
+@pytest.mark.parametrize(
+    ("requirements", "found"),
+    [
+        (["numpy", "nvidia-cudnn-cu13==9.19.0.56; platform_system == 'Linux'"],
+         ("nvidia-cudnn-cu13", "9.19.0.56")),
+        (["nvidia-cudnn-cu12 (==9.1.0.70)"], ("nvidia-cudnn-cu12", "")),
+        (["nvidia-cudnn-cu13>=9"], ("nvidia-cudnn-cu13", "")),
+        (["numpy", "nvidia-cublas==13.0"], None),
+        ([], None),
+    ],
+)  # fmt: skip
+def test_what_torch_requires(requirements: list[str], found: tuple[str, str] | None) -> None:
+    assert room.torch_requirement(requirements) == found
+
+
+def test_packages_of_nvidia_come_before_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, stated = tmp_path / "site" / "nvidia" / "cudnn" / "lib", tmp_path / "stated"
+    for folder in (package, stated):
+        folder.mkdir(parents=True)
+        (folder / "libcudnn.so.9").touch()
+    (stated / "libcublas.so.13").touch()
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'none'}:{stated}")
+    assert room.find_library("libcudnn.so.9") == package / "libcudnn.so.9"
+    assert room.find_library("libcublas.so.13") == stated / "libcublas.so.13"
+    assert room.find_library("libnothing.so.1") is None
+
+
+def test_a_library_that_does_not_load_has_no_version(tmp_path: Path) -> None:
+    broken = tmp_path / "libcudnn.so.9"
+    broken.write_bytes(b"\x7fELF nothing")
+    assert room.cudnn_version(broken) is None
+    assert room.cudnn_version(tmp_path / "absent.so") is None
+
+
+def test_without_a_driver_nothing_is_found_and_nothing_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if Path("/proc/driver/nvidia").exists():
+        pytest.skip("this machine has NVIDIA's driver")
+    monkeypatch.setenv("PATH", "")
+    found = room.nvidia_state()
+    assert (found.gpus, found.driver, found.cuda) == ((), None, None)

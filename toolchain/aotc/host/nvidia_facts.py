@@ -1,0 +1,149 @@
+"""NVIDIA's GPUs, driver and libraries as this host has them now; neither torch nor CUDA is loaded.
+
+Nothing here raises: what cannot be found out is None or empty.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from aotc.contract.results.nvidia_state import GpuState, NvidiaState, TorchCudnn
+from aotc.host.nvidia import cuda_version, driver_version, nvidia_smi
+
+_CUDNN: Final = "libcudnn.so.9"
+# What ONNX Runtime's CUDA provider for CUDA 13 is linked with, or opens.
+LIBRARIES: Final = ("libcudart.so.13", "libcublas.so.13", _CUDNN)
+_CUDNN_PACKAGES: Final = ("nvidia-cudnn-cu12", "nvidia-cudnn-cu13")
+_SYSTEM_FOLDERS: Final = (
+    "/usr/local/cuda/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+)
+_GPU_FIELDS: Final = "index,name,compute_cap,memory.total,memory.free"
+
+
+def nvidia_state() -> NvidiaState:
+    """What is here.  cuDNN, if it is found, is loaded into this process to ask for its version."""
+    files = {name: find_library(name) for name in LIBRARIES}
+    cudnn = files[_CUDNN]
+    return NvidiaState(
+        gpus=gpus(),
+        driver=driver_version(),
+        cuda=".".join(map(str, version)) if (version := cuda_version()) else None,
+        cudnn=cudnn_version(cudnn) if cudnn is not None else None,
+        cudnn_file=str(cudnn or ""),
+        cudnn_packages=_cudnn_packages(),
+        missing_libraries=tuple(name for name, file in files.items() if file is None),
+        torch=_torch_cudnn(),
+    )
+
+
+def gpus() -> tuple[GpuState, ...]:
+    """The GPUs that the driver lists, with their free memory; () without a driver.
+
+    Indices are CUDA's device ids if CUDA_DEVICE_ORDER is PCI_BUS_ID or all GPUs are alike, and
+    CUDA_VISIBLE_DEVICES hides none.
+    """
+    return parse_gpu_states(nvidia_smi(_GPU_FIELDS))
+
+
+def parse_gpu_states(text: str) -> tuple[GpuState, ...]:
+    """GPUs from the CSV of `nvidia-smi --query-gpu=index,name,compute_cap,memory...` (in MiB)."""
+    found = []
+    for line in text.splitlines():
+        stated = [field.strip() for field in line.split(",")]
+        if len(stated) != 5 or not stated[0].isdigit() or not re.fullmatch(r"\d+\.\d+", stated[2]):
+            continue
+        total, free = (int(size) << 20 if size.isdigit() else None for size in stated[3:])
+        found.append(
+            GpuState(
+                index=int(stated[0]),
+                name=stated[1],
+                compute_capability=stated[2],
+                memory_bytes=total,
+                free_bytes=free,
+            )
+        )
+    return tuple(found)
+
+
+def find_library(name: str) -> Path | None:
+    """Where a session would find one of NVIDIA's libraries; None if it is not found.
+
+    First in NVIDIA's Python packages, then on LD_LIBRARY_PATH, then where systems keep libraries.
+    """
+    packages = (Path(place or ".") / "nvidia" for place in sys.path)
+    folders = [folder for place in packages for folder in sorted(_listed(place, "*/lib"))]
+    stated = os.environ.get("LD_LIBRARY_PATH", "").split(":")
+    folders += [Path(folder) for folder in (*filter(None, stated), *_SYSTEM_FOLDERS)]
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
+def _listed(place: Path, pattern: str) -> Iterable[Path]:
+    try:
+        return list(place.glob(pattern))
+    except OSError:
+        return ()
+
+
+def cudnn_version(library: Path) -> str | None:
+    """The version that a cuDNN library states; None if it cannot be loaded."""
+    try:
+        ask = ctypes.CDLL(str(library)).cudnnGetVersion
+    except (OSError, AttributeError):
+        return None
+    ask.restype = ctypes.c_size_t
+    return cudnn_text(ask())
+
+
+def cudnn_text(number: int) -> str:
+    """A cuDNN version from its number: 91002 is 9.10.2, and 8907 of the older form is 8.9.7."""
+    unit = 10000 if number >= 90000 else 1000
+    return f"{number // unit}.{number % unit // 100}.{number % 100}"
+
+
+def torch_requirement(requirements: Sequence[str]) -> tuple[str, str] | None:
+    """Distribution and version of cuDNN in torch's requirements; None if it requires none."""
+    for requirement in requirements:
+        found = re.match(r"(nvidia-cudnn-cu\d+)\s*(?:==\s*([\d.]+))?", requirement)
+        if found:
+            return found[1], found[2] or ""
+    return None
+
+
+def _torch_cudnn() -> TorchCudnn | None:
+    from importlib import metadata
+
+    try:
+        torch = metadata.distribution("torch")
+        required = torch_requirement(torch.requires or ())
+    except (metadata.PackageNotFoundError, OSError):
+        return None
+    if required is None:
+        return None
+    return TorchCudnn(
+        torch=torch.version,
+        distribution=required[0],
+        version=required[1],
+        loaded="torch" in sys.modules,
+    )
+
+
+def _cudnn_packages() -> tuple[str, ...]:
+    from importlib import metadata
+
+    found = []
+    for name in _CUDNN_PACKAGES:
+        try:
+            found.append(f"{name}=={metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
