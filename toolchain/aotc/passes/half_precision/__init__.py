@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotc.backends.kernels.type_names import stated_types, subgraphs
 from aotc.passes.base import Pass, walk_graphs
-from aotc.passes.half_precision.boundaries import is_half, read_in_half
+from aotc.passes.half_precision.boundaries import is_half
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName, HalfType
 from aotc.passes.half_precision.typed_graph import TypedGraph, typed_graph
 from aotc.records import field, record
@@ -181,9 +181,7 @@ class _Rewrite:
             stated = [one for one in node.attribute if one.name == "value"]
             values = onnx.numpy_helper.to_array(stated[0].t) if stated else _zero()
             del node.attribute[:]
-            node.attribute.append(
-                onnx.helper.make_attribute("value", self.half.tensor(values, ""))
-            )
+            node.attribute.append(onnx.helper.make_attribute("value", self.half.tensor(values, "")))
 
     def _value_types(self, main: onnx.GraphProto) -> None:
         """The types of all values of the new graph."""

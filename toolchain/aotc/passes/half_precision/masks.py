@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from aotc.passes.half_precision.half_types import HalfType
     from aotc.passes.half_precision.typed_graph import TypedGraph
 
+    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+
 LOWEST: Final = -16384.0
 _COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
 # The input that is added to the scores, by operator.
@@ -30,10 +32,8 @@ _BIAS: Final = {
     ("", "Attention"): 3,
 }
 
-Read = "Callable[[onnx.TensorProto], np.ndarray[Any, Any]]"
 
-
-def lower_masks(graph: TypedGraph, half: HalfType, read: Read) -> int:  # type: ignore[valid-type]
+def lower_masks(graph: TypedGraph, half: HalfType, read: Read) -> int:
     """Rewrite the constants that mask, in place; returns how many."""
     import numpy as np
     import onnx

@@ -34,7 +34,7 @@ def counting_graph(
     made.CopyFrom(model)
     graph = made.graph
     for name, value in ((_LIMIT, largest), (_MAX, _FLOAT_MAX)):
-        graph.initializer.append(onnx.numpy_helper.from_array(np.float32(value), name))
+        graph.initializer.append(onnx.numpy_helper.from_array(np.array(value, np.float32), name))
     del graph.output[:]
     counts = {}
     for index, name in enumerate(names):

@@ -154,9 +154,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
             found=", ".join(f"{count} {why}" for why, count in Counter(reasons.values()).items()),
             fix="Choose precision: keep or tf32.",
         )
-    rewrite = HalfPrecision(
-        to=half.name, ep=backend.ort_name, kept=frozenset(reasons), read=_read
-    )
+    rewrite = HalfPrecision(to=half.name, ep=backend.ort_name, kept=frozenset(reasons), read=_read)
     (made,) = run_passes(typed, (rewrite,))
     del typed.graph.value_info[:]
     model.CopyFrom(typed)
