@@ -58,7 +58,7 @@ class CudaBackend(Backend):
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
-    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32", "float16", "bfloat16")
     # A data-center GPU in float32 on PCIe 4; a transfer costs a synchronization.
     rates: ClassVar[Rates] = Rates(
         flops=2e13, bytes=1e12, transfer_bytes=2e10, transfer_seconds=1e-5
@@ -89,7 +89,8 @@ class CudaBackend(Backend):
     def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
         """Full float32 unless `precision` is tf32, which is ONNX Runtime's default.
 
-        With `keep`, convolution algorithms are the same at every load.
+        With `keep`, convolution algorithms are the same at every load.  So they are in half
+        precision: nodes that stay in float32 there do so because they need its digits.
         """
         faster = precision == "tf32"
         options = {"use_tf32": "1"} if faster else {"use_tf32": "0", **_REPEATABLE}

@@ -138,6 +138,19 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The model multiplies unsigned by signed 8-bit numbers that are not constants. On x86-64, ONNX Runtime computes "
      "this exactly only on CPUs with VNNI. The variant requires a CPU like the one on which it was proven.",
      "To let it run anywhere, quantize the model with operands of the same sign, or with 7-bit weights."),
+    ("AOTC-N011", "half precision was not applied", FINDING,
+     "The profile asks for float16 or bfloat16, but the model is quantized, is in another half precision already, or "
+     "computes nothing in float32. It was left as it is, and computes as with 'precision: keep'.",
+     "Nothing to do, or build from the float32 model that it was made of."),
+    ("AOTC-N012", "nothing can compute in half precision", INPUT,
+     "Every node must stay in float32: its constants or its activations leave the range of the type, or the execution "
+     "provider has no kernel for it in that type.",
+     "Choose 'precision: keep' or 'tf32', or the other half precision: bfloat16 has the range of float32."),
+    ("AOTC-N013", "activations could not be observed", FINDING,
+     "Which activations leave the range of a half-precision type is found by running the model in float32 on the "
+     "inputs of its fixtures. That was not possible, so only constants and kernels decided which nodes stay in "
+     "float32. The comparison with the original still decides whether the variant is built.",
+     "Give inputs of the sizes of this variant with --fixtures."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

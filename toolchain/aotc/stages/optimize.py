@@ -37,6 +37,7 @@ from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.half_precision import half_request, to_half
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
     companion_variants,
@@ -105,9 +106,13 @@ def _optimize(
 
     `ahead` is a run that was started earlier.  Tensors that `base` has as well are not stored.
     """
-    plan, source = specialized.plan, specialized.analyzed.source
-    at_level = partial(_run_at_level, specialized.graph, source, options=options, base=base)
-    value, plan, findings = at_level(plan, ahead=ahead)
+    source = specialized.analyzed.source
+    half = half_request(specialized, options)
+    at_level = partial(
+        _run_at_level, specialized.graph, source, options=options, base=base, half=half.request
+    )
+    value, plan, findings = at_level(half.plan, ahead=ahead)
+    findings = [*half.findings, *findings]
     if value["saturating"] and plan.may_lower_level and plan.optimization == "auto":
         # Without fusion only the products of the model itself remain.
         lower_value, lower_plan, lower_findings = at_level(replace(plan, optimization="basic"))
@@ -147,6 +152,7 @@ def _run_at_level(
     options: BuildOptions,
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
+    half: Json | None = None,
 ) -> tuple[Json, VariantPlan, list[Finding]]:
     """Run the optimizer at the variant's level, or at a lower one if it fails there."""
     findings: list[Finding] = []
@@ -154,7 +160,7 @@ def _run_at_level(
         try:
             if ahead is not None and graph == source.graph:
                 return ahead.result(), plan, findings
-            return _run_optimizer(graph, source, plan, options, base), plan, findings
+            return _run_optimizer(graph, source, plan, options, base, half), plan, findings
         except AotcError as error:
             if error.code != "AOTC-O001":
                 raise
@@ -254,6 +260,7 @@ def _run_optimizer(
     plan: VariantPlan,
     options: BuildOptions,
     base: OptimizedModel | None = None,
+    half: Json | None = None,
 ) -> Json:
     return options.workers.run(
         "aotc.stages.optimize:optimize_job",
@@ -273,6 +280,7 @@ def _run_optimizer(
             or len(options.profile.variants) > 1
             or has_integer_products(source.capture),
             "base": [str(base.graph), str(base.data)] if base is not None else None,
+            "half": half,
         },
         folder=_folder(plan, options),
         where=f"variant {plan.name}",
@@ -319,6 +327,11 @@ def optimize_job(request: Json) -> Json:
             records += changes
             if rewritten:
                 _write_weights(model)
+        if request["half"]:
+            change, noticed = to_half(model, request["half"])
+            records += (change,)
+            findings += noticed
+            _write_weights(model)
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break

@@ -117,6 +117,10 @@ def _run(
             "model": str(lowered.model if divided else lowered.partitioned.claimed.graph),
             "contexts": bool(lowered.contexts) and divided,
             "weights": str(lowered.weights if divided else lowered.partitioned.claimed.weights),
+            # The CPU has no kernels for bfloat16.
+            "twin_of": ""
+            if divided or plan.precision != "bfloat16"
+            else backend_of(plan.providers[0], options.profile.plugins).ort_name,
             "session": encode(session),
             "providers": list(lowered.providers) if divided else [CPU],
             "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
@@ -329,6 +333,17 @@ def _check_budgets(evidence: VariantEvidence, options: BuildOptions, where: str)
         )
 
 
+def _graph_bytes(model: Path, twin_of: str) -> bytes:
+    if not twin_of:
+        return model.read_bytes()
+    import onnx
+
+    from aotc.passes.half_precision.float_twin import float_twin
+
+    twin = float_twin(onnx.load(model, load_external_data=False), twin_of)
+    return twin.SerializeToString()
+
+
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
     from aotc.engine import values
@@ -342,7 +357,7 @@ def prove_job(request: Json) -> Json:
     started = time.perf_counter()
     model = Path(request["model"])
     session = create_session(
-        model if request["contexts"] else model.read_bytes(),
+        model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
         spec,
         providers=request["providers"],
         weights_folder=Path(request["weights"]),
