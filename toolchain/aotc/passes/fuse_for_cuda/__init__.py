@@ -28,6 +28,7 @@ from aotc.passes.fuse_for_cuda.gelu import fuse_gelu
 from aotc.passes.fuse_for_cuda.multi_head import MICROSOFT, Fuser
 from aotc.passes.fuse_for_cuda.packing import pack_attention
 from aotc.passes.fuse_for_cuda.projections import unflatten_projections
+from aotc.passes.fuse_for_cuda.reading import integer, is_op
 
 _Step = Callable[[ir.Model], Mapping[str, int]]
 _SIMPLIFY: Final = "simplify-for-fusion"
@@ -80,11 +81,23 @@ def simplify(model: ir.Model) -> None:
 
 def _normalizations(model: ir.Model) -> dict[str, int]:
     found = {
-        "rms": fuse_rms_normalization(model),
+        "rms": fuse_rms_normalization(model) + _standard_rms(model.graph),
         "skip layer": fuse_skip_layer_normalization(model),
         "skip rms": fuse_skip_rms_normalization(model),
     }
     return {name: count for name, count in found.items() if count}
+
+
+def _standard_rms(graph: ir.Graph) -> int:
+    """Write RMSNormalization (opset 23) as ONNX Runtime's own, which the next rules know."""
+    count = 0
+    for node in graph:
+        axis = integer(node, "axis", -1)
+        if is_op(node, "RMSNormalization") and axis == -1 and integer(node, "stash_type", 1) == 1:
+            node.op_type = "SimplifiedLayerNormalization"
+            node.attributes.add(ir.AttrInt64("axis", -1))
+            count += 1
+    return count
 
 
 def _finish(model: ir.Model) -> None:

@@ -43,7 +43,10 @@ class Mask:
 
 @record
 class Core:
-    """One attention; queries, keys and values are of (batch, heads, length, width)."""
+    """One attention; queries, keys and values are of (batch, heads, length, width).
+
+    `zero_rows` is a boolean mask that makes a row without any `true` 0.
+    """
 
     node: ir.Node
     query: ir.Value
@@ -53,6 +56,7 @@ class Core:
     scale: float
     masks: tuple[Mask, ...] = ()
     causal: bool = False
+    zero_rows: ir.Value | None = None
 
 
 @record
@@ -86,10 +90,11 @@ def _standard(node: ir.Node) -> Core | None:
     if causal and (mask is not None or not same(queries[2], keys[2])):
         return None
     masks: tuple[Mask, ...] = ()
+    boolean = mask is not None and mask.dtype == ir.DataType.BOOL
     if mask is not None:
-        lowest = _lowest(query.dtype)
-        boolean = mask.dtype == ir.DataType.BOOL
-        masks = (Mask(value=mask, otherwise=lowest if boolean else None),)
+        masks = (Mask(value=mask, otherwise=_lowest(query.dtype) if boolean else None),)
+        if boolean and sizes(mask, 2) is None and (sizes(mask, 4) or (0, 0))[1] != 1:
+            return None
     return Core(
         node=node,
         query=query,
@@ -99,6 +104,7 @@ def _standard(node: ir.Node) -> Core | None:
         scale=number(node, "scale", 1 / math.sqrt(width)),
         masks=masks,
         causal=causal,
+        zero_rows=mask if boolean else None,
     )
 
 

@@ -2,8 +2,9 @@
 
 Its queries, keys and values are of (batch, length, heads x width): the Reshape and Transpose around
 an attention go.  Keys and values of the past stay inputs, those of the present become outputs.
-A mask becomes what is added to the scores, in their type: `true` is 0, `false` the lowest number,
-which gives a row without any `true` the mean of the values, as ONNX Runtime's Attention does.
+A mask becomes what is added to the scores, in their type: `true` is 0, `false` the lowest number.
+With it a row without any `true` is the mean of the values, as exporters' own operators make it; the
+standard operator Attention makes it 0, which then is done by a product.
 """
 
 from __future__ import annotations
@@ -96,6 +97,10 @@ class Fuser:
         result.shape = ir.Shape(
             [core.query.shape[0], core.query.shape[2], core.heads * int(values[3])]  # type: ignore[index]
         )
+        if core.zero_rows is not None:
+            shape = result.shape
+            result = self._node("Mul", [result, self._row_factor(core.zero_rows, result)]).outputs[0]
+            result.dtype, result.shape = core.query.dtype, shape
         ends = [(core.node, *self._end(core, result))]
         if past is not None:
             ends += [(past[0], past[0].outputs[0], node.outputs[1])]
@@ -191,6 +196,17 @@ class Fuser:
         value.dtype = dtype
         self._masks[memo] = value
         return value
+
+    def _row_factor(self, mask: ir.Value, result: ir.Value) -> ir.Value:
+        """1 for rows with any `true`, and 0 for others, of (batch or 1, queries or 1, 1)."""
+        memo = ("rows", mask, result.dtype)
+        if memo not in self._masks:
+            number = self._node("Cast", [mask], {"to": int(result.dtype or ir.DataType.FLOAT)})
+            value = self._node("ReduceMax", [number.outputs[0], self._numbers([-1])]).outputs[0]
+            if sizes(mask, 4) is not None:
+                value = self._node("Squeeze", [value, self._numbers([1])]).outputs[0]
+            self._masks[memo] = value
+        return self._masks[memo]
 
     def _node(
         self,

@@ -38,7 +38,8 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
         made: list[ir.Node] = []
         split = _split_product(query, key, value)
         if split is not None:
-            source, weights, packed_bias = split.source, split.weights, split.bias
+            source, weights = split.source, split.weights
+            packed_bias = split.bias or _zeros(split, made)
             found["split product"] += 1
         else:
             three = [item for item in projections if item is not None]
@@ -114,19 +115,15 @@ def _joined(
 
 def _joined_biases(
     three: list[_Projection], made: list[ir.Node], joined: dict[tuple[object, ...], ir.Value]
-) -> ir.Value | None:
-    """The biases side by side, 0 where there is none; None if there is none at all."""
-    if all(item.bias is None for item in three):
-        return None
-    values = []
-    for item in three:
-        if item.bias is not None:
-            values.append(item.bias)
-            continue
-        width, dtype = (sizes(item.weights, 2) or (0, 0))[1], item.weights.dtype
-        assert isinstance(width, int) and dtype is not None
-        tensor = ir.tensor(np.zeros(width, dtype=dtype.numpy()), dtype=dtype)
-        zeros = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
-        made.append(zeros)
-        values.append(zeros.outputs[0])
-    return _joined(values, 0, made, joined)
+) -> ir.Value:
+    """The biases side by side, 0 where there is none."""
+    return _joined([item.bias or _zeros(item, made) for item in three], 0, made, joined)
+
+
+def _zeros(item: _Projection, made: list[ir.Node]) -> ir.Value:
+    """A bias that is 0: without one, ONNX Runtime's Attention crashes on the CPU."""
+    width, dtype = (sizes(item.weights, 2) or (0, 0))[1], item.weights.dtype
+    assert isinstance(width, int) and dtype is not None
+    tensor = ir.tensor(np.zeros(width, dtype=dtype.numpy()), dtype=dtype)
+    made.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)]))
+    return made[-1].outputs[0]
