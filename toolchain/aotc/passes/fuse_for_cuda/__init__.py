@@ -56,9 +56,7 @@ def fuse(model: onnx.ModelProto, weights: Path) -> tuple[onnx.ModelProto, tuple[
         common.RemoveUnusedNodesPass()(own)
         common.ShapeInferencePass()(own)
         records.append(
-            PassRecord(
-                name=name, nodes_before=before, nodes_after=len(own.graph), matched=matched
-            )
+            PassRecord(name=name, nodes_before=before, nodes_after=len(own.graph), matched=matched)
         )
         fused |= name in _FUSIONS
     if not fused:
@@ -103,7 +101,7 @@ def _standard_rms(graph: ir.Graph) -> int:
 def _finish(model: ir.Model) -> None:
     common.CommonSubexpressionEliminationPass()(model)
     common.RemoveUnusedNodesPass()(model)
-    common.RemoveUnusedFunctionsPass()(model)
+    common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
 
 
 _FUSIONS: Final[Mapping[str, _Step]] = {

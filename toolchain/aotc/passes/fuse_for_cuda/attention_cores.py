@@ -153,7 +153,10 @@ def _scores(value: ir.Value | None) -> _Scores | None:
             return None
         return _Scores(product=inner.product, scale=inner.scale * factored[1])
     if is_op(node, "Add"):
-        found = [(_scores(node.inputs[0]), node.inputs[1]), (_scores(node.inputs[1]), node.inputs[0])]
+        found = [
+            (_scores(node.inputs[0]), node.inputs[1]),
+            (_scores(node.inputs[1]), node.inputs[0]),
+        ]
         read = [(inner, mask) for inner, mask in found if inner is not None and mask is not None]
         if len(read) != 1:
             return None
@@ -161,7 +164,10 @@ def _scores(value: ir.Value | None) -> _Scores | None:
         return _with_mask(inner, Mask(value=mask))
     if is_op(node, "Where"):
         chosen, first, second = node.inputs
-        for kept, other, inverted in ((first, scalar(second), False), (second, scalar(first), True)):
+        for kept, other, inverted in (
+            (first, scalar(second), False),
+            (second, scalar(first), True),
+        ):
             inner = _scores(kept) if other is not None else None
             if inner is not None and other is not None and chosen is not None:
                 return _with_mask(inner, Mask(value=chosen, otherwise=other, inverted=inverted))
@@ -237,9 +243,9 @@ def _has_infinity(mask: Mask) -> bool:
             continue
         seen.add(value)
         constant = array(value)
-        if isinstance(constant, np.ndarray) and constant.dtype.kind == "f":
-            if bool(np.isinf(constant).any()):
-                return True
+        numbers = isinstance(constant, np.ndarray) and constant.dtype.kind == "f"
+        if isinstance(constant, np.ndarray) and numbers and bool(np.isinf(constant).any()):
+            return True
         node = value.producer()
         if node is not None:
             pending += [item for item in node.inputs if item is not None]

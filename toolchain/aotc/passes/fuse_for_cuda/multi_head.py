@@ -24,6 +24,7 @@ from aotc.passes.fuse_for_cuda.reading import (
     replace_value,
     same,
     scaled,
+    set_type,
     sizes,
 )
 from aotc.records import record
@@ -92,15 +93,18 @@ class Fuser:
             inputs.pop()
         node = self._node("MultiHeadAttention", inputs, attributes, outputs, domain=MICROSOFT)
         result = node.outputs[0]
-        result.dtype = core.query.dtype
+        set_type(result, core.query)
         values = sizes(core.value, 4) or ()
         result.shape = ir.Shape(
             [core.query.shape[0], core.query.shape[2], core.heads * int(values[3])]  # type: ignore[index]
         )
         if core.zero_rows is not None:
             shape = result.shape
-            result = self._node("Mul", [result, self._row_factor(core.zero_rows, result)]).outputs[0]
-            result.dtype, result.shape = core.query.dtype, shape
+            result = self._node("Mul", [result, self._row_factor(core.zero_rows, result)]).outputs[
+                0
+            ]
+            set_type(result, core.query)
+            result.shape = shape
         ends = [(core.node, *self._end(core, result))]
         if past is not None:
             ends += [(past[0], past[0].outputs[0], node.outputs[1])]
@@ -153,7 +157,7 @@ class Fuser:
                 return _without_factor(flat) if factor else _Flat(value=flat)
         turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
         beside = self._node("Reshape", [turned.outputs[0], self._numbers([0, 0, -1])])
-        beside.outputs[0].dtype = value.dtype
+        set_type(beside.outputs[0], value)
         return _Flat(value=beside.outputs[0])
 
     def _bias(self, core: Core, query: ir.Value) -> ir.Value | None:
@@ -163,7 +167,7 @@ class Fuser:
             one = self._one_bias(mask, core, query)
             if total is not None:
                 total = self._node("Add", [total, one]).outputs[0]
-                total.dtype = core.query.dtype
+                set_type(total, core.query)
             else:
                 total = one
         return total

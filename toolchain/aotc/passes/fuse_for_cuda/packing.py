@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from aotc.passes.fuse_for_cuda.reading import is_constant, made_by, replace_value, sizes
+from aotc.passes.fuse_for_cuda.reading import is_constant, made_by, replace_value, set_type, sizes
 from aotc.records import record
 
 _MICROSOFT = "com.microsoft"
@@ -107,7 +107,7 @@ def _joined(
     memo = (axis, *values)
     if memo not in joined:
         node = ir.Node("", "Concat", values, [ir.AttrInt64("axis", axis)])
-        node.outputs[0].dtype = values[0].dtype
+        set_type(node.outputs[0], values[0])
         made.append(node)
         joined[memo] = node.outputs[0]
     return joined[memo]

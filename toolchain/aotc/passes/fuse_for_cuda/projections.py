@@ -16,6 +16,7 @@ from aotc.passes.fuse_for_cuda.reading import (
     only_user,
     replace_value,
     same,
+    set_type,
     sizes,
 )
 
@@ -42,12 +43,12 @@ def unflatten_projections(graph: ir.Graph) -> dict[str, int]:
         weights = node.inputs[1]
         if integer(node, "transB", 0):
             made.append(ir.Node("", "Transpose", [weights], [ir.AttrInt64s("perm", [1, 0])]))
-            made[-1].outputs[0].dtype = node.outputs[0].dtype
+            set_type(made[-1].outputs[0], node.outputs[0])
             made[-1].outputs[0].shape = ir.Shape([before[2], after[2]])
             weights = made[-1].outputs[0]
         made.append(ir.Node("", "MatMul", [source, weights]))
         if len(node.inputs) > 2 and node.inputs[2] is not None:
-            made[-1].outputs[0].dtype = node.outputs[0].dtype
+            set_type(made[-1].outputs[0], node.outputs[0])
             made[-1].outputs[0].shape = split.outputs[0].shape
             made.append(ir.Node("", "Add", [made[-1].outputs[0], node.inputs[2]]))
         graph.insert_before(node, made)

@@ -91,10 +91,14 @@ def uncast(value: ir.Value | None) -> ir.Value | None:
 
 def only_user(value: ir.Value) -> ir.Node | None:
     """The node that alone reads `value`, which is no output of the graph."""
-    uses = value.uses()
-    if len(uses) != 1 or value.is_graph_output():
-        return None
-    return uses[0].node
+    users = [usage.node for usage in value.uses()]
+    return users[0] if len(users) == 1 and not value.is_graph_output() else None
+
+
+def set_type(value: ir.Value, other: ir.Value) -> None:
+    """Give `value` the element type of `other`, if that is known."""
+    if other.dtype is not None:
+        value.dtype = other.dtype
 
 
 def depends_on(values: list[ir.Value], nodes: list[ir.Node]) -> bool:
@@ -114,7 +118,8 @@ def depends_on(values: list[ir.Value], nodes: list[ir.Node]) -> bool:
 
 def replace_value(old: ir.Value, new: ir.Value) -> None:
     """Let every reader of `old`, and the graph's outputs, take `new`."""
-    new.dtype = new.dtype or old.dtype
+    if new.dtype is None:
+        set_type(new, old)
     new.shape = new.shape or old.shape
     if old.is_graph_output():
         name, old.name = old.name, f"{old.name}_unfused"

@@ -107,7 +107,8 @@ def fusion_job(request: Json) -> Json:
     weights = Path(request["weights"])
     try:
         fused, records = fuse(model, weights)
-    except Exception as error:  # noqa: BLE001 - rules of another project, on any graph
+    except Exception as error:
+        # Rules of another project, on any graph.
         return {"passes": [], "why_not": f"a rule failed: {type(error).__name__}: {error}"[:300]}
     if not records:
         return {"passes": [], "why_not": ""}

@@ -1,7 +1,8 @@
 """The next form of a variant that computes wrongly or does not run.
 
-A graph that was fused for CUDA is first tried without that.  If parts are compiled, first the nodes at fault move to the variant's next provider, and then all
-compiled ones.  Otherwise a lower level of ONNX Runtime's optimizer is tried.
+A graph that was fused for CUDA is first tried without that.  If parts are compiled, first the nodes
+at fault move to the variant's next provider, and then all compiled ones.  Otherwise a lower level
+of ONNX Runtime's optimizer is tried.
 """
 
 from __future__ import annotations
