@@ -29,6 +29,8 @@ from aotc.passes.fuse_for_cuda.reading import (
 from aotc.records import record
 
 _SWAPPED = (0, 1, 3, 2)
+# The same, of heads that were not put before the length.
+_SWAPPED_SPLIT = (0, 2, 3, 1)
 _FAR = 40
 
 
@@ -45,7 +47,8 @@ class Mask:
 class Core:
     """One attention; queries, keys and values are of (batch, heads, length, width).
 
-    `zero_rows` is a boolean mask that makes a row without any `true` 0.
+    With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask that
+    makes a row without any `true` 0.
     """
 
     node: ir.Node
@@ -57,6 +60,12 @@ class Core:
     masks: tuple[Mask, ...] = ()
     causal: bool = False
     zero_rows: ir.Value | None = None
+    split_keys: bool = False
+
+    @property
+    def key_axis(self) -> int:
+        """The axis of the keys' length."""
+        return 1 if self.split_keys else 2
 
 
 @record
@@ -123,8 +132,11 @@ def _decomposed(node: ir.Node) -> Core | None:
         return None
     query, factor = _unscaled(scores.product.inputs[0])
     transposed, key_factor = _unscaled(scores.product.inputs[1])
-    key, value = _untransposed(transposed), node.inputs[1]
-    known = _heads(query, key, value)
+    turned = made_by(transposed, "Transpose")
+    split = permutation(turned) == _SWAPPED_SPLIT
+    key = turned.inputs[0] if turned is not None and split else _untransposed(transposed)
+    value = node.inputs[1]
+    known = _heads(query, key, value, split_keys=split)
     if known is None:
         return None
     assert query is not None and key is not None and value is not None
@@ -136,6 +148,7 @@ def _decomposed(node: ir.Node) -> Core | None:
         heads=known[0],
         scale=scores.scale * factor * key_factor,
         masks=scores.masks,
+        split_keys=split,
     )
 
 
@@ -212,7 +225,11 @@ def _untransposed(value: ir.Value | None) -> ir.Value | None:
 
 
 def _heads(
-    query: ir.Value | None, key: ir.Value | None, value: ir.Value | None
+    query: ir.Value | None,
+    key: ir.Value | None,
+    value: ir.Value | None,
+    *,
+    split_keys: bool = False,
 ) -> tuple[int, int] | None:
     """The number of heads, and the width of one."""
     known = [sizes(item, 4) for item in (query, key, value)]
@@ -222,7 +239,7 @@ def _heads(
     heads, width = queries[1], queries[3]
     if not isinstance(heads, int) or not isinstance(width, int) or not isinstance(values[3], int):
         return None
-    if not keys[1] == values[1] == heads or keys[3] != width:
+    if not keys[2 if split_keys else 1] == values[1] == heads or keys[3] != width:
         return None
     return heads, width
 

@@ -79,7 +79,10 @@ class Fuser:
             new_key, new_value = _input(past[0], 1), _input(past[1], 1)
             outputs = 3
         # What becomes part of the present keeps its factor.
-        key = self._flat(new_key, core.heads, factor=past is None)
+        if core.split_keys:
+            key = self._beside(new_key, core.heads, factor=True)
+        else:
+            key = self._flat(new_key, core.heads, factor=past is None)
         value = self._flat(new_value, core.heads)
         attributes: dict[str, object] = {"num_heads": core.heads}
         scale = core.scale * query.factor * key.factor
@@ -140,23 +143,29 @@ class Fuser:
     def _flat(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
         """Heads side by side again: the value before they were split, or a new one."""
         transposed = made_by(value, "Transpose")
-        split = None
         if transposed is not None and permutation(transposed) == _HEADS_FIRST:
-            split = made_by(transposed.inputs[0], "Reshape")
-        if split is not None:
-            before, after = sizes(split.inputs[0], 3), sizes(split.outputs[0], 4)
-            if (
-                before is not None
-                and after is not None
-                and after[2] == heads
-                and isinstance(after[3], int)
-                and before[2] == heads * after[3]
-                and (same(before[0], after[0]) or same(before[1], after[1]))
-            ):
-                flat = _input(split, 0)
-                return _without_factor(flat) if factor else _Flat(value=flat)
+            return self._beside(_input(transposed, 0), heads, factor=factor)
         turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
-        beside = self._node("Reshape", [turned.outputs[0], self._numbers([0, 0, -1])])
+        set_type(turned.outputs[0], value)
+        return self._beside(turned.outputs[0], heads)
+
+    def _beside(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+        """The same of a value of (batch, length, heads, width)."""
+        split = made_by(value, "Reshape")
+        before = sizes(split.inputs[0], 3) if split is not None else None
+        after = sizes(value, 4)
+        if (
+            split is not None
+            and before is not None
+            and after is not None
+            and after[2] == heads
+            and isinstance(after[3], int)
+            and before[2] == heads * after[3]
+            and (same(before[0], after[0]) or same(before[1], after[1]))
+        ):
+            flat = _input(split, 0)
+            return _without_factor(flat) if factor else _Flat(value=flat)
+        beside = self._node("Reshape", [value, self._numbers([0, 0, -1])])
         set_type(beside.outputs[0], value)
         return _Flat(value=beside.outputs[0])
 
@@ -174,7 +183,7 @@ class Fuser:
 
     def _one_bias(self, mask: Mask, core: Core, query: ir.Value) -> ir.Value:
         queries, keys = sizes(core.query, 4) or (), sizes(core.key, 4) or ()
-        lengths = (queries[2], keys[2])
+        lengths = (queries[2], keys[core.key_axis])
         memo = (mask.value, mask.otherwise, mask.inverted, lengths, core.query.dtype)
         if "" not in lengths and memo in self._masks:
             return self._masks[memo]
@@ -193,7 +202,8 @@ class Fuser:
             value = self._node("Cast", [value], {"to": int(dtype)}).outputs[0]
         if stated is None or not (same(stated[2], lengths[0]) and same(stated[3], lengths[1])):
             length = self._node("Shape", [core.query], {"start": 2, "end": 3}).outputs[0]
-            others = self._node("Shape", [core.key], {"start": 2, "end": 3}).outputs[0]
+            along = {"start": core.key_axis, "end": core.key_axis + 1}
+            others = self._node("Shape", [core.key], along).outputs[0]
             one = self._numbers([1])
             shape = self._node("Concat", [one, one, length, others], {"axis": 0}).outputs[0]
             value = self._node("Expand", [value, shape]).outputs[0]
