@@ -11,8 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
-from aotc.backends.base import BACKENDS, ClaimRequest, Claims
+from aotc.backends.base import BACKENDS, ClaimRequest, Claims, SessionUse
 from aotc.backends.cuda import CudaBackend, claim_of, refusal_of_provider
+from aotc.contract.cuda_options import CudaOptions, Layout
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Target
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
@@ -253,7 +255,27 @@ def test_the_session_says_how_exact_it_is() -> None:
     assert exact.optimization == "all"
     assert exact.provider_options["CUDAExecutionProvider"]["use_tf32"] == "0"
     faster = backend.session("basic", "tf32")
-    assert faster.provider_options == {"CUDAExecutionProvider": {"use_tf32": "1"}}
+    assert faster.provider_options["CUDAExecutionProvider"]["use_tf32"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("layout", "convolutions", "channels_last"),
+    [("auto", True, True), ("auto", False, False), ("nhwc", False, True), ("nchw", True, False)],
+)
+def test_convolutions_get_channels_last(
+    layout: Layout, convolutions: bool, channels_last: bool
+) -> None:
+    use = SessionUse(cuda=CudaOptions(layout=layout), convolutions=convolutions)
+    (options,) = CudaBackend().session("all", "tf32", use).provider_options.values()
+    assert options["cudnn_conv_algo_search"] == "HEURISTIC"
+    assert ("prefer_nhwc" in options, "fuse_conv_bias" in options) == (channels_last,) * 2
+
+
+@pytest.mark.parametrize("precision", CudaBackend.precisions)
+def test_convolutions_are_searched_only_where_the_profile_says_so(precision: Precision) -> None:
+    use = SessionUse(cuda=CudaOptions(search="exhaustive"), convolutions=True)
+    (options,) = CudaBackend().session("all", precision, use).provider_options.values()
+    assert options["cudnn_conv_algo_search"] == "EXHAUSTIVE"
 
 
 def test_probe_and_fingerprint_say_what_is_missing() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
@@ -128,6 +129,20 @@ class Payload:
 
 
 @record
+class SessionUse:
+    """What a session is for: the variant's options, and what of the graph providers ask for.
+
+    `convolutions`: a node of the graph is one.
+    """
+
+    cuda: CudaOptions = CudaOptions()
+    convolutions: bool = False
+
+
+ANY_USE = SessionUse()
+
+
+@record
 class Rates:
     """Rough speeds of a device per second, to weigh a partition against its transfers."""
 
@@ -183,7 +198,9 @@ class Backend(ABC):
         return tuple(payloads)
 
     @abstractmethod
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """How a session with this provider is created: this is recorded, and repeated at load."""
 
     def with_threads(self, options: Mapping[str, str], threads: int) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates
+from aotc.backends.base import ANY_USE, Backend, Capability, ClaimRequest, Claims, Rates, SessionUse
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -48,7 +48,9 @@ class CpuBackend(Backend):
                     pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
         return Claims(nodes=frozenset(names))
 
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """Only `optimization`: the CPU provider takes no options."""
         return SessionSpec(optimization=optimization)
 

@@ -14,9 +14,19 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, ClassVar, Final
 
-from aotc.backends.base import Backend, Capability, ClaimRequest, Claims, Rates, Refusal
+from aotc.backends.base import (
+    ANY_USE,
+    Backend,
+    Capability,
+    ClaimRequest,
+    Claims,
+    Rates,
+    Refusal,
+    SessionUse,
+)
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
 from aotc.backends.onnxruntime_import import import_onnxruntime
+from aotc.contract.cuda_options import Search
 from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -36,7 +46,9 @@ _CUDA_MAJOR: Final = 13
 
 # By default ONNX Runtime measures convolution algorithms at load, and may pick a different one each
 # time, which rounds differently; the heuristic only depends on sizes.
-_REPEATABLE = {"cudnn_conv_algo_search": "HEURISTIC"}
+_SEARCHES: Final[Mapping[Search, str]] = {"repeatable": "HEURISTIC", "exhaustive": "EXHAUSTIVE"}
+# Tensor cores read channels last; only then is the bias added in the convolution's own kernel.
+_CHANNELS_LAST: Final = {"prefer_nhwc": "1", "fuse_conv_bias": "1"}
 (_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
 _MAX_NAMED = 5
 _LEFT_TO_CPU = (
@@ -86,14 +98,20 @@ class CudaBackend(Backend):
         """By the kernel table."""
         return claim_of(model)
 
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """Full float32 unless `precision` is tf32, which is ONNX Runtime's default.
 
-        With `keep`, convolution algorithms are the same at every load.  So they are in half
-        precision: nodes that stay in float32 there do so because they need its digits.
+        Convolution algorithms are the same at every load unless the variant allows a search.  Nodes
+        that stay in float32 in a graph of half precision do so because they need its digits.
         """
-        faster = precision == "tf32"
-        options = {"use_tf32": "1"} if faster else {"use_tf32": "0", **_REPEATABLE}
+        options = {
+            "use_tf32": "1" if precision == "tf32" else "0",
+            "cudnn_conv_algo_search": _SEARCHES[use.cuda.search],
+        }
+        if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutions):
+            options |= _CHANNELS_LAST
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
     def prepare(self) -> None:

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from aotc.backends.base import Capability, CompileRequest, Payload, Rates
+from aotc.backends.base import ANY_USE, Capability, CompileRequest, Payload, Rates, SessionUse
 from aotc.backends.offered_devices import offered_devices
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.backends.openvino_container import join_containers
@@ -141,7 +141,9 @@ class OpenVinoBackend(PluginBackend):
             )
         return chosen
 
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """With the precision fixed; raises AOTC-N008 if OpenVINO lacks it."""
         options = {"load_config": _config(precision)}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})

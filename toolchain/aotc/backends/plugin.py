@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from aotc.backends.base import (
+    ANY_USE,
     Backend,
     Capability,
     ClaimRequest,
@@ -20,6 +21,7 @@ from aotc.backends.base import (
     Payload,
     Rates,
     Refusal,
+    SessionUse,
     names_in_message,
 )
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
@@ -271,7 +273,9 @@ class PluginBackend(Backend):
         """The devices for a session: the first that ONNX Runtime lists."""
         return devices(self.ort_name, library)[:1]
 
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """The options that the user stated."""
         options = {self.ort_name: self._options} if self._options else {}
         return SessionSpec(optimization=optimization, provider_options=options)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.backends.base import (
+    ANY_USE,
     Backend,
     Capability,
     ClaimRequest,
@@ -23,6 +24,7 @@ from aotc.backends.base import (
     Payload,
     Rates,
     Refusal,
+    SessionUse,
 )
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.backends.tensorrt_rtx_engine import build_engine, stated_capabilities
@@ -166,7 +168,9 @@ class TensorRtRtxBackend(Backend):
             replace(payload, compatibility=payloads[0].compatibility) for payload in payloads
         )
 
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """No options: the precision is part of the engine; raises AOTC-N008 if it is unknown."""
         self._require(precision)
         return SessionSpec(optimization=optimization)

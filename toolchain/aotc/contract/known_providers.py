@@ -105,7 +105,16 @@ KNOWN_PROVIDERS: Final = (
         name="cuda",
         ort_name="CUDAExecutionProvider",
         backend="aotc.backends.cuda:CudaBackend",
-        options={"cudnn_conv_algo_search": None, "enable_cuda_graph": None, "use_tf32": None},
+        options=dict.fromkeys(
+            (
+                "cudnn_conv_algo_search",
+                "enable_cuda_graph",
+                "fuse_conv_bias",
+                "prefer_nhwc",
+                "sdpa_kernel",
+                "use_tf32",
+            )
+        ),
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
     ),
     KnownProvider(

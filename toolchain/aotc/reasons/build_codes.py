@@ -52,6 +52,14 @@ BUILDING: Final[tuple[Row, ...]] = (
      "it. So the reference, to which variants are compared, is the model at the lowest optimization level that runs.",
      "Nothing to do. To have variants compared with the model as it is, export it with operators that ONNX Runtime "
      "runs without optimization."),
+    ("AOTC-O011", "fusion needs a library", INPUT,
+     "Graphs for CUDA are fused by rules of onnxscript, which is not installed.",
+     "Install aotc with the extra gpu, or set 'fusion: none' for CUDA in the profile."),
+    ("AOTC-O012", "graph is not fused for CUDA", FINDING,
+     "Attention, activations and normalizations were to be fused into operators that CUDA has faster kernels for. The "
+     "rules failed on this graph, CUDA lacks a kernel for what they made, or the fused graph did not load or gave other "
+     "answers. So the graph is used as it was, and proven.",
+     "Nothing to do. 'fusion: none' for CUDA in the profile avoids the attempt."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node was placed on an execution provider that the profile's fallback policy does not allow.",

@@ -37,6 +37,7 @@ from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.fusion import fuse_for_cuda
 from aotc.stages.optimizing.half_precision import half_request, to_half
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
@@ -79,13 +80,15 @@ def optimize(
     options: BuildOptions,
     ahead: Mapping[str, Future[Json]],
 ) -> tuple[list[OptimizedModel], list[Finding]]:
-    """Each variant, optimized at the opset that suits its provider; and faster companions.
+    """Each variant, fused and at the opset as suits its provider; and faster companions.
 
-    `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001, and
-    I013 to I015 from the sandbox.
+    `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001,
+    O011, and I013 to I015 from the sandbox.
     """
-    converted = [convert_opset(variant, options) for variant in variants]
-    findings = [finding for _, noticed in converted for finding in noticed]
+    # Patterns are those of the model's own opset; what they become exists in any.
+    fused = [fuse_for_cuda(variant, options) for variant in variants]
+    converted = [convert_opset(variant, options) for variant, _ in fused]
+    findings = [finding for _, noticed in (*fused, *converted) for finding in noticed]
     optimized = _optimize_all([variant for variant, _ in converted], options, ahead)
     quicker, without_quicker = companion_variants(optimized, options)
     try:

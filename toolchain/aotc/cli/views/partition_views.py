@@ -53,10 +53,14 @@ def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
     """What `--tune` tried, the quickest marked; nothing where nothing was."""
     if not table:
         return []
+    # What only CUDA has is shown where it was tried.
+    columns = [
+        name for name in ("fusion", "layout") if len({getattr(row, name) for row in table}) > 1
+    ]
     return [
         section(
             "tuning",
-            ("providers", "precision", "ISA", "level", "threads", "median", ""),
+            ("providers", "precision", "ISA", "level", *columns, "threads", "median", ""),
             [
                 (
                     candidate.variant,
@@ -64,6 +68,7 @@ def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
                     candidate.precision,
                     candidate.isa,
                     candidate.optimization,
+                    *(getattr(candidate, name) for name in columns),
                     str(candidate.threads or "all"),
                     duration(candidate.median_seconds)
                     if candidate.median_seconds is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
+from aotc.contract.cuda_options import Fusion, Layout
 from aotc.contract.profile_terms import Isa, Level, Name, Precision
 from aotc.records import record
 
@@ -19,6 +20,8 @@ class TuningCandidate:
     isa: Isa = "baseline"
     optimization: Level = "auto"
     precision: Precision = "keep"
+    fusion: Annotated[Fusion, "of the graph, for CUDA"] = "auto"
+    layout: Annotated[Layout, "of images, on CUDA"] = "auto"
     threads: Annotated[int | None, "for one operator; None: one for each core"] = None
     passed: bool = False
     reason: Annotated[str, "why it did not pass; empty if it passed"] = ""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-from aotc.backends.base import Backend, Payload
+from aotc.backends.base import Backend, Payload, SessionUse
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Precision
 from aotc.records import replace
@@ -12,6 +13,7 @@ from aotc.stages.lowering.compiling import CompiledModel
 from aotc.stages.optimizing.levels import load_level
 from aotc.stages.types import VariantPlan
 
+_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 _DISABLE_PREPACKING = "session.disable_prepacking"
 
 
@@ -31,10 +33,12 @@ def divided_session(
     `backends` are those that run a node, by ORT name; `payloads` are as joined by their providers.
     """
     plan = compiled.claimed.plan
+    ops = {op for _, op in compiled.claimed.optimized.nodes}
+    use = SessionUse(cuda=plan.cuda, convolutions=not _CONVOLUTIONS.isdisjoint(ops))
     config: dict[str, str] = {}
     options: dict[str, dict[str, str]] = {}
     for name, backend in backends.items():
-        spec = backend.session("all", precisions[name])
+        spec = backend.session("all", precisions[name], use)
         config |= spec.config
         for provider, stated in spec.provider_options.items():
             options[provider] = {**options.get(provider, {}), **stated}

@@ -1,7 +1,8 @@
 """The next form of a variant that computes wrongly or does not run.
 
-If parts are compiled, first the nodes at fault move to the variant's next provider, and then all
-compiled ones.  Otherwise a lower level of ONNX Runtime's optimizer is tried.
+A graph that was fused for CUDA is first tried without that.  If parts are compiled, first the nodes
+at fault move to the variant's next provider, and then all compiled ones.  Otherwise a lower level
+of ONNX Runtime's optimizer is tried.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from aotc.errors import AotcError
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant, no_variant_left
+from aotc.stages.optimizing.fusion import is_fused, may_fuse, not_fused
 from aotc.stages.optimizing.levels import lower_level
 from aotc.stages.planning.planned_variants import accepts_run
 from aotc.stages.prove import arithmetic_of
@@ -159,6 +161,8 @@ def _next_attempt(
 ) -> Attempt | None:
     """The attempt after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
+    if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
+        return _without_fusion(attempt, lowered, error, options)
     if (
         error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
         or not plan.may_lower_level
@@ -184,6 +188,24 @@ def _next_attempt(
             ),
         ),
         tried=(*attempt.tried, WrongForm(form=f"level {was}", reason=error.line()[:500])),
+    )
+
+
+def _without_fusion(
+    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
+) -> Attempt:
+    options.announce(error.line())
+    plan = lowered.plan
+    return replace(
+        attempt,
+        plan=replace(plan, cuda=replace(plan.cuda, fusion="none")),
+        first=attempt.first or error,
+        replaced=attempt.replaced or lowered,
+        findings=(*attempt.findings, not_fused(plan, f"{_reason(error)}; it is used unfused")),
+        tried=(
+            *attempt.tried,
+            WrongForm(form="fusion for CUDA", reason=error.line()[:500]),
+        ),
     )
 
 

@@ -25,14 +25,17 @@ def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
         own = spec.providers or profile.providers
         orders = tune.providers or tuple(own[start:] for start in range(len(own)))
         precision = spec.precision or profile.precision
+        cuda = spec.cuda or profile.cuda
         choices = itertools.product(
             dict.fromkeys((own, *orders)),
             dict.fromkeys((precision, *tune.precision)),
             dict.fromkeys((spec.isa, *tune.isa)),
             dict.fromkeys((spec.threads, *tune.threads)),
             dict.fromkeys((spec.optimization, *tune.optimization)),
+            dict.fromkeys((cuda.fusion, *tune.fusion)),
+            dict.fromkeys((cuda.layout, *tune.layout)),
         )
-        for providers, kept_precision, isa, threads, optimization in choices:
+        for providers, kept_precision, isa, threads, optimization, fusion, layout in choices:
             # The CPU provider alone computes in the model's own types.
             if providers == ("cpu",) and kept_precision != "keep":
                 kept_precision = "keep"
@@ -46,6 +49,9 @@ def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
                     # A fixed layout needs the highest level.
                     optimization=optimization if level == "baseline" else "auto",
                     precision=kept_precision,
+                    # Without effect elsewhere.
+                    fusion=fusion if providers[0] == "cuda" else cuda.fusion,
+                    layout=layout if "cuda" in providers else cuda.layout,
                     threads=threads,
                 )
             ] = None
@@ -55,8 +61,11 @@ def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
 def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
     """The profile's variant with the settings of a candidate."""
     spec = next(variant for variant in profile.variants if variant.name == tried.variant)
+    own = spec.cuda or profile.cuda
+    cuda = replace(own, fusion=tried.fusion, layout=tried.layout)
     return replace(
         spec,
+        cuda=spec.cuda if cuda == own else cuda,
         providers=tried.providers,
         isa=tried.isa,
         optimization=tried.optimization,
@@ -141,7 +150,9 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
 
 def _candidate_text(tried: TuningCandidate) -> str:
     threads = f"{tried.threads} threads" if tried.threads else "all threads"
-    choices = (tried.precision, tried.isa, tried.optimization, threads)
+    choices = [tried.precision, tried.isa, tried.optimization, threads]
+    if "cuda" in tried.providers:
+        choices += [f"fusion {tried.fusion}", f"layout {tried.layout}"]
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
 
@@ -153,5 +164,7 @@ def without_measurements(tried: TuningCandidate) -> TuningCandidate:
         isa=tried.isa,
         optimization=tried.optimization,
         precision=tried.precision,
+        fusion=tried.fusion,
+        layout=tried.layout,
         threads=tried.threads,
     )

@@ -1,0 +1,171 @@
+"""Exported transformers, fused for CUDA: what is found, where it runs, and what it computes.
+
+The operators have kernels for the CPU as well, so the answers are compared there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from half_models import in_half
+from onnx import TensorProto, helper, numpy_helper
+
+from aotc.backends.cuda import claim_of
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.passes.base import run_passes
+from aotc.passes.fuse_for_cuda import fuse
+from aotc.passes.name_nodes import NameNodes
+
+EXPORTS = Path("tests/data/exports").resolve()
+# By export: the operator that its two attentions become.
+ATTENTION = {
+    "bert": "Attention",
+    "decoder": "Attention",
+    "gpt2": "MultiHeadAttention",
+    "llama_eager": "MultiHeadAttention",
+    "llama_sdpa": "MultiHeadAttention",
+    "vit": "Attention",
+    "whisper": "Attention",
+}
+GELU = {"bert": 2, "decoder": 2, "gpt2": 2, "vit": 2, "whisper": 4}
+SIZES = {"batch": 2, "sequence": 5, "frames": 3000}
+
+
+@cache
+def original(name: str) -> onnx.ModelProto:
+    """The export; weights are larger than random ones, so that masks show in the answers."""
+    model = onnx.load(EXPORTS / f"{name}.onnx")
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and values.ndim == 2 and values.std() < 0.1:
+            tensor.CopyFrom(numpy_helper.from_array(values * np.float32(15), tensor.name))
+    return model
+
+
+@cache
+def fused(name: str) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
+    model = onnx.ModelProto()
+    model.CopyFrom(original(name))
+    return fuse(model, Path())
+
+
+def inputs(model: onnx.ModelProto, past: int, mask: str) -> dict[str, Any]:
+    """Inputs with this many past positions, and a mask of ones, of padding, or of nothing."""
+    rng = np.random.default_rng(7)
+    sizes = {**SIZES, "past_sequence": past, "total": SIZES["sequence"] + past}
+    found: dict[str, Any] = {}
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        shape = [dim.dim_value or sizes[dim.dim_param] for dim in kind.shape.dim]
+        if "mask" in value.name:
+            found[value.name] = np.ones(shape, np.int64)
+            # Padding before and after; then a row that is all padding.
+            found[value.name][0, : shape[1] // 2] = mask == "ones"
+            found[value.name][1, -2:] = mask == "ones"
+            found[value.name][1] *= mask != "nothing"
+        elif kind.elem_type == TensorProto.INT64:
+            most = 2 if "type" in value.name else 60
+            found[value.name] = rng.integers(0, most, shape)
+        else:
+            dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
+            found[value.name] = rng.standard_normal(shape).astype(dtype)
+    return found
+
+
+def answers(model: onnx.ModelProto, given: dict[str, Any]) -> list[Any]:
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return list(session.run(None, given))
+
+
+def operators(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node if node.domain == "com.microsoft"]
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_all_attentions_and_activations_are_found(name: str) -> None:
+    model, records = fused(name)
+    found = operators(model)
+    assert found.count(ATTENTION[name]) == 2
+    assert "Softmax" not in {node.op_type for node in model.graph.node}
+    gelus = [op for op in found if op in ("Gelu", "BiasGelu", "FastGelu")]
+    assert len(gelus) == GELU.get(name, 0)
+    assert sum("Normalization" in op for op in found) == 4
+    matched = {item.name: sum(item.matched.values()) for item in records if item.matched}
+    assert {"fuse-attention", "fuse-normalization"} <= set(matched)
+    assert all(matched.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "past", "mask"),
+    [
+        (name, past, mask)
+        for name in ATTENTION
+        for past, mask in itertools.product((0, 3), ("ones", "padding", "nothing"))
+        if (past == 0 or name in ("gpt2", "llama_eager", "llama_sdpa"))
+        and (mask == "ones" or name not in ("vit", "whisper"))
+    ],
+)
+def test_the_answers_are_those_of_the_original(name: str, past: int, mask: str) -> None:
+    model, _ = fused(name)
+    given = inputs(model, past, mask)
+    for expected, found in zip(answers(original(name), given), answers(model, given), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5)
+
+
+def test_masks_show_in_these_answers() -> None:
+    """Else the comparison above would say nothing of them."""
+    for name in ("bert", "decoder", "llama_sdpa"):
+        model = original(name)
+        whole, padded = (answers(model, inputs(model, 0, mask))[0] for mask in ("ones", "padding"))
+        assert np.abs(whole - padded).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_cuda_claims_every_node_in_float32_and_half(name: str) -> None:
+    for model in (original(name), in_half(original(name))):
+        result, records = fuse(model, Path())
+        assert records
+        assert operators(result).count(ATTENTION[name]) == 2, operators(result)
+        run_passes(result, (NameNodes(),))
+        claims = claim_of(result)
+        assert claims.refusals == ()
+        assert {node.name for node in result.graph.node} <= claims.nodes
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "gpt2", "decoder", "whisper"])
+def test_half_models_are_fused_in_half(name: str) -> None:
+    model = in_half(onnx.load(EXPORTS / f"{name}.onnx"))
+    result, _ = fuse(model, Path())
+    found = operators(result)
+    assert sum(op in ("Gelu", "BiasGelu", "FastGelu") for op in found) == GELU[name]
+    given = inputs(result, 0, "padding" if name in ("bert", "gpt2") else "ones")
+    for expected, answer in zip(answers(model, given), answers(result, given), strict=True):
+        assert answer.dtype == np.float16
+        np.testing.assert_allclose(answer, expected, rtol=2e-2, atol=5e-3)
+
+
+def test_the_same_bytes_twice() -> None:
+    first, second = (
+        fuse(onnx.load(EXPORTS / "llama_sdpa.onnx"), Path())[0].SerializeToString(
+            deterministic=True
+        )
+        for _ in range(2)
+    )
+    assert first == second
+
+
+def test_a_graph_without_patterns_is_as_it_was() -> None:
+    model = onnx.load(EXPORTS / "resnet50.onnx")
+    result, records = fuse(model, Path())
+    assert records == () and result is model

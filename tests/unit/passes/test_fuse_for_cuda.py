@@ -1,0 +1,228 @@
+"""Fusion for CUDA: graphs before and after, and the same answers from both."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from aotc.passes.fuse_for_cuda import fuse
+from aotc.stages.optimizing.fusion import fusion_job
+
+HEADS, WIDTH = 2, 4
+HIDDEN = HEADS * WIDTH
+LOWEST = float(np.finfo(np.float32).min)
+
+
+def value(name: str, shape: list[Any], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def attention(
+    masks: list[onnx.ValueInfoProto],
+    core: list[onnx.NodeProto],
+    kind: int = TensorProto.FLOAT,
+    **constants: Any,
+) -> onnx.ModelProto:
+    """Queries, keys and values of `x`, `core` from "q", "k" and "v" to "a", and heads joined."""
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    rng = np.random.default_rng(3)
+    held: dict[str, Any] = {
+        "split": np.array([0, 0, HEADS, WIDTH]),
+        "join": np.array([0, 0, HIDDEN]),
+    }
+    nodes = []
+    for name in "qkv":
+        held[f"w{name}"] = rng.standard_normal((HIDDEN, HIDDEN)).astype(dtype)
+        held[f"b{name}"] = rng.standard_normal(HIDDEN).astype(dtype)
+        nodes += [
+            helper.make_node("MatMul", ["x", f"w{name}"], [f"{name}1"]),
+            helper.make_node("Add", [f"b{name}", f"{name}1"], [f"{name}2"]),
+            helper.make_node("Reshape", [f"{name}2", "split"], [f"{name}3"]),
+            helper.make_node("Transpose", [f"{name}3"], [name], perm=[0, 2, 1, 3]),
+        ]
+    nodes += [
+        *core,
+        helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["t", "join"], ["y"]),
+    ]
+    held |= constants
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        [value("x", ["batch", "length", HIDDEN], kind), *masks],
+        [value("y", ["batch", "length", HIDDEN], kind)],
+        [numpy_helper.from_array(np.asarray(item), name) for name, item in held.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
+
+
+def ops(model: onnx.ModelProto) -> list[str]:
+    return [node.op_type for node in model.graph.node]
+
+
+def check_same(model: onnx.ModelProto, fused: onnx.ModelProto, **given: Any) -> None:
+    found, expected = (
+        ort.InferenceSession(item.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, given
+        )
+        for item in (fused, model)
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def tokens(batch: int = 2, length: int = 3) -> Any:
+    return np.random.default_rng(5).standard_normal((batch, length, HIDDEN)).astype(np.float32)
+
+
+BOOLEANS = {
+    "all": np.ones((2, 1, 3, 3), bool),
+    "padded": np.array([[1, 1, 0], [0, 1, 1]], bool).reshape(2, 1, 1, 3).repeat(3, 2),
+    "causal": np.tril(np.ones((2, 1, 3, 3), bool)),
+    "rows without any": np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0]], bool).reshape(1, 1, 3, 3),
+    "nothing": np.zeros((2, 1, 3, 3), bool),
+}
+
+
+@pytest.mark.parametrize("name", BOOLEANS)
+def test_the_standard_attention_with_a_boolean_mask_is_packed(name: str) -> None:
+    core = helper.make_node("Attention", ["q", "k", "v", "m"], ["a"], scale=0.3)
+    mask = value("m", ["b", 1, "length", "length"], TensorProto.BOOL)
+    model = attention([mask], [core])
+    fused, records = fuse(model, Path())
+    assert "Attention" in ops(fused) and "MatMul" not in ops(fused)
+    assert {"fuse-attention", "pack-attention"} <= {item.name for item in records}
+    check_same(model, fused, x=tokens(), m=BOOLEANS[name])
+
+
+@pytest.mark.parametrize("shape", [["b", 1, 1, "length"], ["length", "length"], [1, "length"]])
+def test_masks_of_other_ranks_are_spread(shape: list[Any]) -> None:
+    core = decomposed(helper.make_node("Add", ["added", "s"], ["m"]))
+    model = attention([value("added", shape)], core, root=np.float32(2))
+    sizes = [{"b": 2, "length": 3}.get(size, size) for size in shape]
+    mask = np.random.default_rng(1).standard_normal(sizes).astype(np.float32)
+    fused, records = fuse(model, Path())
+    assert records
+    check_same(model, fused, x=tokens(), added=mask)
+
+
+def test_causal_attention_stays_causal() -> None:
+    model = attention([], [helper.make_node("Attention", ["q", "k", "v"], ["a"], is_causal=1)])
+    fused, records = fuse(model, Path())
+    assert records
+    (node,) = [node for node in fused.graph.node if node.op_type == "Attention"]
+    assert node.domain == "com.microsoft"
+    assert {item.name: item.i for item in node.attribute}["unidirectional"] == 1
+    check_same(model, fused, x=tokens())
+
+
+@pytest.mark.parametrize(
+    "core",
+    [
+        helper.make_node("Attention", ["q", "k", "v"], ["a"], softcap=2.0),
+        helper.make_node("Attention", ["q", "k", "v"], ["a", "", "", "scores"]),
+        helper.make_node("Attention", ["q", "k", "v", "m"], ["a"], is_causal=1),
+    ],
+    ids=["capped", "scores are read", "causal and masked"],
+)
+def test_what_the_fused_operator_cannot_do_is_left(core: onnx.NodeProto) -> None:
+    masks = [value("m", ["length", "length"])] if "m" in core.input else []
+    model = attention(masks, [core])
+    if len(core.output) > 1:
+        model.graph.output.append(value("scores", ["batch", HEADS, "length", "length"]))
+    fused, records = fuse(model, Path())
+    assert records == () and fused is model
+
+
+def decomposed(*masked: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Attention in single operators; `masked` make "m" from the scores "s"."""
+    return [
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "kt"], ["s0"]),
+        helper.make_node("Div", ["s0", "root"], ["s"]),
+        *masked,
+        helper.make_node("Softmax", ["m" if masked else "s"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["a"]),
+    ]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_scores_chosen_by_a_mask(kept: int) -> None:
+    names = ["s", "lowest"] if kept == 0 else ["lowest", "s"]
+    core = decomposed(helper.make_node("Where", ["c", *names], ["m"]))
+    condition = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
+    model = attention(
+        [condition], core, root=np.float32(math.sqrt(WIDTH)), lowest=np.float32(LOWEST)
+    )
+    fused, records = fuse(model, Path())
+    assert {"fuse-attention", "pack-attention"} <= {item.name for item in records}
+    for mask in BOOLEANS.values():
+        check_same(model, fused, x=tokens(), c=mask)
+
+
+def test_masks_of_infinity_are_left() -> None:
+    """A row that is all -inf is not a number, and kernels differ in what they make of it."""
+    core = decomposed(helper.make_node("Where", ["c", "s", "lowest"], ["m"]))
+    condition = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
+    model = attention([condition], core, root=np.float32(2), lowest=np.float32("-inf"))
+    assert fuse(model, Path())[1] == ()
+
+
+def activation(nodes: list[onnx.NodeProto], kind: int, **constants: float) -> onnx.ModelProto:
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    graph = helper.make_graph(
+        nodes,
+        "activation",
+        [value("x", ["n", HIDDEN], kind)],
+        [value("y", ["n", HIDDEN], kind)],
+        [numpy_helper.from_array(dtype.type(item), name) for name, item in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def gelu(order: str) -> list[onnx.NodeProto]:
+    make = helper.make_node
+    first = [make("Div", ["x", "root"], ["1"]), make("Erf", ["1"], ["2"])]
+    if order == "product":
+        first = [make("Mul", ["inverse", "x"], ["1"]), make("Erf", ["1"], ["2"])]
+    last = {
+        "half last": [make("Mul", ["x", "3"], ["4"]), make("Mul", ["4", "half"], ["y"])],
+        "half first": [make("Mul", ["half", "3"], ["4"]), make("Mul", ["4", "x"], ["y"])],
+        "product": [make("Mul", ["x", "half"], ["4"]), make("Mul", ["4", "3"], ["y"])],
+    }[order]
+    return [*first, make("Add", ["2", "one"], ["3"]), *last]
+
+
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16])
+@pytest.mark.parametrize("order", ["half last", "half first", "product"])
+def test_gelu_is_found_in_every_order_and_type(order: str, kind: int) -> None:
+    constants = {"root": math.sqrt(2), "inverse": 1 / math.sqrt(2), "half": 0.5, "one": 1.0}
+    model = activation(gelu(order), kind, **constants)
+    fused, records = fuse(model, Path())
+    assert ops(fused) == ["Gelu"]
+    assert {item.name: item.matched for item in records}["fuse-gelu"] == {"erf": 1}
+    if kind == TensorProto.FLOAT:
+        check_same(model, fused, x=tokens()[0])
+
+
+@pytest.mark.parametrize("changed", [{"root": 1.5}, {"half": 0.51}, {"one": 1.01}])
+def test_what_is_almost_gelu_is_left(changed: dict[str, float]) -> None:
+    constants = {"root": math.sqrt(2), "half": 0.5, "one": 1.0, **changed}
+    model = activation(gelu("half last"), TensorProto.FLOAT16, **constants)
+    assert fuse(model, Path())[1] == ()
+
+
+def test_what_has_no_kernel_is_not_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MultiHeadAttention of float64 is an operator of no provider."""
+    monkeypatch.chdir(tmp_path)
+    model = attention([], decomposed(), TensorProto.DOUBLE, root=np.float64(2))
+    onnx.save(model, "model.onnx")
+    request = {"graph": "model.onnx", "weights": str(tmp_path), "backend": "cuda", "plugins": {}}
+    assert "cuda has no kernel" in fusion_job(request)["why_not"]

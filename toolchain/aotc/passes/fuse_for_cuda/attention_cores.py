@@ -1,0 +1,269 @@
+"""Finding attention: scores of queries and keys, softmax, and the sum of values by it.
+
+Cases: the standard operator Attention (opset 23 and later); its single operators, as exporters
+write them: scaled before or after the product of queries and keys, keys transposed at once or as
+three dims, masks that are added or chosen by Where, softmax in float32, and results that are not a
+number set to 0.  What is not found stays as it is; `Left` says what was left and why.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx_ir as ir
+
+from aotc.passes.fuse_for_cuda.reading import (
+    array,
+    integer,
+    is_op,
+    made_by,
+    number,
+    permutation,
+    same,
+    scalar,
+    scaled,
+    sizes,
+    uncast,
+)
+from aotc.records import record
+
+_SWAPPED = (0, 1, 3, 2)
+# The same, of heads that were not put before the length.
+_SWAPPED_SPLIT = (0, 2, 3, 1)
+_FAR = 40
+
+
+@record
+class Mask:
+    """What is added to the scores; with `otherwise`, scores stay where it is true."""
+
+    value: ir.Value
+    otherwise: float | None = None
+    inverted: bool = False
+
+
+@record
+class Core:
+    """One attention; queries, keys and values are of (batch, heads, length, width).
+
+    With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask that
+    makes a row without any `true` 0.
+    """
+
+    node: ir.Node
+    query: ir.Value
+    key: ir.Value
+    value: ir.Value
+    heads: int
+    scale: float
+    masks: tuple[Mask, ...] = ()
+    causal: bool = False
+    zero_rows: ir.Value | None = None
+    split_keys: bool = False
+
+    @property
+    def key_axis(self) -> int:
+        """The axis of the keys' length."""
+        return 1 if self.split_keys else 2
+
+
+@record
+class _Scores:
+    product: ir.Node
+    scale: float = 1.0
+    masks: tuple[Mask, ...] = ()
+
+
+def core_at(node: ir.Node) -> Core | None:
+    """The attention whose result `node` computes."""
+    found = _standard(node) if is_op(node, "Attention") else _decomposed(node)
+    if found is None or any(_has_infinity(mask) for mask in found.masks):
+        # With all scores of a row at -inf, kernels differ in what they make of it.
+        return None
+    return found
+
+
+def _standard(node: ir.Node) -> Core | None:
+    query, key, value, mask, *others = (*node.inputs, None, None, None, None)[:7]
+    known = _heads(query, key, value)
+    unread = all(not out.uses() and not out.is_graph_output() for out in node.outputs[1:])
+    if known is None or any(others) or not unread or number(node, "softcap", 0.0):
+        return None
+    assert query is not None and key is not None and value is not None
+    heads, width = known
+    causal = bool(integer(node, "is_causal", 0))
+    queries, keys = sizes(query, 4), sizes(key, 4)
+    assert queries is not None and keys is not None
+    # Kernels differ in where the diagonal is if there are more keys than queries.
+    if causal and (mask is not None or not same(queries[2], keys[2])):
+        return None
+    masks: tuple[Mask, ...] = ()
+    boolean = mask is not None and mask.dtype == ir.DataType.BOOL
+    if mask is not None:
+        masks = (Mask(value=mask, otherwise=_lowest(query.dtype) if boolean else None),)
+        if boolean and sizes(mask, 2) is None and (sizes(mask, 4) or (0, 0))[1] != 1:
+            return None
+    return Core(
+        node=node,
+        query=query,
+        key=key,
+        value=value,
+        heads=heads,
+        scale=number(node, "scale", 1 / math.sqrt(width)),
+        masks=masks,
+        causal=causal,
+        zero_rows=mask if boolean else None,
+    )
+
+
+def _decomposed(node: ir.Node) -> Core | None:
+    if not is_op(node, "MatMul"):
+        return None
+    softmax = made_by(_without_nan(uncast(node.inputs[0])), "Softmax")
+    if softmax is None or softmax.inputs[0] is None:
+        return None
+    shape = softmax.inputs[0].shape
+    last = len(shape) - 1 if shape is not None else 3
+    if integer(softmax, "axis", -1) not in (-1, last):
+        return None
+    scores = _scores(softmax.inputs[0])
+    if scores is None:
+        return None
+    query, factor = _unscaled(scores.product.inputs[0])
+    transposed, key_factor = _unscaled(scores.product.inputs[1])
+    turned = made_by(transposed, "Transpose")
+    split = permutation(turned) == _SWAPPED_SPLIT
+    key = turned.inputs[0] if turned is not None and split else _untransposed(transposed)
+    value = node.inputs[1]
+    known = _heads(query, key, value, split_keys=split)
+    if known is None:
+        return None
+    assert query is not None and key is not None and value is not None
+    return Core(
+        node=node,
+        query=query,
+        key=key,
+        value=value,
+        heads=known[0],
+        scale=scores.scale * factor * key_factor,
+        masks=scores.masks,
+        split_keys=split,
+    )
+
+
+def _scores(value: ir.Value | None) -> _Scores | None:
+    """The product of queries and keys before its factor and masks."""
+    value = uncast(value)
+    node = value.producer() if value is not None else None
+    if node is None:
+        return None
+    if is_op(node, "MatMul"):
+        return _Scores(product=node)
+    if (factored := scaled(node)) is not None:
+        inner = _scores(factored[0])
+        if inner is None or inner.masks:
+            return None
+        return _Scores(product=inner.product, scale=inner.scale * factored[1])
+    if is_op(node, "Add"):
+        found = [
+            (_scores(node.inputs[0]), node.inputs[1]),
+            (_scores(node.inputs[1]), node.inputs[0]),
+        ]
+        read = [(inner, mask) for inner, mask in found if inner is not None and mask is not None]
+        if len(read) != 1:
+            return None
+        inner, mask = read[0]
+        return _with_mask(inner, Mask(value=mask))
+    if is_op(node, "Where"):
+        chosen, first, second = node.inputs
+        for kept, other, inverted in (
+            (first, scalar(second), False),
+            (second, scalar(first), True),
+        ):
+            inner = _scores(kept) if other is not None else None
+            if inner is not None and other is not None and chosen is not None:
+                return _with_mask(inner, Mask(value=chosen, otherwise=other, inverted=inverted))
+    return None
+
+
+def _with_mask(scores: _Scores, mask: Mask) -> _Scores:
+    return _Scores(product=scores.product, scale=scores.scale, masks=(*scores.masks, mask))
+
+
+def _without_nan(value: ir.Value | None) -> ir.Value | None:
+    """The value before what is not a number in it becomes 0."""
+    node = made_by(value, "Where")
+    if node is None:
+        return value
+    test = made_by(node.inputs[0], "IsNaN")
+    if test is None or test.inputs[0] is not node.inputs[2] or scalar(node.inputs[1]) != 0:
+        return value
+    return uncast(node.inputs[2])
+
+
+def _unscaled(value: ir.Value | None) -> tuple[ir.Value | None, float]:
+    found = scaled(value.producer()) if value is not None else None
+    return found if found is not None else (value, 1.0)
+
+
+def _untransposed(value: ir.Value | None) -> ir.Value | None:
+    """The keys before their last dims are swapped."""
+    node = made_by(value, "Transpose")
+    if permutation(node) == _SWAPPED:
+        assert node is not None
+        return node.inputs[0]
+    outer = made_by(value, "Reshape")
+    middle = made_by(outer.inputs[0], "Transpose") if outer is not None else None
+    inner = made_by(middle.inputs[0], "Reshape") if middle is not None else None
+    if inner is None or permutation(middle) != (0, 2, 1):
+        return None
+    before, after = sizes(inner.inputs[0], 4), sizes(value, 4)
+    if before is None or after is None:
+        return None
+    return inner.inputs[0] if same(before[1], after[1]) and same(before[3], after[2]) else None
+
+
+def _heads(
+    query: ir.Value | None,
+    key: ir.Value | None,
+    value: ir.Value | None,
+    *,
+    split_keys: bool = False,
+) -> tuple[int, int] | None:
+    """The number of heads, and the width of one."""
+    known = [sizes(item, 4) for item in (query, key, value)]
+    if any(found is None for found in known):
+        return None
+    queries, keys, values = (found or () for found in known)
+    heads, width = queries[1], queries[3]
+    if not isinstance(heads, int) or not isinstance(width, int) or not isinstance(values[3], int):
+        return None
+    if not keys[2 if split_keys else 1] == values[1] == heads or keys[3] != width:
+        return None
+    return heads, width
+
+
+def _lowest(dtype: ir.DataType | None) -> float:
+    kind = np.float32 if dtype is None or dtype == ir.DataType.BFLOAT16 else dtype.numpy()
+    return float(np.finfo(kind).min)
+
+
+def _has_infinity(mask: Mask) -> bool:
+    """Whether the mask is made from a constant of -inf."""
+    if mask.otherwise is not None and math.isinf(mask.otherwise):
+        return True
+    pending, seen = [mask.value], set[ir.Value]()
+    while pending and len(seen) < _FAR:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        constant = array(value)
+        numbers = isinstance(constant, np.ndarray) and constant.dtype.kind == "f"
+        if isinstance(constant, np.ndarray) and numbers and bool(np.isinf(constant).any()):
+            return True
+        node = value.producer()
+        if node is not None:
+            pending += [item for item in node.inputs if item is not None]
+    return False

@@ -1,0 +1,289 @@
+"""Each attention that is found, as `com.microsoft::MultiHeadAttention`.
+
+Its queries, keys and values are of (batch, length, heads x width): the Reshape and Transpose around
+an attention go.  Keys and values of the past stay inputs, those of the present become outputs.
+A mask becomes what is added to the scores, in their type: `true` is 0, `false` the lowest number.
+With it a row without any `true` is the mean of the values, as exporters' own operators make it; the
+standard operator Attention makes it 0, which then is done by a product.
+"""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from aotc.passes.fuse_for_cuda.attention_cores import Core, Mask, core_at
+from aotc.passes.fuse_for_cuda.reading import (
+    array,
+    depends_on,
+    is_op,
+    made_by,
+    only_user,
+    permutation,
+    replace_value,
+    same,
+    scaled,
+    set_type,
+    sizes,
+)
+from aotc.records import record
+
+MICROSOFT = "com.microsoft"
+_HEADS_FIRST = (0, 2, 1, 3)
+_LOWEST_HALF = -65504.0
+
+
+@record
+class _Flat:
+    """A value of (batch, length, heads x width), and a factor that was taken from it."""
+
+    value: ir.Value
+    factor: float = 1.0
+
+
+class Fuser:
+    """Rewrites the attentions of one graph; masks that several of them read are made once."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._made: list[ir.Node] = []
+        self._masks: dict[tuple[object, ...], ir.Value] = {}
+        self._constants = 0
+
+    def run(self) -> dict[str, int]:
+        """Rewrite all of them; returns how many of which kind."""
+        found = {"standard": 0, "decomposed": 0, "with past": 0}
+        for node in list(self._graph):
+            core = core_at(node)
+            if core is None:
+                continue
+            standard = is_op(node, "Attention")
+            past = self._rewrite(core)
+            found["standard" if standard else "decomposed"] += 1
+            found["with past"] += past
+        if any(found.values()):
+            self._graph.sort()
+        return {name: count for name, count in found.items() if count}
+
+    def _rewrite(self, core: Core) -> bool:
+        self._made = []
+        query = self._flat(core.query, core.heads, factor=True)
+        bias = self._bias(core, query.value)
+        past = _past(core, [query.value, *([bias] if bias is not None else [])])
+        new_key, new_value = core.key, core.value
+        held: list[ir.Value | None] = []
+        outputs = 1
+        if past is not None:
+            held = [past[0].inputs[0], past[1].inputs[0]]
+            new_key, new_value = _input(past[0], 1), _input(past[1], 1)
+            outputs = 3
+        # What becomes part of the present keeps its factor.
+        if core.split_keys:
+            key = self._beside(new_key, core.heads, factor=True)
+        else:
+            key = self._flat(new_key, core.heads, factor=past is None)
+        value = self._flat(new_value, core.heads)
+        attributes: dict[str, object] = {"num_heads": core.heads}
+        scale = core.scale * query.factor * key.factor
+        width = sizes(core.query, 4) or ()
+        if not math.isclose(scale, 1 / math.sqrt(float(width[3])), rel_tol=1e-6):
+            attributes["scale"] = scale
+        if core.causal:
+            attributes["unidirectional"] = 1
+        inputs = [query.value, key.value, value.value, None, None, bias, *held]
+        while inputs[-1] is None:
+            inputs.pop()
+        node = self._node("MultiHeadAttention", inputs, attributes, outputs, domain=MICROSOFT)
+        result = node.outputs[0]
+        set_type(result, core.query)
+        values = sizes(core.value, 4) or ()
+        result.shape = ir.Shape(
+            [core.query.shape[0], core.query.shape[2], core.heads * int(values[3])]  # type: ignore[index]
+        )
+        if core.zero_rows is not None:
+            shape = result.shape
+            result = self._node("Mul", [result, self._row_factor(core.zero_rows, result)]).outputs[
+                0
+            ]
+            set_type(result, core.query)
+            result.shape = shape
+        ends = [(core.node, *self._end(core, result))]
+        if past is not None:
+            ends += [(past[0], past[0].outputs[0], node.outputs[1])]
+            ends += [(past[1], past[1].outputs[0], node.outputs[2])]
+        self._graph.insert_before(core.node, self._made)
+        for _, old, new in ends:
+            replace_value(old, new)
+        return past is not None
+
+    def _end(self, core: Core, result: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """What replaces the heads put side by side after the attention; or its own result."""
+        old = core.node.outputs[0]
+        before = sizes(old, 4)
+        user = only_user(old)
+        if user is not None and is_op(user, "Reshape") and before is not None:
+            after = sizes(user.outputs[0], 4)
+            if after is not None and after[1:] == before[1:] and "" not in after[1:]:
+                user = only_user(user.outputs[0])
+        if user is not None and is_op(user, "Transpose") and permutation(user) == _HEADS_FIRST:
+            beside = only_user(user.outputs[0])
+            if beside is not None and is_op(beside, "Reshape"):
+                shape, target = sizes(beside.outputs[0], 3), sizes(result, 3)
+                if shape is not None and target is not None and shape[1:] == target[1:]:
+                    return beside.outputs[0], result
+                stated = array(beside.inputs[1])
+                if stated is None or 0 not in list(stated)[2:]:  # type: ignore[call-overload]
+                    node = self._node("Reshape", [result, beside.inputs[1]], _plain(beside))
+                    return beside.outputs[0], node.outputs[0]
+        split = self._node("Reshape", [result, self._numbers([0, 0, core.heads, -1])])
+        last = self._node("Transpose", [split.outputs[0]], {"perm": list(_HEADS_FIRST)})
+        return old, last.outputs[0]
+
+    def _flat(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+        """Heads side by side again: the value before they were split, or a new one."""
+        transposed = made_by(value, "Transpose")
+        if transposed is not None and permutation(transposed) == _HEADS_FIRST:
+            return self._beside(_input(transposed, 0), heads, factor=factor)
+        turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
+        set_type(turned.outputs[0], value)
+        return self._beside(turned.outputs[0], heads)
+
+    def _beside(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+        """The same of a value of (batch, length, heads, width)."""
+        split = made_by(value, "Reshape")
+        before = sizes(split.inputs[0], 3) if split is not None else None
+        after = sizes(value, 4)
+        if (
+            split is not None
+            and before is not None
+            and after is not None
+            and after[2] == heads
+            and isinstance(after[3], int)
+            and before[2] == heads * after[3]
+            and (same(before[0], after[0]) or same(before[1], after[1]))
+        ):
+            flat = _input(split, 0)
+            return _without_factor(flat) if factor else _Flat(value=flat)
+        beside = self._node("Reshape", [value, self._numbers([0, 0, -1])])
+        set_type(beside.outputs[0], value)
+        return _Flat(value=beside.outputs[0])
+
+    def _bias(self, core: Core, query: ir.Value) -> ir.Value | None:
+        """The sum of the masks, of (batch or 1, heads or 1, queries, keys)."""
+        total: ir.Value | None = None
+        for mask in core.masks:
+            one = self._one_bias(mask, core, query)
+            if total is not None:
+                total = self._node("Add", [total, one]).outputs[0]
+                set_type(total, core.query)
+            else:
+                total = one
+        return total
+
+    def _one_bias(self, mask: Mask, core: Core, query: ir.Value) -> ir.Value:
+        queries, keys = sizes(core.query, 4) or (), sizes(core.key, 4) or ()
+        lengths = (queries[2], keys[core.key_axis])
+        memo = (mask.value, mask.otherwise, mask.inverted, lengths, core.query.dtype)
+        if "" not in lengths and memo in self._masks:
+            return self._masks[memo]
+        value, dtype = mask.value, core.query.dtype or ir.DataType.FLOAT
+        stated = sizes(value, 4)
+        if mask.otherwise is not None:
+            # A mask of float32 scores may be lower than half can hold.
+            lowest = max(mask.otherwise, _LOWEST_HALF) if _is_half(dtype) else mask.otherwise
+            kept, other = self._number(0.0, dtype), self._number(lowest, dtype)
+            choices = (other, kept) if mask.inverted else (kept, other)
+            value = self._node("Where", [value, *choices]).outputs[0]
+        elif value.dtype != dtype:
+            if _is_half(dtype):
+                limit = self._number(_LOWEST_HALF, value.dtype or ir.DataType.FLOAT)
+                value = self._node("Max", [value, limit]).outputs[0]
+            value = self._node("Cast", [value], {"to": int(dtype)}).outputs[0]
+        if stated is None or not (same(stated[2], lengths[0]) and same(stated[3], lengths[1])):
+            length = self._node("Shape", [core.query], {"start": 2, "end": 3}).outputs[0]
+            along = {"start": core.key_axis, "end": core.key_axis + 1}
+            others = self._node("Shape", [core.key], along).outputs[0]
+            one = self._numbers([1])
+            shape = self._node("Concat", [one, one, length, others], {"axis": 0}).outputs[0]
+            value = self._node("Expand", [value, shape]).outputs[0]
+        value.dtype = dtype
+        self._masks[memo] = value
+        return value
+
+    def _row_factor(self, mask: ir.Value, result: ir.Value) -> ir.Value:
+        """1 for rows with any `true`, and 0 for others, of (batch or 1, queries or 1, 1)."""
+        memo = ("rows", mask, result.dtype)
+        if memo not in self._masks:
+            number = self._node("Cast", [mask], {"to": int(result.dtype or ir.DataType.FLOAT)})
+            value = self._node("ReduceMax", [number.outputs[0], self._numbers([-1])]).outputs[0]
+            if sizes(mask, 4) is not None:
+                value = self._node("Squeeze", [value, self._numbers([1])]).outputs[0]
+            self._masks[memo] = value
+        return self._masks[memo]
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: list[ir.Value | None],
+        attributes: dict[str, object] | None = None,
+        outputs: int = 1,
+        domain: str = "",
+    ) -> ir.Node:
+        stated = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]  # type: ignore[arg-type]
+        node = ir.Node(domain, op_type, inputs, stated, num_outputs=outputs)
+        self._made.append(node)
+        return node
+
+    def _numbers(self, values: list[int]) -> ir.Value:
+        return self._constant(ir.tensor(values, dtype=ir.DataType.INT64))
+
+    def _number(self, value: float, dtype: ir.DataType) -> ir.Value:
+        return self._constant(ir.tensor(value, dtype=dtype))
+
+    def _constant(self, tensor: ir.TensorProtocol) -> ir.Value:
+        node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
+        self._made.append(node)
+        node.outputs[0].dtype = tensor.dtype
+        return node.outputs[0]
+
+
+def _past(core: Core, others: list[ir.Value]) -> tuple[ir.Node, ir.Node] | None:
+    """The nodes that put keys and values after those of the past; None if there is none.
+
+    Also if `others`, the inputs of the attention, are computed from what they make.
+    """
+    found = []
+    for value in (core.key, core.value):
+        node = made_by(value, "Concat")
+        if node is None or len(node.inputs) != 2:
+            return None
+        axis = node.attributes["axis"].as_int()
+        before = sizes(node.inputs[0], 4)
+        if axis not in (2, -2) or before is None or before[1] != core.heads:
+            return None
+        found.append(node)
+    keys, values = found
+    read = [*others, _input(keys, 1), _input(values, 1)]
+    return None if keys is values or depends_on(read, found) else (keys, values)
+
+
+def _without_factor(value: ir.Value) -> _Flat:
+    found = scaled(value.producer())
+    if found is None or found[0].dtype != value.dtype:
+        return _Flat(value=value)
+    return _Flat(value=found[0], factor=found[1])
+
+
+def _is_half(dtype: ir.DataType) -> bool:
+    return dtype == ir.DataType.FLOAT16
+
+
+def _input(node: ir.Node, index: int) -> ir.Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def _plain(node: ir.Node) -> dict[str, object]:
+    return {name: attribute.value for name, attribute in node.attributes.items()}
