@@ -51,7 +51,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--models", type=Path, help="folder that is kept between runs")
     parser.add_argument("--out", type=Path, help="folder for gpu.jsonl (build/gpu)")
     parser.add_argument(
-        "--networks", default=",".join(JUDGED), help=f"with commas: {', '.join(NETWORKS)}"
+        "--networks", help=f"with commas: {', '.join(NETWORKS)}"
     )
     parser.add_argument("--seconds", type=float, default=1e6, help="end after this time")
     parser.add_argument("--opset", type=int, default=18, help="of the exports (18 or 23)")
@@ -65,7 +65,8 @@ def _parse() -> argparse.Namespace:
     for row in arguments.rows:
         if row not in ROWS:
             parser.error(f"no row is named {row!r}; there are: {', '.join(ROWS)}")
-    arguments.networks = tuple(arguments.networks.split(","))
+    judged = JUDGED if not arguments.small else ("bert",)
+    arguments.networks = tuple(arguments.networks.split(",")) if arguments.networks else judged
     for name in arguments.networks:
         if name not in NETWORKS:
             parser.error(f"no network is named {name!r}; there are: {', '.join(NETWORKS)}")
