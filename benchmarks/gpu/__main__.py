@@ -50,9 +50,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
     parser.add_argument("--models", type=Path, help="folder that is kept between runs")
     parser.add_argument("--out", type=Path, help="folder for gpu.jsonl (build/gpu)")
-    parser.add_argument(
-        "--networks", help=f"with commas: {', '.join(NETWORKS)}"
-    )
+    parser.add_argument("--networks", help=f"with commas: {', '.join(NETWORKS)}")
     parser.add_argument("--seconds", type=float, default=1e6, help="end after this time")
     parser.add_argument("--opset", type=int, default=18, help="of the exports (18 or 23)")
     parser.add_argument("--again", action="store_true", help="measure also what is there")

@@ -82,9 +82,11 @@ class Settings:
 
     def batches(self, network: Network) -> tuple[int, ...]:
         """The batches that are measured."""
-        return tuple(min(batch, 2 + place) for place, batch in enumerate(network.batches[:2])) if (
-            self.small
-        ) else network.batches
+        return (
+            tuple(min(batch, 2 + place) for place, batch in enumerate(network.batches[:2]))
+            if (self.small)
+            else network.batches
+        )
 
     def model(self, name: str) -> Path:
         """The path of an exported network."""

@@ -94,9 +94,7 @@ def plain(
         options.add_run_config_entry("gpu_graph_id", "-1")
     for name, tensor in tensors.items():
         dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
-        binding.bind_input(
-            name, settings.device, 0, dtype, tuple(tensor.shape), tensor.data_ptr()
-        )
+        binding.bind_input(name, settings.device, 0, dtype, tuple(tensor.shape), tensor.data_ptr())
     names = [output.name for output in session.get_outputs()]
     for name in names:
         binding.bind_output(name, settings.device, 0)
@@ -116,9 +114,7 @@ def plain(
     return run, outputs
 
 
-def compiled(
-    settings: Settings, network: Any, tensors: Tensors, precision: str, mode: str
-) -> Call:
+def compiled(settings: Settings, network: Any, tensors: Tensors, precision: str, mode: str) -> Call:
     """`torch.compile` in `mode` for exactly these shapes; half precision takes half inputs."""
     torch._dynamo.reset()
     dtype = torch.float16 if precision == "float16" else torch.float32

@@ -37,8 +37,11 @@ class Run:
     @property
     def files(self) -> tuple[Path, ...]:
         """Beside the models for the next run, and where the caller asked for it."""
-        beside = self.settings.folder / "results.jsonl"
-        return tuple({path.resolve(): path for path in (beside, self.out / "gpu.jsonl")}.values())
+        # Trials, and exports at another opset, are results of their own.
+        kind = f"-{self.settings.opset}" if self.settings.opset != 18 else ""
+        kind += "-trial" if self.settings.small or self.settings.cpu else ""
+        paths = (self.settings.folder / f"results{kind}.jsonl", self.out / f"gpu{kind}.jsonl")
+        return tuple({path.resolve(): path for path in paths}.values())
 
     @property
     def left(self) -> float:

@@ -11,7 +11,6 @@ WIDTH = 16
 
 def write(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In a process that may import onnx: float32 [batch, 16] to the same shape."""
-    import onnx
     from onnx import TensorProto, helper
 
     values = [

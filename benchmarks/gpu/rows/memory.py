@@ -47,9 +47,8 @@ def run(run: Run) -> None:
 
 def taken(request: dict[str, Any]) -> Iterator[dict[str, int]]:
     """In a fresh process: bytes of the device that the model takes."""
-    from benchmarks.gpu import contenders
-
     import aotc
+    from benchmarks.gpu import contenders
     from benchmarks.gpu.inputs import inputs_at
 
     settings = Settings.from_json(request["settings"])

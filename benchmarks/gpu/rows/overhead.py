@@ -46,9 +46,8 @@ def run(run: Run) -> None:
 
 def time_calls(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In a fresh process: blocks of calls, by turns."""
-    from benchmarks.gpu import contenders
-
     import aotc
+    from benchmarks.gpu import contenders
     from benchmarks.gpu.inputs import inputs_at
     from benchmarks.gpu.timing import blocks_by_turns
 
