@@ -324,14 +324,14 @@ EXPORTS: dict[str, Callable[[bool], Export]] = {
 }
 
 
-def write(export: Export, path: Path) -> None:
+def write(export: Export, path: Path, opset: int = OPSET) -> None:
     """Export to `path`, weights inside."""
     names = list(export.inputs)
     program = torch.onnx.export(
         export.network.eval(),
         tuple(export.inputs.values()),
         dynamo=True,
-        opset_version=OPSET,
+        opset_version=opset,
         input_names=names,
         output_names=list(export.outputs),
         dynamic_shapes=_dynamic(export),

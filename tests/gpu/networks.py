@@ -47,3 +47,24 @@ def residual(opset: int, dtype: type = np.float16, width: int = 64, blocks: int 
     imports = [helper.make_opsetid("", opset)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     return model.SerializeToString()
+
+
+def either() -> bytes:
+    """Control flow: float32 [n] to its ReLU where the sum is positive, else negated."""
+
+    def branch(op: str) -> onnx.GraphProto:
+        output = helper.make_tensor_value_info(f"{op}_y", TensorProto.FLOAT, ["n"])
+        return helper.make_graph([helper.make_node(op, ["x"], [output.name])], op, [], [output])
+
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        helper.make_node("Greater", ["sum", "zero"], ["positive"]),
+        helper.make_node(
+            "If", ["positive"], ["y"], then_branch=branch("Relu"), else_branch=branch("Neg")
+        ),
+    ]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    zero = numpy_helper.from_array(np.float32(0), "zero")
+    graph = helper.make_graph(nodes, "either", values[:1], values[1:], [zero])
+    imports = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()

@@ -1,0 +1,113 @@
+"""Measure CUDA: `python -m benchmarks.gpu [ROW…] --models FOLDER --out FOLDER`.
+
+Exports, artifacts, compiled code and results stay in the folder of models: a run goes on where the
+last one ended.  `--table [FILE…]` merges results into benchmarks/data/gpu.jsonl and writes
+docs/benchmarks-gpu.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from importlib import import_module
+from pathlib import Path
+
+from benchmarks.fresh import ROOT
+from benchmarks.gpu import page, results
+from benchmarks.gpu.cases import JUDGED, NETWORKS, Settings
+from benchmarks.gpu.child import one_record
+from benchmarks.gpu.run import OutOfTimeError, Run
+
+# In this order; max-autotune takes minutes, so it is run where it is named.
+ROWS = ("latency", "overhead", "first_answer", "first_request", "memory", "lengths", "autotune")
+
+
+def main() -> int:
+    """0 if all was measured, 1 if something failed, 2 for a wrong name, 75 if time ran out."""
+    arguments = _parse()
+    if arguments.table is not None:
+        records = results.keep(arguments.table)
+        page.write(records)
+        print(f"Wrote {page.PAGE.relative_to(ROOT)} from {len(records)} results.")
+        return 0
+    models = (arguments.models or ROOT / "build" / "gpu" / "models").resolve()
+    settings = Settings(
+        folder=models, small=arguments.small, cpu=arguments.cpu, opset=arguments.opset
+    )
+    # The caches of torch.compile and of the build, for this run and its processes.
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(models / "inductor")
+    os.environ["AOTC_STORE"] = str(settings.store)
+    rows = arguments.rows or [row for row in ROWS if row != "autotune"]
+    if arguments.max_autotune and "autotune" not in rows:
+        rows = [*rows, "autotune"]
+    return _run(settings, arguments, rows)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu", description=__doc__)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
+    parser.add_argument("--models", type=Path, help="folder that is kept between runs")
+    parser.add_argument("--out", type=Path, help="folder for gpu.jsonl (build/gpu)")
+    parser.add_argument("--networks", help=f"with commas: {', '.join(NETWORKS)}")
+    parser.add_argument("--seconds", type=float, default=1e6, help="end after this time")
+    parser.add_argument("--opset", type=int, default=18, help="of the exports (18 or 23)")
+    parser.add_argument("--again", action="store_true", help="measure also what is there")
+    parser.add_argument("--max-autotune", action="store_true", help="also the row autotune")
+    parser.add_argument("--exports", action="store_true", help="only export the networks")
+    parser.add_argument("--small", action="store_true", help="small networks, few rounds: a trial")
+    parser.add_argument("--cpu", action="store_true", help="without a GPU: a trial")
+    parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="write the page")
+    arguments = parser.parse_args()
+    for row in arguments.rows:
+        if row not in ROWS:
+            parser.error(f"no row is named {row!r}; there are: {', '.join(ROWS)}")
+    judged = JUDGED if not arguments.small else ("bert",)
+    arguments.networks = tuple(arguments.networks.split(",")) if arguments.networks else judged
+    for name in arguments.networks:
+        if name not in NETWORKS:
+            parser.error(f"no network is named {name!r}; there are: {', '.join(NETWORKS)}")
+    return arguments
+
+
+def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> int:
+    from benchmarks.gpu.exporting import export
+    from benchmarks.workshop import sources_digest
+
+    started = time.monotonic()
+    failed = export(settings, arguments.networks)
+    print(f"exports: {time.monotonic() - started:.0f} s", flush=True)
+    for name, line in failed.items():
+        print(f"export of {name} failed: {line}", flush=True)
+    if arguments.exports:
+        return 1 if failed else 0
+    run = Run(
+        settings=settings,
+        out=(arguments.out or ROOT / "build" / "gpu").resolve(),
+        networks=tuple(name for name in arguments.networks if name not in failed),
+        machine=one_record("machine:describe", {}, seconds=120),
+        sources=sources_digest()[:12],
+        seconds=arguments.seconds - (time.monotonic() - started),
+        again=arguments.again,
+        failed=list(failed),
+    )
+    print(", ".join(f"{name} {value}" for name, value in run.machine.items()), flush=True)
+    if "gpu" not in run.machine and not settings.cpu:
+        print("There is no GPU here; --small --cpu tries the programs without one.")
+        return 1
+    try:
+        for row in (known for known in ROWS if known in rows):
+            begun = time.monotonic()
+            import_module(f"benchmarks.gpu.rows.{row}").run(run)
+            print(f"== {row}: {time.monotonic() - begun:.0f} s", flush=True)
+    except OutOfTimeError:
+        print("The time is over; the same command goes on from here.", flush=True)
+        return 75
+    for line in run.failed:
+        print(f"FAILED {line}", flush=True)
+    return 1 if run.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""Artifacts for the cases, built once for the current sources, each in a fresh process."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.cases import Settings
+from benchmarks.gpu.child import one_record
+from benchmarks.workshop import sources_digest
+
+BUILD_SECONDS = 540
+
+
+def profile_fields(
+    settings: Settings, precision: str, dims: Mapping[str, Any], *, capture: bool = True
+) -> dict[str, Any]:
+    """A profile's fields: CUDA with captured graphs, or the CPU to try the programs."""
+    fields: dict[str, Any] = {
+        "providers": ["cpu"] if settings.cpu else ["cuda", "cpu"],
+        "precision": precision,
+        "dims": dict(dims),
+        "fixtures": {"max_count": 2, "max_bytes": 64 << 20},
+        "limits": {"seconds": 3600, "memory_bytes": 64 << 30},
+    }
+    if not settings.cpu:
+        graphs = {"capture": "sizes" if capture else "none", "refused": "fail"}
+        fields |= {"cuda": {"graphs": graphs}}
+    return fields
+
+
+def batch_dims(batches: Sequence[int], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Buckets of the batch; all other dims are fixed."""
+    return {**sizes, "batch": {"buckets": list(batches), "outside": "pad"}}
+
+
+def artifact(settings: Settings, model: Path, label: str, fields: Mapping[str, Any]) -> Path:
+    """The artifact of `model` with a profile of `fields`; raises ChildFailedError.
+
+    The development key of this user signs it.
+    """
+    content = json.dumps([sources_digest(), model.stat().st_size, fields], sort_keys=True)
+    stem = f"{model.stem}-{label}"
+    digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+    path = settings.folder / "artifacts" / f"{stem}-{digest}.aotc"
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for outdated in path.parent.glob(f"{stem}-{'[0-9a-f]' * 12}.aotc"):
+        shutil.rmtree(outdated)
+    profile = path.with_suffix(".yaml")
+    # JSON is YAML.
+    name = stem.replace("_", "-")[:64]
+    profile.write_text(json.dumps({"schema": "aotc.profile/1", "name": name, **fields}))
+    request = {"model": str(model), "profile": str(profile), "output": str(path)}
+    found = one_record("artifacts:build", request, seconds=BUILD_SECONDS)
+    print(f"   … built {stem} in {found['seconds']:.0f} s", flush=True)
+    return path
+
+
+def build(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """In a fresh process: build."""
+    import time
+
+    import aotc
+
+    started = time.perf_counter()
+    report = aotc.build(
+        request["model"], profile=request["profile"], output=request["output"], force=True
+    )
+    yield {
+        "seconds": time.perf_counter() - started,
+        "stages": dict(report.stages),
+        "findings": [finding.code for finding in report.findings],
+    }

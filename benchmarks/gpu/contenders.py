@@ -1,0 +1,160 @@
+"""The sides: an artifact, a plain session of ONNX Runtime, and torch.compile, on device tensors.
+
+Each returns a function that computes once and waits for the device.  torch is imported before ONNX
+Runtime, so that both use the CUDA libraries of torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch  # type: ignore[import-not-found,unused-ignore]
+
+from benchmarks.gpu.cases import Settings
+from benchmarks.gpu.inputs import Inputs
+
+Call = Callable[[], Any]
+Tensors = dict[str, Any]
+
+
+def prepare_torch() -> None:
+    """TF32 for what torch computes in float32, as with ONNX Runtime's defaults."""
+    torch.backends.cuda.matmul.allow_tf32 = True
+    torch.backends.cudnn.allow_tf32 = True
+    torch.set_float32_matmul_precision("high")
+
+
+def on_device(settings: Settings, inputs: Inputs) -> Tensors:
+    """The inputs as tensors of torch."""
+    return {name: torch.from_numpy(array).to(settings.device) for name, array in inputs.items()}
+
+
+def wait(settings: Settings) -> None:
+    """Wait for the device."""
+    if not settings.cpu:
+        torch.cuda.synchronize()
+
+
+def bound(settings: Settings, model: Any, tensors: Tensors) -> tuple[Call, bool]:
+    """`model.bind` for the tensors, and whether its call is captured.
+
+    On the CPU alone, a model without `bind` runs host arrays instead: it tries the program.
+    """
+    if settings.cpu and not hasattr(model, "bind"):
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        return lambda: model.run(arrays), False
+    call = model.bind(tensors)
+
+    def run() -> Any:
+        found = call()
+        wait(settings)
+        return found
+
+    return run, bool(call.captured)
+
+
+def answers(found: Any) -> dict[str, np.ndarray[Any, Any]]:
+    """The outputs of an artifact's call, on the host."""
+    return {
+        name: value if isinstance(value, np.ndarray) else torch.from_dlpack(value).cpu().numpy()
+        for name, value in found.items()
+    }
+
+
+def plain_session(settings: Settings, model: Path, **options: str) -> Any:
+    """A session with ONNX Runtime's defaults and `options` of the CUDA provider."""
+    import onnxruntime as ort
+
+    if settings.cpu:
+        return ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        model, providers=[("CUDAExecutionProvider", options), "CPUExecutionProvider"]
+    )
+    if "CUDAExecutionProvider" not in session.get_providers():
+        raise RuntimeError("ONNX Runtime has no CUDA here")
+    return session
+
+
+def plain(
+    settings: Settings, session: Any, tensors: Tensors, *, graph: str | None = None
+) -> tuple[Call, dict[str, Any]]:
+    """The session with inputs and outputs bound on the device, and the OrtValues of its outputs.
+
+    `graph` is the name of a CUDA graph, of a session that captures them.
+    """
+    import onnxruntime as ort
+
+    binding = session.io_binding()
+    options = ort.RunOptions()
+    if graph is not None:
+        options.add_run_config_entry("gpu_graph_id", "-1")
+    for name, tensor in tensors.items():
+        dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+        binding.bind_input(name, settings.device, 0, dtype, tuple(tensor.shape), tensor.data_ptr())
+    names = [output.name for output in session.get_outputs()]
+    for name in names:
+        binding.bind_output(name, settings.device, 0)
+    # What it allocates for the outputs of the first run is what later runs write to.
+    session.run_with_iobinding(binding, options)
+    outputs = dict(zip(names, binding.get_outputs(), strict=True))
+    for name, value in outputs.items():
+        binding.bind_ortvalue_output(name, value)
+    if graph is not None:
+        options = ort.RunOptions()
+        options.add_run_config_entry("gpu_graph_id", graph)
+
+    def run() -> None:
+        session.run_with_iobinding(binding, options)
+        wait(settings)
+
+    return run, outputs
+
+
+def compiled(settings: Settings, network: Any, tensors: Tensors, precision: str, mode: str) -> Call:
+    """`torch.compile` in `mode` for exactly these shapes; half precision takes half inputs."""
+    torch._dynamo.reset()
+    dtype = torch.float16 if precision == "float16" else torch.float32
+    network = network.to(settings.device, dtype)
+    given = [
+        tensor.to(dtype) if tensor.is_floating_point() else tensor for tensor in tensors.values()
+    ]
+    if settings.cpu:
+        # Without a compiler for the host: it tries the program.
+        function = torch.compile(network, backend="eager", dynamic=False)
+    else:
+        function = torch.compile(network, mode=mode, dynamic=False)
+
+    def run() -> Any:
+        with torch.inference_mode():
+            found = function(*given)
+        wait(settings)
+        return found
+
+    return run
+
+
+def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> float:
+    """The maximum |difference| of outputs, as a share of the second's maximum value."""
+    return max(
+        float(
+            np.abs(ours[name].astype(np.float64) - value).max()
+            / max(float(np.abs(value).max()), 1e-12)
+        )
+        for name, value in theirs.items()
+    )
+
+
+def free_bytes() -> int:
+    """Free memory of the device, after what torch holds for later was given back."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    return int(torch.cuda.mem_get_info()[0])
+
+
+def trim_host() -> None:
+    """Give back what the C library keeps; big models are loaded in turn."""
+    ctypes.CDLL(None).malloc_trim(0)

@@ -1,0 +1,91 @@
+"""The page docs/benchmarks-gpu.md, from the kept results and a part that is written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from benchmarks.fresh import ROOT
+from benchmarks.gpu.results import Record
+from benchmarks.gpu.tables import SECTIONS, latency_table, summary
+
+PAGE = ROOT / "docs" / "benchmarks-gpu.md"
+BY_HAND = ROOT / "benchmarks" / "data" / "gpu-missed.md"
+
+_INTRODUCTION = """\
+# Benchmarks on a GPU
+
+Written by `python -m benchmarks.gpu --table` from `benchmarks/data/gpu.jsonl`, which keeps every
+sample. Both sides of a ratio take turns within one process, with inputs and outputs on the device,
+and wait for the device after each call; medians. `torch.compile` is `reduce-overhead`, compiled for
+each shape, with half inputs for half precision; at batch 8 also `max-autotune`, in a process of its
+own. The plain session is ONNX Runtime's CUDA provider with its default options on the same exported
+model, for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the
+device.
+
+```sh
+{commands}
+```
+"""
+_COMMANDS = (
+    "ci/gpu.sh WHEELS                        # the tests of tests/gpu",
+    "python -m benchmarks.gpu --models build/gpu/models --out build/gpu",
+    "python -m benchmarks.gpu autotune --models build/gpu/models --out build/gpu",
+    "python -m benchmarks.gpu --table build/gpu/gpu.jsonl",
+)
+_MACHINE = ("gpu", "capability", "driver", "cuda", "cudnn", "python")
+
+
+def write(records: Sequence[Record], page: Path = PAGE, by_hand: Path = BY_HAND) -> None:
+    """Write the page."""
+    missed = by_hand.read_text(encoding="utf-8") if by_hand.exists() else ""
+    page.write_text(text(records, missed), encoding="utf-8")
+
+
+def text(records: Sequence[Record], missed: str = "") -> str:
+    """The whole page; `missed` is its last section."""
+    if not records:
+        return _INTRODUCTION.format(commands="\n".join(_COMMANDS)) + "\nNothing is measured yet.\n"
+    parts = [_INTRODUCTION.format(commands="\n".join(_COMMANDS)), *_machines(records)]
+    limits = summary(records)
+    if limits:
+        parts += ["## Limits\n", _table(("What", "Asked", "Measured", ""), limits)]
+    measured = latency_table(records)
+    if measured:
+        header = (
+            "Case", "aotc", "torch.compile", "max-autotune", "plain session",
+            "to torch.compile", "to the better of both", "to the plain session",
+        )  # fmt: skip
+        parts += ["## Latency, ms\n", _table(header, measured)]
+    for title, header, rows in SECTIONS:
+        lines = rows(records)
+        if lines:
+            parts += [f"## {title}\n", _table(header, lines)]
+    failed = [
+        (f"{record['row']} {record['case']}", record["failed"].replace("|", "\\|"))
+        for record in records
+        if "failed" in record
+    ]
+    if failed:
+        parts += ["## Not measured\n", _table(("What", "Why"), failed)]
+    if missed:
+        parts.append(missed)
+    return "\n".join(parts)
+
+
+def _machines(records: Iterable[Record]) -> list[str]:
+    """Date, machine and versions; more than one where results come from several."""
+    days: dict[str, set[str]] = {}
+    for record in records:
+        machine = record["machine"]
+        shown = [f"{name} {machine[name]}" for name in _MACHINE if name in machine]
+        shown += [
+            f"{name} {value}" for name, value in sorted(machine.items()) if name not in _MACHINE
+        ]
+        days.setdefault(", ".join(shown), set()).add(record["at"])
+    return [f"- {', '.join(sorted(found))}: {machine}" for machine, found in days.items()] + [""]
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

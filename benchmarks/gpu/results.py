@@ -1,0 +1,72 @@
+"""Results as lines of JSON: each is kept at once, a later one of the same case replaces it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from benchmarks.fresh import ROOT
+
+KEPT = ROOT / "benchmarks" / "data" / "gpu.jsonl"
+Record = dict[str, Any]
+Key = tuple[str, str]
+
+
+def key_of(record: Mapping[str, Any]) -> Key:
+    """What is measured, and at which case."""
+    return record["row"], record["case"]
+
+
+def append(path: Path, record: Record) -> None:
+    """Add a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(record, sort_keys=True) + "\n")
+
+
+def read(path: Path) -> list[Record]:
+    """The lines of a file; none if there is no such file, and a torn last line is left out."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError:
+            # A process that was killed leaves half a line; the next one may have added to it.
+            print(f"{path}: line {number} is not JSON and is left out", flush=True)
+    return found
+
+
+def merged(records: Iterable[Record]) -> dict[Key, Record]:
+    """The last record of each case that did not fail; the last failure where all failed."""
+    found: dict[Key, Record] = {}
+    for record in records:
+        earlier = found.get(key_of(record))
+        if earlier is None or "failed" not in record or "failed" in earlier:
+            found[key_of(record)] = record
+    return found
+
+
+def done(records: Iterable[Record], sources: str) -> set[Key]:
+    """Cases that the current sources have measured."""
+    return {
+        key
+        for key, record in merged(r for r in records if r["sources"] == sources).items()
+        if "failed" not in record
+    }
+
+
+def keep(files: Iterable[Path], kept: Path = KEPT) -> list[Record]:
+    """Merge the lines of `files` into `kept`, sorted; returns all of them."""
+    records = [*read(kept), *(record for path in files for record in read(path))]
+    found = [record for _, record in sorted(merged(records).items())]
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_suffix(".partial")
+    text = "".join(json.dumps(record, sort_keys=True) + "\n" for record in found)
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(kept)
+    return found

@@ -1,0 +1,1 @@
+"""Measurements: each names its cases, and measures those that are not kept yet."""

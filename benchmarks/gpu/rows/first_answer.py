@@ -1,0 +1,112 @@
+"""From the start of a process to its first answer, with one captured size.
+
+Each sample is a fresh process; the clock is its parent's.  torch.compile is measured with an empty
+cache, as where a network starts for the first time, and with what an earlier process left in it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.fresh import ROOT
+from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
+from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Settings
+from benchmarks.gpu.child import ChildFailedError
+from benchmarks.gpu.exporting import in_type
+from benchmarks.gpu.inputs import inputs_at
+from benchmarks.gpu.run import Run
+
+ROUNDS, COLD_ROUNDS = 5, 3
+SECONDS = 240
+OURS, PLAIN = "aotc", "plain session"
+COLD, WARM = "torch.compile", "torch.compile, cached"
+PROCESSES = ROOT / "benchmarks" / "gpu" / "processes"
+
+
+def run(run: Run) -> None:
+    """Measure each wanted network in the first precision."""
+    settings = run.settings
+    precision = settings.precisions[0]
+    for name in run.networks:
+        case = f"{name}/{precision}"
+        if not run.wants("first_answer", case):
+            continue
+        with run.guarded("first_answer", [case]):
+            samples = _measure(settings, name, precision)
+            run.keep("first_answer", {"case": case, "samples": samples})
+
+
+def _measure(settings: Settings, name: str, precision: str) -> dict[str, list[float]]:
+    network, model = NETWORKS[name], settings.model(name)
+    sizes = network.sizes(2 if settings.small else AUTOTUNED_BATCH)
+    fields = profile_fields(settings, precision, batch_dims([sizes["batch"]], network.dims))
+    built = artifact(settings, model, f"{precision}-1-size", fields)
+    inputs = settings.folder / "models" / f"{model.stem}.npz"
+    np.savez(inputs, **inputs_at(model, sizes))  # type: ignore[arg-type]
+    given = [str(inputs), settings.device]
+    small = "1" if settings.small else "0"
+    compiled = ["torch_compile", name, *given, precision, small]
+    commands = {
+        OURS: ["stored_artifact", str(built), str(inputs), str(settings.store)],
+        PLAIN: ["plain_session", str(in_type(model, precision)), *given],
+        COLD: compiled,
+        WARM: compiled,
+    }
+    samples: dict[str, list[float]] = {side: [] for side in commands}
+    # Round 0 fills the page cache, the store and torch's cache, and is not counted.
+    rounds = 1 if settings.small else ROUNDS
+    for turn in range(rounds + 1):
+        for side, command in commands.items():
+            if side == COLD and not 1 <= turn <= COLD_ROUNDS:
+                continue
+            spent = _answered(settings, command, cold=side == COLD)
+            if turn:
+                samples[side].append(spent)
+    return samples
+
+
+def _answered(settings: Settings, command: list[str], *, cold: bool) -> float:
+    """Seconds until the program of a fresh process says that it answered."""
+    cache = settings.folder / ("inductor-cold" if cold else "inductor-first")
+    if cold:
+        shutil.rmtree(cache, ignore_errors=True)
+    program, *arguments = command
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "TORCHINDUCTOR_CACHE_DIR": str(cache),
+        "TRITON_CACHE_DIR": str(cache / "triton"),
+    }
+    log = Path(settings.folder) / "first_answer.log"
+    with log.open("w") as errors:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            [sys.executable, str(PROCESSES / f"{program}.py"), *arguments],
+            cwd=settings.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert process.stdout is not None
+        found = any(line.strip() == "answered" for line in iter(process.stdout.readline, ""))
+        spent = time.perf_counter() - started
+        process.stdout.close()
+        try:
+            process.wait(timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    if not found:
+        lines = log.read_text(errors="replace").splitlines()
+        raise ChildFailedError(f"{program}: {lines[-1] if lines else process.returncode}")
+    return spent

@@ -1,0 +1,60 @@
+"""The first request of a model that says it is ready, compared with later ones; fresh processes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from statistics import median
+from typing import Any
+
+from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
+from benchmarks.gpu.cases import NETWORKS, Settings
+from benchmarks.gpu.child import one_record
+from benchmarks.gpu.run import Run
+
+SECONDS = 120
+PROCESSES, LATER = 5, 50
+FIRST, STEADY = "first", "steady"
+
+
+def run(run: Run) -> None:
+    """Measure each wanted network in the first precision, with all its batches captured."""
+    settings = run.settings
+    precision = settings.precisions[0]
+    for name in run.networks:
+        case = f"{name}/{precision}"
+        if not run.wants("first_request", case):
+            continue
+        with run.guarded("first_request", [case]):
+            network, model = NETWORKS[name], settings.model(name)
+            batches = settings.batches(network)
+            fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
+            request = {
+                "settings": settings.to_json(),
+                "network": name,
+                "artifact": str(artifact(settings, model, precision, fields)),
+            }
+            samples: dict[str, list[float]] = {FIRST: [], STEADY: []}
+            for _ in range(settings.rounds(PROCESSES)):
+                found = one_record("rows.first_request:answer", request, seconds=SECONDS)
+                for what, seconds in samples.items():
+                    seconds.append(found[what])
+            run.keep("first_request", {"case": case, "samples": samples})
+
+
+def answer(request: dict[str, Any]) -> Iterator[dict[str, float]]:
+    """In a fresh process: seconds of the first `run` of the middle batch, and of later ones."""
+    import aotc
+    from benchmarks.gpu.inputs import inputs_at
+
+    settings = Settings.from_json(request["settings"])
+    network = NETWORKS[request["network"]]
+    batch = settings.batches(network)[1]
+    inputs = inputs_at(settings.model(network.name), network.sizes(batch))
+    model = aotc.load(request["artifact"], store=settings.store)
+    spent = []
+    for _ in range(LATER + 1):
+        started = time.perf_counter()
+        model.run(inputs)
+        spent.append(time.perf_counter() - started)
+    yield {FIRST: spent[0], STEADY: median(spent[1:])}

@@ -1,0 +1,103 @@
+"""One run of the benchmarks: what is wanted, what is done already, and where results are kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu import results
+from benchmarks.gpu.cases import Settings
+from benchmarks.gpu.child import ChildFailedError, records
+
+_LEAST_SECONDS = 20
+
+
+class OutOfTimeError(Exception):
+    """The run's time is over; what is missing is for the next one."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """`seconds` is when no further process is started, and a running one is ended."""
+
+    settings: Settings
+    out: Path
+    networks: tuple[str, ...]
+    machine: dict[str, str]
+    sources: str
+    seconds: float
+    again: bool = False
+    failed: list[str] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Beside the models for the next run, and where the caller asked for it."""
+        # Trials, and exports at another opset, are results of their own.
+        kind = f"-{self.settings.opset}" if self.settings.opset != 18 else ""
+        kind += "-trial" if self.settings.small or self.settings.cpu else ""
+        paths = (self.settings.folder / f"results{kind}.jsonl", self.out / f"gpu{kind}.jsonl")
+        return tuple({path.resolve(): path for path in paths}.values())
+
+    @property
+    def left(self) -> float:
+        """The seconds that are left."""
+        return self.seconds - (time.monotonic() - self.started)
+
+    def wants(self, row: str, case: str) -> bool:
+        """Whether a case is still to be measured."""
+        kept = [record for path in self.files for record in results.read(path)]
+        return self.again or (row, case) not in results.done(kept, self.sources)
+
+    def keep(self, row: str, record: dict[str, Any]) -> None:
+        """Write a record, and show it."""
+        whole = {
+            "row": row,
+            "at": time.strftime("%Y-%m-%d", time.gmtime()),
+            "machine": self.machine,
+            "sources": self.sources,
+            **record,
+        }
+        for path in self.files:
+            results.append(path, whole)
+        shown = {name: value for name, value in record.items() if name not in ("case", "samples")}
+        if "samples" in record:
+            from benchmarks.gpu.timing import milliseconds
+
+            shown = {
+                **{name: round(ms, 4) for name, ms in milliseconds(record["samples"]).items()},
+                **shown,
+            }
+        print(f"{row} {record['case']}: {shown}", flush=True)
+
+    def keep_records(
+        self,
+        row: str,
+        function: str,
+        request: dict[str, Any],
+        seconds: float,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """Keep the records of a fresh process; raises ChildFailedError and OutOfTimeError."""
+        if self.left < _LEAST_SECONDS:
+            raise OutOfTimeError
+        limit = min(seconds, self.left)
+        for record in records(function, request, seconds=limit, environment=environment):
+            self.keep(row, record)
+
+    @contextmanager
+    def guarded(self, row: str, cases: Iterable[str]) -> Iterator[None]:
+        """A failure is kept for the cases that have no result, and the run goes on."""
+        if self.left < _LEAST_SECONDS:
+            raise OutOfTimeError
+        try:
+            yield
+        except ChildFailedError as error:
+            for case in cases:
+                if self.wants(row, case) or self.again:
+                    self.failed.append(f"{row} {case}: {error}")
+                    self.keep(row, {"case": case, "failed": str(error)})

@@ -1,0 +1,78 @@
+"""Building for CUDA in the tests: profiles with captured graphs, and figures that are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+import aotc
+from aotc.contract.results.reports import BuildReport
+from aotc.runtime.ready_model import ReadyModel
+
+CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An artifact, and the report of its build."""
+
+    path: Path
+    report: BuildReport
+
+
+def built(
+    model: Path,
+    folder: Path,
+    dims: dict[str, Any],
+    *,
+    precision: str = "keep",
+    capture: str = "sizes",
+    refused: str = "fail",
+    **fields: Any,
+) -> Built:
+    """The artifact of `model` for CUDA, with a profile of these fields; not from the cache."""
+    graphs = {"capture": capture, "refused": refused}
+    document = {
+        "schema": "aotc.profile/1",
+        "name": "gpu-test",
+        "providers": ["cuda", "cpu"],
+        "precision": precision,
+        "cuda": {"graphs": graphs},
+        "dims": dims,
+        **fields,
+    }
+    profile, output = folder / "profile.yaml", folder / "built.aotc"
+    # JSON is YAML.
+    profile.write_text(json.dumps(document))
+    report = aotc.build(model, profile=profile, output=output, cache=False, force=True)
+    return Built(output, report)
+
+
+def note(name: str, value: object) -> None:
+    """Figures go to a file where one is asked for."""
+    folder = os.environ.get("OUT")
+    if folder:
+        with (Path(folder) / "gpu.jsonl").open("a") as file:
+            file.write(json.dumps({name: value}) + "\n")
+    print(name, value)
+
+
+def operators(model: ReadyModel) -> Counter[str]:
+    """The operators of the first variant's graph, as it is in the payload."""
+    path = model.payload / model.variant.model
+    graph = onnx.load(path, load_external_data=False).graph
+    return Counter(node.op_type for node in graph.node)
+
+
+def close_to(found: Any, expected: Any, share: float) -> None:
+    """Assert that the largest difference is at most a share of the largest value."""
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).max() <= share * np.abs(expected).max()

@@ -1,0 +1,100 @@
+"""Captured graphs: at warm-up, with the answers of runs without them, from several threads."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from networks import either
+from on_gpu import Built, built, close_to, note
+from residual_artifacts import EXACT, image, residual_artifact
+
+import aotc
+from aotc.errors import AotcError
+
+pytestmark = pytest.mark.gpu
+THREADS, CALLS = 8, 50
+
+
+def test_sizes_of_the_profile_are_captured_before_the_model_is_ready(captured: Built) -> None:
+    with aotc.load(captured.path) as model:
+        assert model.ready
+        sizes = [size for runner in model._runners for size in getattr(runner, "captured", ())]
+        note("captured at warm-up", sizes)
+        assert {size["batch"] for size in sizes} >= {1, 4}
+        promised = [
+            size for one in model.manifest.variants if one.graphs for size in one.graphs.sizes
+        ]
+        assert {size["batch"] for size in promised} == {size["batch"] for size in sizes}
+
+
+@pytest.mark.parametrize("batch", [1, 2, 3, 4, 7])
+def test_answers_are_those_of_runs_without_graphs(
+    captured: Built, without_graphs: Built, batch: int
+) -> None:
+    """2 and 3 are padded to a captured 4; 7 is not captured."""
+    with aotc.load(captured.path) as ours, aotc.load(without_graphs.path) as plain:
+        for seed in range(3):
+            given = image(batch, seed)
+            found, expected = ours.run(given)["logits"], plain.run(given)["logits"]
+            assert found.shape == (batch, 10)
+            close_to(found, expected, 1e-4)
+            np.testing.assert_array_equal(found, ours.run(given)["logits"])
+
+
+def test_several_threads_use_one_model(captured: Built) -> None:
+    wrong: list[Any] = []
+    with aotc.load(captured.path) as model:
+        given = {(batch, seed): image(batch, seed) for batch in (1, 3, 4) for seed in range(4)}
+        expected = {key: model.run(inputs)["logits"] for key, inputs in given.items()}
+
+        def work(number: int) -> None:
+            order = np.random.default_rng(number).permutation(len(given))
+            try:
+                for turn in range(CALLS):
+                    key = list(given)[order[turn % len(given)]]
+                    found = model.run(given[key])["logits"]
+                    if not np.allclose(found, expected[key], rtol=1e-4, atol=1e-5):
+                        wrong.append((number, turn, key))
+            except Exception as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_further_sizes_are_captured_at_their_first_call(tmp_path: Path) -> None:
+    artifact = residual_artifact(tmp_path, EXACT, capture="calls")
+    with aotc.load(artifact.path) as model, aotc.load(artifact.path) as other:
+        before = len(model._runners[0].captured)
+        first = model.run(image(5))["logits"]
+        assert len(model._runners[0].captured) == before + 1
+        np.testing.assert_array_equal(first, model.run(image(5))["logits"])
+        close_to(first, other.run(image(5))["logits"], 1e-4)
+
+
+@pytest.mark.parametrize("refused", ["fail", "run"])
+def test_control_flow_is_not_captured(tmp_path: Path, refused: str) -> None:
+    network = tmp_path / "either.onnx"
+    network.write_bytes(either())
+    if refused == "fail":
+        with pytest.raises(AotcError) as caught:
+            aotc.load(built(network, tmp_path, {"n": 8}).path)
+        note("control flow", caught.value.line())
+        assert caught.value.code == "AOTC-R024"
+        return
+    artifact = built(network, tmp_path, {"n": 8}, refused="run")
+    with aotc.load(artifact.path) as model:
+        for sign in (1, -1):
+            given = np.full(8, sign * 2, np.float32)
+            expected = np.maximum(given, 0) if sign > 0 else -given
+            np.testing.assert_array_equal(model.run({"x": given})["y"], expected)
+        assert not model.bind({"x": given}).captured
+        assert "AOTC-R024" in {finding.code for finding in model.findings()}

@@ -1,0 +1,40 @@
+"""A device that is not there, and one without enough memory."""
+
+from __future__ import annotations
+
+import pytest
+from on_gpu import Built, close_to, note
+from residual_artifacts import image
+
+import aotc
+from aotc.errors import AotcError
+
+pytestmark = pytest.mark.gpu
+# Less than the activations of 64 images, and more than the images.
+LEFT_BYTES = 48 << 20
+
+
+def test_a_device_that_is_not_there_is_refused(captured: Built) -> None:
+    with pytest.raises(AotcError) as caught:
+        aotc.load(captured.path, device=63)
+    note("device 63", caught.value.line())
+    assert caught.value.code == "AOTC-R025"
+
+
+def test_too_little_memory_is_refused_and_the_model_goes_on(captured: Built) -> None:
+    torch = pytest.importorskip("torch")
+    with aotc.load(captured.path) as model:
+        expected = model.run(image(4))["logits"]
+        given = image(64)
+        torch.cuda.empty_cache()
+        held = torch.empty(torch.cuda.mem_get_info()[0] - LEFT_BYTES, dtype=torch.uint8, device=0)
+        try:
+            with pytest.raises(AotcError) as caught:
+                model.bind(given)
+            note("too little memory", caught.value.line())
+            assert caught.value.code == "AOTC-M004"
+            close_to(model.run(image(4))["logits"], expected, 1e-5)
+        finally:
+            del held
+            torch.cuda.empty_cache()
+        assert model.run(given)["logits"].shape == (64, 10)

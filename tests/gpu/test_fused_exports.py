@@ -1,0 +1,57 @@
+"""Transformers as torch exports them: fused, wholly on CUDA, captured, in each precision."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from on_gpu import CUDA, built, note, operators
+
+import aotc
+
+pytestmark = pytest.mark.gpu
+EXPORTS = Path(__file__).parents[1] / "data" / "exports"
+_PAST = {"batch": 2, "sequence": 1, "past_sequence": 7, "total": 8}
+TRANSFORMERS: dict[str, dict[str, Any]] = {
+    "bert": {"batch": 2, "sequence": 16},
+    "vit": {"batch": 2},
+    "gpt2": _PAST,
+    "llama_eager": _PAST,
+    "llama_sdpa": _PAST,
+    "whisper": {"batch": 2, "frames": 3000},
+}
+ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedMultiHeadAttention")
+# No floating-point operation may be on the CPU.
+ON_CUDA = {"budgets": {"cpu_share": 0.0}}
+
+
+@pytest.mark.parametrize("precision", ["keep", "tf32", "float16"])
+@pytest.mark.parametrize("name", list(TRANSFORMERS))
+def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path: Path) -> None:
+    artifact = built(
+        EXPORTS / f"{name}.onnx", tmp_path, TRANSFORMERS[name], precision=precision, **ON_CUDA
+    )
+    with aotc.load(artifact.path) as model:
+        variant, found = model.variant, operators(model)
+        share = dict(variant.placement.share)
+        matched = {one.name: dict(one.matched) for one in variant.passes if one.matched}
+        note(f"{name} {precision}", {"share": share, "matched": matched, "operators": dict(found)})
+        assert variant.parity.status == "passed"
+        assert variant.placement.how == "observed"
+        assert share.get(CUDA, 0) == 1.0 or variant.shape_nodes
+        # Every layer's softmax is inside an attention.
+        assert sum(found[op] for op in ATTENTION) >= 2
+        assert not found["Softmax"]
+        assert matched
+        assert model._runners[0].captured
+
+
+def test_convolutions_are_laid_out_for_cuda_and_captured(tmp_path: Path) -> None:
+    dims = {"batch": {"buckets": [1, 2], "outside": "pad"}, "height": 224, "width": 224}
+    artifact = built(EXPORTS / "resnet50.onnx", tmp_path, dims, precision="float16", **ON_CUDA)
+    with aotc.load(artifact.path) as model:
+        note("resnet50", dict(model.variant.session.provider_options))
+        assert model.variant.parity.status == "passed"
+        assert model.variant.placement.how == "observed"
+        assert all(runner.captured for runner in model._runners)

@@ -1,0 +1,135 @@
+"""What the GPU's benchmarks keep, merge and show; nothing is measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu import page, results, tables
+from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Settings
+from benchmarks.gpu.timing import blocks_by_turns, by_turns
+
+MACHINE = {"gpu": "A GPU", "driver": "1.2", "aotc": "0.1"}
+
+
+def latency(case: str, row: str = "latency", **milliseconds: float) -> dict[str, Any]:
+    sides = {"ours": "aotc", "torch": "torch.compile", "plain": "plain session"}
+    samples = {sides[name]: [ms / 1e3] * 3 for name, ms in milliseconds.items()}
+    return record(row, case, samples=samples)
+
+
+def record(row: str, case: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "row": row, "case": case, "at": "2026-11-23", "machine": MACHINE, "sources": "s", **fields
+    }  # fmt: skip
+
+
+def test_ratios_are_of_one_run_and_the_better_of_both_compilers_counts() -> None:
+    (case,) = tables.cases(
+        [
+            latency("bert/float16/8", ours=1.0, torch=2.0, plain=4.0),
+            # Another run, on a machine twice as slow.
+            latency("bert/float16/8", "autotune", ours=2.0, torch=2.5, plain=8.0),
+        ]
+    )
+    assert (case.to_torch, case.to_better, case.to_plain) == (0.5, 0.8, 0.25)
+    assert (case.ours, case.autotuned) == (1.0, 2.5)
+
+
+def test_limits_are_judged_on_the_eighteen_cases_only() -> None:
+    records = [
+        latency(f"{name}/{precision}/{batch}", ours=0.8, torch=1.0, plain=2.0)
+        for name in JUDGED
+        for precision in PRECISIONS
+        for batch in NETWORKS[name].batches
+    ]
+    assert len(records) == 18
+    records.append(latency("gpt2/float16/1", ours=9.0, torch=1.0, plain=1.0))
+    mean, worst, plain = tables.summary(records)
+    assert mean == (
+        "to torch.compile, geometric mean of 18 of 18 cases", "≤ 0.9", "0.800", "yes"
+    )  # fmt: skip
+    assert worst[2:] == ("0.800", "yes")
+    assert plain[2:] == ("0.400", "yes")
+    records[3] = latency(records[3]["case"], ours=1.2, torch=1.0, plain=2.0)
+    assert tables.summary(records)[1][2:] == ("1.200", "**no**")
+
+
+def test_a_failure_does_not_replace_a_result(tmp_path: Path) -> None:
+    good = latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
+    failed = record("latency", "vit/tf32/1", failed="out of memory")
+    assert list(results.merged([good, failed]).values()) == [good]
+    assert list(results.merged([failed, good]).values()) == [good]
+    assert results.done([failed], "s") == set()
+    assert results.done([good, failed], "s") == {("latency", "vit/tf32/1")}
+    assert results.done([good], "other sources") == set()
+    assert "| latency vit/tf32/1 | out of memory |" in page.text([failed])
+
+
+def test_results_of_several_runs_are_merged(tmp_path: Path) -> None:
+    first, second, kept = (tmp_path / name for name in ("a.jsonl", "b.jsonl", "kept.jsonl"))
+    old = latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
+    new = latency("vit/tf32/1", ours=2.0, torch=1.0, plain=1.0)
+    other = latency("bert/tf32/1", ours=3.0, torch=1.0, plain=1.0)
+    results.append(first, old)
+    results.append(first, other)
+    results.append(second, new)
+    with second.open("a") as file:
+        file.write('{"row": "laten')  # a process that was killed
+    assert results.keep([first, second], kept) == [other, new]
+    assert results.read(kept) == [other, new]
+    # The next merge adds to what is kept.
+    assert results.keep([], kept) == [other, new]
+
+
+def test_the_page_tells_all_rows() -> None:
+    seconds = {"aotc": [0.5], "plain session": [1.0], "torch.compile": [10.0]}
+    records = [
+        latency("resnet50/float16/64", ours=3.0, torch=3.0, plain=5.0),
+        record("first_answer", "bert/float16", samples={**seconds, "torch.compile, cached": [7.0]}),
+        record("overhead", "with graphs", samples={"bind": [3e-5], "I/O binding": [2.5e-5]}),
+        record("first_request", "bert/float16", samples={"first": [0.0011], "steady": [0.001]}),
+        record("memory", "bert/float16", bytes={"eight sizes": 130 << 20, "one size": 100 << 20}),
+        record(
+            "lengths",
+            "batch 1, host",
+            samples=seconds,
+            requests=100,
+            dims={"batch": 1, "sequence": {"buckets": [64, 512]}},
+            how="learned",
+        ),
+    ]
+    text = page.text(records, "## By hand")
+    for line in (
+        "- 2026-11-23: gpu A GPU, driver 1.2, aotc 0.1",
+        "| ResNet-50, fp16, batch 64 | 3.000 | 3.000 |  | 5.000 | 1.00 | 1.00 | 0.60 |",
+        "| process start to the first answer, BERT-base, fp16, to torch.compile"
+        " | ≤ 0.1 | 0.050 | yes |",
+        "| bind beyond ONNX Runtime's I/O binding, with graphs, µs | ≤ 10 | 5.00 | yes |",
+        "| first request to later ones, BERT-base, fp16 | ≤ 1.2 | 1.100 | yes |",
+        "| device memory, 8 sizes to one, BERT-base, fp16 | ≤ 1.3 | 1.300 | yes |",
+        "| log-normal lengths, throughput to a plain session, batch 1, host | ≥ 1.5 | 2.00 | yes |",
+        "| batch 1, host | 200 | 100 | [64, 512] | learned |",
+        "## By hand",
+    ):
+        assert line in text.splitlines(), line
+
+
+@pytest.mark.parametrize("turns", [by_turns, blocks_by_turns])
+def test_sides_take_turns(turns: Any) -> None:
+    called: list[str] = []
+    sides = {name: lambda name=name: called.append(name) for name in ("a", "b")}
+    samples = turns(sides, 3, 2)
+    assert {name: len(found) for name, found in samples.items()} == {"a": 3, "b": 3}
+    for at in range(0, len(called), 4 if turns is blocks_by_turns else 2):
+        size = 2 if turns is by_turns else 4
+        assert {*called[at : at + size]} == {"a", "b"}
+
+
+def test_small_settings_are_passed_to_processes(tmp_path: Path) -> None:
+    settings = Settings(folder=tmp_path, small=True, cpu=True, opset=23)
+    assert Settings.from_json(settings.to_json()) == settings
+    assert settings.batches(NETWORKS["bert"]) == (1, 3)
+    assert settings.model("bert").name == "bert-small-23.onnx"
