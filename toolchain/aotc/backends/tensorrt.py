@@ -198,7 +198,9 @@ class TensorRtBackend(PluginBackend):
         options.add_provider(self.ort_name, dict(provider_options))
         return options
 
-    def session(self, optimization: Optimization, precision: Precision = "keep") -> SessionSpec:
+    def session(
+        self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
+    ) -> SessionSpec:
         """The types that engines may compute in; raises AOTC-N008 if the precision is unknown."""
         if precision not in self.precisions:
             raise AotcError(
