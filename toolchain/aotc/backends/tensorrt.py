@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.backends.base import (
+    ANY_USE,
     BACKENDS,
     Capability,
     Claims,
@@ -24,6 +25,7 @@ from aotc.backends.base import (
     Payload,
     Rates,
     Refusal,
+    SessionUse,
     Shape,
 )
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message

@@ -47,8 +47,8 @@ class Mask:
 class Core:
     """One attention; queries, keys and values are of (batch, heads, length, width).
 
-    With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask that
-    makes a row without any `true` 0.
+    With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask;
+    a row of it without any `true` gives 0.
     """
 
     node: ir.Node

@@ -10,6 +10,7 @@ standard operator Attention makes it 0, which then is done by a product.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import onnx_ir as ir
 
@@ -226,7 +227,7 @@ class Fuser:
         self,
         op_type: str,
         inputs: list[ir.Value | None],
-        attributes: dict[str, object] | None = None,
+        attributes: Mapping[str, object] | None = None,
         outputs: int = 1,
         domain: str = "",
     ) -> ir.Node:

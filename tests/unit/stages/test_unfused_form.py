@@ -1,0 +1,64 @@
+"""A graph that was fused for CUDA and does not pass is tried unfused, before anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aotc.contract.cuda_options import CudaOptions
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.errors import AotcError
+from aotc.records import replace
+from aotc.stages.retrying.other_forms import Attempt, next_attempts
+from aotc.stages.types import SpecializedModel, VariantPlan
+
+PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
+FUSED = PassRecord(name="fuse-gelu", nodes_before=9, nodes_after=1, matched={"erf": 2})
+NAMED = PassRecord(name="name-nodes", nodes_before=1, nodes_after=1)
+
+
+def following(plan: VariantPlan, passes: tuple[PassRecord, ...], code: str) -> Attempt | None:
+    """The attempt after a variant of which only plan and passes are known."""
+    unused: Any = None
+    specialized = SpecializedModel(
+        analyzed=unused, plan=plan, domain=None, component="", graph=Path(), passes=passes
+    )
+    lowered: Any = SimpleNamespace(
+        plan=plan, contexts=(), optimized=SimpleNamespace(specialized=specialized)
+    )
+    options: Any = SimpleNamespace(announce=lambda text: None)
+    error = AotcError(code, "the answers differ")
+    return next_attempts({"gpu": Attempt(plan=plan)}, [(lowered, error)], options).get("gpu")
+
+
+@pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013"])
+def test_the_next_form_is_unfused_at_the_same_level(code: str) -> None:
+    found = following(PLAN, (FUSED, NAMED), code)
+    assert found is not None
+    assert found.plan == replace(PLAN, cuda=CudaOptions(fusion="none"))
+    assert [finding.code for finding in found.findings] == ["AOTC-O012"]
+    assert [form.form for form in found.tried] == ["fusion for CUDA"]
+
+
+def test_a_level_that_the_profile_states_does_not_prevent_it() -> None:
+    plan = replace(PLAN, may_lower_level=False, optimization="basic")
+    found = following(plan, (FUSED,), "AOTC-N001")
+    assert found is not None and found.plan.cuda.fusion == "none"
+
+
+@pytest.mark.parametrize(
+    ("plan", "passes"),
+    [(PLAN, (NAMED,)), (replace(PLAN, cuda=CudaOptions(fusion="none")), (FUSED,))],
+    ids=["nothing was fused", "unfused already"],
+)
+def test_otherwise_the_level_is_lowered(plan: VariantPlan, passes: tuple[PassRecord, ...]) -> None:
+    found = following(plan, passes, "AOTC-N001")
+    assert found is not None
+    assert found.plan == replace(plan, optimization="extended")
+
+
+def test_an_error_of_another_kind_ends_it() -> None:
+    assert following(PLAN, (FUSED,), "AOTC-P003") is None
