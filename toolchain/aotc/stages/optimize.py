@@ -35,10 +35,11 @@ from aotc.passes.drop_inserted_casts import (
 )
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
+from aotc.passes.transpose_weights import TransposeWeights, products_with_weights
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.optimizing.fusion import fuse_for_cuda
-from aotc.stages.optimizing.half_precision import half_request, to_half
+from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
+from aotc.stages.optimizing.half_precision import half_request, read_tensor, to_half
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
     companion_variants,
@@ -284,6 +285,7 @@ def _run_optimizer(
             or has_integer_products(source.capture),
             "base": [str(base.graph), str(base.data)] if base is not None else None,
             "half": half,
+            "transpose": may_fuse(plan) and plan.precision == "tf32",
         },
         folder=_folder(plan, options),
         where=f"variant {plan.name}",
@@ -330,6 +332,9 @@ def optimize_job(request: Json) -> Json:
             records += changes
             if rewritten:
                 _write_weights(model)
+        if request["transpose"] and products_with_weights(model):
+            records += run_passes(model, (TransposeWeights(read=read_tensor),))
+            _write_weights(model)
         if request["half"]:
             change, noticed = to_half(model, request["half"])
             records += (change,)

@@ -138,7 +138,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     before.CopyFrom(model)
     typed = with_types(model, Path())
     graph = typed_graph(typed, half.tensor_name, backend.ort_name)
-    masks = lower_masks(graph, half, _read)
+    masks = lower_masks(graph, half, read_tensor)
     wide, findings = _wide_values(typed, graph, half, request)
     reasons = _reasons(graph, wide, half, backend)
     changed = [
@@ -154,7 +154,9 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
             found=", ".join(f"{count} {why}" for why, count in Counter(reasons.values()).items()),
             fix="Choose precision: keep or tf32.",
         )
-    rewrite = HalfPrecision(to=half.name, ep=backend.ort_name, kept=frozenset(reasons), read=_read)
+    rewrite = HalfPrecision(
+        to=half.name, ep=backend.ort_name, kept=frozenset(reasons), read=read_tensor
+    )
     (made,) = run_passes(typed, (rewrite,))
     del typed.graph.value_info[:]
     model.CopyFrom(typed)
@@ -166,7 +168,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
 
 
-def _read(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
+def read_tensor(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
     """The values of a tensor whose data may be in the working directory."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         loaded = onnx.TensorProto()
@@ -183,7 +185,7 @@ def _reasons(
     narrow = {
         name
         for name, tensor in graph.constants.items()
-        if graph.is_float(name) and not half.holds(_read(tensor))
+        if graph.is_float(name) and not half.holds(read_tensor(tensor))
     }
     angles = position_nodes(graph)
     found: dict[int, str] = {}
