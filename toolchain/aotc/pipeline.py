@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
+from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.reports import BuildReport
@@ -89,15 +90,15 @@ def build(request: BuildRequest) -> BuildReport:
 
     `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), in addition to the
-    profile's.  `output` defaults to `NAME.aotc` in the working directory; with `force` an existing
-    artifact is replaced.  `fixtures` is a file or folder of the user's inputs, included in the
-    artifact with `embed_fixtures`.  With `cache` an equal earlier build is taken from the user's
-    cache, and a new one is stored there.  `tune` measures the profile's candidates and chooses the
-    fastest; `tuned_from`, an artifact or its evidence, repeats an earlier choice.  Without `key`
-    the user's development key signs.  `builder_id` (a URI; default: $AOTC_BUILDER_ID),
-    `invocation_id` and `release`, a version, are recorded in the provenance, and the model's
-    `licence` in the bill of materials.  `workers` run the jobs and stay running; without them the
-    build starts its own.
+    profile's; `precision` replaces the profile's.  `output` defaults to `NAME.aotc` in the working
+    directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
+    user's inputs, included in the artifact with `embed_fixtures`.  With `cache` an equal earlier
+    build is taken from the user's cache, and a new one is stored there.  `tune` measures the
+    profile's candidates and chooses the fastest; `tuned_from`, an artifact or its evidence, repeats
+    an earlier choice.  Without `key` the user's development key signs.  `builder_id` (a URI;
+    default: $AOTC_BUILDER_ID), `invocation_id` and `release`, a version, are recorded in the
+    provenance, and the model's `licence` in the bill of materials.  `workers` run the jobs and stay
+    running; without them the build starts its own.
     Raises `AotcError`: its exit status is 3 if the input must be fixed, 1 if a gate of the profile
     failed; then nothing new is at `output`.
     """
@@ -148,7 +149,7 @@ def build(request: BuildRequest) -> BuildReport:
                 request,
                 label=label,
                 started=started_at,
-                options={"embed_fixtures": request.embed_fixtures, "tune": request.tune},
+                options=_stated_options(request),
                 host=host,
                 source_sha256=source_digest(),
                 cached=cached is not None,
@@ -240,6 +241,12 @@ class _Tuned:
     model: AnalyzedModel | None = None
     table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
+
+
+def _stated_options(request: BuildRequest) -> dict[str, Json]:
+    """Options of the request that the provenance states."""
+    stated = {"embed_fixtures": request.embed_fixtures, "tune": request.tune}
+    return stated if request.precision is None else {**stated, "precision": request.precision}
 
 
 def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:

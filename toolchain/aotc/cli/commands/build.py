@@ -38,6 +38,16 @@ def build(
             autocompletion=suggestions.targets,
         ),
     ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(
+            "--precision",
+            metavar="NAME",
+            help="keep, tf32, float16 or bfloat16",
+            show_default="the profile's",
+            autocompletion=suggestions.precisions,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -152,6 +162,7 @@ def build(
             model,
             profile=profile,
             target=target,
+            precision=precision,
             output=output,
             key=key,
             force=force,

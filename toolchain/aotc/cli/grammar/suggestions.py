@@ -17,6 +17,15 @@ def targets(incomplete: str) -> list[str]:
     return [name for name in ("host", *builtin_targets()) if name.startswith(incomplete)]
 
 
+def precisions(incomplete: str) -> list[str]:
+    """The precisions that a build may be asked for."""
+    from typing import get_args
+
+    from aotc.contract.profile_terms import Precision
+
+    return [name for name in get_args(Precision) if name.startswith(incomplete)]
+
+
 def codes(incomplete: str) -> list[tuple[str, str]]:
     """Reason codes and their titles, spelled as the word begins: `G005` or `AOTC-G005`."""
     from aotc.reasons import REASONS

@@ -1,14 +1,16 @@
-"""What a build request changes in its profile: ranges of dims, and the target."""
+"""What a build request changes in its profile: ranges of dims, the target and the precision."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import get_args
 
 from aotc.contract.builtin import load_profile, load_target, with_plugin_paths
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.profile import Profile
+from aotc.contract.profile_terms import Precision
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -17,9 +19,9 @@ from aotc.stages.planning.request import BuildRequest
 
 
 def requested_profile(request: BuildRequest) -> Profile:
-    """The requested profile, with the dims and the target of the request.
+    """The requested profile, with the dims, the target and the precision of the request.
 
-    Raises AOTC-I021, I022, S003 and I027.
+    Variants that state a precision of their own keep it.  Raises AOTC-I021, I022, S003 and I027.
     """
     profile = request.profile
     found = (
@@ -28,6 +30,8 @@ def requested_profile(request: BuildRequest) -> Profile:
         else load_profile(profile)
     )
     found = with_dims(found, request.dims or {})
+    if request.precision is not None:
+        found = replace(found, precision=_precision(request.precision))
     return found if request.target is None else replace(found, target=str(request.target))
 
 
@@ -53,6 +57,18 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
                 expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
             ) from None
     return replace(profile, dims=ranges)
+
+
+def _precision(word: str) -> Precision:
+    for known in get_args(Precision):
+        if word == known:
+            return known  # type: ignore[no-any-return]
+    raise AotcError(
+        "AOTC-I027",
+        "this is not a precision",
+        where=f"--precision {word}",
+        expected=", ".join(get_args(Precision)),
+    )
 
 
 def target_of(profile: Profile, host: Target) -> Target:

@@ -25,6 +25,7 @@ class BuildRequest:
     model: str | Path | bytes = field(kw_only=False)
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
+    precision: str | None = None
     output: str | Path | None = None
     key: str | Path | Signer | None = None
     force: bool = False
