@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from aotc.contract.codec.parsing import Bounds
 from aotc.records import record
-
-# In profiles; and the option of its sessions that allows captures.
-CUDA_NAME: Final = "cuda"
-GRAPH_OPTION: Final = "enable_cuda_graph"
 
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]
