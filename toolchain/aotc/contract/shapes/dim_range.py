@@ -22,9 +22,9 @@ class DimRange:
     """The sizes of one dim that callers may pass, and those that variants are compiled for.
 
     Without `buckets`, one graph takes every size from `min` to `max` in steps of `multiple_of`.
-    With `buckets`, each of them gets a static variant, or is captured as a CUDA graph by the variant
-    for all sizes.  `outside` says what happens to other sizes: they are padded to the next compiled size, or routed to the dynamic variant, by the first of
-    these that is possible; if none is, they are refused.
+    With `buckets`, each of them gets a static variant, or is captured as a CUDA graph.  `outside`
+    says what happens to other sizes: they are padded to the next compiled size, or routed to the
+    dynamic variant, by the first of these that is possible; if none is, they are refused.
     """
 
     min: Annotated[Size, "smallest size that callers may pass"]
