@@ -9,8 +9,7 @@ import pytest
 from aotc.backends.base import ANY_USE, BACKENDS, Backend, SessionUse
 from aotc.backends.openvino import OpenVinoBackend
 from aotc.contract.codec.parsing import ParseError, decode
-from aotc.contract.cuda_options import CUDA_NAME, GRAPH_OPTION
-from aotc.contract.known_providers import BY_ORT_NAME
+from aotc.contract.known_providers import BY_NAME, BY_ORT_NAME
 from aotc.contract.profile import PluginSpec
 from aotc.contract.provider_keys import option_problem
 
@@ -40,7 +39,7 @@ def test_an_artifact_may_hold_what_backends_write_and_nothing_else() -> None:
     for name in BACKENDS.names():
         backend: Backend = BACKENDS.load(name)()
         # A stage adds it to what the backend writes.
-        names: set[str] = {GRAPH_OPTION} if name == CUDA_NAME else set()
+        names: set[str] = {BY_NAME[name].graph_option} - {""}
         for options in written_options(backend):
             names |= options.keys()
             for key, value in options.items():

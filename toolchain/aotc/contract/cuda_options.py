@@ -7,9 +7,6 @@ from typing import Annotated, Final, Literal
 from aotc.contract.codec.parsing import Bounds
 from aotc.records import record
 
-# In profiles; and the option of its sessions that allows captures.
-CUDA_NAME: Final = "cuda"
-GRAPH_OPTION: Final = "enable_cuda_graph"
 # Operators whose outputs have sizes that depend on values: ONNX Runtime tries to capture them, and
 # fails in a way that may leave the device unusable for the process.
 SIZED_BY_VALUES: Final = frozenset(

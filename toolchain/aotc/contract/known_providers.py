@@ -66,7 +66,8 @@ class KnownProvider:
     are the distributions that it compiles with, in addition to the plugin that runs the result.
     `fix_missing` says what to do if ONNX Runtime's wheel does not have the provider; for a missing
     plugin, messages name its distribution instead.  `fix_idle` says what to do if its plugin offers
-    no device.  If they are empty, the fix for any provider is used.
+    no device.  If they are empty, the fix for any provider is used.  `graph_option` is the provider
+    option with which its sessions capture CUDA graphs; empty if they cannot.
     """
 
     name: str
@@ -77,6 +78,7 @@ class KnownProvider:
     compilers: tuple[str, ...] = ()
     fix_missing: str = ""
     fix_idle: str = ""
+    graph_option: str = ""
 
     @property
     def distributions(self) -> tuple[str, ...]:
@@ -116,6 +118,7 @@ KNOWN_PROVIDERS: Final = (
             )
         ),
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
+        graph_option="enable_cuda_graph",
     ),
     KnownProvider(
         name="openvino",
@@ -171,3 +174,6 @@ BY_ORT_NAME: Final[Mapping[str, KnownProvider]] = {row.ort_name: row for row in 
 PLUGIN_PACKAGES: Final[Mapping[str, PluginPackage]] = {
     row.plugin.distribution: row.plugin for row in KNOWN_PROVIDERS if row.plugin
 }
+# The provider whose sessions capture CUDA graphs, and its option for that.
+CAPTURING: Final = next(row for row in KNOWN_PROVIDERS if row.graph_option)
+GRAPH_OPTION: Final = CAPTURING.graph_option

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
-from aotc.contract.cuda_options import CUDA_NAME, CudaOptions, Fusion, Layout
+from aotc.contract.cuda_options import CudaOptions, Fusion, Layout
+from aotc.contract.known_providers import CAPTURING
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -333,7 +334,7 @@ class Profile:
     def captures_sizes(self, spec: VariantSpec) -> bool:
         """Whether one variant captures all buckets as CUDA graphs, in place of static variants."""
         graphs = self.cuda_of(spec).graphs
-        on_cuda = (spec.providers or self.providers)[0] == CUDA_NAME
+        on_cuda = (spec.providers or self.providers)[0] == CAPTURING.name
         return on_cuda and graphs.capture != "none" and not graphs.static
 
     def variant_count(self) -> int:

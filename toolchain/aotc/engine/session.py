@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message, ort_text
-from aotc.contract.cuda_options import GRAPH_OPTION
-from aotc.contract.known_providers import CPU
+from aotc.contract.known_providers import CPU, GRAPH_OPTION
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS

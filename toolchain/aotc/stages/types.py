@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.contract.codec.parsing import Json
-from aotc.contract.cuda_options import CUDA_NAME, GRAPH_OPTION, CudaOptions
+from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.payload_files import FileEntry
@@ -70,7 +71,7 @@ class VariantPlan:
     @property
     def on_cuda(self) -> bool:
         """Whether CUDA is the first provider."""
-        return self.providers[:1] == (CUDA_NAME,)
+        return self.providers[:1] == (CAPTURING.name,)
 
     @property
     def wants_graphs(self) -> bool:

@@ -131,8 +131,7 @@ def learn(
             "--max-variants",
             metavar="K",
             parser=positive,
-            help="maximum number of variants, the dynamic one included, or of captured sizes "
-            "(default: 8 variants, or as many sizes as are kept)",
+            help="maximum number of variants, the dynamic one included (8), or of captured sizes",
         ),
     ] = None,
     profile: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aotc.contract.cuda_options import GRAPH_OPTION
+from aotc.contract.known_providers import GRAPH_OPTION
 from aotc.contract.manifest.variant import Variant
 
 LEVEL_OPTION = "session.graph_optimization_level"

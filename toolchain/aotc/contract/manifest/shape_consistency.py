@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.codec.parsing import Problem
-from aotc.contract.cuda_options import CUDA_NAME, GRAPH_OPTION
-from aotc.contract.known_providers import BY_NAME
+from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
 from aotc.contract.shapes.domain import Domain
 
 if TYPE_CHECKING:
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from aotc.contract.manifest.variant import DroppedVariant, Variant
     from aotc.contract.shapes.padding_rules import Crop, Padding
 
-_CUDA: Final = BY_NAME[CUDA_NAME].ort_name
+_CAPTURING: Final = CAPTURING.ort_name
 _MAX_SIZE = 2**31
 _BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 _UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
@@ -91,13 +90,13 @@ def capture_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Pr
             for provider, options in variant.session.provider_options.items()
             if options.get(GRAPH_OPTION, "0") != "0"
         }
-        if allowed - {_CUDA}:
+        if allowed - {_CAPTURING}:
             yield Problem(where, f"{', '.join(sorted(allowed))} has no CUDA graphs")
         if bool(allowed) != (variant.graphs is not None):
             yield Problem(where, f"must be stated exactly if {GRAPH_OPTION} is 1")
         if variant.graphs is None:
             continue
-        if _CUDA not in variant.providers:
+        if _CAPTURING not in variant.providers:
             yield Problem(where, "are for CUDA, which is not among the providers")
         sizes = variant.graphs.sizes
         if len(sizes) > variant.graphs.max_count:

@@ -22,16 +22,18 @@ class DimRange:
     """The sizes of one dim that callers may pass, and those that variants are compiled for.
 
     Without `buckets`, one graph takes every size from `min` to `max` in steps of `multiple_of`.
-    With `buckets`, each of them gets a static variant.  `outside` says what happens to other sizes:
-    they are padded to the next compiled size, or routed to the dynamic variant, by the first of
-    these that is possible; if none is, they are refused.
+    With `buckets`, each of them gets a static variant, or is captured as a CUDA graph.  `outside`
+    says what happens to other sizes: they are padded to the next compiled size, or routed to the
+    dynamic variant, by the first of these that is possible; if none is, they are refused.
     """
 
     min: Annotated[Size, "smallest size that callers may pass"]
     max: Annotated[Size, "largest size"]
     opt: Annotated[int | None, "size to optimize for; unset: the geometric mean"] = None
     multiple_of: Annotated[int, Bounds(1), "every compiled size is a multiple of this"] = 1
-    buckets: Annotated[tuple[Size, ...], "sizes with a static variant each, increasing"] = ()
+    buckets: Annotated[
+        tuple[Size, ...], "sizes with a static variant or a CUDA graph each, rising"
+    ] = ()
     outside: Annotated[tuple[Outside, ...], "what happens to other sizes; empty: refused"] = ()
     bounded: Annotated[bool, "false: only multiple_of is stated, and the range is probed"] = True
 

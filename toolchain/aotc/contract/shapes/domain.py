@@ -26,7 +26,9 @@ class Dim:
     max: Size
     opt: Size
     multiple_of: Annotated[int, Bounds(1)] = 1
-    buckets: Annotated[tuple[Size, ...], "sizes with a static variant each, increasing"] = ()
+    buckets: Annotated[
+        tuple[Size, ...], "sizes with a static variant or a CUDA graph each, rising"
+    ] = ()
     outside: Annotated[tuple[Outside, ...], "what happens to other sizes; empty: refused"] = ()
     pad_from: Annotated[Size | None, "smallest size that is padded; None: sizes are not padded"] = (
         None

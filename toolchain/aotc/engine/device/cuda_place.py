@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.cuda_options import GRAPH_OPTION
+from aotc.contract.known_providers import GRAPH_OPTION
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.errors import AotcError
 from aotc.records import record

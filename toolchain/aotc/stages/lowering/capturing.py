@@ -12,9 +12,9 @@ from typing import Final
 
 import onnx
 
-from aotc.contract.cuda_options import GRAPH_OPTION, SIZED_BY_VALUES
+from aotc.contract.cuda_options import SIZED_BY_VALUES
 from aotc.contract.finding import Finding
-from aotc.contract.known_providers import BY_NAME
+from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.errors import AotcError
 from aotc.graphs.shape_nodes import shape_nodes
@@ -22,7 +22,7 @@ from aotc.passes.base import walk_nodes
 from aotc.records import replace
 from aotc.stages.types import VariantPlan
 
-_CUDA: Final = BY_NAME["cuda"].ort_name
+_CAPTURING: Final = CAPTURING.ort_name
 _MAX_NAMED: Final = 5
 
 
@@ -43,7 +43,7 @@ def session_with_graphs(
     if not obstacles:
         options = {
             **session.provider_options,
-            _CUDA: {**session.provider_options.get(_CUDA, {}), GRAPH_OPTION: "1"},
+            _CAPTURING: {**session.provider_options.get(_CAPTURING, {}), GRAPH_OPTION: "1"},
         }
         return replace(session, provider_options=options), ()
     where, nodes = f"variant {plan.name}", _listed(obstacles)
@@ -77,7 +77,7 @@ def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[s
             found[node.name] = f"{node.op_type} is control flow"
         elif not node.domain and node.op_type in SIZED_BY_VALUES:
             found[node.name] = f"the size of {node.op_type} depends on values"
-        elif node.name not in shapes and (provider := providers.get(node.name, "")) != _CUDA:
+        elif node.name not in shapes and (provider := providers.get(node.name, "")) != _CAPTURING:
             found[node.name] = f"{node.op_type} is on {provider or 'no provider'}"
     return found
 
