@@ -52,15 +52,15 @@ def text(records: Sequence[Record], missed: str = "") -> str:
         parts += ["## Limits\n", _table(("What", "Asked", "Measured", ""), limits)]
     measured = latency_table(records)
     if measured:
-        header = (
+        header: Sequence[str] = (
             "Case", "aotc", "torch.compile", "max-autotune", "plain session",
             "to torch.compile", "to the better of both", "to the plain session",
         )  # fmt: skip
         parts += ["## Latency, ms\n", _table(header, measured)]
-    for title, header, rows in SECTIONS:
+    for title, columns, rows in SECTIONS:
         lines = rows(records)
         if lines:
-            parts += [f"## {title}\n", _table(header, lines)]
+            parts += [f"## {title}\n", _table(columns, lines)]
     failed = [
         (f"{record['row']} {record['case']}", record["failed"].replace("|", "\\|"))
         for record in records
