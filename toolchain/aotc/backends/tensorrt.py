@@ -146,10 +146,10 @@ class TensorRtBackend(PluginBackend):
             os.environ[_TF32_OVERRIDE] = "0"
         made = Path(f"{request.stem}_ctx.onnx")
         made.unlink(missing_ok=True)
-        session_options = self._options_with(options)
-        session_options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
-        session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
+            session_options = self._options_with(options)
+            session_options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
+            session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
             import_onnxruntime().InferenceSession(
                 str(request.model), session_options, enable_fallback=0
             )
