@@ -13,6 +13,7 @@ from repository import ROOT
 from schemas import path_of
 
 from aotc.cli.main import main
+from aotc.host.nvidia import missing_gpu
 
 DIGITS = ROOT / "examples" / "digits"
 MODEL = DIGITS / "digits.onnx"
@@ -244,6 +245,22 @@ def test_other_documents(home: Path, capsys: pytest.CaptureFixture[str]) -> None
     document(capsys, "explain")
     assert main(["keygen", "-o", str(home / "other.pem"), "--json"]) == 0
     document(capsys, "keygen")
+
+
+def test_doctor_says_what_gpus_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where there is none, that is a note, and no library of CUDA is asked for."""
+    if not missing_gpu():
+        pytest.skip("this machine has an NVIDIA GPU; tests/gpu looks at it")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    main(["doctor", "--json"])
+    found = document(capsys, "doctor")
+    checks = {check["name"]: check for check in found["checks"]}
+    assert checks["GPU"]["status"] == "note"
+    assert checks["GPU"]["found"] == "no NVIDIA GPU found"
+    assert "CUDA libraries" not in checks
+    assert found["nvidia"].get("gpus", []) == []
 
 
 def test_doctor_names_a_key_that_others_can_read(

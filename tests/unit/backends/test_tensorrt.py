@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -211,6 +212,32 @@ def test_operators_of_other_providers_are_excluded() -> None:
     assert stated == {"trt_fp16_enable": "1", "trt_op_types_to_exclude": "NonZero,Unique"}
     key = "trt_op_types_to_exclude"
     assert option_problem(TENSORRT, key, stated[key], plugin=False) == ""
+
+
+@without_library
+def test_a_failure_of_the_provider_is_told_with_its_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime here lacks the provider or its library: nothing else takes the partition."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "1")
+    graph = graph_of(info("x", 1, 8))
+    graph.output[0].type.CopyFrom(info("y", 1, 8).type)
+    opsets = [helper.make_opsetid("", 20)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), "part.onnx")
+    with pytest.raises(AotcError) as caught:
+        BACKEND.compile(replace(request(), model=Path("part.onnx")))
+    assert (caught.value.code, caught.value.where) == ("AOTC-P005", "part")
+    assert caught.value.found
+    assert os.environ["NVIDIA_TF32_OVERRIDE"] == "0"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["part.onnx"]
+
+
+def test_an_engine_is_for_the_gpu_of_this_host() -> None:
+    target = replace(TARGET, compute_capabilities=("5.0",))
+    with pytest.raises(AotcError) as caught:
+        BACKEND.compile(replace(request(), target=target))
+    assert (caught.value.code, caught.value.found) == ("AOTC-P010", "5.0")
 
 
 # What it is expected to take.

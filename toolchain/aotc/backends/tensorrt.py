@@ -58,7 +58,7 @@ _FIX: Final = (
     f'"{_LIBRARIES}>=10,<11". Or build with server-cuda, which does without it.'
 )
 # TensorRT rounds factors of float32 products to TF32 unless NVIDIA's libraries are told not to.
-_NO_TF32: Final = ("NVIDIA_TF32_OVERRIDE", "0")
+_TF32_OVERRIDE: Final = "NVIDIA_TF32_OVERRIDE"
 _PRECISION_OPTIONS: Final[Mapping[Precision, str]] = {
     "float16": "trt_fp16_enable",
     "bfloat16": "trt_bf16_enable",
@@ -145,13 +145,13 @@ class TensorRtBackend(PluginBackend):
         }
         if request.precision != "tf32":
             # The worker process builds this engine only; the library reads it when it is loaded.
-            os.environ.setdefault(*_NO_TF32)
+            os.environ[_TF32_OVERRIDE] = "0"
         made = Path(f"{request.stem}_ctx.onnx")
         made.unlink(missing_ok=True)
-        session_options = self._options_with(options)
-        session_options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
-        session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         try:
+            session_options = self._options_with(options)
+            session_options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
+            session_options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
             import_onnxruntime().InferenceSession(
                 str(request.model), session_options, enable_fallback=0
             )

@@ -155,6 +155,7 @@ KNOWN_PROVIDERS: Final = (
             distribution="tensorrt-cu13-libs", package="tensorrt_libs", registered=False
         ),
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
+        fix_idle=f"{install_extra('gpu')}, in place of the extra cpu.",
     ),
     KnownProvider(
         name="tensorrt_rtx",

@@ -51,7 +51,8 @@ def nvidia_smi(query: str) -> str:
         done = subprocess.run(
             [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=NVIDIA_SMI_SECONDS,
             check=False,
         )

@@ -84,7 +84,8 @@ def find_library(name: str) -> Path | None:
     folders = [folder for place in packages for folder in sorted(_listed(place, "*/lib"))]
     stated = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     folders += [Path(folder) for folder in (*filter(None, stated), *_SYSTEM_FOLDERS)]
-    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+    # Unlike Path.is_file, this is false where a folder may not be read.
+    return next((place for f in folders if os.path.isfile(place := f / name)), None)  # noqa: PTH113
 
 
 def _listed(place: Path, pattern: str) -> Iterable[Path]:
