@@ -15,6 +15,7 @@ from typing import Literal
 from aotc.contract.codec.parsing import Json
 from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CUDA
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.payload_files import FileEntry
@@ -68,7 +69,7 @@ class VariantPlan:
     @property
     def on_cuda(self) -> bool:
         """Whether CUDA is the first provider."""
-        return self.providers[:1] == ("cuda",)
+        return self.providers[:1] == (CUDA,)
 
     @property
     def required(self) -> bool:
