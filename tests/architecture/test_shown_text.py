@@ -36,6 +36,7 @@ IMPORTED = {
     ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
     ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",
+    ("stages/optimizing/fusion.py", "logging"): "to keep onnxscript quiet",
     ("signing/keys/passwords.py", "getpass"): "its prompt is checked below",
 }
 # Uses of the streams, by function, with how often.

@@ -96,6 +96,9 @@ RUNTIME_WHEELS: Final = (
 # They break each other if installed together.
 RUNTIMES: Final = tuple(wheel.distribution for wheel in RUNTIME_WHEELS)
 
+# What `cuda` in a profile is about.
+CUDA: Final = "cuda"
+
 KNOWN_PROVIDERS: Final = (
     KnownProvider(
         name="cpu",

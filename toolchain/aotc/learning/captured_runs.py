@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
+
+from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.engine.device.cuda_place import CudaPlace, Settings, open_capturing
+from aotc.errors import AotcError
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 # One run at the sizes that it was made for.
 FixedRun = Callable[[], None]
+_MAX_COUNT = 1024
 
 
-class CapturedRuns(Protocol):
-    """A session on CUDA that captures a size, and replays it."""
+class CapturedRuns:
+    """A session on CUDA that captures sizes, and replays them."""
+
+    def __init__(
+        self, opener: Callable[[Settings], ort.InferenceSession], dims: tuple[str, ...]
+    ) -> None:
+        """`opener` creates the session; `dims` are all that sizes name.
+
+        Raises AOTC-S005 if no graph can be captured, and R025 and I019 without a GPU.
+        """
+        graphs = GraphCapture(sizes=(dict.fromkeys(dims, 0),), max_count=_MAX_COUNT)
+        self._runner = _measured(
+            lambda: open_capturing(graphs, CudaPlace(), opener, "the measured graph")
+        )
 
     def at(self, sizes: Mapping[str, int], given: Mapping[str, Any]) -> FixedRun:
         """Capture a run of the inputs `given`, of `sizes`; the result replays it.
 
-        What it captured before may be released.  Raises AOTC-S005 if the size does not run.
+        Raises AOTC-S005 if the size does not run.
         """
+        _measured(lambda: self._runner.capture(given, sizes))
+
+        def replay() -> None:
+            self._runner.run(given, None, sizes)
+
+        return replay
 
 
-# Opens the session of a serialized model.
-OpenCapturedRuns = Callable[[bytes], CapturedRuns]
+def _measured(action: Callable[[], Any]) -> Any:
+    try:
+        return action()
+    except AotcError as error:
+        if error.code not in ("AOTC-R024", "AOTC-R005", "AOTC-M004"):
+            raise
+        raise AotcError("AOTC-S005", error.what, where=error.where, found=error.found) from None

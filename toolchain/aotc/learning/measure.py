@@ -7,6 +7,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import PluginSpec, Profile
 from aotc.contract.profile_terms import Precision
+from aotc.engine.device.cuda_place import Settings
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import MODEL, write_optimized
-from aotc.learning.captured_runs import FixedRun, OpenCapturedRuns
+from aotc.learning.captured_runs import CapturedRuns, FixedRun
 from aotc.learning.cost_table import CostTable
 from aotc.probing.inputs.generated_fixtures import Hints, generate
 from aotc.stages.types import SourceModel
@@ -174,8 +176,7 @@ def _runnable_sizes(
 class _Bench:
     """The dynamic session, and one static session at a time."""
 
-    def __init__(self, request: Json, open_captured: OpenCapturedRuns | None = None) -> None:
-        """`open_captured` is given where this machine can capture CUDA graphs."""
+    def __init__(self, request: Json) -> None:
         import onnx
 
         self._request = request
@@ -191,13 +192,14 @@ class _Bench:
         write_optimized(Path(request["graph"]), level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         self._dynamic = self._open(self._model)
+        dims = sorted({*request["others"], *request["dims"], *request["follows"]})
         self._captured = (
-            open_captured(self._model.SerializeToString())
-            if open_captured is not None and request["captures"]
+            CapturedRuns(partial(self._open, self._model), tuple(dims))
+            if request["captures"] and backends[0].probe().runs
             else None
         )
 
-    def _open(self, model: onnx.ModelProto) -> Any:
+    def _open(self, model: onnx.ModelProto, settings: Settings | None = None) -> Any:
         return create_session(
             model.SerializeToString(),
             self._spec,
@@ -207,6 +209,7 @@ class _Bench:
             compiles=True,
             threads=self._request["threads"],
             refusal="AOTC-S005",
+            settings=settings,
         )
 
     def static(self, chosen: Mapping[str, int], seconds: float) -> Iterator[float]:

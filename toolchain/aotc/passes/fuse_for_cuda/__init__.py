@@ -25,10 +25,10 @@ from onnxscript.rewriter.ort_fusions.skip_normalization import (
 
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.passes.fuse_for_cuda.gelu import fuse_gelu
+from aotc.passes.fuse_for_cuda.graph_values import integer, is_op
 from aotc.passes.fuse_for_cuda.multi_head import MICROSOFT, Fuser
 from aotc.passes.fuse_for_cuda.packing import pack_attention
 from aotc.passes.fuse_for_cuda.projections import unflatten_projections
-from aotc.passes.fuse_for_cuda.reading import integer, is_op
 
 _Step = Callable[[ir.Model], Mapping[str, int]]
 _SIMPLIFY: Final = "simplify-for-fusion"

@@ -13,7 +13,7 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from aotc.passes.fuse_for_cuda.reading import (
+from aotc.passes.fuse_for_cuda.graph_values import (
     array,
     integer,
     is_op,

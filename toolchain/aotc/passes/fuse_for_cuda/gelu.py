@@ -12,7 +12,7 @@ import math
 
 import onnx_ir as ir
 
-from aotc.passes.fuse_for_cuda.reading import (
+from aotc.passes.fuse_for_cuda.graph_values import (
     is_constant,
     is_op,
     made_by,

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 import onnx_ir as ir
 
 from aotc.passes.fuse_for_cuda.attention_cores import Core, Mask, core_at
-from aotc.passes.fuse_for_cuda.reading import (
+from aotc.passes.fuse_for_cuda.graph_values import (
     array,
     depends_on,
     is_op,

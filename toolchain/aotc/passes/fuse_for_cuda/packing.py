@@ -11,7 +11,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from aotc.passes.fuse_for_cuda.reading import is_constant, made_by, replace_value, set_type, sizes
+from aotc.passes.fuse_for_cuda.graph_values import (
+    is_constant,
+    made_by,
+    replace_value,
+    set_type,
+    sizes,
+)
 from aotc.records import record
 
 _MICROSOFT = "com.microsoft"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from aotc.passes.fuse_for_cuda.reading import (
+from aotc.passes.fuse_for_cuda.graph_values import (
     integer,
     is_op,
     made_by,

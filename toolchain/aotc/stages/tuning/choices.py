@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from aotc.contract.known_providers import CUDA
 from aotc.contract.profile import Profile, VariantSpec
 from aotc.contract.profile_terms import Isa
 from aotc.contract.results.tuning import TuningCandidate
@@ -50,8 +51,8 @@ def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
                     optimization=optimization if level == "baseline" else "auto",
                     precision=kept_precision,
                     # Without effect elsewhere.
-                    fusion=fusion if providers[0] == "cuda" else cuda.fusion,
-                    layout=layout if "cuda" in providers else cuda.layout,
+                    fusion=fusion if providers[0] == CUDA else cuda.fusion,
+                    layout=layout if CUDA in providers else cuda.layout,
                     threads=threads,
                 )
             ] = None
@@ -151,7 +152,7 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
 def _candidate_text(tried: TuningCandidate) -> str:
     threads = f"{tried.threads} threads" if tried.threads else "all threads"
     choices = [tried.precision, tried.isa, tried.optimization, threads]
-    if "cuda" in tried.providers:
+    if CUDA in tried.providers:
         choices += [f"fusion {tried.fusion}", f"layout {tried.layout}"]
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
