@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from aotc.errors import AotcError
 from aotc.passes.fuse_for_cuda import fuse
 from aotc.stages.optimizing.fusion import fusion_job
 
@@ -226,3 +228,17 @@ def test_what_has_no_kernel_is_not_fused(tmp_path: Path, monkeypatch: pytest.Mon
     onnx.save(model, "model.onnx")
     request = {"graph": "model.onnx", "weights": str(tmp_path), "backend": "cuda", "plugins": {}}
     assert "cuda has no kernel" in fusion_job(request)["why_not"]
+
+
+def test_without_the_library_the_fix_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "aotc.passes.fuse_for_cuda", raising=False)
+    monkeypatch.setitem(sys.modules, "onnxscript.optimizer", None)
+    onnx.save(activation(gelu("product"), TensorProto.FLOAT, inverse=0.7, half=0.5, one=1), "m")
+    request = {"graph": "m", "weights": str(tmp_path), "backend": "cuda", "plugins": {}}
+    with pytest.raises(AotcError) as caught:
+        fusion_job(request)
+    assert caught.value.code == "AOTC-O011"
+    assert "fusion: none" in caught.value.fix
