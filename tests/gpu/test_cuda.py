@@ -163,3 +163,26 @@ def test_a_placement_that_another_option_changes_is_refused(tmp_path: Path) -> N
         aotc.build(network, profile=profile, output=tmp_path / "o.aotc", dims={"batch": 8})
     assert caught.value.code == "AOTC-P001"
     note("cuda alone at opset 23", caught.value.line())
+
+
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_half_precision_is_proven_where_it_runs(tmp_path: Path, precision: str) -> None:
+    """From a float32 model; no node is left to the CPU for its type."""
+    network, output = tmp_path / "residual.onnx", tmp_path / "half.aotc"
+    network.write_bytes(residual(20, np.float32))
+    report = aotc.build(
+        network,
+        profile="server-cuda",
+        precision=precision,
+        output=output,
+        dims={"batch": "1..8"},
+        cache=False,
+    )
+    with aotc.load(output) as model:
+        variant = model.variant
+        assert (variant.parity.status, variant.parity.arithmetic) == ("passed", precision)
+        assert variant.placement.share == {CUDA: 1.0}
+        (made,) = (item for item in variant.passes if item.name == "half-precision")
+        note(f"{precision} pass", {"matched": dict(made.matched), "kept": list(made.kept)})
+    worst = max(e.max_rel for v in report.variants for c in v.comparisons for e in c.outputs)
+    note(f"{precision} error", worst)

@@ -319,3 +319,22 @@ def test_every_operator_of_a_graph_that_is_in_half_is_told_by_its_types() -> Non
         assert stated.get(one.name, one.type.tensor_type.elem_type) == (
             one.type.tensor_type.elem_type
         )
+
+
+def test_an_operator_that_onnx_runtime_adds_to_the_standard_changes_too() -> None:
+    model = model_of(
+        [
+            node("MatMul", ["x", "w"], "a"),
+            node("SimplifiedLayerNormalization", ["a", "g"], "b", axis=-1),
+            node("Relu", ["b"], "y"),
+        ],
+        [info("x", ["n", 8])],
+        [info("y", ["n", 8])],
+        [weight("w", 8, 8), number("g", np.ones(8, np.float32))],
+    )
+    model.graph.value_info.extend([info("a", ["n", 8]), info("b", ["n", 8])])
+    rewrite = HalfPrecision(to="float16", ep=CUDA, read=numpy_helper.to_array)
+    before = run(model, {"x": X})[0]
+    run_passes(model, (rewrite,))
+    assert types_of(model) == {"w_float16": HALF, "g_float16": HALF}
+    np.testing.assert_allclose(run(model, {"x": X})[0], before, atol=5e-3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aotc.backends.kernels.table import Kernel
 from aotc.records import record
@@ -12,6 +12,13 @@ from aotc.records import record
 if TYPE_CHECKING:
     import onnx
 
+# Operators that ONNX Runtime adds to the standard's domain: the table has none of their parameters.
+_UNSTATED: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], ...]]] = {
+    "SimplifiedLayerNormalization": (
+        (("X", "T"), ("scale", "V")),
+        (("Y", "V"), ("inv_std_var", "U")),
+    ),
+}
 # Domains of ONNX's own operators in another layout, with the same versions.
 _SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
 
@@ -54,10 +61,13 @@ def signature_of(domain: str, op: str, opset: int) -> Signature | None:
 
 def signature_of_kernel(kernel: Kernel) -> Signature:
     """The signature from the table, for operators of ONNX Runtime's own."""
+    inputs, outputs = kernel.inputs, kernel.outputs
+    if not inputs and not outputs:
+        inputs, outputs = _UNSTATED.get(kernel.op, ((), ()))
     return Signature(
         kernel.since,
-        tuple(Formal(*pair) for pair in kernel.inputs),
-        tuple(Formal(*pair) for pair in kernel.outputs),
+        tuple(Formal(*pair) for pair in inputs),
+        tuple(Formal(*pair) for pair in outputs),
     )
 
 
