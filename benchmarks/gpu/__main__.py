@@ -17,8 +17,8 @@ from pathlib import Path
 from benchmarks.fresh import ROOT
 from benchmarks.gpu import page, results
 from benchmarks.gpu.cases import JUDGED, NETWORKS, Settings
-from benchmarks.gpu.child import one_record
-from benchmarks.gpu.run import OutOfTimeError, Run
+from benchmarks.gpu.child import OutOfTimeError, end_after, one_record
+from benchmarks.gpu.run import Run
 
 # In this order; max-autotune takes minutes, so it is run where it is named.
 ROWS = ("latency", "overhead", "first_answer", "first_request", "memory", "lengths", "autotune")
@@ -76,6 +76,7 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
     from benchmarks.workshop import sources_digest
 
     started = time.monotonic()
+    end_after(arguments.seconds)
     failed = export(settings, arguments.networks)
     print(f"exports: {time.monotonic() - started:.0f} s", flush=True)
     for name, line in failed.items():
@@ -88,7 +89,6 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
         networks=tuple(name for name in arguments.networks if name not in failed),
         machine=one_record("machine:describe", {}, seconds=120),
         sources=sources_digest()[:12],
-        seconds=arguments.seconds - (time.monotonic() - started),
         again=arguments.again,
         failed=list(failed),
     )

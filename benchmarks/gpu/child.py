@@ -7,10 +7,12 @@ stays, whatever happens to the process later.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -18,6 +20,19 @@ from typing import Any
 from benchmarks.fresh import ROOT
 
 Record = dict[str, Any]
+# With less than this nothing is started.
+_LEAST_SECONDS = 5
+_deadline = math.inf
+
+
+def end_after(seconds: float) -> None:
+    """End every process of this run, whatever its own limit, after `seconds` from now."""
+    global _deadline
+    _deadline = time.monotonic() + seconds
+
+
+class OutOfTimeError(Exception):
+    """The run's time is over; what is missing is for the next one."""
 
 
 class ChildFailedError(Exception):
@@ -27,7 +42,13 @@ class ChildFailedError(Exception):
 def records(
     function: str, request: Record, *, seconds: float, environment: dict[str, str] | None = None
 ) -> Iterator[Record]:
-    """The records of a fresh process, as they come; raises ChildFailedError after them."""
+    """The records of a fresh process, as they come.
+
+    Raises ChildFailedError after them, and OutOfTimeError at the end of the run's time.
+    """
+    left = _deadline - time.monotonic()
+    if left < _LEAST_SECONDS:
+        raise OutOfTimeError
     child = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.gpu.child", function, json.dumps(request)],
         cwd=ROOT,
@@ -42,7 +63,7 @@ def records(
         late.set()
         child.kill()
 
-    timer = threading.Timer(seconds, end)
+    timer = threading.Timer(min(seconds, left), end)
     timer.start()
     last: Record = {}
     try:
@@ -56,6 +77,8 @@ def records(
         timer.cancel()
         child.kill()
         child.wait()
+    if late.is_set() and left < seconds:
+        raise OutOfTimeError
     if late.is_set():
         raise ChildFailedError(f"{function}: ended after {seconds:.0f} s")
     if child.returncode or "failed" in last:

@@ -13,26 +13,18 @@ from benchmarks.gpu import results
 from benchmarks.gpu.cases import Settings
 from benchmarks.gpu.child import ChildFailedError, records
 
-_LEAST_SECONDS = 20
-
-
-class OutOfTimeError(Exception):
-    """The run's time is over; what is missing is for the next one."""
-
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """`seconds` is when no further process is started, and a running one is ended."""
+    """`sources` is the digest of the toolchain: other sources are measured anew."""
 
     settings: Settings
     out: Path
     networks: tuple[str, ...]
     machine: dict[str, str]
     sources: str
-    seconds: float
     again: bool = False
     failed: list[str] = field(default_factory=list)
-    started: float = field(default_factory=time.monotonic)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -42,11 +34,6 @@ class Run:
         kind += "-trial" if self.settings.small or self.settings.cpu else ""
         paths = (self.settings.folder / f"results{kind}.jsonl", self.out / f"gpu{kind}.jsonl")
         return tuple({path.resolve(): path for path in paths}.values())
-
-    @property
-    def left(self) -> float:
-        """The seconds that are left."""
-        return self.seconds - (time.monotonic() - self.started)
 
     def wants(self, row: str, case: str) -> bool:
         """Whether a case is still to be measured."""
@@ -83,17 +70,12 @@ class Run:
         environment: dict[str, str] | None = None,
     ) -> None:
         """Keep the records of a fresh process; raises ChildFailedError and OutOfTimeError."""
-        if self.left < _LEAST_SECONDS:
-            raise OutOfTimeError
-        limit = min(seconds, self.left)
-        for record in records(function, request, seconds=limit, environment=environment):
+        for record in records(function, request, seconds=seconds, environment=environment):
             self.keep(row, record)
 
     @contextmanager
     def guarded(self, row: str, cases: Iterable[str]) -> Iterator[None]:
         """A failure is kept for the cases that have no result, and the run goes on."""
-        if self.left < _LEAST_SECONDS:
-            raise OutOfTimeError
         try:
             yield
         except ChildFailedError as error:
