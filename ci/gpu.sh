@@ -2,7 +2,7 @@
 # Run the GPU's tests on a machine that has one, without a network.
 # Usage: ci/gpu.sh [FOLDER], where FOLDER (or AOTC_GPU_WHEELS) holds packed wheels or is a folder in
 # which they are unpacked; none: what PYTHON (default: python3) has already.
-# Results: gpu-tests.xml (JUnit), gpu.jsonl (figures) and gpu-tests.log in OUT (default: build/gpu).
+# Results: gpu-tests.xml (JUnit), gpu-tests.jsonl (figures) and gpu-tests.log in OUT (default: build/gpu).
 set -eu
 cd "$(dirname "$0")/.."
 folder=${1:-${AOTC_GPU_WHEELS:-}}

@@ -27,7 +27,7 @@ def note(name: str, value: object) -> None:
     """Figures go to a file where one is asked for."""
     folder = os.environ.get("OUT")
     if folder:
-        with (Path(folder) / "gpu.jsonl").open("a") as file:
+        with (Path(folder) / "gpu-tests.jsonl").open("a") as file:
             file.write(json.dumps({name: value}) + "\n")
     print(name, value)
 
