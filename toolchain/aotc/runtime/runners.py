@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from aotc.contract.cuda_options import SIZED_BY_VALUES
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CAPTURING
 from aotc.contract.manifest.variant import Variant
 from aotc.engine import session as sessions
-from aotc.engine.device.cuda_place import CUDA, CudaPlace, capture_refused, open_capturing
+from aotc.engine.device.cuda_place import CudaPlace, open_capturing
+from aotc.engine.device.refused_capture import capture_refused
 from aotc.engine.ortvalue import needs_ortvalues
 from aotc.engine.values import Data
 from aotc.errors import AotcError
@@ -58,7 +60,7 @@ class PlainRunner:
         self.session = session
         self.findings = findings
         self._ortvalues = needs_ortvalues(session)
-        self._on_cuda = variant.providers[:1] == (CUDA,)
+        self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
         self._placed = placed
         self._device: Device | None = None
 
@@ -95,7 +97,7 @@ def open_runner(
     """
     graphs = variant.graphs
     if graphs is None:
-        settings = placed.settings() if CUDA in variant.providers else {}
+        settings = placed.settings() if CAPTURING.ort_name in variant.providers else {}
         if settings:
             placed.device().close()
         return PlainRunner(opener(settings), variant, placed)

@@ -15,7 +15,6 @@ from aotc.backends.onnxruntime_import import ort_errors
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.engine.device.captured_sizes import CapturedSizes, Key
-from aotc.engine.device.cuda_place import capture_refused
 from aotc.engine.device.device import Device
 from aotc.engine.device.fixed_run import (
     NO_GRAPH,
@@ -26,6 +25,7 @@ from aotc.engine.device.fixed_run import (
     run_options,
 )
 from aotc.engine.device.owner_thread import OwnerThread
+from aotc.engine.device.refused_capture import capture_refused
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 

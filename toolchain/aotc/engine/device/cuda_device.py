@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any, ClassVar, Final
 
+from aotc.contract.known_providers import CUDA
 from aotc.engine.device.device import Bytes, Device
 from aotc.engine.device.pinned_memory import PinnedMemory
 from aotc.engine.device.regions import Rows
@@ -44,7 +45,8 @@ class CudaDevice(Device):
     other errors of CUDA.
     """
 
-    name: ClassVar[str] = "cuda"
+    # ONNX Runtime names the device like profiles name its provider.
+    name: ClassVar[str] = CUDA
     dlpack_type: ClassVar[int] = 2
 
     def __init__(self, index: int = 0, *, stream: int | None = None) -> None:

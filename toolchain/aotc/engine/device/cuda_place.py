@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.known_providers import GRAPH_OPTION
+from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
 from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.engine.device.refused_capture import capture_refused
 from aotc.errors import AotcError
 from aotc.records import record
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from aotc.engine.device.capturing_runner import CapturingRunner
     from aotc.engine.device.device import Device
 
-CUDA: Final = "CUDAExecutionProvider"
 Settings = Mapping[str, Mapping[str, str]]
 # The beginning of ONNX Runtime's message if it cannot capture a graph at all.
 _NO_CAPTURE: Final = "This session cannot use the graph capture feature"
@@ -43,7 +43,7 @@ class CudaPlace:
             options |= {"has_user_compute_stream": "1", "user_compute_stream": str(stream)}
         if device is not None:
             options |= {GRAPH_OPTION: "1"}
-        return {CUDA: options} if options else {}
+        return {CAPTURING.ort_name: options} if options else {}
 
 
 def open_capturing(
@@ -67,8 +67,3 @@ def open_capturing(
         if _NO_CAPTURE in error.found:
             raise capture_refused(error.found, where) from None
         raise
-
-
-def capture_refused(why: str, where: str) -> AotcError:
-    """AOTC-R024: ONNX Runtime, or a value on the CPU, does not allow a graph."""
-    return AotcError("AOTC-R024", "a CUDA graph cannot be captured", where=where, found=why)
