@@ -320,7 +320,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_profile_and_target(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert cli.main(["profile", "list"]) == 0
-    assert "server-cpu     CPU, a portable variant" in capsys.readouterr().out
+    assert "server-cpu       CPU, a portable variant" in capsys.readouterr().out
     assert cli.main(["profile", "show", "edge"]) == 0
     mine = tmp_path / "mine.yaml"
     mine.write_text(capsys.readouterr().out, encoding="utf-8")

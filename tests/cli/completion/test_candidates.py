@@ -51,7 +51,8 @@ def test_every_option_of_every_command(name: str) -> None:
 def test_values() -> None:
     assert offered("explain", "") == sorted(REASONS)
     assert offered("explain", "G005") == ["G005"]
-    assert offered("build", "m.onnx", "--profile", "server-") == ["server-cpu", "server-cuda"]
+    servers = ["server-cpu", "server-cuda", "server-tensorrt"]
+    assert offered("build", "m.onnx", "--profile", "server-") == servers
     assert offered("build", "m.onnx", "--profile=server-cp") == ["--profile=server-cpu"]
     assert offered("verify", "a.aotc", "--target", "h") == ["host"]
     assert offered("trust", "add", "trust.yaml", "--usage", "oms,sb") == ["oms,sbom"]
