@@ -213,15 +213,7 @@ def _untransposed(value: ir.Value | None) -> ir.Value | None:
     if permutation(node) == _SWAPPED:
         assert node is not None
         return node.inputs[0]
-    outer = made_by(value, "Reshape")
-    middle = made_by(outer.inputs[0], "Transpose") if outer is not None else None
-    inner = made_by(middle.inputs[0], "Reshape") if middle is not None else None
-    if inner is None or permutation(middle) != (0, 2, 1):
-        return None
-    before, after = sizes(inner.inputs[0], 4), sizes(value, 4)
-    if before is None or after is None:
-        return None
-    return inner.inputs[0] if same(before[1], after[1]) and same(before[3], after[2]) else None
+    return None
 
 
 def _heads(
