@@ -162,7 +162,9 @@ def test_graphs_of_fixed_dims_are_fused_alike(name: str, others: bool, batch: in
     # With a batch of 1 the sum with embeddings of positions is one, too.
     assert sum("Normalization" in op for op in found) >= 4
     given = inputs(result, 7, "padding" if name in ("bert", "decoder") else "ones", sizes)
-    for expected, answer in zip(answers(original(name), given), answers(result, given), strict=True):
+    for expected, answer in zip(
+        answers(original(name), given), answers(result, given), strict=True
+    ):
         np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=2e-5)
 
 
