@@ -6,6 +6,7 @@ The operators have kernels for the CPU as well, so the answers are compared ther
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.backends.cuda import claim_of
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.passes.base import run_passes
+from aotc.passes.fix_dims import FixDims
+from aotc.passes.fold_shapes import FoldShapes
 from aotc.passes.fuse_for_cuda import fuse
 from aotc.passes.name_nodes import NameNodes
 
@@ -56,10 +59,16 @@ def fused(name: str) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
     return fuse(model, Path())
 
 
-def inputs(model: onnx.ModelProto, past: int, mask: str) -> dict[str, Any]:
-    """Inputs with this many past positions, and a mask of ones, of padding, or of nothing."""
+def inputs(
+    model: onnx.ModelProto, past: int, mask: str, stated: Mapping[str, int] | None = None
+) -> dict[str, Any]:
+    """Inputs with this many past positions, and a mask of ones, of padding, or of nothing.
+
+    `stated` are sizes other than the usual.
+    """
     rng = np.random.default_rng(7)
-    sizes = {**SIZES, "past_sequence": past, "total": SIZES["sequence"] + past}
+    sizes = {**SIZES, "past_sequence": past, **(stated or {})}
+    sizes["total"] = sizes["sequence"] + sizes["past_sequence"]
     found: dict[str, Any] = {}
     for value in model.graph.input:
         kind = value.type.tensor_type
@@ -68,8 +77,8 @@ def inputs(model: onnx.ModelProto, past: int, mask: str) -> dict[str, Any]:
             found[value.name] = np.ones(shape, np.int64)
             # Padding before and after; then a row that is all padding.
             found[value.name][0, : shape[1] // 2] = mask == "ones"
-            found[value.name][1, -2:] = mask == "ones"
-            found[value.name][1] *= mask != "nothing"
+            found[value.name][-1, -2:] = mask == "ones"
+            found[value.name][-1] *= mask != "nothing"
         elif kind.elem_type == TensorProto.INT64:
             most = 2 if "type" in value.name else 60
             found[value.name] = rng.integers(0, most, shape)
@@ -121,6 +130,42 @@ def test_the_answers_are_those_of_the_original(name: str, past: int, mask: str) 
     given = inputs(model, past, mask)
     for expected, found in zip(answers(original(name), given), answers(model, given), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-3, atol=2e-5)
+
+
+# Dims as variants fix them: all, those of a bucket, and all but those that a bucket fixes.
+_PAST = {"sequence": 1, "past_sequence": 7, "total": 8}
+FIXED = {
+    "bert": {"sequence": 16},
+    "decoder": {"sequence": 16},
+    "gpt2": _PAST,
+    "llama_eager": _PAST,
+    "llama_sdpa": _PAST,
+    "vit": {},
+    "whisper": {"frames": 3000},
+}
+
+
+@pytest.mark.parametrize("batch", [None, 1, 2])
+@pytest.mark.parametrize("others", [True, False], ids=["fixed", "free"])
+@pytest.mark.parametrize("name", FIXED)
+def test_graphs_of_fixed_dims_are_fused_alike(name: str, others: bool, batch: int | None) -> None:
+    sizes: dict[str, int] = dict(FIXED[name]) if others else {}
+    if batch is not None:
+        sizes["batch"] = batch
+    model = onnx.ModelProto()
+    model.CopyFrom(original(name))
+    run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
+    result, _ = fuse(model, Path())
+    found = operators(result)
+    assert found.count(ATTENTION[name]) == 2
+    assert "Softmax" not in {node.op_type for node in result.graph.node}
+    # With a batch of 1 the sum with embeddings of positions is one, too.
+    assert sum("Normalization" in op for op in found) >= 4
+    given = inputs(result, 7, "padding" if name in ("bert", "decoder") else "ones", sizes)
+    for expected, answer in zip(
+        answers(original(name), given), answers(result, given), strict=True
+    ):
+        np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=2e-5)
 
 
 def test_masks_show_in_these_answers() -> None:

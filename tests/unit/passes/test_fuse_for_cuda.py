@@ -177,6 +177,156 @@ def test_masks_of_infinity_are_left() -> None:
     assert fuse(model, Path())[1] == ()
 
 
+def opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
+    model.opset_import[0].version = version
+    return model
+
+
+def changed(core: list[onnx.NodeProto], index: int, node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    return [*core[:index], node, *core[index + 1 :]]
+
+
+ROOT = {"root": np.float32(2)}
+CONDITION = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
+# Constants and nodes that look like an attention, and are none that the fused operator has.
+LEFT: dict[str, Any] = {
+    "another axis": (
+        changed(decomposed(), 3, helper.make_node("Softmax", ["s"], ["p"], axis=-2)),
+        ROOT,
+    ),
+    "a scale of 0": (
+        changed(decomposed(), 2, helper.make_node("Mul", ["s0", "root"], ["s"])),
+        {"root": np.float32(0)},
+    ),
+    "factors instead of masks": (decomposed(helper.make_node("Mul", ["s", "f"], ["m"])), ROOT),
+    "chosen, but not far below": (
+        decomposed(helper.make_node("Where", ["c", "s", "low"], ["m"])),
+        {**ROOT, "low": np.float32(-1e4)},
+    ),
+    "chosen from a tensor": (decomposed(helper.make_node("Where", ["c", "s", "f"], ["m"])), ROOT),
+    "probabilities are masked": (
+        [
+            *changed(decomposed(), 3, helper.make_node("Softmax", ["s"], ["r"], axis=-1))[:-1],
+            helper.make_node("Where", ["c", "r", "zero"], ["p"]),
+            helper.make_node("MatMul", ["p", "v"], ["a"]),
+        ],
+        {**ROOT, "zero": np.float32(0)},
+    ),
+    "keys of one item for all": (
+        changed(decomposed(), 0, helper.make_node("Transpose", ["one"], ["kt"], perm=[0, 1, 3, 2])),
+        {**ROOT, "one": np.ones((1, HEADS, 3, WIDTH), np.float32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_what_only_looks_like_an_attention_is_left(name: str) -> None:
+    core, constants = LEFT[name]
+    model = attention([CONDITION, value("f", [1, 1, "length", "length"])], core, **constants)
+    fused, _ = fuse(model, Path())
+    assert "Softmax" in ops(fused)
+    factors = np.random.default_rng(2).standard_normal((1, 1, 3, 3)).astype(np.float32)
+    check_same(model, fused, x=tokens(), c=BOOLEANS["rows without any"], f=factors)
+
+
+def test_the_axis_of_a_softmax_before_opset_13_is_not_the_last() -> None:
+    """Without a stated axis it is over all axes from the second on."""
+    core = changed(decomposed(), 3, helper.make_node("Softmax", ["s"], ["p"]))
+    model = opset(attention([], core, **ROOT), 12)
+    fused, records = fuse(model, Path())
+    assert records == () and fused is model
+    assert fuse(opset(attention([], core, **ROOT), 13), Path())[1]
+
+
+def test_masks_that_spread_the_batch_are_left() -> None:
+    core = decomposed(helper.make_node("Add", ["s", "f"], ["m"]))
+    model = attention([value("f", [2, 1, 3, 3])], core, **ROOT)
+    # `y` is of the mask's batch.
+    for item, batch in ((model.graph.input[0], 1), (model.graph.output[0], 2)):
+        item.type.tensor_type.shape.dim[0].dim_value = batch
+    fused, _ = fuse(model, Path())
+    assert "Softmax" in ops(fused)
+    mask = np.random.default_rng(2).standard_normal((2, 1, 3, 3)).astype(np.float32)
+    check_same(model, fused, x=tokens(1), f=mask)
+
+
+@pytest.mark.parametrize("read", ["p", "s", "a"])
+def test_what_is_also_an_output_stays_one(read: str) -> None:
+    model = attention([], decomposed(), **ROOT)
+    last = WIDTH if read == "a" else "length"
+    model.graph.output.append(value(read, ["batch", HEADS, "length", last]))
+    fused, _ = fuse(model, Path())
+    assert ("Softmax" in ops(fused)) == (read == "p")
+    check_same(model, fused, x=tokens())
+
+
+@pytest.mark.parametrize("read", ["p", "s", "a"])
+def test_what_is_read_twice_is_the_same_to_both(read: str) -> None:
+    core = [*decomposed(), helper.make_node("Neg", [read], ["z"])]
+    model = attention([], core, **ROOT)
+    last = WIDTH if read == "a" else "length"
+    model.graph.output.append(value("z", ["batch", HEADS, "length", last]))
+    check_same(model, fuse(model, Path())[0], x=tokens())
+
+
+def test_a_mask_made_from_the_scores_is_computed_from_them() -> None:
+    masked = [
+        helper.make_node("Greater", ["s", "limit"], ["c1"]),
+        helper.make_node("Where", ["c1", "s", "lowest"], ["m"]),
+    ]
+    constants = {**ROOT, "limit": np.float32(0.1), "lowest": np.float32(LOWEST)}
+    model = attention([], decomposed(*masked), **constants)
+    fused, records = fuse(model, Path())
+    assert records
+    check_same(model, fused, x=tokens())
+
+
+@pytest.mark.parametrize("outer", ["Add", "Where"])
+def test_two_masks_are_not_lower_than_one(outer: str) -> None:
+    """Rows of which nothing is kept are a mean, and not lost in infinity."""
+    masked = [
+        helper.make_node("Where", ["c", "s", "lowest"], ["m0"]),
+        helper.make_node("Add", ["m0", "f"], ["m"])
+        if outer == "Add"
+        else helper.make_node("Where", ["d", "m0", "lowest"], ["m"]),
+    ]
+    other = value("d", ["b", 1, "length", "length"], TensorProto.BOOL)
+    factors = value("f", ["length", "length"])
+    model = attention(
+        [CONDITION, other, factors], decomposed(*masked), **ROOT, lowest=np.float32(LOWEST)
+    )
+    fused, records = fuse(model, Path())
+    assert records
+    given = {"f": np.random.default_rng(2).standard_normal((3, 3)).astype(np.float32)}
+    for mask in BOOLEANS.values():
+        given |= {"c": mask, "d": BOOLEANS["padded"]}
+        check_same(model, fused, x=tokens(), **given)
+
+
+@pytest.mark.parametrize("factor", [0.3, -1.5, 4.0])
+def test_any_scale_and_width_of_values(factor: float) -> None:
+    """Values are half as wide as queries; the scale is not that of the width."""
+    core = changed(decomposed(), 2, helper.make_node("Mul", ["root", "s0"], ["s"]))
+    model = attention([], core, root=np.float32(factor))
+    held = {item.name: item for item in model.graph.initializer}
+    rng = np.random.default_rng(9)
+    for name, values in {
+        "wv": rng.standard_normal((HIDDEN, HIDDEN // 2)).astype(np.float32),
+        "bv": rng.standard_normal(HIDDEN // 2).astype(np.float32),
+        "join": np.array([0, 0, HIDDEN // 2]),
+    }.items():
+        held[name].CopyFrom(numpy_helper.from_array(values, name))
+    narrow = numpy_helper.from_array(np.array([0, 0, HEADS, WIDTH // 2]), "narrow")
+    model.graph.initializer.append(narrow)
+    for node in model.graph.node:
+        if node.output[0] == "v3":
+            node.input[1] = "narrow"
+    model.graph.output[0].type.tensor_type.shape.dim[2].dim_value = HIDDEN // 2
+    fused, records = fuse(model, Path())
+    assert {"fuse-attention", "pack-attention"} <= {item.name for item in records}
+    check_same(model, fused, x=tokens())
+
+
 def activation(nodes: list[onnx.NodeProto], kind: int, **constants: float) -> onnx.ModelProto:
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     graph = helper.make_graph(

@@ -132,7 +132,7 @@ class Payload:
 class SessionUse:
     """What a session is for: the variant's options, and what of the graph providers ask for.
 
-    `convolutions`: a node of the graph is one.
+    `convolutions`: nodes of the graph are convolutions, and none is a transposed one.
     """
 
     cuda: CudaOptions = CudaOptions()

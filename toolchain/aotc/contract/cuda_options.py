@@ -54,7 +54,9 @@ class CudaOptions:
         Fusion, "whether attention, normalizations and activations are fused for its kernels"
     ] = "auto"
     layout: Annotated[
-        Layout, "of images inside the provider; auto is NHWC for graphs with convolutions"
+        Layout,
+        "of images inside the provider; auto is NHWC for graphs with convolutions of which none is "
+        "transposed",
     ] = "auto"
     search: Annotated[
         Search,

@@ -60,6 +60,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "rules failed on this graph, CUDA lacks a kernel for what they made, or the fused graph did not load or gave other "
      "answers. So the graph is used as it was, and proven.",
      "Nothing to do. 'fusion: none' for CUDA in the profile avoids the attempt."),
+    ("AOTC-O013", "images have channels first on CUDA", FINDING,
+     "Convolutions were to run with channels last (NHWC), which CUDA has faster kernels for. The graph did not run so, "
+     "or gave other answers. So channels come first (NCHW), as in the model.",
+     "Nothing to do. 'layout: nchw' for CUDA in the profile avoids the attempt."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node was placed on an execution provider that the profile's fallback policy does not allow.",

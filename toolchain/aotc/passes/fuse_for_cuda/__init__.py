@@ -26,6 +26,7 @@ from onnxscript.rewriter.ort_fusions.skip_normalization import (
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.passes.fuse_for_cuda.gelu import fuse_gelu
 from aotc.passes.fuse_for_cuda.graph_values import integer, is_op
+from aotc.passes.fuse_for_cuda.key_transposes import split_key_transposes
 from aotc.passes.fuse_for_cuda.multi_head import MICROSOFT, Fuser
 from aotc.passes.fuse_for_cuda.packing import pack_attention
 from aotc.passes.fuse_for_cuda.projections import unflatten_projections
@@ -112,5 +113,6 @@ _FUSIONS: Final[Mapping[str, _Step]] = {
 }
 _STEPS: Final[Mapping[str, _Step]] = {
     "unflatten-projections": lambda model: unflatten_projections(model.graph),
+    "split-key-transposes": lambda model: split_key_transposes(model.graph),
     **_FUSIONS,
 }

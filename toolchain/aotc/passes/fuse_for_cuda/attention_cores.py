@@ -19,6 +19,7 @@ from aotc.passes.fuse_for_cuda.graph_values import (
     is_op,
     made_by,
     number,
+    only_user,
     permutation,
     same,
     scalar,
@@ -29,9 +30,12 @@ from aotc.passes.fuse_for_cuda.graph_values import (
 from aotc.records import record
 
 _SWAPPED = (0, 1, 3, 2)
+_LAST_AXIS_SINCE = 13
 # The same, of heads that were not put before the length.
 _SWAPPED_SPLIT = (0, 2, 3, 1)
 _FAR = 40
+# To these the scores of a row are added without a trace, as if they were chosen in their place.
+_LOW, _LOW_HALF = -1e9, -6e4
 
 
 @record
@@ -81,7 +85,49 @@ def core_at(node: ir.Node) -> Core | None:
     if found is None or any(_has_infinity(mask) for mask in found.masks):
         # With all scores of a row at -inf, kernels differ in what they make of it.
         return None
+    # A scale of 0 is none to the fused operator.
+    if not found.scale or not math.isfinite(found.scale) or not _fits(found):
+        return None
     return found
+
+
+def _fits(core: Core) -> bool:
+    """Whether types and sizes are as the fused operator wants them: it spreads nothing but masks."""
+    parts = (core.query, core.key, core.value)
+    if len({part.dtype for part in parts if part.dtype is not None}) > 1:
+        return False
+    queries, keys, values = (sizes(part, 4) or () for part in parts)
+    length = keys[core.key_axis]
+    if not _may_equal(queries[0], keys[0]) or not _may_equal(queries[0], values[0]):
+        return False
+    if not _may_equal(length, values[2]):
+        return False
+    wanted = (queries[0], core.heads, queries[2], length)
+    for mask in core.masks:
+        shape = mask.value.shape
+        if shape is None:
+            continue
+        if len(shape) > len(wanted):
+            return False
+        stated = sizes(mask.value, len(shape)) or ()
+        for size, most in zip(reversed(stated), reversed(wanted), strict=False):
+            if size != 1 and not _may_equal(size, most):
+                return False
+        # Scores that are not kept must be far below all others, whatever these are.
+        if mask.otherwise is not None and not mask.otherwise <= _far_below(core.query.dtype):
+            return False
+    return True
+
+
+def _may_equal(one: int | str, other: int | str) -> bool:
+    """Whether two sizes can be the same; 1 is only 1, as what is spread has that size."""
+    if 1 in (one, other) or (isinstance(one, int) and isinstance(other, int)):
+        return one == other
+    return True
+
+
+def _far_below(dtype: ir.DataType | None) -> float:
+    return _LOW_HALF if dtype == ir.DataType.FLOAT16 else _LOW
 
 
 def _standard(node: ir.Node) -> Core | None:
@@ -120,12 +166,16 @@ def _standard(node: ir.Node) -> Core | None:
 def _decomposed(node: ir.Node) -> Core | None:
     if not is_op(node, "MatMul"):
         return None
-    softmax = made_by(_without_nan(uncast(node.inputs[0])), "Softmax")
-    if softmax is None or softmax.inputs[0] is None:
+    probabilities = node.inputs[0]
+    softmax = made_by(_without_nan(uncast(probabilities)), "Softmax")
+    if softmax is None or softmax.inputs[0] is None or probabilities is None:
+        return None
+    # What else reads them would need all of it computed again.
+    if only_user(probabilities) is not node or softmax.outputs[0].is_graph_output():
         return None
     shape = softmax.inputs[0].shape
     last = len(shape) - 1 if shape is not None else 3
-    if integer(softmax, "axis", -1) not in (-1, last):
+    if integer(softmax, "axis", _default_axis(node)) not in (-1, last):
         return None
     scores = _scores(softmax.inputs[0])
     if scores is None:
@@ -150,6 +200,12 @@ def _decomposed(node: ir.Node) -> Core | None:
         masks=scores.masks,
         split_keys=split,
     )
+
+
+def _default_axis(node: ir.Node) -> int:
+    """The axis of a Softmax that states none; before opset 13, all axes from the second on."""
+    opsets = node.graph.opset_imports if node.graph is not None else {}
+    return -1 if opsets.get("", 1) >= _LAST_AXIS_SINCE else 1
 
 
 def _scores(value: ir.Value | None) -> _Scores | None:
@@ -213,15 +269,7 @@ def _untransposed(value: ir.Value | None) -> ir.Value | None:
     if permutation(node) == _SWAPPED:
         assert node is not None
         return node.inputs[0]
-    outer = made_by(value, "Reshape")
-    middle = made_by(outer.inputs[0], "Transpose") if outer is not None else None
-    inner = made_by(middle.inputs[0], "Reshape") if middle is not None else None
-    if inner is None or permutation(middle) != (0, 2, 1):
-        return None
-    before, after = sizes(inner.inputs[0], 4), sizes(value, 4)
-    if before is None or after is None:
-        return None
-    return inner.inputs[0] if same(before[1], after[1]) and same(before[3], after[2]) else None
+    return None
 
 
 def _heads(

@@ -20,14 +20,21 @@ def is_op(node: ir.Node, op_type: str) -> bool:
 
 def array(value: ir.Value | None) -> object | None:
     """The numpy array of a small constant; None for others."""
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    tensor = _tensor(value)
     return tensor.numpy() if tensor is not None and tensor.size <= _MAX_READ else None
 
 
 def scalar(value: ir.Value | None) -> float | None:
     """The number of a constant with one element."""
-    tensor = ir.convenience.get_const_tensor(value) if value is not None else None
+    tensor = _tensor(value)
     return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
+
+
+def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of a constant; None of an initializer that a caller may replace."""
+    if value is None or value.is_graph_input():
+        return None
+    return ir.convenience.get_const_tensor(value)
 
 
 def scaled(node: ir.Node | None) -> tuple[ir.Value, float] | None:

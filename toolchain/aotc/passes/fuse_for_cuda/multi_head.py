@@ -174,12 +174,15 @@ class Fuser:
         """The sum of the masks, of (batch or 1, heads or 1, queries, keys)."""
         total: ir.Value | None = None
         for mask in core.masks:
-            one = self._one_bias(mask, core, query)
-            if total is not None:
-                total = self._node("Add", [total, one]).outputs[0]
-                set_type(total, core.query)
+            if total is None or mask.otherwise is None:
+                one = self._one_bias(mask, core, query)
+                if total is not None:
+                    one = self._node("Add", [total, one]).outputs[0]
             else:
-                total = one
+                # What was added before is not kept either: two lowest numbers would be infinity.
+                one = self._chosen(mask, total, core.query.dtype or ir.DataType.FLOAT)
+            set_type(one, core.query)
+            total = one
         return total
 
     def _one_bias(self, mask: Mask, core: Core, query: ir.Value) -> ir.Value:
@@ -191,11 +194,7 @@ class Fuser:
         value, dtype = mask.value, core.query.dtype or ir.DataType.FLOAT
         stated = sizes(value, 4)
         if mask.otherwise is not None:
-            # A mask of float32 scores may be lower than half can hold.
-            lowest = max(mask.otherwise, _LOWEST_HALF) if _is_half(dtype) else mask.otherwise
-            kept, other = self._number(0.0, dtype), self._number(lowest, dtype)
-            choices = (other, kept) if mask.inverted else (kept, other)
-            value = self._node("Where", [value, *choices]).outputs[0]
+            value = self._chosen(mask, self._number(0.0, dtype), dtype)
         elif value.dtype != dtype:
             if _is_half(dtype):
                 limit = self._number(_LOWEST_HALF, value.dtype or ir.DataType.FLOAT)
@@ -211,6 +210,15 @@ class Fuser:
         value.dtype = dtype
         self._masks[memo] = value
         return value
+
+    def _chosen(self, mask: Mask, kept: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """`kept` where the mask keeps scores, else the lowest number."""
+        assert mask.otherwise is not None
+        # A mask of float32 scores may be lower than half can hold.
+        lowest = max(mask.otherwise, _LOWEST_HALF) if _is_half(dtype) else mask.otherwise
+        other = self._number(lowest, dtype)
+        choices = (other, kept) if mask.inverted else (kept, other)
+        return self._node("Where", [mask.value, *choices]).outputs[0]
 
     def _row_factor(self, mask: ir.Value, result: ir.Value) -> ir.Value:
         """1 for rows with any `true`, and 0 for others, of (batch or 1, queries or 1, 1)."""
@@ -265,13 +273,16 @@ def _past(core: Core, others: list[ir.Value]) -> tuple[ir.Node, ir.Node] | None:
             return None
         found.append(node)
     keys, values = found
+    # The fused operator wants keys and values of the past alike.
+    if sizes(keys.inputs[0], 4) != sizes(values.inputs[0], 4):
+        return None
     read = [*others, _input(keys, 1), _input(values, 1)]
     return None if keys is values or depends_on(read, found) else (keys, values)
 
 
 def _without_factor(value: ir.Value) -> _Flat:
     found = scaled(value.producer())
-    if found is None or found[0].dtype != value.dtype:
+    if found is None or found[0].dtype != value.dtype or sizes(found[0], 3) is None:
         return _Flat(value=value)
     return _Flat(value=found[0], factor=found[1])
 

@@ -99,9 +99,12 @@ def _split_product(*parts: ir.Value | None) -> _Projection | None:
     if node is None or tuple(node.outputs) != parts:
         return None
     widths = {(sizes(part, 3) or ("", "", ""))[2] for part in parts}
-    if len(widths) != 1 or "" in widths:
+    (width, *others) = widths
+    found = _projection(node.inputs[0]) if isinstance(width, int) and not others else None
+    # Thirds of the last axis, not of the length.
+    if found is None or sizes(found.weights, 2) != ((sizes(found.source, 3) or ())[2], 3 * width):
         return None
-    return _projection(node.inputs[0])
+    return found
 
 
 def _joined(

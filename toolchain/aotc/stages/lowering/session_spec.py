@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from aotc.backends.base import Backend, Payload, SessionUse
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Precision
 from aotc.records import replace
 from aotc.stages.lowering.compiling import CompiledModel
+from aotc.stages.optimizing.image_layout import has_convolutions
 from aotc.stages.optimizing.levels import load_level
 from aotc.stages.types import VariantPlan
 
-_CONVOLUTIONS: Final = frozenset({"Conv", "ConvTranspose", "FusedConv"})
 _DISABLE_PREPACKING = "session.disable_prepacking"
 
 
@@ -34,7 +33,7 @@ def divided_session(
     """
     plan = compiled.claimed.plan
     ops = {op for _, op in compiled.claimed.optimized.nodes}
-    use = SessionUse(cuda=plan.cuda, convolutions=not _CONVOLUTIONS.isdisjoint(ops))
+    use = SessionUse(cuda=plan.cuda, convolutions=has_convolutions(ops))
     config: dict[str, str] = {}
     options: dict[str, dict[str, str]] = {}
     for name, backend in backends.items():

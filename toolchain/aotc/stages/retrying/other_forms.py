@@ -1,6 +1,7 @@
 """The next form of a variant that computes wrongly or does not run.
 
-A graph that was fused for CUDA is first tried without that.  If parts are compiled, first the nodes
+On CUDA, images with channels last are first tried with channels first, and a graph that was fused
+without that.  If parts are compiled, first the nodes
 at fault move to the variant's next provider, and then all compiled ones.  Otherwise a lower level
 of ONNX Runtime's optimizer is tried.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.contract.profile_terms import Tolerance
@@ -19,6 +21,7 @@ from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant, no_variant_left
 from aotc.stages.optimizing.fusion import is_fused, may_fuse, not_fused
+from aotc.stages.optimizing.image_layout import channels_first, may_change_layout
 from aotc.stages.optimizing.levels import lower_level
 from aotc.stages.planning.planned_variants import accepts_run
 from aotc.stages.prove import arithmetic_of
@@ -161,6 +164,9 @@ def _next_attempt(
 ) -> Attempt | None:
     """The attempt after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
+    # The layout first: where a graph has both, fusion gains more.
+    if error.code in _CODES and may_change_layout(plan, lowered.optimized):
+        return _channels_first(attempt, lowered, error, options)
     if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
         return _without_fusion(attempt, lowered, error, options)
     if (
@@ -191,21 +197,42 @@ def _next_attempt(
     )
 
 
+def _channels_first(
+    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
+) -> Attempt:
+    plan = lowered.plan
+    cuda = replace(plan.cuda, layout="nchw")
+    finding = channels_first(plan, f"{_reason(error)}; channels come first")
+    return _with_options(attempt, lowered, error, options, cuda, finding, "channels last on CUDA")
+
+
 def _without_fusion(
     attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
 ) -> Attempt:
-    options.announce(error.line())
     plan = lowered.plan
+    cuda = replace(plan.cuda, fusion="none")
+    finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
+    return _with_options(attempt, lowered, error, options, cuda, finding, "fusion for CUDA")
+
+
+def _with_options(
+    attempt: Attempt,
+    lowered: LoweredModel,
+    error: AotcError,
+    options: BuildOptions,
+    cuda: CudaOptions,
+    finding: Finding,
+    form: str,
+) -> Attempt:
+    """The attempt with other options of CUDA, after `form` failed."""
+    options.announce(error.line())
     return replace(
         attempt,
-        plan=replace(plan, cuda=replace(plan.cuda, fusion="none")),
+        plan=replace(lowered.plan, cuda=cuda),
         first=attempt.first or error,
         replaced=attempt.replaced or lowered,
-        findings=(*attempt.findings, not_fused(plan, f"{_reason(error)}; it is used unfused")),
-        tried=(
-            *attempt.tried,
-            WrongForm(form="fusion for CUDA", reason=error.line()[:500]),
-        ),
+        findings=(*attempt.findings, finding),
+        tried=(*attempt.tried, WrongForm(form=form, reason=error.line()[:500])),
     )
 
 

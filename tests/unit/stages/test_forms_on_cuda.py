@@ -1,4 +1,4 @@
-"""A graph that was fused for CUDA and does not pass is tried unfused, before anything else."""
+"""What was rewritten for CUDA and does not pass is tried without that, before anything else."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.errors import AotcError
 from aotc.records import replace
+from aotc.stages.optimizing.image_layout import has_convolutions
 from aotc.stages.retrying.other_forms import Attempt, next_attempts
 from aotc.stages.types import SpecializedModel, VariantPlan
 
@@ -20,15 +21,16 @@ FUSED = PassRecord(name="fuse-gelu", nodes_before=9, nodes_after=1, matched={"er
 NAMED = PassRecord(name="name-nodes", nodes_before=1, nodes_after=1)
 
 
-def following(plan: VariantPlan, passes: tuple[PassRecord, ...], code: str) -> Attempt | None:
+def following(
+    plan: VariantPlan, passes: tuple[PassRecord, ...], code: str, ops: tuple[str, ...] = ()
+) -> Attempt | None:
     """The attempt after a variant of which only plan and passes are known."""
     unused: Any = None
     specialized = SpecializedModel(
         analyzed=unused, plan=plan, domain=None, component="", graph=Path(), passes=passes
     )
-    lowered: Any = SimpleNamespace(
-        plan=plan, contexts=(), optimized=SimpleNamespace(specialized=specialized)
-    )
+    optimized = SimpleNamespace(specialized=specialized, nodes=tuple((op, op) for op in ops))
+    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized)
     options: Any = SimpleNamespace(announce=lambda text: None)
     error = AotcError(code, "the answers differ")
     return next_attempts({"gpu": Attempt(plan=plan)}, [(lowered, error)], options).get("gpu")
@@ -58,6 +60,45 @@ def test_otherwise_the_level_is_lowered(plan: VariantPlan, passes: tuple[PassRec
     found = following(plan, passes, "AOTC-N001")
     assert found is not None
     assert found.plan == replace(plan, optimization="extended")
+
+
+IMAGES = ("Conv", "Relu")
+
+
+@pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008"])
+def test_channels_come_first_before_fusion_is_left_out(code: str) -> None:
+    found = following(PLAN, (FUSED,), code, IMAGES)
+    assert found is not None
+    assert found.plan == replace(PLAN, cuda=CudaOptions(layout="nchw"))
+    assert [finding.code for finding in found.findings] == ["AOTC-O013"]
+    assert [form.form for form in found.tried] == ["channels last on CUDA"]
+    found = following(found.plan, (FUSED,), code, IMAGES)
+    assert found is not None
+    assert found.plan.cuda == CudaOptions(layout="nchw", fusion="none")
+    found = following(found.plan, (NAMED,), code, IMAGES)
+    assert found is not None and found.plan.optimization == "extended"
+
+
+@pytest.mark.parametrize(
+    ("plan", "ops"),
+    [
+        (replace(PLAN, cuda=CudaOptions(layout="nhwc")), IMAGES),
+        (replace(PLAN, providers=("cpu",)), IMAGES),
+        (PLAN, (*IMAGES, "ConvTranspose")),
+        (PLAN, ("MatMul",)),
+    ],
+    ids=["the profile says so", "on the CPU", "were first already", "no images"],
+)
+def test_where_channels_are_not_changed(plan: VariantPlan, ops: tuple[str, ...]) -> None:
+    found = following(plan, (NAMED,), "AOTC-N001", ops)
+    assert found is not None and found.plan.cuda == plan.cuda
+
+
+def test_transposed_convolutions_keep_channels_first() -> None:
+    assert has_convolutions(["Conv", "Relu"])
+    assert has_convolutions(["com.microsoft::FusedConv"])
+    assert not has_convolutions(["Conv", "ConvTranspose"])
+    assert not has_convolutions(["MatMul"])
 
 
 def test_an_error_of_another_kind_ends_it() -> None:
