@@ -33,6 +33,7 @@ from aotc.graphs.value_types import with_types
 from aotc.passes.base import run_passes
 from aotc.passes.half_precision import HalfPrecision, count_casts
 from aotc.passes.half_precision.boundaries import saving_nodes
+from aotc.passes.half_precision.folded_casts import interface_elements
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfType
 from aotc.passes.half_precision.masks import lower_masks
 from aotc.passes.half_precision.observed_values import can_count, counting_graph
@@ -109,7 +110,7 @@ def _why_left(specialized: SpecializedModel, wanted: str) -> str:
         return "the model is quantized"
     graph = onnx.load(specialized.graph, load_external_data=False).graph
     elements = {tensor.data_type for tensor in graph.initializer}
-    elements |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    elements |= interface_elements(graph)
     elements |= {
         attribute.t.data_type
         for node in graph.node
@@ -161,7 +162,12 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     del typed.graph.value_info[:]
     model.CopyFrom(typed)
     counts = Counter(reasons.values())
-    matched = {"converted": len(changed), "casts": count_casts(model, before), **counts}
+    left = {node.name for node in typed.graph.node}
+    matched = {
+        "converted": len(left.intersection(changed)),
+        "casts": count_casts(model, before),
+        **counts,
+    }
     if masks:
         matched["masks"] = masks
     kept = tuple(node.name for node in before.graph.node if node.name in reasons)
