@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from aotc.backends.kernels.type_names import stated_types
+from aotc.contract.manifest.toolchain import HALF_PRECISION
 from aotc.passes.base import Pass, all_names, rename_captured
 from aotc.passes.half_precision.boundaries import is_half
 from aotc.passes.half_precision.folded_casts import fold_casts
@@ -36,7 +37,7 @@ class HalfPrecision(Pass):
     changed, which is enough to ask which kernels there are.
     """
 
-    name = "half-precision"
+    name = HALF_PRECISION
 
     to: HalfName
     ep: str

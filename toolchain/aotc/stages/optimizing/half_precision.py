@@ -20,7 +20,7 @@ from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.toolchain import KEPT, PassRecord
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import PluginSpec
 from aotc.contract.shapes.padding_rules import Padding
@@ -45,11 +45,11 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import SpecializedModel, VariantPlan
 
 # Why a node is kept, as the manifest counts it.
-WEIGHTS: Final = "kept: constants out of range"
-ACTIVATIONS: Final = "kept: activations out of range"
-KERNELS: Final = "kept: no kernel"
-POSITIONS: Final = "kept: positions"
-CASTS: Final = "kept: saves casts"
+WEIGHTS: Final = f"{KEPT}constants out of range"
+ACTIVATIONS: Final = f"{KEPT}activations out of range"
+KERNELS: Final = f"{KEPT}no kernel"
+POSITIONS: Final = f"{KEPT}positions"
+CASTS: Final = f"{KEPT}saves casts"
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
 
