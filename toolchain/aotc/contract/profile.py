@@ -230,14 +230,23 @@ class InputSpec:
     """What the profile states about one input: its shape, its dtype, and how it is padded."""
 
     shape: Annotated[tuple[int | str, ...] | None, "sizes or dim names, first to last"] = None
-    dtype: Annotated[str | None, "such as float32 or int64"] = None
+    dtype: Annotated[
+        str | None,
+        "the model's own, such as float32 or int64; or float16 or bfloat16 for one of float32, "
+        "which callers then pass in that type",
+    ] = None
     pad: Annotated[PadSpec, "along every dim that is padded"] = PadSpec()
 
 
 @record
 class OutputSpec:
-    """What the profile states about one output."""
+    """What the profile states about one output: its dtype, and how padding is cut off."""
 
+    dtype: Annotated[
+        str | None,
+        "the model's own; or float16 or bfloat16 for one of float32, which callers then get in "
+        "that type",
+    ] = None
     crop: Annotated[
         Mapping[str, str] | None,
         "dim by axis along which padding is cut off; unset: found by running",

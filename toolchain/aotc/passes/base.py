@@ -9,7 +9,7 @@ from aotc.contract.manifest.toolchain import PassRecord
 from aotc.records import record, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping
 
     import onnx
 
@@ -84,3 +84,44 @@ def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
                 if attribute.HasField("g"):
                     pending.append(attribute.g.node)
                 pending.extend(subgraph.node for subgraph in attribute.graphs)
+
+
+def all_names(model: onnx.ModelProto) -> set[str]:
+    """Every name of a value, a tensor or a node in the main graph and its subgraphs."""
+    found: set[str] = set()
+    for graph in walk_graphs(model):
+        found.update(value.name for value in (*graph.input, *graph.output, *graph.value_info))
+        found.update(tensor.name for tensor in graph.initializer)
+        for node in graph.node:
+            found.update((node.name, *node.input, *node.output))
+    return found
+
+
+def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
+    """Rename values where nodes and their subgraphs read them; `renamed` is new name by old."""
+    for node in nodes:
+        for at, name in enumerate(node.input):
+            if name in renamed:
+                node.input[at] = renamed[name]
+        rename_captured(node, renamed)
+
+
+def rename_captured(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
+    """Rename outer values in the subgraphs of a node that have no value of that name themselves."""
+    for graph in _bodies(node):
+        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        own |= {name for inner in graph.node for name in inner.output}
+        outer = {name: new for name, new in renamed.items() if name not in own}
+        if not outer:
+            continue
+        rename_read(graph.node, outer)
+        for value in graph.output:
+            if value.name in outer:
+                value.name = outer[value.name]
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

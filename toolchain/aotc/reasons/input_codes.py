@@ -132,8 +132,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",
      "State sizes with --dim NAME=VALUE, or give a fixture with --fixtures."),
     ("AOTC-S002", "profile names what the model does not have", INPUT,
-     "The profile or --dim names an input or dim that is not in the model.",
-     "Use the names that 'aotc inspect MODEL' lists."),
+     "The profile or --dim names an input, output or dim that is not in the model, or states another dtype or shape.",
+     "Use the names, dtypes and shapes that 'aotc inspect MODEL' lists."),
     ("AOTC-S003", "range is unusable", INPUT,
      "A range has min above max, or only one of them, or a step of 0. Or its ends, opt or buckets are not multiples "
      "of its step, opt or buckets are outside the range, or buckets do not increase.",

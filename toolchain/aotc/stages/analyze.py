@@ -38,11 +38,12 @@ def analyze(
     """
     profile = options.profile
     folder = options.work / "reference"
+    model, weights = source.answering
     result, crashes = _run_analysis(
         folder,
         {
-            "model": str(source.reference or source.path),
-            "weights": str((source.reference or source.path).parent),
+            "model": str(model),
+            "weights": str(weights),
             "symbols": encode(source.symbols),
             "outputs": [encode(value) for value in source.outputs],
             "hints": source.hints,

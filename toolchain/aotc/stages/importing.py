@@ -17,6 +17,7 @@ from aotc.graphs.model_file import require_model_file
 from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.integer_products import may_saturate, rewrite_products
+from aotc.stages.planning.stated_types import interface_types, stated_half_types
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:
@@ -31,8 +32,9 @@ _REFERENCE_WEIGHTS = "reference.bin"
 def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
 
-    Dims that the profile states to be equal have one name from here on.
-    Raises AOTC-I001 to I007, I010 to I016, I042, I043, and S004 and S015 (relations).
+    Dims that the profile states to be equal have one name from here on, and inputs and outputs of
+    float32 have the half-precision types that it states.
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), and S002 (types).
     """
     if isinstance(model, bytes):
         path = options.work / "given.onnx"
@@ -51,6 +53,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
             {
                 "path": str(path),
                 "relations": list(options.profile.relations),
+                "types": stated_half_types(options.profile),
                 "saturates": may_saturate(options.host),
             },
             folder=folder,
@@ -80,6 +83,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         outputs=tuple(decode(Value, item) for item in result["outputs"]),
         hints=result["hints"],
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
+        retyped=result["retyped"],
     )
 
 
@@ -130,18 +134,21 @@ def import_job(request: Json) -> Json:
         path = path_with_data(tensors(model), path)
         captured = capture(model, path, digest.result() if digest else None)
     infer_outputs_with_runtime(model, path)
+    refuse_sparse((*graph_inputs(model), *model.graph.output))
+    passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
+    retyping = interface_types(model, request["types"])
+    if retyping is not None:
+        passes.append(retyping)
+    records = run_passes(model, passes)
     clashing = clashing_names(model)
     symbols = symbols_of(
         request["relations"],
         [value_of(info, clashing) for info in graph_inputs(model)],
         anonymous_names(model),
     )
-    refuse_sparse((*graph_inputs(model), *model.graph.output))
-    passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
     naming = NameDims(names=symbols.names, clashing=clashing)
     if naming.has_work(model):
-        passes.append(naming)
-    records = run_passes(model, passes)
+        records += run_passes(model, (naming,))
     outputs = [value_of(info) for info in model.graph.output]
     try:
         hints = hints_of(model)
@@ -167,6 +174,7 @@ def import_job(request: Json) -> Json:
         "outputs": [encode(value) for value in outputs],
         "hints": hints,
         "passes": [encode(record) for record in records],
+        "retyped": retyping is not None,
     }
 
 

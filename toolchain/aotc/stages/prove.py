@@ -38,10 +38,11 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     source = lowered.analyzed.source
     if source.capture.quantized:
         return "quantized"
-    types = {value.dtype for value in (*source.inputs, *source.outputs)}
-    if types & {"float16", "bfloat16"} or source.capture.half:
-        return "float16"
     precision = lowered.plan.precision
+    # The reference casts as well: what casts lose is lost on both sides, until outputs are rounded.
+    values = source.outputs if source.retyped else (*source.inputs, *source.outputs)
+    if any(value.dtype in ("float16", "bfloat16") for value in values) or source.capture.half:
+        return "bfloat16" if source.retyped and precision == "bfloat16" else "float16"
     return "float32" if precision == "keep" else precision
 
 

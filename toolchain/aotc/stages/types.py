@@ -103,7 +103,8 @@ class SourceModel:
 
     `weights` is the folder that the staged graph's external data refers to.  In `inputs`, `outputs`
     and the staged graph, dims have the names of `symbols`.  `reference` is the model in the form in
-    which this CPU computes it exactly, if that is not `path`.
+    which this CPU computes it exactly, if that is not `path`.  `retyped`: the profile gives inputs
+    or outputs of float32 another type, which `path` does not have.
     """
 
     path: Path
@@ -117,6 +118,14 @@ class SourceModel:
     hints: Mapping[str, Mapping[str, Json]]
     passes: tuple[PassRecord, ...]
     reference: Path | None = None
+    retyped: bool = False
+
+    @property
+    def answering(self) -> tuple[Path, Path]:
+        """The file whose answers are the expected ones, and the folder of its external data."""
+        if self.reference is not None:
+            return self.reference, self.reference.parent
+        return (self.graph, self.weights) if self.retyped else (self.path, self.path.parent)
 
 
 @record

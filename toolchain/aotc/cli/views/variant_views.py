@@ -10,6 +10,7 @@ from aotc.cli.render import count, duration, provider, section, size
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT
 from aotc.contract.manifest.variant import Parity
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import ArtifactSummary, VariantSummary
@@ -44,6 +45,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             ],
         ),
         *partitions_view(artifact.variants),
+        *_precisions(artifact.variants),
         *_captures(artifact.variants),
         section(
             "exactness",
@@ -67,6 +69,31 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             ],
         ),
     ]
+
+
+def _precisions(variants: Sequence[VariantSummary]) -> list[RenderableType]:
+    """A section on variants that do not compute as the model's types say; none without any."""
+    rows = [
+        (variant.name, variant.precision, _in_float32(variant))
+        for variant in variants
+        if variant.precision != "keep"
+    ]
+    return [section("precision", ("", "nodes that stay in float32"), rows)] if rows else []
+
+
+def _in_float32(variant: VariantSummary) -> str:
+    """How many nodes the half-precision pass left in float32, and why; their names are in JSON."""
+    changes = [made for made in variant.passes if made.name == HALF_PRECISION]
+    if not changes:
+        return "-"
+    (made,) = changes
+    reasons = [
+        f"{number} {why.removeprefix(KEPT)}"
+        for why, number in made.matched.items()
+        if why.startswith(KEPT)
+    ]
+    total = len(made.kept) + made.matched.get("converted", 0)
+    return f"{len(made.kept)} of {total}: {', '.join(reasons)}" if reasons else f"0 of {total}"
 
 
 def _captures(variants: Sequence[VariantSummary]) -> list[RenderableType]:

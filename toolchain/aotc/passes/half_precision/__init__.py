@@ -1,18 +1,21 @@
 """Compute in float16 or bfloat16 what is computed in float32, except for nodes that are kept.
 
-Inputs and outputs of the model stay float32.  A value that is made in one type and read in the
-other is cast once, however many nodes read it; a constant is stored in each type in which it is
-read.  Control flow is kept, with all that is in its subgraphs.
+Inputs and outputs of the model keep their types; where they are in half precision already, casts
+between them and what is now computed in it are removed.  A value that is made in one type and read
+in the other is cast once, however many nodes read it; a constant is stored in each type in which it
+is read.  Control flow is kept, with all that is in its subgraphs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.kernels.type_names import stated_types, subgraphs
-from aotc.passes.base import Pass, walk_graphs
+from aotc.backends.kernels.type_names import stated_types
+from aotc.contract.manifest.toolchain import HALF_PRECISION
+from aotc.passes.base import Pass, all_names, rename_captured
 from aotc.passes.half_precision.boundaries import is_half
+from aotc.passes.half_precision.folded_casts import fold_casts
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName, HalfType
 from aotc.passes.half_precision.typed_graph import TypedGraph, typed_graph
 from aotc.records import field, record
@@ -34,7 +37,7 @@ class HalfPrecision(Pass):
     changed, which is enough to ask which kernels there are.
     """
 
-    name = "half-precision"
+    name = HALF_PRECISION
 
     to: HalfName
     ep: str
@@ -56,14 +59,7 @@ class HalfPrecision(Pass):
         graph = typed_graph(model, half.tensor_name, self.ep)
         kept = {index for index, node in enumerate(graph.nodes) if node.name in self.kept}
         _Rewrite(graph, half, kept, self.read).run()
-
-    def ensures(self, model: onnx.ModelProto) -> str:
-        wrong = [
-            value.name
-            for value in (*model.graph.input, *model.graph.output)
-            if value.type.tensor_type.elem_type == HALF_TYPES[self.to].onnx_type
-        ]
-        return f"{wrong[0]} changed its type" if wrong else ""
+        fold_casts(model, half)
 
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
@@ -89,7 +85,7 @@ class _Rewrite:
     def run(self) -> None:
         """Rewrite the nodes in order, with casts where they are first needed."""
         main = self.graph.model.graph
-        self.used = _all_names(self.graph.model)
+        self.used = all_names(self.graph.model)
         for index, original in enumerate(self.graph.nodes):
             self._node(index, _copy(original))
         del main.node[:]
@@ -114,8 +110,8 @@ class _Rewrite:
             found = self._value(name, False) if self.graph.is_float(name) else name
             if found != name:
                 renamed[name] = found
-        for _, subgraph in subgraphs(node) if renamed else ():
-            _rename_captured(subgraph, renamed)
+        if renamed:
+            rename_captured(node, renamed)
         slots = self.graph.slots[index]
         for at, name in enumerate(node.input):
             if self.graph.is_float(name):
@@ -212,34 +208,6 @@ def _zero() -> np.ndarray[Any, Any]:
     import numpy as np
 
     return np.zeros(1, np.float32)
-
-
-def _all_names(model: onnx.ModelProto) -> set[str]:
-    found: set[str] = set()
-    for graph in walk_graphs(model):
-        found.update(value.name for value in (*graph.input, *graph.output, *graph.value_info))
-        found.update(tensor.name for tensor in graph.initializer)
-        for node in graph.node:
-            found.update((node.name, *node.input, *node.output))
-    return found
-
-
-def _rename_captured(graph: onnx.GraphProto, renamed: Mapping[str, str]) -> None:
-    """Rename outer values in a subgraph, where it does not have a value of that name itself."""
-    own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    own |= {name for node in graph.node for name in node.output}
-    outer = {name: new for name, new in renamed.items() if name not in own}
-    if not outer:
-        return
-    for node in graph.node:
-        for at, name in enumerate(node.input):
-            if name in outer:
-                node.input[at] = outer[name]
-        for _, subgraph in subgraphs(node):
-            _rename_captured(subgraph, outer)
-    for value in graph.output:
-        if value.name in outer:
-            value.name = outer[value.name]
 
 
 def _copy(message: Any) -> Any:

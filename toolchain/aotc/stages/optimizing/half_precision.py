@@ -20,7 +20,7 @@ from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.manifest.toolchain import KEPT, PassRecord
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile import PluginSpec
 from aotc.contract.shapes.padding_rules import Padding
@@ -33,6 +33,7 @@ from aotc.graphs.value_types import with_types
 from aotc.passes.base import run_passes
 from aotc.passes.half_precision import HalfPrecision, count_casts
 from aotc.passes.half_precision.boundaries import saving_nodes
+from aotc.passes.half_precision.folded_casts import interface_elements
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfType
 from aotc.passes.half_precision.masks import lower_masks
 from aotc.passes.half_precision.observed_values import can_count, counting_graph
@@ -44,11 +45,11 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import SpecializedModel, VariantPlan
 
 # Why a node is kept, as the manifest counts it.
-WEIGHTS: Final = "kept: constants out of range"
-ACTIVATIONS: Final = "kept: activations out of range"
-KERNELS: Final = "kept: no kernel"
-POSITIONS: Final = "kept: positions"
-CASTS: Final = "kept: saves casts"
+WEIGHTS: Final = f"{KEPT}constants out of range"
+ACTIVATIONS: Final = f"{KEPT}activations out of range"
+KERNELS: Final = f"{KEPT}no kernel"
+POSITIONS: Final = f"{KEPT}positions"
+CASTS: Final = f"{KEPT}saves casts"
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
 
@@ -109,7 +110,7 @@ def _why_left(specialized: SpecializedModel, wanted: str) -> str:
         return "the model is quantized"
     graph = onnx.load(specialized.graph, load_external_data=False).graph
     elements = {tensor.data_type for tensor in graph.initializer}
-    elements |= {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}
+    elements |= interface_elements(graph)
     elements |= {
         attribute.t.data_type
         for node in graph.node
@@ -161,7 +162,12 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     del typed.graph.value_info[:]
     model.CopyFrom(typed)
     counts = Counter(reasons.values())
-    matched = {"converted": len(changed), "casts": count_casts(model, before), **counts}
+    left = {node.name for node in typed.graph.node}
+    matched = {
+        "converted": len(left.intersection(changed)),
+        "casts": count_casts(model, before),
+        **counts,
+    }
     if masks:
         matched["masks"] = masks
     kept = tuple(node.name for node in before.graph.node if node.name in reasons)

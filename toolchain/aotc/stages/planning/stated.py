@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from aotc.contract.codec.spelling import nearest
+from aotc.contract.manifest.interface import Value
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols, ambiguous_name, example_equality
@@ -19,6 +20,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
     Raises AOTC-S002, S004, and S011 if two names of one dim have different ranges.
     """
     _check_inputs(source, options)
+    _check_output_types(source, options)
     dims = {d for value in source.inputs for d in value.shape or () if isinstance(d, str)}
     rankless = {f"{value.name}.0" for value in source.inputs if value.shape is None}
     dims |= rankless
@@ -93,13 +95,7 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
                 found=_nearest(name, by_name),
             )
         if stated.dtype is not None and stated.dtype != value.dtype:
-            raise AotcError(
-                "AOTC-S002",
-                "the input has another dtype",
-                where=f"inputs.{name}.dtype",
-                expected=value.dtype,
-                found=stated.dtype,
-            )
+            raise _other_dtype("input", value, stated.dtype)
         if stated.shape is not None and not _matches_shape(
             stated.shape, value.shape, source.symbols
         ):
@@ -111,6 +107,33 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
                 found=_shape(stated.shape),
                 fix="Write the model's shape; sizes of its dims are stated under dims.",
             )
+
+
+def _check_output_types(source: SourceModel, options: BuildOptions) -> None:
+    by_name = {value.name: value for value in source.outputs}
+    for name, stated in options.profile.outputs.items():
+        value = by_name.get(name)
+        if value is None and stated.dtype is not None:
+            raise AotcError(
+                "AOTC-S002",
+                f"the model has no output {name!r}",
+                where=f"outputs.{name}",
+                expected=", ".join(by_name),
+                found=_nearest(name, by_name),
+            )
+        if value is not None and stated.dtype not in (None, value.dtype):
+            raise _other_dtype("output", value, stated.dtype)
+
+
+def _other_dtype(kind: str, value: Value, stated: str | None) -> AotcError:
+    return AotcError(
+        "AOTC-S002",
+        f"the {kind} has another dtype",
+        where=f"{kind}s.{value.name}.dtype",
+        expected=value.dtype,
+        found=stated or "",
+        fix="State the model's own dtype. A tensor of float32 may also be float16 or bfloat16.",
+    )
 
 
 def _matches_shape(
