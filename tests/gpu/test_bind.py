@@ -133,9 +133,12 @@ def test_bound_calls_of_several_threads_do_not_mix(model: ReadyModel) -> None:
     expected = [model.run(image(4, seed))["logits"] for seed in range(8)]
     wrong: list[Any] = []
 
+    # Not in the threads: while a graph is captured, CUDA refuses other libraries' allocations.
+    images = [torch.from_numpy(image(4, seed)["image"]).cuda() for seed in range(8)]
+
     def work(number: int) -> None:
         try:
-            call = model.bind({"image": torch.from_numpy(image(4, number)["image"]).cuda()})
+            call = model.bind({"image": images[number]})
             for turn in range(50):
                 found = call()["logits"].numpy()
                 if not np.allclose(found, expected[number], rtol=1e-4, atol=1e-5):

@@ -49,7 +49,7 @@ class CapturingRunner:
         """`where` names the variant in messages.  Raises AOTC-R024 if the CPU reads an input."""
         self.session = session
         self.device = device
-        self.lock = threading.Lock()
+        self.lock = device.lock
         self._where = where
         self._graphs = graphs
         self._dims = tuple(graphs.sizes[0]) if graphs.sizes else ()

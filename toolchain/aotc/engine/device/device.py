@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,6 +34,9 @@ class Device(ABC):
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
+        # Held by whoever puts something on the stream: what is put there while a graph is captured
+        # would become part of it.
+        self.lock = threading.RLock()
 
     @property
     def stream(self) -> int | None:

@@ -29,7 +29,9 @@ def bind_call(
     """A bound call of the variant that takes such inputs; see `ReadyModel.bind`."""
     # All variants of a model are on one device.
     device = runners[0].device
-    given = {name: take_tensor(name, value, device) for name, value in inputs.items()}
+    # Producers make the stream of the device wait for their values.
+    with device.lock:
+        given = {name: take_tensor(name, value, device) for name, value in inputs.items()}
     checked = guard.check({name: item.shadow() for name, item in given.items()})
     if checked.inputs.keys() != given.keys():
         raise AotcError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,20 +62,19 @@ class BoundCall:
         self._device: Device = runner.device
         self._stream = stream
         self._names = tuple(outputs)
-        self._thread = threading.get_ident()
         self._closed = False
-        self._lock = runner.lock if isinstance(runner, CapturingRunner) else threading.Lock()
         self._inputs: dict[str, BoundInput] = {}
-        for name, item in given.items():
-            shape, start, pad = shapes[name]
-            if item.on_device and shape == item.shape:
-                buffer = item.value
-            else:
-                buffer = self._filled(shape, item.dtype, pad if shape != item.shape else None)
-            self._inputs[name] = BoundInput(item.shape, item.dtype, buffer, start)
-        for name, item in given.items():
-            self._write(name, item)
-        self._device.synchronize()
+        with self._device.lock:
+            for name, item in given.items():
+                shape, start, pad = shapes[name]
+                if item.on_device and shape == item.shape:
+                    buffer = item.value
+                else:
+                    buffer = self._filled(shape, item.dtype, pad if shape != item.shape else None)
+                self._inputs[name] = BoundInput(item.shape, item.dtype, buffer, start)
+            for name, item in given.items():
+                self._write(name, item)
+            self._device.synchronize()
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
         if isinstance(runner, CapturingRunner):
             with capturing_alone():
@@ -85,7 +83,8 @@ class BoundCall:
             if wrong:
                 raise AotcError("AOTC-R024", "a CUDA graph cannot be captured", found=wrong)
         else:
-            self._run = FixedRun(runner.session, self._device, buffers)
+            with self._device.lock:
+                self._run = FixedRun(runner.session, self._device, buffers)
         self._cropped = {
             name: self._crop_buffer(name, slices)
             for name in self._names
@@ -118,7 +117,7 @@ class BoundCall:
         """
         if self._closed:
             raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
-        with self._lock:
+        with self._device.lock:
             if self._stream is not None:
                 self._device.wait_for(self._stream)
             if inputs:

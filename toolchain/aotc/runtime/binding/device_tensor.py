@@ -49,7 +49,8 @@ class DeviceTensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy on the host."""
-        return read_values([self.value], self._device)[0]
+        with self._device.lock:
+            return read_values([self.value], self._device)[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         array = self.numpy()
