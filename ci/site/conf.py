@@ -42,6 +42,7 @@ _GUIDES: Final = {
         "docs/guides/profiles",
         "docs/guides/traffic",
         "docs/guides/providers",
+        "docs/guides/gpu",
         "docs/guides/cache",
         "docs/guides/outputs",
     ),

@@ -25,6 +25,16 @@ def _provider(name: str) -> Callable[[], str]:
     return missing
 
 
+def _gpu(*packages: str) -> Callable[[], str]:
+    def missing() -> str:
+        from aotc.backends.cuda import CudaBackend
+
+        found = CudaBackend().probe()
+        return _packages(*packages)() or ("" if found.runs else found.why_not or found.reason)
+
+    return missing
+
+
 def _programs(*names: str) -> Callable[[], str]:
     def missing() -> str:
         lacking = [name for name in names if shutil.which(name) is None]
@@ -63,6 +73,8 @@ def _softhsm() -> str:
 NEEDS: dict[str, Callable[[], str]] = {
     OPENVINO: _provider("openvino"),
     "TensorRT for RTX": _provider("tensorrt_rtx"),
+    "an NVIDIA GPU": _gpu(),
+    "torch and an NVIDIA GPU": _gpu("torch"),
     INDEX: _index,
     "openssl": _programs("openssl"),
     "jq": _programs("jq", "base64"),

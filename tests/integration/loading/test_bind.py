@@ -82,6 +82,37 @@ def test_torch_tensors_are_taken_where_they_are(model: ReadyModel) -> None:
     np.testing.assert_array_equal(found.numpy(), expected)
 
 
+class Lent:
+    """An array of the host that is taken where it is, as a tensor of another library."""
+
+    def __init__(self, array: np.ndarray[Any, Any]) -> None:
+        self.array = array
+        self.dtype = array.dtype
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__()
+
+
+@pytest.mark.parametrize(("batch", "seq"), [(4, 16), (3, 16), (4, 9), (2, 3), (1, 25)])
+def test_a_tensor_in_place_is_read_anew_padded_or_not(
+    model: ReadyModel, batch: int, seq: int
+) -> None:
+    inputs = inputs_of(batch, seq)
+    call = model.bind({name: Lent(array) for name, array in inputs.items()})
+    assert all(call.inputs[name].address == inputs[name].ctypes.data for name in inputs)
+    for seed in range(1, 3):
+        for name, array in inputs_of(batch, seq, seed).items():
+            inputs[name][...] = array
+        found = call()["hidden"].numpy()
+        np.testing.assert_array_equal(found, model.run(inputs)["hidden"])
+    # Further tensors are copied to where the first ones are.
+    call(inputs_of(batch, seq, 7))
+    np.testing.assert_array_equal(inputs["mask"], inputs_of(batch, seq, 7)["mask"])
+
+
 class Elsewhere:
     """A tensor that says it is on a GPU."""
 

@@ -25,15 +25,24 @@ Slices = tuple[slice, ...]
 
 
 class BoundInput:
-    """How one input reaches its buffer: in place, or copied to where `start` is in it."""
+    """One input: `memory` in the shape that was given, and the `buffer` that the session reads.
+
+    They are the same unless the input is padded: each call copies it to where `start` is then.
+    """
 
     def __init__(
-        self, shape: tuple[int, ...], dtype: str, buffer: ort.OrtValue, start: Start
+        self, dtype: str, memory: ort.OrtValue, buffer: ort.OrtValue, start: Start
     ) -> None:
-        self.shape = shape
+        self.shape = tuple(memory.shape())
         self.dtype = dtype
+        self.memory = memory
         self.buffer = buffer
         self.start = start
+
+    @property
+    def padded(self) -> bool:
+        """Whether the session reads a larger tensor than the given one."""
+        return self.buffer is not self.memory
 
 
 class BoundCall:
@@ -67,13 +76,14 @@ class BoundCall:
         with self._device.lock:
             for name, item in given.items():
                 shape, start, pad = shapes[name]
-                if item.on_device and shape == item.shape:
-                    buffer = item.value
-                else:
-                    buffer = self._filled(shape, item.dtype, pad if shape != item.shape else None)
-                self._inputs[name] = BoundInput(item.shape, item.dtype, buffer, start)
+                memory = (
+                    item.value if item.on_device else self._device.empty(item.shape, item.dtype)
+                )
+                buffer = memory if shape == item.shape else self._filled(shape, item.dtype, pad)
+                self._inputs[name] = BoundInput(item.dtype, memory, buffer, start)
             for name, item in given.items():
                 self._write(name, item)
+            self._pad()
             self._device.synchronize()
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
         if isinstance(runner, CapturingRunner):
@@ -91,9 +101,9 @@ class BoundCall:
             if (slices := crop(name, tuple(self._run.outputs[name].shape()))) is not None
         }
         self.inputs = {
-            name: DeviceTensor(bound.buffer, self._device) for name, bound in self._inputs.items()
+            name: DeviceTensor(bound.memory, self._device) for name, bound in self._inputs.items()
         }
-        """The buffers of the inputs; those that were given on the device are the given ones."""
+        """The memory of the inputs; those that were given on the device are the given ones."""
         self.outputs = {
             name: DeviceTensor(
                 self._cropped[name][0] if name in self._cropped else self._run.outputs[name],
@@ -123,6 +133,7 @@ class BoundCall:
             if inputs:
                 for name, value in inputs.items():
                     self._write(name, self._checked(name, value))
+            self._pad()
             self._run.run()
             if self._cropped:
                 self._crop()
@@ -140,14 +151,13 @@ class BoundCall:
         )
 
     def _filled(self, shape: tuple[int, ...], dtype: str, pad: Any) -> ort.OrtValue:
-        value = self._device.empty(shape, dtype)
-        if pad is not None:
-            from aotc.engine.values import numpy_dtype
+        from aotc.engine.values import numpy_dtype
 
-            memory = self._device.host_bytes(value.tensor_size_in_bytes())
-            memory.view(numpy_dtype(dtype))[...] = pad
-            self._device.copy(value.data_ptr(), memory.ctypes.data, memory.nbytes)
-            self._device.synchronize()
+        value = self._device.empty(shape, dtype)
+        memory = self._device.host_bytes(value.tensor_size_in_bytes())
+        memory.view(numpy_dtype(dtype))[...] = pad
+        self._device.copy(value.data_ptr(), memory.ctypes.data, memory.nbytes)
+        self._device.synchronize()
         return value
 
     def _checked(self, name: str, value: Any) -> Given:
@@ -182,7 +192,7 @@ class BoundCall:
 
     def _write(self, name: str, item: Given) -> None:
         bound = self._inputs[name]
-        if item.value is bound.buffer:
+        if item.value is bound.memory:
             return
         if item.on_device:
             source = item.value.data_ptr()
@@ -193,16 +203,22 @@ class BoundCall:
             # It must outlive the copy.
             self._kept = memory
             source = memory.ctypes.data
-        target, full = bound.buffer.data_ptr(), tuple(bound.buffer.shape())
-        item_bytes = _item_bytes(bound.buffer)
-        if full == item.shape:
-            self._device.copy(target, source, bound.buffer.tensor_size_in_bytes())
-        else:
-            origin = (0,) * len(full)
-            for part in row_copies(item.shape, full, item.shape, bound.start, origin, item_bytes):
-                self._device.copy_rows(target + part.target, source + part.source, part.rows)
+        self._device.copy(bound.memory.data_ptr(), source, bound.memory.tensor_size_in_bytes())
         if not item.on_device:
             self._device.synchronize()
+
+    def _pad(self) -> None:
+        """Copy what the inputs' memory holds into the larger buffers of padded ones."""
+        for bound in self._inputs.values():
+            if not bound.padded:
+                continue
+            full = tuple(bound.buffer.shape())
+            target, source = bound.buffer.data_ptr(), bound.memory.data_ptr()
+            origin = (0,) * len(full)
+            for part in row_copies(
+                bound.shape, full, bound.shape, bound.start, origin, _item_bytes(bound.buffer)
+            ):
+                self._device.copy_rows(target + part.target, source + part.source, part.rows)
 
     def _crop_buffer(self, name: str, slices: Slices) -> tuple[ort.OrtValue, Start]:
         output = DeviceTensor(self._run.outputs[name], self._device)
