@@ -133,9 +133,11 @@ class Elsewhere:
         ({"mask": np.ones((4, 8), np.float32)[:, ::2]}, "AOTC-R011"),
         ({"mask": Elsewhere()}, "AOTC-R022"),
         ({"mask": "text"}, "AOTC-R002"),
+        ({"mask": [[1.0], [2.0, 3.0]]}, "AOTC-R002"),
+        ({"mask": np.ones((4, 4), ">f4")}, "AOTC-R002"),
         ({"more": np.ones((4, 4), np.float32)}, "AOTC-R001"),
     ],
-    ids=["dtype", "shape", "strides", "device", "text", "unknown"],
+    ids=["dtype", "shape", "strides", "device", "text", "ragged", "order", "unknown"],
 )
 def test_tensors_that_do_not_fit_are_refused(
     model: ReadyModel, change: dict[str, Any], code: str
@@ -190,3 +192,16 @@ def test_a_closed_model_answers_no_bound_call(bench: Workbench, built: Built) ->
             refused()
         assert caught.value.code == "AOTC-R005"
     np.testing.assert_array_equal(kept, expected)
+
+
+def test_calls_and_refusals_are_counted(bench: Workbench, built: Built) -> None:
+    with bench.load(built) as loaded:
+        call = loaded.bind(inputs_of(3, 4))
+        call()
+        call()
+        for refused in (lambda: loaded.bind({"ids": 1}), lambda: call([1])):
+            with pytest.raises(AotcError):
+                refused()
+        counted = loaded.telemetry.to_dict()
+        assert (counted["calls"], counted["routes"]) == (2, {"padded": 2})
+        assert counted["rejects"] == {"AOTC-R001": 1}

@@ -134,7 +134,11 @@ def load(
             chosen = choose(manifest, compatible.variants, None)
     # 5.
     if warm_up:
-        ready.warm(None if warm_up is True else warm_up)
+        try:
+            ready.warm(None if warm_up is True else warm_up)
+        except AotcError:
+            ready.close()
+            raise
     return ready
 
 

@@ -23,8 +23,8 @@ from aotc.escaping import printable
 from aotc.records import replace
 from aotc.runtime.call_form import refuse_other_forms
 from aotc.runtime.guards import Guard
-from aotc.runtime.routing import Router
-from aotc.runtime.runners import Runner
+from aotc.runtime.routing import Route, Router
+from aotc.runtime.runners import Runner, close_all
 from aotc.runtime.telemetry import Telemetry
 from aotc.runtime.warmup import warm
 from aotc.store.hold import Hold
@@ -68,6 +68,7 @@ class ReadyModel:
         self.telemetry = Telemetry([variant.name for variant in variants])
         self._runners: Sequence[Runner] = tuple(runners)
         self._bound: weakref.WeakSet[BoundCall] = weakref.WeakSet()
+        self._bound_lock = threading.Lock()
         self._report = report
         self._recorder = recorder
         self._hold = hold
@@ -256,12 +257,30 @@ class ReadyModel:
         from aotc.runtime.binding.bind import bind_call
 
         runners = self._runners
-        self._refuse_closed()
-        refuse_other_forms(inputs, outputs, self.inputs)
-        names = self._output_names(outputs)
-        call = bind_call(inputs, names, self._guard, self._router, runners, self._padder, stream)
-        self._bound.add(call)
+        try:
+            self._refuse_closed()
+            refuse_other_forms(inputs, outputs, self.inputs)
+            call = bind_call(
+                inputs,
+                self._output_names(outputs),
+                self._guard,
+                self._router,
+                runners,
+                self._padder,
+                stream,
+                self._count,
+            )
+        except AotcError as error:
+            self.telemetry.reject(error.code, error.where)
+            raise
+        with self._bound_lock:
+            self._bound.add(call)
         return call
+
+    def _count(self, route: Route, outside: tuple[str, ...], seconds: float) -> None:
+        """Count a bound call."""
+        name = self.variants[route.variant].name
+        self.telemetry.call(seconds, outside, variant=name, cause=route.cause)
 
     def _runner(self, index: int) -> Runner:
         runners = self._runners
@@ -302,10 +321,11 @@ class ReadyModel:
         """
         self._closed = True
         runners, self._runners = self._runners, ()
-        for call in self._bound:
+        with self._bound_lock:
+            bound = tuple(self._bound)
+        for call in bound:
             call.close()
-        for runner in runners:
-            runner.close()
+        close_all(runners)
         if self._recorder is not None:
             self._recorder.close()
         if self._hold is not None:

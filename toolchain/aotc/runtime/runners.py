@@ -62,27 +62,29 @@ class PlainRunner:
         self._ortvalues = needs_ortvalues(session)
         self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
         self._placed = placed
-        self._device: Device | None = None
 
     @property
     def device(self) -> Device:
         """The GPU of the session's first provider, or the host."""
+        if self._on_cuda:
+            return self._placed.device()
         from aotc.engine.device.device import HostDevice
 
-        if self._device is None:
-            self._device = self._placed.device() if self._on_cuda else HostDevice()
-        return self._device
+        return HostDevice()
 
     def run(
         self, inputs: Mapping[str, Data], names: Sequence[str] | None, sizes: Mapping[str, int]
     ) -> list[Data]:
         """The named outputs (None: all); raises AOTC-R005."""
-        return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
+        if not self._on_cuda:
+            return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
+        from aotc.engine.device.capture_gate import GATE
+
+        with GATE.used():
+            return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
 
     def close(self) -> None:
-        """Free page-locked memory."""
-        if self._device is not None:
-            self._device.close()
+        """Nothing is held besides the session."""
 
 
 def open_runner(
@@ -99,7 +101,8 @@ def open_runner(
     if graphs is None:
         settings = placed.settings() if CAPTURING.ort_name in variant.providers else {}
         if settings:
-            placed.device().close()
+            # Raises if there is no such device: ONNX Runtime would take the CPU.
+            placed.device()
         return PlainRunner(opener(settings), variant, placed)
     where = f"variant {variant.name}"
     try:
@@ -118,3 +121,9 @@ def _refuse_sizes_by_value(variant: Variant, where: str) -> None:
     operators = {node.op for node in variant.placement.nodes} & SIZED_BY_VALUES
     if operators:
         raise capture_refused(f"{', '.join(sorted(operators))}: sizes depend on values", where)
+
+
+def close_all(runners: Sequence[Runner]) -> None:
+    """Close runners; calls that are running still answer."""
+    for runner in runners:
+        runner.close()

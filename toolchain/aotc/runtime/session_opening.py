@@ -16,11 +16,12 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import LoadReport, VariantLoad
 from aotc.engine.device.cuda_place import CudaPlace
+from aotc.errors import AotcError
 from aotc.runtime.accepted_before import AcceptedBefore
 from aotc.runtime.promises import check_compatibility_strings, check_placement, check_session
 from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.routing import spec_of
-from aotc.runtime.runners import Runner, open_runner
+from aotc.runtime.runners import Runner, close_all, open_runner
 from aotc.runtime.warmup import open_variant
 from aotc.store.user_store import StoredArtifact
 from aotc.verification.gate import CompatibleArtifact
@@ -61,11 +62,15 @@ def open_model(
     created = time.perf_counter()
     # 4.
     placement_seconds = []
-    for variant, runner in zip(chosen, runners, strict=True):
-        placing = time.perf_counter()
-        check_session(runner.session, manifest, variant)
-        findings += check_placement(runner.session, manifest, variant)
-        placement_seconds.append(time.perf_counter() - placing)
+    try:
+        for variant, runner in zip(chosen, runners, strict=True):
+            placing = time.perf_counter()
+            check_session(runner.session, manifest, variant)
+            findings += check_placement(runner.session, manifest, variant)
+            placement_seconds.append(time.perf_counter() - placing)
+    except AotcError:
+        close_all(runners)
+        raise
     recorder: ShapeRecorder | None = None
     if stated := record or os.environ.get("AOTC_RECORD_SHAPES"):
         from aotc.runtime.recorder import ShapeRecorder

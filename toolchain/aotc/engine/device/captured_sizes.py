@@ -49,6 +49,8 @@ class CapturedSizes:
 
     def add(self, key: Key, run: FixedRun, count: int) -> tuple[Key, ...]:
         """Keep a run that takes `count` bytes; the sizes that were dropped for it."""
+        _, before = self._runs.pop(key, (None, 0))
+        self.bytes -= before
         self._runs[key] = (run, count)
         self.bytes += count
         dropped = []

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import threading
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aotc.backends.onnxruntime_import import ort_errors
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.captured_sizes import CapturedSizes, Key
-from aotc.engine.device.device import Device
+from aotc.engine.device.device import Device, HostDevice
 from aotc.engine.device.fixed_run import (
     NO_GRAPH,
     FixedRun,
@@ -26,15 +25,14 @@ from aotc.engine.device.fixed_run import (
 )
 from aotc.engine.device.owner_thread import OwnerThread
 from aotc.engine.device.refused_capture import capture_refused
-from aotc.engine.values import Data
+from aotc.engine.values import NARROW_BITS, Data
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-# While a graph is captured, CUDA refuses allocations in every thread of the process.
-_CAPTURING = threading.Lock()
-_RUNNERS: weakref.WeakSet[CapturingRunner] = weakref.WeakSet()
+# Of dropped and refused sizes.
+_MAX_FINDINGS: Final = 100
 
 
 class CapturingRunner:
@@ -46,20 +44,25 @@ class CapturingRunner:
     def __init__(
         self, session: ort.InferenceSession, device: Device, graphs: GraphCapture, where: str
     ) -> None:
-        """`where` names the variant in messages.  Raises AOTC-R024 if the CPU reads an input."""
+        """`where` names the variant in messages.
+
+        Raises AOTC-R024 if the CPU reads an input, or if one is no tensor of whole bytes.
+        """
         self.session = session
         self.device = device
-        self.lock = device.lock
-        self._where = where
-        self._graphs = graphs
+        self.where = where
+        self.graphs = graphs
         self._dims = tuple(graphs.sizes[0]) if graphs.sizes else ()
         self._captured = CapturedSizes(graphs.max_count, graphs.max_bytes)
+        self._refused: set[Key] = set()
         self._ids = itertools.count(1)
         self._findings: list[Finding] = []
         self._outputs = tuple(output.name for output in session.get_outputs())
-        self._refuse_host_values()
+        self._refuse_other_values()
         self._owner = OwnerThread(f"aotc {where}")
-        _RUNNERS.add(self)
+        # A runner that nobody closes must not leave its thread.
+        weakref.finalize(self, self._owner.end)
+        self._owner.call(device.select)
 
     @property
     def captured(self) -> tuple[dict[str, int], ...]:
@@ -68,7 +71,7 @@ class CapturingRunner:
 
     @property
     def captured_bytes(self) -> int:
-        """Device memory that the captures took."""
+        """Device memory of the buffers of captured sizes."""
         return self._captured.bytes
 
     @property
@@ -83,8 +86,12 @@ class CapturingRunner:
 
         Raises AOTC-M004 and R005.
         """
-        wanted = self._outputs if names is None else names
-        return self._owner.call(lambda: self._run(inputs, wanted, self._key(sizes)))
+        wanted = self._outputs if names is None else tuple(dict.fromkeys(names))
+        found = self._owner.call(lambda: self._run(inputs, wanted, self._key(sizes)))
+        if names is None or len(wanted) == len(names):
+            return found
+        by_name = dict(zip(wanted, found, strict=True))
+        return [by_name[name] for name in names]
 
     def capture(self, inputs: Mapping[str, Data], sizes: Mapping[str, int]) -> bool:
         """Capture `sizes`, with host arrays of these; whether a graph was captured.
@@ -94,6 +101,14 @@ class CapturingRunner:
         """
         return self._owner.call(lambda: self._capture(inputs, self._key(sizes)) is not None)
 
+    def may_capture(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a graph of these sizes was not refused before."""
+        return self._key(sizes) not in self._refused
+
+    def has_captured(self, sizes: Mapping[str, int]) -> bool:
+        """Whether there is a graph of these sizes, which was compared with a run without it."""
+        return self._key(sizes) in self._captured
+
     def next_id(self) -> int:
         """The id of a further graph of the session."""
         return next(self._ids)
@@ -102,17 +117,17 @@ class CapturingRunner:
         """End the thread, and free the buffers when running calls are done."""
         self._owner.close()
         self._captured.clear()
-        self.device.close()
 
     def _key(self, sizes: Mapping[str, int]) -> Key:
         return tuple(sizes.get(dim, 0) for dim in self._dims)
 
     def _run(self, inputs: Mapping[str, Data], names: Sequence[str], key: Key) -> list[Data]:
         run = self._captured.get(key)
-        if run is None and self._graphs.on_call and not self._captured.full:
-            run = self._capture(inputs, key)
-        with self.lock:
-            if run is None:
+        if run is None and self.graphs.on_call and key not in self._refused:
+            run = None if self._captured.full else self._capture(inputs, key)
+        with GATE.used(), self.device.lock:
+            # Dims that no relation is enforced for may differ under one key.
+            if run is None or not run.fits(inputs):
                 return self._run_once(inputs, names)
             run.write(inputs)
             run.run()
@@ -149,8 +164,7 @@ class CapturingRunner:
 
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
         where = ", ".join(f"{dim}={size}" for dim, size in zip(self._dims, key, strict=True))
-        with capturing_alone():
-            before = self.device.free_bytes()
+        with GATE.alone(), self.device.lock:
             kept: list[np.ndarray[Any, Any]] = []
             values = self._uploaded(inputs, kept)
             self.device.synchronize()
@@ -158,34 +172,37 @@ class CapturingRunner:
                 run = FixedRun(self.session, self.device, values, self.next_id())
                 wrong = run.replays_wrongly()
             except AotcError as error:
-                if error.code == "AOTC-M004":
+                if error.code != "AOTC-R024":
                     raise
-                self._refuse(error.found, where)
-                return None
+                wrong = error.found
             if wrong:
-                self._refuse(wrong, where)
+                self._refuse(wrong, key, where)
                 return None
-            taken = max(before - self.device.free_bytes(), run.bytes)
-            for dropped in self._captured.add(key, run, taken):
+            for dropped in self._captured.add(key, run, run.bytes):
                 sizes = ", ".join(
                     f"{dim}={size}" for dim, size in zip(self._dims, dropped, strict=True)
                 )
-                self._note(f"the graph for {sizes} was dropped for that of {where}")
+                self.note(f"the graph for {sizes} was dropped for that of {where}")
             return run
 
-    def _refuse(self, why: str, sizes: str) -> None:
-        error = capture_refused(why, f"{self._where}, {sizes}" if sizes else self._where)
-        if self._graphs.refused == "fail":
-            raise error
-        self._note(f"{sizes or 'the call'} runs without a graph: {why}")
+    def _refuse(self, why: str, key: Key, sizes: str) -> None:
+        self._refused.add(key)
+        if self.graphs.refused == "fail":
+            raise capture_refused(why, f"{self.where}, {sizes}" if sizes else self.where)
+        self.note(f"{sizes or 'the call'} runs without a graph: {why}")
 
-    def _note(self, what: str) -> None:
-        self._findings.append(Finding(code="AOTC-R024", what=what[:500], where=self._where))
+    def note(self, what: str) -> None:
+        """Keep a finding AOTC-R024, unless there are many."""
+        if len(self._findings) < _MAX_FINDINGS:
+            self._findings.append(Finding(code="AOTC-R024", what=what[:500], where=self.where))
 
-    def _refuse_host_values(self) -> None:
+    def _refuse_other_values(self) -> None:
         """Values that the CPU reads at capture would not be read again at replays."""
         session = self.session
-        if self.device.name == "cpu":
+        for arg in (*session.get_inputs(), *session.get_outputs()):
+            if not arg.type.startswith("tensor(") or element_type(arg) in {"string", *NARROW_BITS}:
+                raise capture_refused(f"{arg.name!r} is a {arg.type}", self.where)
+        if self.device.dlpack_type == HostDevice.dlpack_type:
             return
         for args, infos in (
             (session.get_inputs(), session.get_input_memory_infos()),
@@ -193,13 +210,4 @@ class CapturingRunner:
         ):
             for arg, info in zip(args, infos, strict=True):
                 if "cpu" in info.name.lower():
-                    raise capture_refused(f"the CPU reads or writes {arg.name!r}", self._where)
-
-
-@contextlib.contextmanager
-def capturing_alone() -> Iterator[None]:
-    """While a graph is captured, none of our sessions in this process runs."""
-    with _CAPTURING, contextlib.ExitStack() as stack:
-        for runner in sorted(_RUNNERS, key=id):
-            stack.enter_context(runner.lock)
-        yield
+                    raise capture_refused(f"the CPU reads or writes {arg.name!r}", self.where)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
 from aotc.contract.known_providers import CUDA
@@ -62,14 +63,13 @@ class CudaDevice(Device):
                 expected=f"0..{count - 1}" if count else "a GPU and its driver",
                 found=str(index),
             )
-        self._select()
         self._own = stream is None
-        self._stream = (
-            int(self._call("cudaStreamCreateWithFlags", _NON_BLOCKING))
-            if (stream is None)
-            else int(stream)
-        )
-        self._event = self._call("cudaEventCreateWithFlags", _NO_TIMING)
+        with self._current():
+            made: Any = stream
+            if self._own:
+                made = self._call("cudaStreamCreateWithFlags", _NON_BLOCKING)
+            self._stream = int(made)
+            self._event = self._call("cudaEventCreateWithFlags", _NO_TIMING)
         self._pinned = PinnedMemory(self._allocate_pinned, self._free_pinned, _KEPT_BYTES)
 
     @property
@@ -110,13 +110,15 @@ class CudaDevice(Device):
 
     def free_bytes(self) -> int:
         """The GPU's memory that is free."""
-        self._select()
-        free, _ = self._call_many("cudaMemGetInfo")
+        with self._current():
+            free, _ = self._call_many("cudaMemGetInfo")
         return int(free)
 
     def wait_for(self, stream: int) -> None:
         """Let what follows wait for `stream`, on the device."""
-        if stream != self._stream:
+        if stream == self._stream:
+            return
+        with self._current():
             self._check(self._cuda.cudaEventRecord(self._event, stream))
             self._check(self._cuda.cudaStreamWaitEvent(self._stream, self._event, 0))
 
@@ -128,11 +130,26 @@ class CudaDevice(Device):
             with contextlib.suppress(AotcError):
                 self._check(self._cuda.cudaStreamSynchronize(self._stream))
 
-    def _select(self) -> None:
+    def select(self) -> None:
+        """Make it the calling thread's current device."""
         self._check(self._cuda.cudaSetDevice(self.index))
 
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[None]:
+        """While it is the thread's current device; the caller's own is set again."""
+        before = int(self._call("cudaGetDevice"))
+        if before == self.index:
+            yield
+            return
+        self.select()
+        try:
+            yield
+        finally:
+            self._check(self._cuda.cudaSetDevice(before))
+
     def _allocate_pinned(self, count: int) -> int:
-        return int(self._call("cudaHostAlloc", count, 0))
+        with self._current():
+            return int(self._call("cudaHostAlloc", count, 0))
 
     def _free_pinned(self, address: int) -> None:
         with contextlib.suppress(AotcError):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
 from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.refused_capture import capture_refused
 from aotc.errors import AotcError
-from aotc.records import record
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -22,18 +23,31 @@ Settings = Mapping[str, Mapping[str, str]]
 _NO_CAPTURE: Final = "This session cannot use the graph capture feature"
 
 
-@record
 class CudaPlace:
-    """Where a process wants its CUDA sessions: the GPU's index, and a stream of the caller's."""
+    """Where a model's CUDA sessions are: the GPU's index, and a stream of the caller's.
 
-    index: int = 0
-    stream: int | None = None
+    All sessions of one model share one device, and so one stream.
+    """
+
+    def __init__(self, index: int = 0, stream: int | None = None) -> None:
+        self.index = index
+        self.stream = stream
+        self._lock = threading.Lock()
+        self._device: Device | None = None
 
     def device(self) -> Device:
         """The device; raises AOTC-R025 (there is none of this index), I019 and M004."""
         from aotc.engine.device.cuda_device import CudaDevice
 
-        return CudaDevice(self.index, stream=self.stream)
+        with self._lock:
+            if self._device is None:
+                self._device = CudaDevice(self.index, stream=self.stream)
+            return self._device
+
+    def close(self) -> None:
+        """Free page-locked memory that is not in use."""
+        if self._device is not None:
+            self._device.close()
 
     def settings(self, device: Device | None = None) -> dict[str, dict[str, str]]:
         """Provider options of a session here; with `device`, on its stream and capturing."""
@@ -61,9 +75,10 @@ def open_capturing(
 
     device = placed.device()
     try:
-        return CapturingRunner(opener(placed.settings(device)), device, graphs, where)
+        with GATE.used():
+            session = opener(placed.settings(device))
+        return CapturingRunner(session, device, graphs, where)
     except AotcError as error:
-        device.close()
         if _NO_CAPTURE in error.found:
             raise capture_refused(error.found, where) from None
         raise

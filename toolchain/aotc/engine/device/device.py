@@ -70,6 +70,10 @@ class Device(ABC):
     def free_bytes(self) -> int:
         """Memory of the device that no process uses."""
 
+    def select(self) -> None:
+        """Make it the calling thread's current device."""
+        return
+
     def wait_for(self, stream: int) -> None:
         """Let what follows begin when all that `stream` holds now is done."""
         return

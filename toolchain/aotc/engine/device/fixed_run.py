@@ -9,6 +9,7 @@ import numpy as np
 
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
 from aotc.engine.device.device import Bytes, Device
+from aotc.engine.device.refused_capture import capture_refused
 from aotc.engine.values import NUMPY_NAMES, numpy_dtype
 from aotc.errors import AotcError
 
@@ -67,7 +68,8 @@ class FixedRun:
     ) -> None:
         """Run once, which allocates the outputs, and capture the graph unless it is `NO_GRAPH`.
 
-        `inputs` hold values that the model accepts.  Raises AOTC-M004 and R005.
+        `inputs` hold values that the model accepts.  Raises AOTC-M004, R005, and R024 if it runs,
+        and no graph can be captured.
         """
         self.graph_id = graph_id
         self.inputs = dict(inputs)
@@ -89,16 +91,27 @@ class FixedRun:
             )
             for name, value in self.outputs.items():
                 self._binding.bind_ortvalue_output(name, value)
+        except ort_errors() as error:
+            raise failure(error, device) from None
+        try:
             if graph_id != NO_GRAPH:
                 session.run_with_iobinding(self._binding, self._options)
         except ort_errors() as error:
-            raise failure(error, device) from None
+            found = failure(error, device)
+            raise (
+                found if found.code == "AOTC-M004" else capture_refused(found.found, "")
+            ) from None
+        self._shapes = {name: tuple(value.shape()) for name, value in self.inputs.items()}
 
     @property
     def bytes(self) -> int:
         """The memory of its buffers."""
         buffers = (*self.inputs.values(), *self.outputs.values())
         return sum(value.tensor_size_in_bytes() for value in buffers)
+
+    def fits(self, arrays: Mapping[str, Any]) -> bool:
+        """Whether arrays have the shapes of the buffers."""
+        return all(arrays[name].shape == shape for name, shape in self._shapes.items())
 
     def run(self) -> None:
         """Compute the outputs from what the inputs hold now; done when it returns.

@@ -34,7 +34,7 @@ class OwnerThread:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._closing = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
         self._thread.start()
 
     def call(self, function: Callable[[], _T]) -> _T:
@@ -61,12 +61,20 @@ class OwnerThread:
         if threading.current_thread() is not self._thread:
             self._thread.join()
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
-            try:
-                job.result = job.function()
-            except BaseException as error:
-                job.error = error
-            job.done.release()
-            # An idle thread must not keep the arrays of the last call.
-            del job
+    def end(self) -> None:
+        """`close`, without waiting."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+
+
+def _work(jobs: queue.SimpleQueue[_Job[Any] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            job.result = job.function()
+        except BaseException as error:
+            job.error = error
+        job.done.release()
+        # An idle thread must not keep the arrays of the last call.
+        del job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -31,11 +31,15 @@ class PinnedMemory:
         self._idle: dict[int, list[int]] = defaultdict(list)
         self._idle_bytes = 0
         self._closed = False
+        # Blocks whose arrays are gone: a destructor may run in any thread, at any place, and so
+        # takes no lock.
+        self._returned: deque[tuple[int, int]] = deque()
 
     def take(self, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """An array of `count` bytes whose values are not set."""
         size = max(_SMALLEST, 1 << (max(count, 1) - 1).bit_length())
         with self._lock:
+            self._sort_returned()
             idle = self._idle[size]
             address = idle.pop() if idle else 0
             if address:
@@ -44,23 +48,33 @@ class PinnedMemory:
         return np.asarray(block)[:count]
 
     def give_back(self, address: int, size: int) -> None:
-        """Keep a block for later, or free it."""
-        with self._lock:
-            if not self._closed and self._idle_bytes + size <= self._kept_bytes:
-                self._idle[size].append(address)
-                self._idle_bytes += size
-                return
-        self._free(address)
+        """Keep a block for later, or free it with the next call."""
+        if self._closed:
+            self._free(address)
+        else:
+            self._returned.append((address, size))
 
     def close(self) -> None:
         """Free the idle blocks; others are freed when their arrays are gone."""
         with self._lock:
             self._closed = True
+            self._kept_bytes = 0
+            self._sort_returned()
             addresses = [address for idle in self._idle.values() for address in idle]
             self._idle.clear()
             self._idle_bytes = 0
         for address in addresses:
             self._free(address)
+
+    def _sort_returned(self) -> None:
+        """Keep returned blocks by their size as far as there is room, and free the others."""
+        while self._returned:
+            address, size = self._returned.popleft()
+            if self._idle_bytes + size <= self._kept_bytes:
+                self._idle[size].append(address)
+                self._idle_bytes += size
+            else:
+                self._free(address)
 
 
 class _Block:

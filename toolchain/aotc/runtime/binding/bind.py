@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from aotc.engine.device.capture_gate import GATE
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
 from aotc.runtime.binding.bound_call import BoundCall, Slices, Start
 from aotc.runtime.binding.given_tensors import take_tensor
 from aotc.runtime.guards import Guard
-from aotc.runtime.routing import Router
+from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner
 
 # The default stream of CUDA, on which most libraries work unless they are told otherwise.
@@ -25,13 +26,19 @@ def bind_call(
     runners: Sequence[Runner],
     padder: Padder,
     stream: Any,
+    count: Callable[[Route, tuple[str, ...], float], None],
 ) -> BoundCall:
-    """A bound call of the variant that takes such inputs; see `ReadyModel.bind`."""
+    """A bound call of the variant that takes such inputs; see `ReadyModel.bind`.
+
+    `count` is told of each call: its route, the dims outside the proven range, and its seconds.
+    """
     # All variants of a model are on one device.
     device = runners[0].device
     # Producers make the stream of the device wait for their values.
-    with device.lock:
+    with GATE.used(), device.lock:
         given = {name: take_tensor(name, value, device) for name, value in inputs.items()}
+    for name, item in given.items():
+        item.refuse_narrow(name)
     checked = guard.check({name: item.shadow() for name, item in given.items()})
     if checked.inputs.keys() != given.keys():
         raise AotcError(
@@ -63,7 +70,9 @@ def bind_call(
         shapes,
         outputs,
         crop,
+        sizes=route.wanted,
         stream=_stream_handle(stream) if device.stream is not None else None,
+        counted=lambda seconds: count(route, checked.outside, seconds),
     )
 
 

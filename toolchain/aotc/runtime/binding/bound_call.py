@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from aotc.engine.device.capturing_runner import CapturingRunner, capturing_alone
+from aotc.engine.device.capture_gate import GATE
+from aotc.engine.device.capturing_runner import CapturingRunner
 from aotc.engine.device.device import Device
 from aotc.engine.device.fixed_run import NO_GRAPH, FixedRun
+from aotc.engine.device.refused_capture import capture_refused
 from aotc.engine.device.regions import row_copies
 from aotc.errors import AotcError
 from aotc.runtime.binding.device_tensor import DeviceTensor
@@ -60,20 +64,26 @@ class BoundCall:
         outputs: Sequence[str],
         crop: Callable[[str, tuple[int, ...]], Slices | None],
         *,
+        sizes: Mapping[str, int],
         stream: int | None,
+        counted: Callable[[float], None],
     ) -> None:
         """`shapes` has, by input, the shape that runs, where the given one begins, and the padding.
 
         `crop` tells which part of an output of such a shape is the caller's (None: all of it).
-        `stream` is where the caller writes inputs.  Raises AOTC-R024, M004 and R005.
+        `sizes` are those of the dims that run.  `stream` is where the caller writes inputs.
+        `counted` is told the seconds of each call.  Raises AOTC-R024, M004 and R005.
         """
+        self._counted = counted
         self._runner = runner
         self._device: Device = runner.device
         self._stream = stream
         self._names = tuple(outputs)
         self._closed = False
         self._inputs: dict[str, BoundInput] = {}
-        with self._device.lock:
+        with GATE.used(), self._device.lock:
+            if stream is not None:
+                self._device.wait_for(stream)
             for name, item in given.items():
                 shape, start, pad = shapes[name]
                 memory = (
@@ -86,15 +96,8 @@ class BoundCall:
             self._pad()
             self._device.synchronize()
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
-        if isinstance(runner, CapturingRunner):
-            with capturing_alone():
-                self._run = FixedRun(runner.session, self._device, buffers, runner.next_id())
-                wrong = self._run.replays_wrongly() if self._owns_inputs(given) else ""
-            if wrong:
-                raise AotcError("AOTC-R024", "a CUDA graph cannot be captured", found=wrong)
-        else:
-            with self._device.lock:
-                self._run = FixedRun(runner.session, self._device, buffers)
+        self._here = threading.local()
+        self._run = self._fixed_run(runner, buffers, sizes, checks=self._owns_inputs(given))
         self._cropped = {
             name: self._crop_buffer(name, slices)
             for name in self._names
@@ -127,21 +130,83 @@ class BoundCall:
         """
         if self._closed:
             raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
-        with self._device.lock:
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise AotcError(
+                "AOTC-R021",
+                "the inputs are not given by name",
+                where="inputs",
+                expected="a mapping from names to tensors, or nothing",
+                found=type(inputs).__name__,
+            )
+        started = time.perf_counter()
+        # In a thread that has not run it yet, ONNX Runtime captures the graph anew.
+        captures = self.captured and not getattr(self._here, "captured", False)
+        with GATE.alone() if captures else GATE.used(), self._device.lock:
             if self._stream is not None:
                 self._device.wait_for(self._stream)
             if inputs:
                 for name, value in inputs.items():
                     self._write(name, self._checked(name, value))
             self._pad()
+            if not self.captured:
+                # A session that captures nothing has streams of its own.
+                self._device.synchronize()
             self._run.run()
             if self._cropped:
                 self._crop()
+        self._here.captured = True
+        self._counted(time.perf_counter() - started)
         return self.outputs
 
     def close(self) -> None:
         """Refuse further calls; the memory is freed when nobody uses it any more."""
         self._closed = True
+
+    def _fixed_run(
+        self,
+        runner: Runner,
+        buffers: Mapping[str, ort.OrtValue],
+        sizes: Mapping[str, int],
+        *,
+        checks: bool,
+    ) -> FixedRun:
+        """The run, captured where the variant captures graphs and its profile does not say `run`.
+
+        With `checks` the buffers may be changed to compare a replay with a run without a graph;
+        otherwise a size that was not compared yet is compared in other buffers.
+        """
+        device, session = self._device, runner.session
+        if not isinstance(runner, CapturingRunner) or not runner.may_capture(sizes):
+            with GATE.used(), device.lock:
+                return FixedRun(session, device, buffers)
+        with GATE.alone(), device.lock:
+            try:
+                run = FixedRun(session, device, buffers, runner.next_id())
+                wrong = ""
+                if checks:
+                    wrong = run.replays_wrongly()
+                elif not runner.has_captured(sizes):
+                    wrong = FixedRun(
+                        session, device, self._copies(buffers), runner.next_id()
+                    ).replays_wrongly()
+            except AotcError as error:
+                if error.code != "AOTC-R024":
+                    raise
+                wrong = error.found
+            if wrong and runner.graphs.refused == "fail":
+                raise capture_refused(wrong, runner.where)
+            if wrong:
+                runner.note(f"a bound call runs without a graph: {wrong}")
+                return FixedRun(session, device, buffers)
+        self._here.captured = True
+        return run
+
+    def _copies(self, buffers: Mapping[str, ort.OrtValue]) -> dict[str, ort.OrtValue]:
+        copies = {}
+        for name, value in buffers.items():
+            copies[name] = copy = self._device.empty(value.shape(), self._inputs[name].dtype)
+            self._device.copy(copy.data_ptr(), value.data_ptr(), value.tensor_size_in_bytes())
+        return copies
 
     def _owns_inputs(self, given: Mapping[str, Given]) -> bool:
         """Whether no input is in the caller's memory, which a check must not change."""

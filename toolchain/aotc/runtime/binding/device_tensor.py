@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.device import Device
 from aotc.engine.device.fixed_run import read_values
 from aotc.engine.values import NUMPY_NAMES
@@ -49,7 +50,7 @@ class DeviceTensor:
 
     def numpy(self) -> np.ndarray[Any, Any]:
         """A copy on the host."""
-        with self._device.lock:
+        with GATE.used(), self._device.lock:
             return read_values([self.value], self._device)[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:

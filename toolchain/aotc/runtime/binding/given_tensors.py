@@ -9,7 +9,7 @@ import numpy as np
 
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.engine.device.device import Device
-from aotc.engine.values import NUMPY_NAMES, dtype_name, numpy_dtype
+from aotc.engine.values import NARROW_BITS, NUMPY_NAMES, dtype_name, numpy_dtype
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ class Given:
         self.dtype = dtype
         self.value = value
         self.on_device = on_device
+
+    def refuse_narrow(self, name: str) -> None:
+        """Raise AOTC-R002 for integers below a byte, which are packed on a device."""
+        if self.dtype in NARROW_BITS:
+            raise _wrong_type(name, f"{self.dtype}, which is packed in less than a byte")
 
     def shadow(self) -> np.ndarray[Any, Any]:
         """A host array of its shape and type, for guards, which look at no element."""
@@ -67,7 +72,12 @@ def take_tensor(name: str, value: Any, device: Device) -> Given:
 
 
 def _host(value: Any, name: str) -> Given:
-    array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    try:
+        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    except ValueError as error:
+        raise _wrong_type(name, f"no array: {error}"[:200]) from None
+    if array.dtype.kind in "OUSMm" or not array.dtype.isnative:
+        raise _wrong_type(name, f"{array.dtype.str} array")
     if not array.flags.c_contiguous:
         raise _not_contiguous(name, f"strides of {list(array.strides)} bytes")
     return Given(array.shape, dtype_name(array.dtype), array, on_device=False)
@@ -89,6 +99,16 @@ def _shared(name: str, value: Any, stream: int | None) -> ort.OrtValue:
             found=text[:300],
             fix="Pass a detached, contiguous tensor of the model's own type.",
         ) from None
+
+
+def _wrong_type(name: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-R002",
+        f"input {name!r} has the wrong type",
+        where=f"input {name}",
+        expected="numbers in this machine's byte order",
+        found=found,
+    )
 
 
 def _not_contiguous(name: str, found: str) -> AotcError:
