@@ -108,11 +108,14 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
         "plugins": {},
         "precision": "keep",
         "captures": True,
+        "cuda": {},
+        "fuses": False,
     }
     session = Recorded()
-    bench = _Bench(request, lambda model: session)
+    monkeypatch.setattr("aotc.learning.measure.CapturedRuns", lambda opener, dims: session)
+    bench = _Bench(request)
     list(bench.static({"seq": 3}, 0.0))
     assert session.captured == [{"seq": 3}]
     assert session.replays >= 3
-    list(_Bench({**request, "captures": False}, lambda model: session).static({"seq": 3}, 0.0))
+    list(_Bench({**request, "captures": False}).static({"seq": 3}, 0.0))
     assert session.captured == [{"seq": 3}]
