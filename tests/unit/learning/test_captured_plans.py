@@ -100,6 +100,7 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
         "weights": str(tmp_path),
         "inputs": [{"name": "x", "dtype": "float32", "shape": shape}],
         "hints": {},
+        "dims": ["seq"],
         "others": {},
         "follows": {},
         "threads": 1,
