@@ -186,7 +186,7 @@ def changed(core: list[onnx.NodeProto], index: int, node: onnx.NodeProto) -> lis
     return [*core[:index], node, *core[index + 1 :]]
 
 
-ROOT = {"root": np.float32(2)}
+ROOT: dict[str, Any] = {"root": np.float32(2)}
 CONDITION = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
 # Constants and nodes that look like an attention, and are none that the fused operator has.
 LEFT: dict[str, Any] = {

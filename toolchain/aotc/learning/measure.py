@@ -11,8 +11,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.base import Backend
+from aotc.backends.base import Backend, SessionUse
 from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.cuda_options import CudaOptions
+from aotc.contract.known_providers import CAPTURING
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import PluginSpec, Profile
@@ -25,7 +27,9 @@ from aotc.errors import AotcError
 from aotc.graphs.offline import MODEL, write_optimized
 from aotc.learning.captured_runs import CapturedRuns, FixedRun
 from aotc.learning.cost_table import CostTable
+from aotc.passes.base import walk_nodes
 from aotc.probing.inputs.generated_fixtures import Hints, generate
+from aotc.stages.optimizing.image_layout import has_convolutions
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:
@@ -54,7 +58,8 @@ def measure(
 ) -> CostTable:
     """Costs of `source` at every combination of `sizes` of `dims`, in seconds of one run.
 
-    The model runs with the providers and the precision of the first variant of `profile`.  Where
+    The model runs with the providers, the precision and the options of the first variant of
+    `profile`, fused where that runs on CUDA here and may be.  Where
     that variant captures CUDA graphs, and this machine can, replays are measured in place of static
     graphs.  The
     dynamic graph is also measured at the sizes `between`, for one dim, and with another size from
@@ -65,7 +70,9 @@ def measure(
     About `seconds` are spent on running, not counting session creation.  Raises AOTC-S005 if a size
     does not run, and what the sandbox raises.
     """
-    providers = profile.variants[0].providers or profile.providers
+    variant = profile.variants[0]
+    cuda = profile.cuda_of(variant)
+    providers = variant.providers or profile.providers
     result = workers.run(
         "aotc.learning.measure:measure_job",
         {
@@ -85,7 +92,9 @@ def measure(
             "providers": list(providers),
             "plugins": encode(dict(profile.plugins)),
             "precision": profile.precision,
-            "captures": profile.captures_sizes(profile.variants[0]),
+            "captures": profile.captures_sizes(variant),
+            "cuda": encode(cuda),
+            "fuses": providers[0] == CAPTURING.name and cuda.fusion == "auto",
         },
         folder=work / "measure",
         where=source.name,
@@ -186,11 +195,16 @@ class _Bench:
         backends = [backend_of(name, plugins) for name in request["providers"]]
         self.providers = [backend.ort_name for backend in backends]
         self._libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
-        self._spec = _session_spec(backends, request["precision"])
         # The level of a portable variant.
         level: Optimization = "extended" if request["providers"] == ["cpu"] else "basic"
-        write_optimized(Path(request["graph"]), level, Path(request["weights"]))
+        graph = measured_graph(request) if backends[0].probe().runs else Path(request["graph"])
+        write_optimized(graph, level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
+        use = SessionUse(
+            cuda=decode(CudaOptions, request["cuda"]),
+            convolutions=has_convolutions(node.op_type for node in walk_nodes(self._model)),
+        )
+        self._spec = session_spec(backends, request["precision"], use)
         self._dynamic = self._open(self._model)
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})
         self._captured = (
@@ -272,12 +286,26 @@ class _Bench:
         return self._open(fixed)
 
 
-def _session_spec(backends: Sequence[Backend], precision: Precision) -> SessionSpec:
+def measured_graph(request: Json) -> Path:
+    """The graph, fused for CUDA as a build would if the request says so and it can be.
+
+    Raises AOTC-O011 if the library of the rules is not installed.
+    """
+    from aotc.stages.optimizing.fusion import FUSED, fusion_job
+
+    graph = Path(request["graph"])
+    if not request["fuses"]:
+        return graph
+    found = fusion_job({**request, "backend": request["providers"][0]})
+    return Path(FUSED) if found["passes"] and not found["why_not"] else graph
+
+
+def session_spec(backends: Sequence[Backend], precision: Precision, use: SessionUse) -> SessionSpec:
     """The session of all `backends`; one without the precision computes in its exact one."""
     options: dict[str, Mapping[str, str]] = {}
     for backend in backends:
         own: Precision = backend.computes_in(precision)
-        options |= backend.session("all", own).provider_options
+        options |= backend.session("all", own, use).provider_options
     return SessionSpec(optimization="all", provider_options=options)
 
 
