@@ -177,15 +177,16 @@ def test_what_leaves_the_range_is_kept_and_nothing_else(
     )
 
 
-def spectrum() -> onnx.ModelProto:
-    """The logarithm of powers, which are as small as 1e-8."""
+def spectrum(first: str) -> onnx.ModelProto:
+    """The logarithm of powers, which are as small as 1e-8; `first` is an operator before them."""
 
     def node(op: str, given: list[str], made: str) -> onnx.NodeProto:
         return helper.make_node(op, given, [made], name=f"n_{made}")
 
     return small.model_of(
         [
-            node("MatMul", ["x", "first"], "a"),
+            node("MatMul", ["x", "first"], "m"),
+            node(first, ["m"], "a"),
             node("Mul", ["a", "small"], "b"),
             node("Mul", ["b", "b"], "power"),
             node("Max", ["power", "floor"], "c"),
@@ -202,22 +203,42 @@ def spectrum() -> onnx.ModelProto:
     )
 
 
+POWERS = ("n_b", "n_power", "n_c", "n_d")
+
+
 @pytest.mark.parametrize(
-    ("precision", "kept", "logarithms"),
-    # CUDA has no logarithm in bfloat16.
-    [("float16", ("n_b", "n_power", "n_c", "n_d"), 4), ("bfloat16", ("n_d",), 0)],
+    ("precision", "first", "kept", "logarithms"),
+    [
+        ("float16", "Tanh", POWERS, 4),
+        # No activation before it: the model starts with a transform, which is kept as a whole.
+        ("float16", "Neg", ("n_m", "n_a", *POWERS), 6),
+        # CUDA has no logarithm in bfloat16.
+        ("bfloat16", "Neg", ("n_d",), 0),
+    ],
 )
 def test_logarithms_of_small_numbers_are_kept(
-    bench: Workbench, precision: str, kept: tuple[str, ...], logarithms: int
+    bench: Workbench, precision: str, first: str, kept: tuple[str, ...], logarithms: int
 ) -> None:
     loose = {"bfloat16": {"atol": 0.05, "rtol": 0.1, "min_cosine": 0.99}}
     built = bench.build(
-        spectrum(), f"spectrum-{precision}", profile=profile(precision, parity=loose)
+        spectrum(first), f"spectrum-{precision}-{first}", profile=profile(precision, parity=loose)
     )
     made = record_of(built)
     assert made is not None
     assert made.kept == kept
     assert made.matched.get("kept: logarithms", 0) == logarithms
+
+
+@needs_models
+def test_a_model_of_sound_is_within_float16s_tolerance(bench: Workbench) -> None:
+    """Its spectrum in float16 would be 12 times as far from the original."""
+    one = {"serving_default_input_2:0.0": 1}
+    built = bench.build(
+        MODELS / "basic_pitch_nmp.onnx", "sound", profile=profile("float16", dims=one)
+    )
+    made = record_of(built)
+    assert made is not None
+    assert made.matched["kept: logarithms"] > 50
 
 
 def test_bfloat16_keeps_what_cuda_lacks(bench: Workbench) -> None:
