@@ -138,7 +138,9 @@ def test_variants_share_what_is_equal(bench: Workbench, half: Built, full: Built
 
 def test_buckets_share_their_half_weights(bench: Workbench, half: Built) -> None:
     dims = {"batch": {"min": 1, "max": 4, "buckets": [2, 4], "outside": "pad"}}
-    built = bench.build(half.source, "buckets", profile=profile("float16", dims=dims))
+    # Captured sizes would be those of one variant.
+    static = {"graphs": {"capture": "none"}}
+    built = bench.build(half.source, "buckets", profile=profile("float16", dims=dims, cuda=static))
     assert len(built.manifest.variants) == 2
     assert data_bytes(built) == data_bytes(half)
     assert all(record_of(built, item.name) for item in built.manifest.variants)
@@ -173,6 +175,70 @@ def test_what_leaves_the_range_is_kept_and_nothing_else(
     assert {name for name, one in constants.items() if one.data_type == FLOAT} == (
         {"up", "down", "cap"} if kept else set()
     )
+
+
+def spectrum(first: str) -> onnx.ModelProto:
+    """The logarithm of powers, which are as small as 1e-8; `first` is an operator before them."""
+
+    def node(op: str, given: list[str], made: str) -> onnx.NodeProto:
+        return helper.make_node(op, given, [made], name=f"n_{made}")
+
+    return small.model_of(
+        [
+            node("MatMul", ["x", "first"], "m"),
+            node(first, ["m"], "a"),
+            node("Mul", ["a", "small"], "b"),
+            node("Mul", ["b", "b"], "power"),
+            node("Max", ["power", "floor"], "c"),
+            node("Log", ["c"], "d"),
+            *small.dense("d", "second", "y"),
+        ],
+        [small.info("x", ["batch", 32])],
+        [small.info("y", ["batch", 32])],
+        [
+            *(small.weight(name, 32, 32) for name in ("first", "second")),
+            small.number("small", np.float32(1e-3)),
+            small.number("floor", np.float32(1e-7)),
+        ],
+    )
+
+
+POWERS = ("n_b", "n_power", "n_c", "n_d")
+
+
+@pytest.mark.parametrize(
+    ("precision", "first", "kept", "logarithms"),
+    [
+        ("float16", "Tanh", POWERS, 4),
+        # No activation before it: the model starts with a transform, which is kept as a whole.
+        ("float16", "Neg", ("n_m", "n_a", *POWERS), 6),
+        # CUDA has no logarithm in bfloat16.
+        ("bfloat16", "Neg", ("n_d",), 0),
+    ],
+)
+def test_logarithms_of_small_numbers_are_kept(
+    bench: Workbench, precision: str, first: str, kept: tuple[str, ...], logarithms: int
+) -> None:
+    loose = {"bfloat16": {"atol": 0.05, "rtol": 0.1, "min_cosine": 0.99}}
+    built = bench.build(
+        spectrum(first), f"spectrum-{precision}-{first}", profile=profile(precision, parity=loose)
+    )
+    made = record_of(built)
+    assert made is not None
+    assert made.kept == kept
+    assert made.matched.get("kept: logarithms", 0) == logarithms
+
+
+@needs_models
+def test_a_model_of_sound_is_within_float16s_tolerance(bench: Workbench) -> None:
+    """Its spectrum in float16 would be 12 times as far from the original."""
+    one = {"serving_default_input_2:0.0": 1}
+    built = bench.build(
+        MODELS / "basic_pitch_nmp.onnx", "sound", profile=profile("float16", dims=one)
+    )
+    made = record_of(built)
+    assert made is not None
+    assert made.matched["kept: logarithms"] > 50
 
 
 def test_bfloat16_keeps_what_cuda_lacks(bench: Workbench) -> None:

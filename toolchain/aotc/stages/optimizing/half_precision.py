@@ -35,6 +35,7 @@ from aotc.passes.half_precision import HalfPrecision, count_casts
 from aotc.passes.half_precision.boundaries import saving_nodes
 from aotc.passes.half_precision.folded_casts import interface_elements
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfType
+from aotc.passes.half_precision.logarithms import logarithm_nodes
 from aotc.passes.half_precision.masks import lower_masks
 from aotc.passes.half_precision.observed_values import can_count, counting_graph
 from aotc.passes.half_precision.positions import position_nodes
@@ -49,6 +50,7 @@ WEIGHTS: Final = f"{KEPT}constants out of range"
 ACTIVATIONS: Final = f"{KEPT}activations out of range"
 KERNELS: Final = f"{KEPT}no kernel"
 POSITIONS: Final = f"{KEPT}positions"
+LOGARITHMS: Final = f"{KEPT}logarithms"
 CASTS: Final = f"{KEPT}saves casts"
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
@@ -194,6 +196,8 @@ def _reasons(
         if graph.is_float(name) and not half.holds(read_tensor(tensor))
     }
     angles = position_nodes(graph)
+    # bfloat16 has the small numbers of float32.
+    logarithms = logarithm_nodes(graph) if half.name == "float16" else set()
     found: dict[int, str] = {}
     for index, node in enumerate(graph.nodes):
         slots = graph.slots[index]
@@ -209,6 +213,8 @@ def _reasons(
             found[index] = ACTIVATIONS
         elif index in angles or node.op_type in ALWAYS_KEPT:
             found[index] = POSITIONS
+        elif index in logarithms:
+            found[index] = LOGARITHMS
     for index in _without_kernel(graph, set(found), half, backend):
         found[index] = KERNELS
     for index in saving_nodes(graph, set(found)):

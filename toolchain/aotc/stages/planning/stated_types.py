@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 def stated_half_types(profile: Profile) -> Json:
     """The half-precision types in a profile, by `inputs` or `outputs` and by name."""
-    stated = {"inputs": profile.inputs, "outputs": profile.outputs}
+    inputs = {name: spec.dtype for name, spec in profile.inputs.items()}
+    outputs = {name: spec.dtype for name, spec in profile.outputs.items()}
     return {
-        where: {name: spec.dtype for name, spec in specs.items() if spec.dtype in HALF_TYPES}
-        for where, specs in stated.items()
+        where: {name: dtype for name, dtype in dtypes.items() if dtype in HALF_TYPES}
+        for where, dtypes in (("inputs", inputs), ("outputs", outputs))
     }
 
 
