@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aotc.contract.codec.parsing import Json
-from aotc.contract.profile import Profile
+from aotc.contract.profile import InputSpec, OutputSpec, Profile
 from aotc.errors import AotcError
 from aotc.passes.half_precision.half_types import HALF_TYPES
 
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 def stated_half_types(profile: Profile) -> Json:
     """The half-precision types in a profile, by `inputs` or `outputs` and by name."""
-    stated = {"inputs": profile.inputs, "outputs": profile.outputs}
+    stated: dict[str, Mapping[str, InputSpec | OutputSpec]] = {
+        "inputs": profile.inputs,
+        "outputs": profile.outputs,
+    }
     return {
         where: {name: spec.dtype for name, spec in specs.items() if spec.dtype in HALF_TYPES}
         for where, specs in stated.items()
