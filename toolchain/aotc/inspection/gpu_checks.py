@@ -48,7 +48,7 @@ def _no_gpu(problem: Literal["bad", "note"]) -> DoctorCheck:
         name="GPU",
         status=problem,
         found=_coded("AOTC-R025", "NVIDIA's driver is here, and lists no GPU"),
-        fix="Run nvidia-smi: it must list a GPU. In a container or virtual machine, hand one to it.",
+        fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine.",
     )
 
 
