@@ -277,6 +277,8 @@ def test_every_variant_that_ran_here_is_loaded(
     assert [(error.code, error.where) for error in caught.value.also] == [
         ("AOTC-R008", "variant second")
     ]
+    (reason,) = caught.value.also
+    assert reason.found and reason.found in caught.value.found
 
 
 def test_a_crash_while_it_is_loaded_has_a_code(

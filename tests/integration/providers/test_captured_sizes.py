@@ -143,6 +143,22 @@ def test_without_buckets_the_optimal_sizes_are_captured(bench: Workbench) -> Non
     assert variant.graphs.on_call
 
 
+@pytest.mark.parametrize("capture", ["sizes", "calls"])
+def test_one_static_variant_captures_the_optimal_sizes(capture: str, bench: Workbench) -> None:
+    made = profile(capture=capture, graphs={"static": True}, dims={"batch": "1..4", "seq": 6})
+    (variant,) = bench.build(words(), f"static-{capture}", profile=made).manifest.variants
+    assert variant.graphs is not None
+    assert variant.graphs.sizes == ({"batch": 2, "seq": 6},)
+
+
+def test_the_dynamic_variant_beside_static_ones_has_no_graphs(bench: Workbench) -> None:
+    dims = {"batch": 2, "seq": {"buckets": [4, 8], "outside": "route", "max": 16}}
+    made = profile(capture="calls", graphs={"static": True}, dims=dims)
+    built = bench.build(words(), "beside", profile=made)
+    found = {item.name: item.graphs is not None for item in built.manifest.variants}
+    assert found == {"portable": False, "portable.seq4": True, "portable.seq8": True}
+
+
 def test_a_graph_that_cannot_be_captured_ends_the_build(bench: Workbench) -> None:
     made = profile(dims={"batch": "1..4"}, **FREE)
     with pytest.raises(AotcError) as caught:

@@ -54,6 +54,11 @@ def weights_of(built: Built) -> list[np.ndarray[Any, Any]]:
     return [array for array in found if array.ndim == 2]
 
 
+def test_the_manifest_counts_the_products(tf32: Built) -> None:
+    (variant,) = tf32.manifest.variants
+    assert [dict(item.matched) for item in variant.passes if item.name == NAME] == [{"products": 2}]
+
+
 def original() -> list[np.ndarray[Any, Any]]:
     return [numpy_helper.to_array(tensor) for tensor in small.plain().graph.initializer]
 

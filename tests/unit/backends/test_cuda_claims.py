@@ -254,8 +254,13 @@ def test_the_session_says_how_exact_it_is() -> None:
     exact = backend.session("all")
     assert exact.optimization == "all"
     assert exact.provider_options["CUDAExecutionProvider"]["use_tf32"] == "0"
-    faster = backend.session("basic", "tf32")
-    assert faster.provider_options["CUDAExecutionProvider"]["use_tf32"] == "1"
+
+
+@pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
+def test_tensor_cores_are_used_unless_float32_is_kept(precision: Precision) -> None:
+    """Without `use_tf32`, cuDNN takes no tensor cores in half precision either."""
+    (options,) = CudaBackend().session("basic", precision).provider_options.values()
+    assert options["use_tf32"] == "1"
 
 
 @pytest.mark.parametrize(
@@ -265,7 +270,7 @@ def test_the_session_says_how_exact_it_is() -> None:
 def test_convolutions_get_channels_last(
     layout: Layout, convolutions: bool, channels_last: bool
 ) -> None:
-    use = SessionUse(cuda=CudaOptions(layout=layout), convolutions=convolutions)
+    use = SessionUse(cuda=CudaOptions(layout=layout), convolutional=convolutions)
     (options,) = CudaBackend().session("all", "tf32", use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "HEURISTIC"
     assert ("prefer_nhwc" in options, "fuse_conv_bias" in options) == (channels_last,) * 2
@@ -273,7 +278,7 @@ def test_convolutions_get_channels_last(
 
 @pytest.mark.parametrize("precision", CudaBackend.precisions)
 def test_convolutions_are_searched_only_where_the_profile_says_so(precision: Precision) -> None:
-    use = SessionUse(cuda=CudaOptions(search="exhaustive"), convolutions=True)
+    use = SessionUse(cuda=CudaOptions(search="exhaustive"), convolutional=True)
     (options,) = CudaBackend().session("all", precision, use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "EXHAUSTIVE"
 

@@ -192,6 +192,7 @@ def test_captured_sizes_in_the_domain_are_good() -> None:
             "more than max_count 1",
         ),
         (captured({"batch": 1, "seq": 4}, providers=CPU), "", "not among the providers"),
+        (captured(graphs=GraphCapture(sizes=())), "sizes", "name no sizes of the free dims"),
         (captured(graphs=None), "", "exactly if enable_cuda_graph is 1"),
         (captured(session=SessionSpec(optimization="all")), "", "exactly if enable_cuda_graph"),
         (

@@ -13,7 +13,7 @@ from aotc.contract.known_providers import BY_NAME, BY_ORT_NAME
 from aotc.contract.profile import PluginSpec
 from aotc.contract.provider_keys import option_problem
 
-WITH_CONVOLUTIONS = SessionUse(convolutions=True)
+WITH_CONVOLUTIONS = SessionUse(convolutional=True)
 # What only captured graphs and measurements on a GPU ask for.
 NOT_BY_DEFAULT = {"enable_cuda_graph", "sdpa_kernel"}
 OPENVINO = "OpenVINOExecutionProvider"

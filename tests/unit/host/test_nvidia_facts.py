@@ -16,6 +16,7 @@ def test_each_gpu_is_a_line() -> None:
         "1, NVIDIA GB10, 12.1, [N/A], [N/A]\n"
         "Unable to determine the device handle\n"
         "2, NVIDIA old, [N/A], 100, 50\n"
+        "3, GRID, 8Q, 8.0, 8192, 8000\n"
     )
     assert room.parse_gpu_states(text) == (
         GpuState(
@@ -26,6 +27,13 @@ def test_each_gpu_is_a_line() -> None:
             free_bytes=143080 << 20,
         ),
         GpuState(index=1, name="NVIDIA GB10", compute_capability="12.1"),
+        GpuState(
+            index=3,
+            name="GRID, 8Q",
+            compute_capability="8.0",
+            memory_bytes=8192 << 20,
+            free_bytes=8000 << 20,
+        ),
     )
 
 

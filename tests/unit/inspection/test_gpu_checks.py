@@ -51,6 +51,13 @@ def test_a_host_without_a_gpu() -> None:
     assert (check.name, check.status, check.found) == ("GPU", "note", "no NVIDIA GPU found")
 
 
+def test_a_driver_that_lists_no_gpu_is_a_problem() -> None:
+    check = checks(gpus=())["GPU"]
+    assert (check.status, check.fix.split(":")[0]) == ("bad", "Run nvidia-smi")
+    assert "lists no GPU" in check.found
+    assert checks(gpus=(), needed=False)["GPU"].status == "note"
+
+
 @pytest.mark.parametrize(
     ("fields", "name", "code", "fix"),
     [

@@ -12,7 +12,7 @@ from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.errors import AotcError
 from aotc.records import replace
-from aotc.stages.optimizing.image_layout import has_convolutions
+from aotc.stages.optimizing.image_layout import is_convolutional
 from aotc.stages.retrying.other_forms import Attempt, next_attempts
 from aotc.stages.types import SpecializedModel, VariantPlan
 
@@ -62,7 +62,7 @@ def test_otherwise_the_level_is_lowered(plan: VariantPlan, passes: tuple[PassRec
     assert found.plan == replace(plan, optimization="extended")
 
 
-IMAGES = ("Conv", "Relu")
+IMAGES = (*["Conv"] * 4, "Relu")
 
 
 @pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008"])
@@ -94,11 +94,13 @@ def test_where_channels_are_not_changed(plan: VariantPlan, ops: tuple[str, ...])
     assert found is not None and found.plan.cuda == plan.cuda
 
 
-def test_transposed_convolutions_keep_channels_first() -> None:
-    assert has_convolutions(["Conv", "Relu"])
-    assert has_convolutions(["com.microsoft::FusedConv"])
-    assert not has_convolutions(["Conv", "ConvTranspose"])
-    assert not has_convolutions(["MatMul"])
+def test_few_or_transposed_convolutions_keep_channels_first() -> None:
+    assert is_convolutional([*["Conv"] * 2, "Relu", *["com.microsoft::FusedConv"] * 2])
+    # A vision transformer.
+    assert not is_convolutional(["Conv", *["MatMul"] * 9])
+    assert not is_convolutional(["Conv"] * 3)
+    assert not is_convolutional([*["Conv"] * 4, "ConvTranspose"])
+    assert not is_convolutional(["MatMul"])
 
 
 def test_an_error_of_another_kind_ends_it() -> None:

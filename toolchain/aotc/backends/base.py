@@ -132,11 +132,11 @@ class Payload:
 class SessionUse:
     """What a session is for: the variant's options, and what of the graph providers ask for.
 
-    `convolutions`: nodes of the graph are convolutions, and none is a transposed one.
+    `convolutional`: several nodes of the graph are convolutions, and none is a transposed one.
     """
 
     cuda: CudaOptions = CudaOptions()
-    convolutions: bool = False
+    convolutional: bool = False
 
 
 ANY_USE = SessionUse()

@@ -101,16 +101,17 @@ class CudaBackend(Backend):
     def session(
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
     ) -> SessionSpec:
-        """Full float32 unless `precision` is tf32, which is ONNX Runtime's default.
+        """Full float32 for `keep`; TF32, which is ONNX Runtime's default, for all others.
 
-        Convolution algorithms are the same at every load unless the variant allows a search.  Nodes
-        that stay in float32 in a graph of half precision do so because they need its digits.
+        Without TF32, cuDNN has no tensor cores for convolutions in half precision either.  Nodes
+        that stay in float32 there mostly need its range, which TF32 has.  Convolution algorithms
+        are the same at every load unless the variant allows a search.
         """
         options = {
-            "use_tf32": "1" if precision == "tf32" else "0",
+            "use_tf32": "0" if precision == "keep" else "1",
             "cudnn_conv_algo_search": _SEARCHES[use.cuda.search],
         }
-        if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutions):
+        if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutional):
             options |= _CHANNELS_LAST
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 

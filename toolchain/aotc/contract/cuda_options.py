@@ -55,8 +55,8 @@ class CudaOptions:
     ] = "auto"
     layout: Annotated[
         Layout,
-        "of images inside the provider; auto is NHWC for graphs with convolutions of which none is "
-        "transposed",
+        "of images inside the provider; auto is NHWC for graphs with four convolutions or more, of "
+        "which none is transposed",
     ] = "auto"
     search: Annotated[
         Search,

@@ -59,7 +59,9 @@ def parse_gpu_states(text: str) -> tuple[GpuState, ...]:
     """GPUs from the CSV of `nvidia-smi --query-gpu=index,name,compute_cap,memory...` (in MiB)."""
     found = []
     for line in text.splitlines():
-        stated = [field.strip() for field in line.split(",")]
+        # A name may have commas.
+        index, _, rest = line.partition(",")
+        stated = [field.strip() for field in (index, *rest.rsplit(",", 3))]
         if len(stated) != 5 or not stated[0].isdigit() or not re.fullmatch(r"\d+\.\d+", stated[2]):
             continue
         total, free = (int(size) << 20 if size.isdigit() else None for size in stated[3:])

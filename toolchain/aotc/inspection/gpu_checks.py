@@ -26,7 +26,7 @@ def gpu_checks(state: NvidiaState, *, needed: bool) -> tuple[DoctorCheck, ...]:
     if not state.gpus and state.driver is None:
         return (DoctorCheck(name="GPU", status="note", found="no NVIDIA GPU found"),)
     return (
-        *map(_gpu, state.gpus),
+        *(map(_gpu, state.gpus) if state.gpus else [_no_gpu(problem)]),
         _driver(state, problem),
         *_libraries(state, problem, needed=needed),
         *_torch(state, problem),
@@ -40,6 +40,16 @@ def _gpu(gpu: GpuState) -> DoctorCheck:
     if gpu.free_bytes is not None:
         words.append(f"{gpu.free_bytes / 1e9:.1f} GB free")
     return DoctorCheck(name=f"GPU {gpu.index}", status="ok", found=", ".join(words))
+
+
+def _no_gpu(problem: Literal["bad", "note"]) -> DoctorCheck:
+    """With a driver, but without a GPU that it lists."""
+    return DoctorCheck(
+        name="GPU",
+        status=problem,
+        found=_coded("AOTC-R025", "NVIDIA's driver is here, and lists no GPU"),
+        fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine.",
+    )
 
 
 def _driver(state: NvidiaState, problem: Literal["bad", "note"]) -> DoctorCheck:

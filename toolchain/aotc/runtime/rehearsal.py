@@ -130,7 +130,7 @@ def _gate_error(found: Sequence[AotcError], folder: Path) -> AotcError:
     error = AotcError(
         "AOTC-G040",
         "the finished artifact fails its own gate, and was not published",
-        found=f"{first.code} {first.what}",
+        found=f"{first.code} {first.what}" + (f": {first.found}" if first.found else ""),
         fix=_FIXES.get(first.code, ""),
         also=tuple(reasons),
     )

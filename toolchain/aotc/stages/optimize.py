@@ -332,8 +332,9 @@ def optimize_job(request: Json) -> Json:
             records += changes
             if rewritten:
                 _write_weights(model)
-        if request["transpose"] and products_with_weights(model):
-            records += run_passes(model, (TransposeWeights(read=read_tensor),))
+        if request["transpose"] and (products := products_with_weights(model)):
+            (change,) = run_passes(model, (TransposeWeights(read=read_tensor),))
+            records += (replace(change, matched={"products": len(products)}),)
             _write_weights(model)
         if request["half"]:
             change, noticed = to_half(model, request["half"])

@@ -76,8 +76,7 @@ class VariantPlan:
     @property
     def wants_graphs(self) -> bool:
         """Whether sizes are to be captured as CUDA graphs, at warm-up or at their first call."""
-        capture = self.cuda.graphs.capture
-        return self.on_cuda and (capture == "calls" or (capture == "sizes" and bool(self.captures)))
+        return self.on_cuda and self.cuda.graphs.capture != "none" and bool(self.captures)
 
     @property
     def served(self) -> tuple[Mapping[str, int], ...]:

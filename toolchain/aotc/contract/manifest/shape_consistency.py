@@ -99,6 +99,8 @@ def capture_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Pr
         if _CAPTURING not in variant.providers:
             yield Problem(where, "are for CUDA, which is not among the providers")
         sizes = variant.graphs.sizes
+        if domain.dims and not sizes:
+            yield Problem(f"{where}.sizes", "name no sizes of the free dims")
         if len(sizes) > variant.graphs.max_count:
             yield Problem(f"{where}.sizes", f"are more than max_count {variant.graphs.max_count}")
         if len({tuple(sorted(captured.items())) for captured in sizes}) < len(sizes):

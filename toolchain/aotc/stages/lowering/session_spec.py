@@ -9,7 +9,7 @@ from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Precision
 from aotc.records import replace
 from aotc.stages.lowering.compiling import CompiledModel
-from aotc.stages.optimizing.image_layout import has_convolutions
+from aotc.stages.optimizing.image_layout import is_convolutional
 from aotc.stages.optimizing.levels import load_level
 from aotc.stages.types import VariantPlan
 
@@ -32,8 +32,8 @@ def divided_session(
     `backends` are those that run a node, by ORT name; `payloads` are as joined by their providers.
     """
     plan = compiled.claimed.plan
-    ops = {op for _, op in compiled.claimed.optimized.nodes}
-    use = SessionUse(cuda=plan.cuda, convolutions=has_convolutions(ops))
+    ops = [op for _, op in compiled.claimed.optimized.nodes]
+    use = SessionUse(cuda=plan.cuda, convolutional=is_convolutional(ops))
     config: dict[str, str] = {}
     options: dict[str, dict[str, str]] = {}
     for name, backend in backends.items():

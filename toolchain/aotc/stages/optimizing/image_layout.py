@@ -11,18 +11,20 @@ from aotc.stages.types import OptimizedModel, VariantPlan
 _CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
 # ONNX Runtime fails in cuDNN on some of these with channels last.
 _TRANSPOSED: Final = "ConvTranspose"
+# With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
+_FEWEST: Final = 4
 
 
-def has_convolutions(ops: Iterable[str]) -> bool:
-    """Whether a graph of these operators has convolutions, and none of them transposed."""
-    names = {op.rpartition("::")[2] for op in ops}
-    return not _CONVOLUTIONS.isdisjoint(names) and _TRANSPOSED not in names
+def is_convolutional(ops: Iterable[str]) -> bool:
+    """Whether nodes of these operators are four convolutions or more, and none is transposed."""
+    names = [op.rpartition("::")[2] for op in ops]
+    return sum(name in _CONVOLUTIONS for name in names) >= _FEWEST and _TRANSPOSED not in names
 
 
 def may_change_layout(plan: VariantPlan, optimized: OptimizedModel) -> bool:
     """Whether the variant has channels last on CUDA, and not because the profile says so."""
     chosen = plan.on_cuda and plan.cuda.layout == "auto"
-    return chosen and has_convolutions(op for _, op in optimized.nodes)
+    return chosen and is_convolutional(op for _, op in optimized.nodes)
 
 
 def channels_first(plan: VariantPlan, why: str) -> Finding:

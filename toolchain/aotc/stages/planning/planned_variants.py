@@ -69,7 +69,8 @@ def wanted_variants(
                     optimization=spec.optimization,
                     may_lower_level=spec.optimization == "auto",
                     cuda=cuda,
-                    captures=chosen if captures else (buckets,) if buckets else (),
+                    # One beside static variants takes the sizes that none of them captures.
+                    captures=chosen if captures else (buckets,) if buckets or not bucketed else (),
                 )
             )
     if not plans:
