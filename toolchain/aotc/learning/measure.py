@@ -29,7 +29,7 @@ from aotc.learning.captured_runs import CapturedRuns, FixedRun
 from aotc.learning.cost_table import CostTable
 from aotc.passes.base import walk_nodes
 from aotc.probing.inputs.generated_fixtures import Hints, generate
-from aotc.stages.optimizing.image_layout import has_convolutions
+from aotc.stages.optimizing.image_layout import is_convolutional
 from aotc.stages.types import SourceModel
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _Bench:
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         use = SessionUse(
             cuda=decode(CudaOptions, request["cuda"]),
-            convolutions=has_convolutions(node.op_type for node in walk_nodes(self._model)),
+            convolutional=is_convolutional(node.op_type for node in walk_nodes(self._model)),
         )
         self._spec = session_spec(backends, request["precision"], use)
         self._dynamic = self._open(self._model)
