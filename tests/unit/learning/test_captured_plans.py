@@ -94,7 +94,7 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
         "plugins": {},
         "precision": "keep",
         "captures": True,
-        "cuda": {},
+        "cuda_options": {},
         "fuses": False,
     }
     # The host's memory in place of a GPU's: the same path, without a graph.

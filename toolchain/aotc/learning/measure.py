@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from aotc.backends.base import Backend, SessionUse
 from aotc.contract.codec.parsing import Json, decode, encode
-from aotc.contract.known_providers import CUDA
 from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.known_providers import CAPTURING
 from aotc.contract.manifest.interface import Value
@@ -94,7 +93,7 @@ def measure(
             "plugins": encode(dict(profile.plugins)),
             "precision": profile.precision,
             "captures": profile.captures_sizes(variant),
-            CUDA: encode(cuda),
+            "cuda_options": encode(cuda),
             "fuses": providers[0] == CAPTURING.name and cuda.fusion == "auto",
         },
         folder=work / "measure",
@@ -202,7 +201,7 @@ class _Bench:
         write_optimized(graph, level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         use = SessionUse(
-            cuda=decode(CudaOptions, request[CUDA]),
+            cuda=decode(CudaOptions, request["cuda_options"]),
             convolutional=is_convolutional(node.op_type for node in walk_nodes(self._model)),
         )
         self._spec = session_spec(backends, request["precision"], use)
