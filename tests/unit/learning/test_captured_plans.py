@@ -109,7 +109,7 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
         "plugins": {},
         "precision": "keep",
         "captures": True,
-        "cuda": {},
+        "options": {},
         "fuses": False,
     }
     session = Recorded()

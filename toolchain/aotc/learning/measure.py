@@ -93,7 +93,7 @@ def measure(
             "plugins": encode(dict(profile.plugins)),
             "precision": profile.precision,
             "captures": profile.captures_sizes(variant),
-            "cuda": encode(cuda),
+            "options": encode(cuda),
             "fuses": providers[0] == CAPTURING.name and cuda.fusion == "auto",
         },
         folder=work / "measure",
@@ -201,7 +201,7 @@ class _Bench:
         write_optimized(graph, level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
         use = SessionUse(
-            cuda=decode(CudaOptions, request["cuda"]),
+            cuda=decode(CudaOptions, request["options"]),
             convolutions=has_convolutions(node.op_type for node in walk_nodes(self._model)),
         )
         self._spec = session_spec(backends, request["precision"], use)
