@@ -92,7 +92,7 @@ def core_at(node: ir.Node) -> Core | None:
 
 
 def _fits(core: Core) -> bool:
-    """Whether types and sizes are as the fused operator wants them: it spreads nothing but masks."""
+    """Whether types and sizes are as the fused operator wants them: it only spreads masks."""
     parts = (core.query, core.key, core.value)
     if len({part.dtype for part in parts if part.dtype is not None}) > 1:
         return False
