@@ -21,8 +21,8 @@ and wait for the device after each call; medians. `torch.compile` is `reduce-ove
 each shape, with half inputs for half precision; at batch 8 also `max-autotune`, in a process of its
 own. Limits are judged on calls of tensors that stay bound; "with new inputs" also copies them
 within the device at each call. A row of older sources than the newest names them and its date. The
-plain session is ONNX Runtime's CUDA provider with its default options on the same exported model, for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the
-device.
+plain session is ONNX Runtime's CUDA provider with its default options on the same exported model,
+for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the device.
 
 ```sh
 {commands}
