@@ -65,6 +65,7 @@ _GUIDES: Final = {
         "docs/codes",
         "docs/limits",
         "docs/benchmarks",
+        "docs/benchmarks-gpu",
         "docs/conformance",
         "docs/comparison",
     ),
