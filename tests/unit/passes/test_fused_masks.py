@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -19,10 +20,11 @@ from attention_graphs import (
     check_same,
     decomposed,
     ops,
+    opset,
     tokens,
     value,
 )
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from aotc.passes.fuse_for_cuda import fuse
 
@@ -169,3 +171,61 @@ def test_two_masks_are_not_lower_than_one(outer: str) -> None:
     for mask in BOOLEANS.values():
         given |= {"c": mask, "d": BOOLEANS["padded"]}
         check_same(model, fused, x=tokens(), **given)
+
+
+@pytest.mark.parametrize("version", [12, 14, 15])
+def test_masks_are_spread_at_every_opset(version: int) -> None:
+    core = decomposed(helper.make_node("Add", ["s", "f"], ["m"]))
+    model = opset(attention([value("f", [1, "length"])], core, **ROOT), version)
+    fused, records = fuse(model, Path())
+    assert "Softmax" not in ops(fused) and records
+    check_same(model, fused, x=tokens(), f=np.array([[0, LOWEST, 1]], np.float32))
+
+
+@pytest.mark.parametrize("way", ["chosen", "added", "standard"])
+@pytest.mark.parametrize("kind", [TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_the_lowest_number_of_a_mask_is_finite_in_half(kind: int, way: str) -> None:
+    """Scores and mask are float32 with float32's lowest number, all else is half."""
+    condition, core = CONDITION, in_float(kind, helper.make_node("Where", CHOSEN, ["m"]))
+    if way == "added":
+        condition = value("f", [1, 1, "length", "length"])
+        core = in_float(kind, helper.make_node("Add", ["s", "f"], ["m"]))
+    elif way == "standard":
+        core = [helper.make_node("Attention", ["q", "k", "v", "c"], ["a"])]
+    model = attention([condition], core, kind, **ROOT, lowest=np.float32(LOWEST))
+    fused, records = fuse(model, Path())
+    assert records and "Softmax" not in ops(fused)
+    dtype = helper.tensor_dtype_to_np_dtype(kind)
+    held = [
+        numpy_helper.to_array(attribute.t).astype(np.float64)
+        for node in fused.graph.node
+        for attribute in node.attribute
+        if node.op_type == "Constant" and attribute.t.data_type in (kind, TensorProto.FLOAT)
+    ]
+    held += [
+        numpy_helper.to_array(tensor).astype(np.float64)
+        for tensor in fused.graph.initializer
+        if not tensor.dims
+    ]
+    far = [item.item() for item in held if item.size == 1 and item.item() < -1000]
+    assert far == [float(ml_dtypes.finfo(dtype).min)]
+
+
+CHOSEN = ["c", "s", "lowest"]
+
+
+def in_float(kind: int, masked: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Attention whose scores are masked, and probabilities computed, in float32."""
+    turn, product, divide, *_ = decomposed()
+    cast = helper.make_node("Cast", ["s0"], ["s1"], to=TensorProto.FLOAT)
+    divide.input[0] = "s1"
+    return [
+        turn,
+        product,
+        cast,
+        divide,
+        masked,
+        helper.make_node("Softmax", ["m"], ["p0"], axis=-1),
+        helper.make_node("Cast", ["p0"], ["p"], to=kind),
+        helper.make_node("MatMul", ["p", "v"], ["a"]),
+    ]
