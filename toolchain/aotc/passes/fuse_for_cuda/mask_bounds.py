@@ -44,7 +44,7 @@ def bounds(value: ir.Value | None) -> Bounds | None:
 def lowest(dtype: ir.DataType | None) -> float:
     """The lowest finite number of a float type; that of float32 if the type is not known."""
     kind = np.float32 if dtype is None else dtype.numpy()
-    return float(ml_dtypes.finfo(kind).min)
+    return float(ml_dtypes.finfo(kind).min)  # type: ignore[no-untyped-call]
 
 
 def holds_infinity(value: ir.Value) -> bool:
@@ -103,7 +103,7 @@ def _of_type(value: ir.Value) -> Bounds | None:
         return (0.0, 1.0)
     if value.dtype is None or not value.dtype.is_integer():
         return None
-    limits = ml_dtypes.iinfo(value.dtype.numpy())
+    limits = ml_dtypes.iinfo(value.dtype.numpy())  # type: ignore[no-untyped-call]
     return float(limits.min), float(limits.max)
 
 
