@@ -15,6 +15,8 @@ if ! nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --forma
     exit 0
 fi
 
+# From here on, a test that finds no GPU fails.
+export AOTC_GPU_REQUIRED=1
 site=
 if [ -n "$folder" ]; then
     set -- "$folder"/*.whl

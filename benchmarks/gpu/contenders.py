@@ -57,6 +57,27 @@ def bound(settings: Settings, model: Any, tensors: Tensors) -> tuple[Call, bool]
     return run, bool(call.captured)
 
 
+def with_new_inputs(
+    settings: Settings, model: Any, tensors: Tensors
+) -> tuple[Callable[[Tensors], Any], bool]:
+    """A bound call that pads and copies other tensors of such sizes; whether it is captured."""
+    if settings.cpu and not hasattr(model, "bind"):
+        return lambda given: model.run({k: v.numpy() for k, v in given.items()}), False
+    call = model.bind(tensors)
+
+    def run(given: Tensors) -> Any:
+        found = call(given)
+        wait(settings)
+        return found
+
+    return run, bool(call.captured)
+
+
+def copied(tensors: Tensors) -> Tensors:
+    """The tensors in other memory of the device."""
+    return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
 def answers(found: Any) -> dict[str, np.ndarray[Any, Any]]:
     """The outputs of an artifact's call, on the host."""
     return {
@@ -112,6 +133,25 @@ def plain(
         wait(settings)
 
     return run, outputs
+
+
+def plain_with_new_inputs(settings: Settings, session: Any) -> Callable[[Tensors], Any]:
+    """A function that binds tensors of any sizes to the session, and computes."""
+    names = [output.name for output in session.get_outputs()]
+
+    def run(given: Tensors) -> Any:
+        binding = session.io_binding()
+        for name, tensor in given.items():
+            dtype = np.dtype(str(tensor.dtype).removeprefix("torch."))
+            shape, pointer = tuple(tensor.shape), tensor.data_ptr()
+            binding.bind_input(name, settings.device, 0, dtype, shape, pointer)
+        for name in names:
+            binding.bind_output(name, settings.device, 0)
+        session.run_with_iobinding(binding)
+        wait(settings)
+        return binding.get_outputs()
+
+    return run
 
 
 def compiled(settings: Settings, network: Any, tensors: Tensors, precision: str, mode: str) -> Call:

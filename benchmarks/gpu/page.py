@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.fresh import ROOT
-from benchmarks.gpu.results import Record
+from benchmarks.gpu.results import Record, marked, why_failed
 from benchmarks.gpu.tables import SECTIONS, latency_table, summary
 
 PAGE = ROOT / "docs" / "benchmarks-gpu.md"
@@ -19,9 +19,10 @@ Written by `python -m benchmarks.gpu --table` from `benchmarks/data/gpu.jsonl`, 
 sample. Both sides of a ratio take turns within one process, with inputs and outputs on the device,
 and wait for the device after each call; medians. `torch.compile` is `reduce-overhead`, compiled for
 each shape, with half inputs for half precision; at batch 8 also `max-autotune`, in a process of its
-own. The plain session is ONNX Runtime's CUDA provider with its default options on the same exported
-model, for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the
-device.
+own. Limits are judged on calls of tensors that stay bound; "with new inputs" also copies them
+within the device at each call. A row of older sources than the newest names them and its date. The
+plain session is ONNX Runtime's CUDA provider with its default options on the same exported model,
+for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the device.
 
 ```sh
 {commands}
@@ -46,6 +47,7 @@ def text(records: Sequence[Record], missed: str = "") -> str:
     """The whole page; `missed` is its last section."""
     if not records:
         return _INTRODUCTION.format(commands="\n".join(_COMMANDS)) + "\nNothing is measured yet.\n"
+    records = marked(records)
     parts = [_INTRODUCTION.format(commands="\n".join(_COMMANDS)), *_machines(records)]
     limits = summary(records)
     if limits:
@@ -53,8 +55,8 @@ def text(records: Sequence[Record], missed: str = "") -> str:
     measured = latency_table(records)
     if measured:
         header: Sequence[str] = (
-            "Case", "aotc", "torch.compile", "max-autotune", "plain session",
-            "to torch.compile", "to the better of both", "to the plain session",
+            "Case", "aotc", "aotc, with new inputs", "torch.compile", "max-autotune",
+            "plain session", "to torch.compile", "to the better of both", "to the plain session",
         )  # fmt: skip
         parts += ["## Latency, ms\n", _table(header, measured)]
     for title, columns, rows in SECTIONS:
@@ -62,12 +64,12 @@ def text(records: Sequence[Record], missed: str = "") -> str:
         if lines:
             parts += [f"## {title}\n", _table(columns, lines)]
     failed = [
-        (f"{record['row']} {record['case']}", record["failed"].replace("|", "\\|"))
+        (f"{record['row']} {record['case']}{record.get('mark', '')}", why.replace("|", "\\|"))
         for record in records
-        if "failed" in record
+        if (why := why_failed(record))
     ]
     if failed:
-        parts += ["## Not measured\n", _table(("What", "Why"), failed)]
+        parts += ["## Not measured, or wrong\n", _table(("What", "Why"), failed)]
     if missed:
         parts.append(missed)
     return "\n".join(parts)
@@ -82,7 +84,7 @@ def _machines(records: Iterable[Record]) -> list[str]:
         shown += [
             f"{name} {value}" for name, value in sorted(machine.items()) if name not in _MACHINE
         ]
-        days.setdefault(", ".join(shown), set()).add(record["at"])
+        days.setdefault(", ".join(shown), set()).add(record["at"][:10])
     return [f"- {', '.join(sorted(found))}: {machine}" for machine, found in days.items()] + [""]
 
 

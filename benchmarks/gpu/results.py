@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.fresh import ROOT
 
 KEPT = ROOT / "benchmarks" / "data" / "gpu.jsonl"
+# Of answers in each precision, to those of a plain session, as a share of the largest value.
+BOUNDS = {"float16": 2e-2, "tf32": 5e-2, "keep": 1e-3}
+# The case of the row `overhead` that captures nothing.
+WITHOUT_GRAPHS = "without graphs"
 Record = dict[str, Any]
 Key = tuple[str, str]
 
@@ -17,6 +22,37 @@ Key = tuple[str, str]
 def key_of(record: Mapping[str, Any]) -> Key:
     """What is measured, and at which case."""
     return record["row"], record["case"]
+
+
+def why_failed(record: Mapping[str, Any]) -> str:
+    """Why a record does not count; "" if it does.
+
+    Nothing was measured; the answers differ by more than `BOUNDS`, as a share of the largest value;
+    or a call that was to replay a captured graph did not.
+    """
+    if "failed" in record:
+        return str(record["failed"])
+    difference = record.get("difference", 0.0)
+    bound = BOUNDS[record["case"].split("/")[1]] if "difference" in record else math.inf
+    if not difference <= bound:
+        return f"the answers differ by {difference:.2g} of the largest value, more than {bound:g}"
+    captured = record.get("captured", True) or record["case"] == WITHOUT_GRAPHS
+    if not captured and "gpu" in record.get("machine", {}):
+        return "no captured graph was replayed"
+    return ""
+
+
+def marked(records: Sequence[Record]) -> list[Record]:
+    """The records; those of other sources than the newest have these and the date as `mark`."""
+    if not records:
+        return []
+    newest = max(records, key=lambda record: str(record["at"]))["sources"]
+    return [
+        record
+        if record["sources"] == newest
+        else {**record, "mark": f" (sources {record['sources']}, {record['at'][:10]})"}
+        for record in records
+    ]
 
 
 def append(path: Path, record: Record) -> None:
@@ -46,7 +82,7 @@ def merged(records: Iterable[Record]) -> dict[Key, Record]:
     found: dict[Key, Record] = {}
     for record in records:
         earlier = found.get(key_of(record))
-        if earlier is None or "failed" not in record or "failed" in earlier:
+        if earlier is None or not why_failed(record) or why_failed(earlier):
             found[key_of(record)] = record
     return found
 
@@ -56,7 +92,7 @@ def done(records: Iterable[Record], sources: str) -> set[Key]:
     return {
         key
         for key, record in merged(r for r in records if r["sources"] == sources).items()
-        if "failed" not in record
+        if not why_failed(record)
     }
 
 

@@ -44,13 +44,15 @@ class Run:
         """Write a record, and show it."""
         whole = {
             "row": row,
-            "at": time.strftime("%Y-%m-%d", time.gmtime()),
+            "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "machine": self.machine,
             "sources": self.sources,
             **record,
         }
         for path in self.files:
             results.append(path, whole)
+        if why := results.why_failed(whole):
+            self.failed.append(f"{row} {record['case']}: {why}")
         shown = {name: value for name, value in record.items() if name not in ("case", "samples")}
         if "samples" in record:
             from benchmarks.gpu.timing import milliseconds
@@ -81,5 +83,4 @@ class Run:
         except ChildFailedError as error:
             for case in cases:
                 if self.wants(row, case) or self.again:
-                    self.failed.append(f"{row} {case}: {error}")
                     self.keep(row, {"case": case, "failed": str(error)})

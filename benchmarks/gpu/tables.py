@@ -13,10 +13,11 @@ from benchmarks.gpu.cases import (
     PRECISIONS,
     Network,
 )
-from benchmarks.gpu.results import Record, merged
+from benchmarks.gpu.results import Record, merged, why_failed
 
 Row = tuple[str, ...]
 OURS, TORCH, PLAIN = "aotc", "torch.compile", "plain session"
+COPYING = "aotc, with new inputs"
 MEAN_LIMIT, WORST_LIMIT, PLAIN_LIMIT = 0.9, 1.1, 0.6
 COMPILE_START_LIMIT, PLAIN_START_LIMIT = 0.1, 1.0
 LENGTHS_LIMIT, BIND_LIMIT, MEMORY_LIMIT, FIRST_LIMIT = 1.5, 10.0, 1.3, 1.2
@@ -30,17 +31,20 @@ class Case:
     precision: str
     batch: int
     ours: float
+    copying: float | None
     torch: float
     autotuned: float | None
     plain: float
     to_torch: float
     to_better: float
     to_plain: float
+    mark: str = ""
 
     @property
     def title(self) -> str:
         """As the table names it."""
-        return f"{self.network.title}, {PRECISION_TITLES[self.precision]}, batch {self.batch}"
+        precision = PRECISION_TITLES[self.precision]
+        return f"{self.network.title}, {precision}, batch {self.batch}{self.mark}"
 
 
 def cases(records: Iterable[Record]) -> list[Case]:
@@ -48,16 +52,19 @@ def cases(records: Iterable[Record]) -> list[Case]:
     found = merged(records)
     result = []
     for (row, name), record in found.items():
-        if row != "latency" or "failed" in record:
+        if row != "latency" or why_failed(record):
             continue
         network, precision, batch = name.split("/")
         milliseconds = _medians(record)
+        mark = record.get("mark", "")
         autotuned, to_torch = None, milliseconds[OURS] / milliseconds[TORCH]
         to_better = to_torch
         other = found.get(("autotune", name))
-        if other is not None and "failed" not in other:
+        if other is not None and not why_failed(other):
             tuned = _medians(other)
             autotuned = tuned[TORCH]
+            if (other_mark := other.get("mark", "")) != mark:
+                mark += f" with max-autotune{other_mark or ' of the newest'}"
             to_better = max(to_torch, tuned[OURS] / tuned[TORCH])
         result.append(
             Case(
@@ -65,6 +72,8 @@ def cases(records: Iterable[Record]) -> list[Case]:
                 precision=precision,
                 batch=int(batch),
                 ours=milliseconds[OURS],
+                copying=milliseconds.get(COPYING),
+                mark=mark,
                 torch=milliseconds[TORCH],
                 autotuned=autotuned,
                 plain=milliseconds[PLAIN],
@@ -84,6 +93,7 @@ def latency_table(records: Iterable[Record]) -> list[Row]:
         (
             case.title,
             f"{case.ours:.3f}",
+            "" if case.copying is None else f"{case.copying:.3f}",
             f"{case.torch:.3f}",
             "" if case.autotuned is None else f"{case.autotuned:.3f}",
             f"{case.plain:.3f}",
@@ -96,7 +106,10 @@ def latency_table(records: Iterable[Record]) -> list[Row]:
 
 
 def summary(records: Sequence[Record]) -> list[Row]:
-    """What is asked, what was measured, and whether it holds."""
+    """What is asked, what was measured, and whether it holds.
+
+    The limits of latency are for all cases: there is no verdict on fewer.
+    """
     judged = [case for case in cases(records) if case.network.judged]
     rows: list[Row] = []
     if judged:
@@ -114,6 +127,8 @@ def summary(records: Sequence[Record]) -> list[Row]:
                 PLAIN_LIMIT,
             ),
         ]
+        if len(judged) < wanted:
+            rows = [(*row[:3], "not judged") for row in rows]
     for record in _of(records, "first_answer"):
         medians = _medians(record)
         title = f"process start to the first answer, {_title(record)}"
@@ -126,12 +141,12 @@ def summary(records: Sequence[Record]) -> list[Row]:
     for record in _of(records, "lengths"):
         medians = _medians(record)
         ratio = medians[PLAIN] / medians[OURS]
-        title = f"log-normal lengths, throughput to a plain session, {record['case']}"
+        title = f"log-normal lengths, throughput to a plain session, {_case(record)}"
         rows.append((title, f"≥ {LENGTHS_LIMIT:g}", f"{ratio:.2f}", _verdict(
             round(ratio, 3) >= LENGTHS_LIMIT)))  # fmt: skip
     for record in _of(records, "overhead"):
         spent = _beyond(record)
-        title = f"bind beyond ONNX Runtime's I/O binding, {record['case']}, µs"
+        title = f"bind beyond ONNX Runtime's I/O binding, {_case(record)}, µs"
         held = _verdict(round(spent, 2) <= BIND_LIMIT)
         rows.append((title, f"≤ {BIND_LIMIT:g}", f"{spent:.2f}", held))
     for record in _of(records, "first_request"):
@@ -168,7 +183,7 @@ def overheads(records: Iterable[Record]) -> list[Row]:
     sides = ("I/O binding", "bind", "bind, with new inputs")
     return [
         (
-            record["case"],
+            _case(record),
             *(f"{_medians(record)[s] * 1e3:.1f}" if s in record["samples"] else "" for s in sides),
         )
         for record in _of(records, "overhead")
@@ -193,7 +208,7 @@ def length_rows(records: Iterable[Record]) -> list[Row]:
         rates = [record["requests"] / _medians(record)[side] * 1e3 for side in (OURS, PLAIN)]
         dim = record["dims"]["sequence"]
         buckets = dim.get("buckets", dim) if isinstance(dim, dict) else dim
-        shown = (record["case"], *(f"{rate:.0f}" for rate in rates), str(buckets), record["how"])
+        shown = (_case(record), *(f"{rate:.0f}" for rate in rates), str(buckets), record["how"])
         rows.append(shown)
     return rows
 
@@ -222,7 +237,7 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] =
 
 def _of(records: Iterable[Record], row: str) -> list[Record]:
     found = merged(records)
-    return [record for key, record in found.items() if key[0] == row and "failed" not in record]
+    return [record for key, record in found.items() if key[0] == row and not why_failed(record)]
 
 
 def _medians(record: Record) -> dict[str, float]:
@@ -236,7 +251,12 @@ def _beyond(record: Record) -> float:
 
 def _title(record: Record) -> str:
     network, _, precision = record["case"].partition("/")
-    return f"{NETWORKS[network].title}, {PRECISION_TITLES[precision]}"
+    mark = record.get("mark", "")
+    return f"{NETWORKS[network].title}, {PRECISION_TITLES[precision]}{mark}"
+
+
+def _case(record: Record) -> str:
+    return f"{record['case']}{record.get('mark', '')}"
 
 
 def _at_most(what: str, ratio: float, limit: float) -> Row:

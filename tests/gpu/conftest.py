@@ -23,8 +23,13 @@ from aotc.host.probe import probe
 
 @pytest.fixture(scope="session", autouse=True)
 def gpu() -> str:
-    """The GPU's compute capability; without a GPU the tests are skipped, and say so."""
+    """The GPU's compute capability; without a GPU the tests are skipped, and say so.
+
+    They fail if AOTC_GPU_REQUIRED says that a GPU is here, and this fails to find it.
+    """
     found = probe(gpus=True).gpus
+    if not found and os.environ.get("AOTC_GPU_REQUIRED"):
+        pytest.fail("AOTC_GPU_REQUIRED is set, and no NVIDIA GPU is found")
     if not found:
         pytest.skip("no NVIDIA GPU is here")
     return found[0].compute_capability

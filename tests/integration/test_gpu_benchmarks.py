@@ -9,13 +9,19 @@ import pytest
 
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Settings
+from benchmarks.gpu.run import Run
 from benchmarks.gpu.timing import blocks_by_turns, by_turns
 
 MACHINE = {"gpu": "A GPU", "driver": "1.2", "aotc": "0.1"}
 
 
 def latency(case: str, row: str = "latency", **milliseconds: float) -> dict[str, Any]:
-    sides = {"ours": "aotc", "torch": "torch.compile", "plain": "plain session"}
+    sides = {
+        "ours": "aotc",
+        "copying": "aotc, with new inputs",
+        "torch": "torch.compile",
+        "plain": "plain session",
+    }
     samples = {sides[name]: [ms / 1e3] * 3 for name, ms in milliseconds.items()}
     return record(row, case, samples=samples)
 
@@ -57,6 +63,53 @@ def test_limits_are_judged_on_the_eighteen_cases_only() -> None:
     assert tables.summary(records)[1][2:] == ("1.200", "**no**")
 
 
+def test_there_is_no_verdict_on_some_of_the_cases() -> None:
+    rows = tables.summary([latency("bert/tf32/8", ours=0.1, torch=1.0, plain=2.0)])
+    assert rows[0][0].endswith("1 of 18 cases")
+    assert [row[3] for row in rows] == ["not judged"] * 3
+
+
+@pytest.mark.parametrize(
+    ("case", "fields", "why"),
+    [
+        ("vit/float16/1", {"difference": 0.03}, "more than 0.02"),
+        ("vit/float16/1", {"difference": float("nan")}, "more than 0.02"),
+        ("vit/tf32/1", {"difference": 0.06}, "more than 0.05"),
+        ("vit/tf32/1", {"captured": False}, "no captured graph"),
+        ("vit/tf32/1", {"difference": 0.04, "captured": True}, ""),
+        ("without graphs", {"captured": False}, ""),
+    ],
+)
+def test_wrong_answers_and_calls_without_a_graph_do_not_count(
+    case: str, fields: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    good = latency("bert/tf32/8", ours=0.1, torch=1.0, plain=2.0)
+    samples = {"aotc": [1.0], "torch.compile": [1.0], "plain session": [1.0]}
+    found = record("latency", case, samples=samples, **fields)
+    assert why in results.why_failed(found) and bool(why) == bool(results.why_failed(found))
+    if why:
+        assert [one.network.name for one in tables.cases([good, found])] == ["bert"]
+        assert results.done([found], "s") == set()
+        assert f"| latency {case} | " in page.text([good, found])
+    run = Run(
+        settings=Settings(folder=tmp_path),
+        out=tmp_path / "out",
+        networks=(),
+        machine=MACHINE,
+        sources="s",
+    )
+    run.keep("latency", {"case": case, "samples": samples, **fields})
+    assert bool(run.failed) == bool(why)
+
+
+def test_a_row_of_older_sources_says_so() -> None:
+    old = {**latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0), "sources": "old"}
+    new = {**latency("bert/tf32/1", ours=1.0, torch=1.0, plain=1.0), "at": "2026-11-24T01:02:03Z"}
+    text = page.text([old, new])
+    assert "| ViT-B, float32 with TF32, batch 1 (sources old, 2026-11-23) |" in text
+    assert "| BERT-base, float32 with TF32, batch 1 |" in text
+
+
 def test_a_failure_does_not_replace_a_result(tmp_path: Path) -> None:
     good = latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
     failed = record("latency", "vit/tf32/1", failed="out of memory")
@@ -87,7 +140,7 @@ def test_results_of_several_runs_are_merged(tmp_path: Path) -> None:
 def test_the_page_tells_all_rows() -> None:
     seconds = {"aotc": [0.5], "plain session": [1.0], "torch.compile": [10.0]}
     records = [
-        latency("resnet50/float16/64", ours=3.0, torch=3.0, plain=5.0),
+        latency("resnet50/float16/64", ours=3.0, copying=3.2, torch=3.0, plain=5.0),
         record("first_answer", "bert/float16", samples={**seconds, "torch.compile, cached": [7.0]}),
         record("overhead", "with graphs", samples={"bind": [3e-5], "I/O binding": [2.5e-5]}),
         record("first_request", "bert/float16", samples={"first": [0.0011], "steady": [0.001]}),
@@ -104,7 +157,7 @@ def test_the_page_tells_all_rows() -> None:
     text = page.text(records, "## By hand")
     for line in (
         "- 2026-11-23: gpu A GPU, driver 1.2, aotc 0.1",
-        "| ResNet-50, fp16, batch 64 | 3.000 | 3.000 |  | 5.000 | 1.00 | 1.00 | 0.60 |",
+        "| ResNet-50, fp16, batch 64 | 3.000 | 3.200 | 3.000 |  | 5.000 | 1.00 | 1.00 | 0.60 |",
         "| process start to the first answer, BERT-base, fp16, to torch.compile"
         " | ≤ 0.1 | 0.050 | yes |",
         "| bind beyond ONNX Runtime's I/O binding, with graphs, µs | ≤ 10 | 5.00 | yes |",

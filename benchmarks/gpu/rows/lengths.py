@@ -1,7 +1,8 @@
 """Log-normal lengths on BERT-base: learned buckets with CUDA graphs, to one plain dynamic session.
 
 The plain session gets each request at its exact length.  Requests and answers are arrays of the
-host (`run`), or stay on the device (`bind`, a bound call kept for each length).
+host (`run`), or are on the device: a bound call, kept for each length, pads and copies a request,
+and the plain session binds it.
 """
 
 from __future__ import annotations
@@ -137,9 +138,16 @@ def time_streams(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if hasattr(model, "bind"):
         device = {size: contenders.on_device(settings, arrays) for size, arrays in host.items()}
         # A bound call is for one combination of sizes: a server keeps those that it has made.
-        bound = {size: contenders.bound(settings, model, device[size])[0] for size in sizes}
-        plain = {size: contenders.plain(settings, session, device[size])[0] for size in sizes}
-        calls["device"] = {OURS: lambda size: bound[size](), PLAIN: lambda size: plain[size]()}
+        bound = {
+            size: contenders.with_new_inputs(settings, model, contenders.copied(tensors))
+            for size, tensors in device.items()
+        }
+        captured = all(replays for _, replays in bound.values())
+        plain = contenders.plain_with_new_inputs(settings, session)
+        calls["device"] = {
+            OURS: lambda size: bound[size][0](device[size]),
+            PLAIN: lambda size: plain(device[size]),
+        }
     for way, sides in calls.items():
         yield {
             "case": f"batch {batch}, {way}",
@@ -147,6 +155,7 @@ def time_streams(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
             "requests": count,
             "dims": request["dims"],
             "how": request["how"],
+            **({"captured": captured} if way == "device" else {}),
         }
 
 

@@ -12,13 +12,14 @@ from typing import Any
 from benchmarks.gpu.artifacts import artifact, profile_fields
 from benchmarks.gpu.cases import Settings
 from benchmarks.gpu.child import one_record
+from benchmarks.gpu.results import WITHOUT_GRAPHS
 from benchmarks.gpu.run import Run
 
 SECONDS = 180
 BLOCKS, SIZE = 15, 1000
 BATCH = 8
 OURS, COPYING, THEIRS = "bind", "bind, with new inputs", "I/O binding"
-CASES = {"without graphs": False, "with graphs": True}
+CASES = {WITHOUT_GRAPHS: False, "with graphs": True}
 
 
 def run(run: Run) -> None:

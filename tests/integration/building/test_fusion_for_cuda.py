@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,12 @@ from workbench import Built, Workbench
 from aotc.contract.builtin import load_profile
 from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.profile import Profile, TuneSpec, VariantSpec
+from aotc.engine.worker_pool import WorkerLimits, Workers
+from aotc.host.probe import probe
 from aotc.passes.base import walk_nodes
+from aotc.signing.provenance import libraries
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.reuse.build_key import artifact_key_parts
 from aotc.stages.tuning.choices import candidate_spec, candidates
 
 MODEL = Path("tests/data/exports/bert.onnx").resolve()
@@ -56,6 +62,28 @@ def test_passes_say_what_they_matched(fused: Built) -> None:
     assert matched["pack-attention"] == {"three products": 2}
     assert matched["fuse-gelu"] == {"erf": 2, "bias": 2}
     assert matched["fuse-normalization"] == {"skip layer": 4}
+
+
+def test_the_libraries_that_fuse_are_named_where_they_did(fused: Built, unfused: Built) -> None:
+    names = ("onnxscript", "onnx-ir")
+    toolchain, without = fused.manifest.toolchain, unfused.manifest.toolchain
+    assert (toolchain.onnxscript, toolchain.onnx_ir) == tuple(map(metadata.version, names))
+    assert (without.onnxscript, without.onnx_ir) == ("", "")
+    assert "onnxscript" not in (unfused.payload / "aotc.json").read_text()
+    assert {library.name.replace("_", "-") for library in libraries(fused.manifest)} >= {*names}
+    assert "onnxscript" not in {library.name for library in libraries(unfused.manifest)}
+
+
+def test_the_build_cache_distinguishes_their_versions(tmp_path: Path) -> None:
+    host = probe()
+    with Workers(WorkerLimits()) as workers:
+        options = BuildOptions(
+            profile=profile(), target=host, host=host, work=tmp_path, workers=workers
+        )
+        parts = artifact_key_parts("model", "name", options)
+    assert parts is not None
+    assert parts["packages"]["onnxscript"] == metadata.version("onnxscript")
+    assert parts["packages"]["onnx-ir"] == metadata.version("onnx-ir")
 
 
 def test_weights_are_stored_once(fused: Built, unfused: Built) -> None:

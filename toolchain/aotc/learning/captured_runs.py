@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 # One run at the sizes that it was made for.
 FixedRun = Callable[[], None]
+# Of both, the most that may be stated: no size may be dropped while it is measured.
 _MAX_COUNT = 1024
+_MAX_BYTES = 2**53 - 1
 
 
 class CapturedRuns:
@@ -27,17 +29,29 @@ class CapturedRuns:
 
         Raises AOTC-S005 if no graph can be captured, and R025 and I019 without a GPU.
         """
-        graphs = GraphCapture(sizes=(dict.fromkeys(dims, 0),), max_count=_MAX_COUNT)
+        self._dims = dims
+        graphs = GraphCapture(
+            sizes=(dict.fromkeys(dims, 0),), max_count=_MAX_COUNT, max_bytes=_MAX_BYTES
+        )
         self._runner = _measured(
             lambda: open_capturing(graphs, CudaPlace(), opener, "the measured graph")
         )
 
     def at(self, sizes: Mapping[str, int], given: Mapping[str, Any]) -> FixedRun:
-        """Capture a run of the inputs `given`, of `sizes`; the result replays it.
+        """Capture a run of the inputs `given`, of `sizes`, once; the result replays it.
 
-        Raises AOTC-S005 if the size does not run.
+        Raises AOTC-S005 if the size does not run, or is not kept.
         """
-        _measured(lambda: self._runner.capture(given, sizes))
+        wanted = {dim: sizes.get(dim, 0) for dim in self._dims}
+        if wanted not in self._runner.captured:
+            _measured(lambda: self._runner.capture(given, sizes))
+        if wanted not in self._runner.captured:
+            raise AotcError(
+                "AOTC-S005",
+                "the captured size is not kept",
+                where=", ".join(f"{dim}={size}" for dim, size in wanted.items()),
+                found="; ".join(finding.what for finding in self._runner.findings),
+            )
 
         def replay() -> None:
             self._runner.run(given, None, sizes)

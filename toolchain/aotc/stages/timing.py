@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.variant import SessionSpec
+from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import LoweredModel, ReferenceRun
 
@@ -19,6 +20,11 @@ _ROUND_SECONDS: Final = 0.02
 _MAX_RUNS: Final = 50
 # ONNX Runtime's threads spin for about 50 ms, and take a core from the next candidate.
 _PAUSE_SECONDS: Final = 0.12
+# A captured graph is refused: by ONNX Runtime, without cuda-bindings, or without a GPU.
+_REFUSED: Final = frozenset({"AOTC-R024", "AOTC-I019", "AOTC-R025"})
+
+# Median and minimum seconds of a run, or why there is none.
+Timed = tuple[float, float] | AotcError
 
 
 def time_alternately(
@@ -29,8 +35,12 @@ def time_alternately(
     rounds: int,
     folder: Path,
     where: str,
-) -> list[tuple[float, float]]:
-    """Median and minimum seconds of one run of each variant, in one process, alternating."""
+) -> list[Timed]:
+    """Median and minimum seconds of one run of each variant, in one process, alternating.
+
+    A variant that captures CUDA graphs replays one.  If that is refused, it runs without, or has
+    the error in place of its seconds, as its plan says.
+    """
     value = options.workers.run(
         "aotc.stages.timing:measure_job",
         {
@@ -45,6 +55,7 @@ def time_alternately(
                     "session": encode(item.session),
                     "providers": list(item.providers),
                     "captures": bool(item.captures),
+                    "refused": item.plan.cuda.graphs.refused,
                 }
                 for item in lowered
             ],
@@ -52,16 +63,20 @@ def time_alternately(
         folder=folder,
         where=where,
     ).value
-    return [(median, minimum) for median, minimum in value]
+    return [AotcError(**item) if isinstance(item, dict) else (item[0], item[1]) for item in value]
 
 
 def measure_job(request: Json) -> Json:
-    """In the worker: median and minimum seconds of a run of each candidate, alternating."""
+    """In the worker: median and minimum seconds of a run of each candidate, alternating.
+
+    The fields of an error in place of those of a candidate whose graph is refused.
+    """
     from aotc.engine import values
 
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
     libraries = {name: Path(path) for name, path in request["libraries"].items()}
-    runs = [_run_of(candidate, inputs, libraries) for candidate in request["candidates"]]
+    opened = [_run_or_refusal(item, inputs, libraries) for item in request["candidates"]]
+    runs = [run for run in opened if not isinstance(run, AotcError)]
     repeats = []
     for run in runs:
         for _ in range(_WARM_UP_RUNS):
@@ -79,7 +94,26 @@ def measure_job(request: Json) -> Json:
             for _ in range(count):
                 run()
             found.append((time.perf_counter() - started) / count)
-    return [[statistics.median(found), min(found)] for found in times]
+    timed = iter([[statistics.median(found), min(found)] for found in times])
+    return [
+        {key: getattr(item, key) for key in ("code", "what", "where", "expected", "found")}
+        if isinstance(item, AotcError)
+        else next(timed)
+        for item in opened
+    ]
+
+
+def _run_or_refusal(
+    candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
+) -> Callable[[], object] | AotcError:
+    try:
+        return _run_of(candidate, inputs, libraries)
+    except AotcError as error:
+        if not candidate["captures"] or error.code not in _REFUSED:
+            raise
+        if candidate["refused"] == "fail":
+            return error
+    return _run_of({**candidate, "captures": False}, inputs, libraries)
 
 
 def _run_of(
@@ -106,7 +140,11 @@ def _run_of(
     if candidate["captures"]:
         # No dim is named, so that all calls are of the captured sizes.
         runner = open_capturing(GraphCapture(sizes=({},)), CudaPlace(), opened, str(model))
-        runner.capture(inputs, {})
+        try:
+            runner.capture(inputs, {})
+        except AotcError:
+            runner.close()
+            raise
         return lambda: runner.run(inputs, None, {})
     session = opened({})
     return lambda: run(session, inputs)

@@ -12,6 +12,8 @@ from aotc.records import field, record
 # The pass of that name counts in `matched` under names that begin so, why it kept nodes.
 HALF_PRECISION: Final = "half-precision"
 KEPT: Final = "kept: "
+# The distributions whose rules fuse graphs for CUDA.
+FUSING: Final = ("onnxscript", "onnx-ir")
 
 
 @record
@@ -27,6 +29,11 @@ class PassRecord:
     )
     kept: Annotated[tuple[str, ...], "nodes that it left as they were, although it applies"] = ()
 
+    @property
+    def fused(self) -> bool:
+        """Whether it fused something for CUDA, by rules of the libraries `FUSING`."""
+        return self.name.startswith("fuse-") and bool(self.matched)
+
 
 @record
 class Toolchain:
@@ -38,4 +45,6 @@ class Toolchain:
     onnxruntime: str
     onnxruntime_build: str = ""
     numpy: str = ""
+    onnxscript: Annotated[str, "only if a graph was fused for CUDA"] = ""
+    onnx_ir: Annotated[str, "only if a graph was fused for CUDA"] = ""
     plugins: tuple[Plugin, ...] = ()

@@ -78,7 +78,7 @@ def may_fuse(plan: VariantPlan) -> bool:
 
 def is_fused(specialized: SpecializedModel) -> bool:
     """Whether something was fused for CUDA."""
-    return any(item.matched for item in specialized.passes if item.name.startswith("fuse-"))
+    return any(item.fused for item in specialized.passes)
 
 
 def not_fused(plan: VariantPlan, why: str) -> Finding:

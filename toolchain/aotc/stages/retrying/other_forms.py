@@ -128,7 +128,7 @@ def with_tried_forms(
         return replace(proven, evidence=replace(proven.evidence, instead_of=attempt.tried))
     analyzed = proven.lowered.analyzed
     try:
-        (before, _), (after, _) = time_alternately(
+        timed = time_alternately(
             [attempt.replaced, proven.lowered],
             _reference(analyzed, plan, None),
             options,
@@ -136,6 +136,10 @@ def with_tried_forms(
             folder=options.work / f"cost-{plan.name}",
             where=f"variant {plan.name}",
         )
+        for item in timed:
+            if isinstance(item, AotcError):
+                raise item
+        before, after = (item[0] for item in timed if not isinstance(item, AotcError))
         first = replace(first, slowdown=round(after / before, 3))
     except AotcError as error:
         # A form that does not run cannot be timed.

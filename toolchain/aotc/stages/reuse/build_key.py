@@ -7,12 +7,13 @@ from importlib import metadata
 
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.known_providers import RUNTIMES
+from aotc.contract.manifest.toolchain import FUSING
 from aotc.engine.named_backends import backend_of
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.reuse.content_digests import folder_digest
 from aotc.stages.reuse.source_digest import source_digest
 
-_PACKAGES = ("onnx", *RUNTIMES, "numpy", "ml_dtypes", "cryptography")
+_PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
 
 
 def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:

@@ -12,7 +12,7 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import accepts_run, wanted_variants
 from aotc.stages.retrying.other_forms import first_refusal
 from aotc.stages.retrying.settling import Settled
-from aotc.stages.timing import time_alternately
+from aotc.stages.timing import Timed, time_alternately
 from aotc.stages.tuning.choices import (
     candidate_spec,
     candidates,
@@ -20,6 +20,7 @@ from aotc.stages.tuning.choices import (
     has_lower_precision,
     without_measurements,
 )
+from aotc.stages.tuning.equal_candidates import first_equals
 from aotc.stages.types import AnalyzedModel, ProvenModel, ReferenceRun, VariantPlan
 
 # All stages from the optimizer to the proof.
@@ -94,25 +95,36 @@ def _candidate(
 def measure(
     proven: Mapping[TuningCandidate, ProvenModel], reference: ReferenceRun, options: BuildOptions
 ) -> tuple[TuningCandidate, ...]:
-    """Median seconds of the candidates of one variant, run alternately on one fixture."""
-    tried = list(proven)
-    value = time_alternately(
-        [item.lowered for item in proven.values()],
+    """Median seconds of the candidates of one variant, run alternately on one fixture.
+
+    Candidates that are the same have the time of the first; one whose captured graph is refused
+    did not pass.
+    """
+    firsts = first_equals({candidate: item.lowered for candidate, item in proven.items()})
+    tried = list(dict.fromkeys(firsts.values()))
+    found = time_alternately(
+        [proven[candidate].lowered for candidate in tried],
         reference,
         options,
         rounds=options.profile.tune.rounds,
         folder=options.work / f"measure-{tried[0].variant}",
         where=f"variant {tried[0].variant}",
     )
+    timed = dict(zip(tried, found, strict=True))
     sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
-    return tuple(
-        replace(
-            candidate,
-            passed=True,
-            median_seconds=median,
-            minimum_seconds=least,
-            rounds=options.profile.tune.rounds,
-            sizes=sizes,
-        )
-        for candidate, (median, least) in zip(tried, value, strict=True)
+    rounds = options.profile.tune.rounds
+    return tuple(_row(candidate, timed[firsts[candidate]], rounds, sizes) for candidate in proven)
+
+
+def _row(candidate: TuningCandidate, timed: Timed, rounds: int, sizes: str) -> TuningCandidate:
+    if isinstance(timed, AotcError):
+        return replace(candidate, reason=timed.line()[:500])
+    median, least = timed
+    return replace(
+        candidate,
+        passed=True,
+        median_seconds=median,
+        minimum_seconds=least,
+        rounds=rounds,
+        sizes=sizes,
     )
