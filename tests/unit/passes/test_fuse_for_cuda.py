@@ -9,88 +9,28 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
+from attention_graphs import (
+    BOOLEANS,
+    CONDITION,
+    HEADS,
+    HIDDEN,
+    LOWEST,
+    ROOT,
+    WIDTH,
+    attention,
+    check_same,
+    decomposed,
+    ops,
+    opset,
+    tokens,
+    value,
+)
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.errors import AotcError
 from aotc.passes.fuse_for_cuda import fuse
 from aotc.stages.optimizing.fusion import fusion_job
-
-HEADS, WIDTH = 2, 4
-HIDDEN = HEADS * WIDTH
-LOWEST = float(np.finfo(np.float32).min)
-
-
-def value(name: str, shape: list[Any], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def attention(
-    masks: list[onnx.ValueInfoProto],
-    core: list[onnx.NodeProto],
-    kind: int = TensorProto.FLOAT,
-    **constants: Any,
-) -> onnx.ModelProto:
-    """Queries, keys and values of `x`, `core` from "q", "k" and "v" to "a", and heads joined."""
-    dtype = helper.tensor_dtype_to_np_dtype(kind)
-    rng = np.random.default_rng(3)
-    held: dict[str, Any] = {
-        "split": np.array([0, 0, HEADS, WIDTH]),
-        "join": np.array([0, 0, HIDDEN]),
-    }
-    nodes = []
-    for name in "qkv":
-        held[f"w{name}"] = rng.standard_normal((HIDDEN, HIDDEN)).astype(dtype)
-        held[f"b{name}"] = rng.standard_normal(HIDDEN).astype(dtype)
-        nodes += [
-            helper.make_node("MatMul", ["x", f"w{name}"], [f"{name}1"]),
-            helper.make_node("Add", [f"b{name}", f"{name}1"], [f"{name}2"]),
-            helper.make_node("Reshape", [f"{name}2", "split"], [f"{name}3"]),
-            helper.make_node("Transpose", [f"{name}3"], [name], perm=[0, 2, 1, 3]),
-        ]
-    nodes += [
-        *core,
-        helper.make_node("Transpose", ["a"], ["t"], perm=[0, 2, 1, 3]),
-        helper.make_node("Reshape", ["t", "join"], ["y"]),
-    ]
-    held |= constants
-    graph = helper.make_graph(
-        nodes,
-        "attention",
-        [value("x", ["batch", "length", HIDDEN], kind), *masks],
-        [value("y", ["batch", "length", HIDDEN], kind)],
-        [numpy_helper.from_array(np.asarray(item), name) for name, item in held.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
-
-
-def ops(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
-
-
-def check_same(model: onnx.ModelProto, fused: onnx.ModelProto, **given: Any) -> None:
-    found, expected = (
-        ort.InferenceSession(item.SerializeToString(), providers=["CPUExecutionProvider"]).run(
-            None, given
-        )
-        for item in (fused, model)
-    )
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
-
-
-def tokens(batch: int = 2, length: int = 3) -> Any:
-    return np.random.default_rng(5).standard_normal((batch, length, HIDDEN)).astype(np.float32)
-
-
-BOOLEANS = {
-    "all": np.ones((2, 1, 3, 3), bool),
-    "padded": np.array([[1, 1, 0], [0, 1, 1]], bool).reshape(2, 1, 1, 3).repeat(3, 2),
-    "causal": np.tril(np.ones((2, 1, 3, 3), bool)),
-    "rows without any": np.array([[0, 0, 0], [1, 0, 1], [0, 0, 0]], bool).reshape(1, 1, 3, 3),
-    "nothing": np.zeros((2, 1, 3, 3), bool),
-}
 
 
 @pytest.mark.parametrize("name", BOOLEANS)
@@ -143,51 +83,10 @@ def test_what_the_fused_operator_cannot_do_is_left(core: onnx.NodeProto) -> None
     assert records == () and fused is model
 
 
-def decomposed(*masked: onnx.NodeProto) -> list[onnx.NodeProto]:
-    """Attention in single operators; `masked` make "m" from the scores "s"."""
-    return [
-        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["q", "kt"], ["s0"]),
-        helper.make_node("Div", ["s0", "root"], ["s"]),
-        *masked,
-        helper.make_node("Softmax", ["m" if masked else "s"], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "v"], ["a"]),
-    ]
-
-
-@pytest.mark.parametrize("kept", [0, 1])
-def test_scores_chosen_by_a_mask(kept: int) -> None:
-    names = ["s", "lowest"] if kept == 0 else ["lowest", "s"]
-    core = decomposed(helper.make_node("Where", ["c", *names], ["m"]))
-    condition = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
-    model = attention(
-        [condition], core, root=np.float32(math.sqrt(WIDTH)), lowest=np.float32(LOWEST)
-    )
-    fused, records = fuse(model, Path())
-    assert {"fuse-attention", "pack-attention"} <= {item.name for item in records}
-    for mask in BOOLEANS.values():
-        check_same(model, fused, x=tokens(), c=mask)
-
-
-def test_masks_of_infinity_are_left() -> None:
-    """A row that is all -inf is not a number, and kernels differ in what they make of it."""
-    core = decomposed(helper.make_node("Where", ["c", "s", "lowest"], ["m"]))
-    condition = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
-    model = attention([condition], core, root=np.float32(2), lowest=np.float32("-inf"))
-    assert fuse(model, Path())[1] == ()
-
-
-def opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    model.opset_import[0].version = version
-    return model
-
-
 def changed(core: list[onnx.NodeProto], index: int, node: onnx.NodeProto) -> list[onnx.NodeProto]:
     return [*core[:index], node, *core[index + 1 :]]
 
 
-ROOT: dict[str, Any] = {"root": np.float32(2)}
-CONDITION = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
 # Constants and nodes that look like an attention, and are none that the fused operator has.
 LEFT: dict[str, Any] = {
     "another axis": (
@@ -281,28 +180,6 @@ def test_a_mask_made_from_the_scores_is_computed_from_them() -> None:
     check_same(model, fused, x=tokens())
 
 
-@pytest.mark.parametrize("outer", ["Add", "Where"])
-def test_two_masks_are_not_lower_than_one(outer: str) -> None:
-    """Rows of which nothing is kept are a mean, and not lost in infinity."""
-    masked = [
-        helper.make_node("Where", ["c", "s", "lowest"], ["m0"]),
-        helper.make_node("Add", ["m0", "f"], ["m"])
-        if outer == "Add"
-        else helper.make_node("Where", ["d", "m0", "lowest"], ["m"]),
-    ]
-    other = value("d", ["b", 1, "length", "length"], TensorProto.BOOL)
-    factors = value("f", ["length", "length"])
-    model = attention(
-        [CONDITION, other, factors], decomposed(*masked), **ROOT, lowest=np.float32(LOWEST)
-    )
-    fused, records = fuse(model, Path())
-    assert records
-    given = {"f": np.random.default_rng(2).standard_normal((3, 3)).astype(np.float32)}
-    for mask in BOOLEANS.values():
-        given |= {"c": mask, "d": BOOLEANS["padded"]}
-        check_same(model, fused, x=tokens(), **given)
-
-
 @pytest.mark.parametrize("factor", [0.3, -1.5, 4.0])
 def test_any_scale_and_width_of_values(factor: float) -> None:
     """Values are half as wide as queries; the scale is not that of the width."""
@@ -327,14 +204,17 @@ def test_any_scale_and_width_of_values(factor: float) -> None:
     check_same(model, fused, x=tokens())
 
 
-def activation(nodes: list[onnx.NodeProto], kind: int, **constants: float) -> onnx.ModelProto:
+def activation(nodes: list[onnx.NodeProto], kind: int, **constants: Any) -> onnx.ModelProto:
     dtype = helper.tensor_dtype_to_np_dtype(kind)
     graph = helper.make_graph(
         nodes,
         "activation",
         [value("x", ["n", HIDDEN], kind)],
         [value("y", ["n", HIDDEN], kind)],
-        [numpy_helper.from_array(dtype.type(item), name) for name, item in constants.items()],
+        [
+            numpy_helper.from_array(np.asarray(item, dtype), name)
+            for name, item in constants.items()
+        ],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
@@ -361,6 +241,20 @@ def test_gelu_is_found_in_every_order_and_type(order: str, kind: int) -> None:
     assert ops(fused) == ["Gelu"]
     assert {item.name: item.matched for item in records}["fuse-gelu"] == {"erf": 1}
     if kind == TensorProto.FLOAT:
+        check_same(model, fused, x=tokens()[0])
+
+
+@pytest.mark.parametrize("name", ["root", "half", "one"])
+def test_a_constant_of_more_dims_than_the_source_adds_some(name: str) -> None:
+    constants: dict[str, Any] = {"root": math.sqrt(2), "half": 0.5, "one": 1.0}
+    for shape, found in (((1, 1), True), ((1, 1, 1), False)):
+        constants[name] = np.full(shape, constants[name])
+        model = activation(gelu("half last"), TensorProto.FLOAT, **constants)
+        if not found:
+            del model.graph.output[0].type.tensor_type.shape.dim[:]
+            model.graph.output[0].type.tensor_type.ClearField("shape")
+        fused, records = fuse(model, Path())
+        assert bool(records) == found
         check_same(model, fused, x=tokens()[0])
 
 

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import onnx_ir as ir
 
 from aotc.passes.fuse_for_cuda.graph_values import (
-    array,
     integer,
     is_op,
     made_by,
@@ -22,18 +20,18 @@ from aotc.passes.fuse_for_cuda.graph_values import (
     only_user,
     permutation,
     same,
-    scalar,
     scaled,
     sizes,
+    spread_scalar,
     uncast,
 )
+from aotc.passes.fuse_for_cuda.mask_bounds import bounds, holds_infinity, lowest
 from aotc.records import record
 
 _SWAPPED = (0, 1, 3, 2)
 _LAST_AXIS_SINCE = 13
 # The same, of heads that were not put before the length.
 _SWAPPED_SPLIT = (0, 2, 3, 1)
-_FAR = 40
 # To these the scores of a row are added without a trace, as if they were chosen in their place.
 _LOW, _LOW_HALF = -1e9, -6e4
 
@@ -52,7 +50,8 @@ class Core:
     """One attention; queries, keys and values are of (batch, heads, length, width).
 
     With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask;
-    a row of it without any `true` gives 0.
+    a row of it without any `true` gives 0.  `guarded`: probabilities that are not a number are
+    set to 0, which the fused operator does not do.
     """
 
     node: ir.Node
@@ -65,6 +64,7 @@ class Core:
     causal: bool = False
     zero_rows: ir.Value | None = None
     split_keys: bool = False
+    guarded: bool = False
 
     @property
     def key_axis(self) -> int:
@@ -84,6 +84,8 @@ def core_at(node: ir.Node) -> Core | None:
     found = _standard(node) if is_op(node, "Attention") else _decomposed(node)
     if found is None or any(_has_infinity(mask) for mask in found.masks):
         # With all scores of a row at -inf, kernels differ in what they make of it.
+        return None
+    if found.guarded and not _is_finite(found.masks):
         return None
     # A scale of 0 is none to the fused operator.
     if not found.scale or not math.isfinite(found.scale) or not _fits(found):
@@ -147,7 +149,7 @@ def _standard(node: ir.Node) -> Core | None:
     masks: tuple[Mask, ...] = ()
     boolean = mask is not None and mask.dtype == ir.DataType.BOOL
     if mask is not None:
-        masks = (Mask(value=mask, otherwise=_lowest(query.dtype) if boolean else None),)
+        masks = (Mask(value=mask, otherwise=lowest(query.dtype) if boolean else None),)
         if boolean and sizes(mask, 2) is None and (sizes(mask, 4) or (0, 0))[1] != 1:
             return None
     return Core(
@@ -167,7 +169,9 @@ def _decomposed(node: ir.Node) -> Core | None:
     if not is_op(node, "MatMul"):
         return None
     probabilities = node.inputs[0]
-    softmax = made_by(_without_nan(uncast(probabilities)), "Softmax")
+    guarded = uncast(probabilities)
+    unguarded = _without_nan(guarded)
+    softmax = made_by(unguarded, "Softmax")
     if softmax is None or softmax.inputs[0] is None or probabilities is None:
         return None
     # What else reads them would need all of it computed again.
@@ -199,6 +203,7 @@ def _decomposed(node: ir.Node) -> Core | None:
         scale=scores.scale * factor * key_factor,
         masks=scores.masks,
         split_keys=split,
+        guarded=unguarded is not guarded,
     )
 
 
@@ -234,8 +239,8 @@ def _scores(value: ir.Value | None) -> _Scores | None:
     if is_op(node, "Where"):
         chosen, first, second = node.inputs
         for kept, other, inverted in (
-            (first, scalar(second), False),
-            (second, scalar(first), True),
+            (first, spread_scalar(second, first), False),
+            (second, spread_scalar(first, second), True),
         ):
             inner = _scores(kept) if other is not None else None
             if inner is not None and other is not None and chosen is not None:
@@ -253,7 +258,11 @@ def _without_nan(value: ir.Value | None) -> ir.Value | None:
     if node is None:
         return value
     test = made_by(node.inputs[0], "IsNaN")
-    if test is None or test.inputs[0] is not node.inputs[2] or scalar(node.inputs[1]) != 0:
+    if (
+        test is None
+        or test.inputs[0] is not node.inputs[2]
+        or spread_scalar(node.inputs[1], node.inputs[2]) != 0
+    ):
         return value
     return uncast(node.inputs[2])
 
@@ -292,26 +301,20 @@ def _heads(
     return heads, width
 
 
-def _lowest(dtype: ir.DataType | None) -> float:
-    kind = np.float32 if dtype is None or dtype == ir.DataType.BFLOAT16 else dtype.numpy()
-    return float(np.finfo(kind).min)
-
-
 def _has_infinity(mask: Mask) -> bool:
     """Whether the mask is made from a constant of -inf."""
-    if mask.otherwise is not None and math.isinf(mask.otherwise):
-        return True
-    pending, seen = [mask.value], set[ir.Value]()
-    while pending and len(seen) < _FAR:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        constant = array(value)
-        numbers = isinstance(constant, np.ndarray) and constant.dtype.kind == "f"
-        if isinstance(constant, np.ndarray) and numbers and bool(np.isinf(constant).any()):
-            return True
-        node = value.producer()
-        if node is not None:
-            pending += [item for item in node.inputs if item is not None]
-    return False
+    if mask.otherwise is not None:
+        return math.isinf(mask.otherwise)
+    return holds_infinity(mask.value)
+
+
+def _is_finite(masks: tuple[Mask, ...]) -> bool:
+    """Whether the masks, and their sum, are proven to hold finite numbers only."""
+    total, dtype = 0.0, None
+    for mask in masks:
+        if mask.otherwise is None:
+            found = bounds(mask.value)
+            if found is None:
+                return False
+            total, dtype = total + min(found[0], 0.0), mask.value.dtype
+    return total >= lowest(dtype)

@@ -18,9 +18,9 @@ from aotc.passes.fuse_for_cuda.graph_values import (
     made_by,
     only_user,
     replace_value,
-    scalar,
     scaled,
     sizes,
+    spread_scalar,
 )
 
 _MICROSOFT = "com.microsoft"
@@ -85,7 +85,11 @@ def _tanh(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
     for source, cubic in (total.inputs, tuple(reversed(total.inputs))):
         cube = _factored(cubic, _CUBE)
         power = made_by(cube, "Pow")
-        if power is not None and power.inputs[0] is source and scalar(power.inputs[1]) == 3:
+        if (
+            power is not None
+            and power.inputs[0] is source
+            and spread_scalar(power.inputs[1], source) == 3
+        ):
             return _product(node, source) if source is not None else None
     return None
 
@@ -108,7 +112,7 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
     total = only_user(node.outputs[0])
     if total is None or not is_op(total, "Add"):
         return None
-    if 1 not in (scalar(total.inputs[0]), scalar(total.inputs[1])):
+    if 1 not in [spread_scalar(item, node.outputs[0]) for item in total.inputs]:
         return None
     value, missing = total.outputs[0], {"source", "half"}
     while missing:
@@ -119,7 +123,7 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
         halved = _factored(other, 0.5)
         if other is source and "source" in missing:
             missing.remove("source")
-        elif scalar(other) == 0.5 and "half" in missing:
+        elif spread_scalar(other, source) == 0.5 and "half" in missing:
             missing.remove("half")
         elif halved is source and len(missing) == 2:
             missing.clear()

@@ -20,33 +20,45 @@ def is_op(node: ir.Node, op_type: str) -> bool:
 
 def array(value: ir.Value | None) -> object | None:
     """The numpy array of a small constant; None for others."""
-    tensor = _tensor(value)
+    tensor = constant(value)
     return tensor.numpy() if tensor is not None and tensor.size <= _MAX_READ else None
 
 
 def scalar(value: ir.Value | None) -> float | None:
     """The number of a constant with one element."""
-    tensor = _tensor(value)
+    tensor = constant(value)
     return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
 
 
-def _tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """The tensor of a constant; None of an initializer that a caller may replace."""
+def spread_scalar(value: ir.Value | None, over: ir.Value | None) -> float | None:
+    """The number of a constant with one element that gives its result no more dims than `over`."""
+    tensor = constant(value)
+    if tensor is None or over is None or tensor.size != 1:
+        return None
+    rank = len(tensor.shape)
+    if rank and (over.shape is None or len(over.shape) < rank):
+        return None
+    return scalar(value)
+
+
+def constant(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """The tensor of a constant of any size; None of an initializer that a caller may replace."""
     if value is None or value.is_graph_input():
         return None
     return ir.convenience.get_const_tensor(value)
 
 
 def scaled(node: ir.Node | None) -> tuple[ir.Value, float] | None:
-    """What a node multiplies by a constant number, and the number."""
+    """What a node multiplies by a constant number, and the number; the shape stays."""
     if node is None:
         return None
     first, second = (*node.inputs, None)[:2]
     if is_op(node, "Mul"):
-        for value, factor in ((first, scalar(second)), (second, scalar(first))):
+        for value, other in ((first, second), (second, first)):
+            factor = spread_scalar(other, value)
             if value is not None and factor is not None:
                 return value, factor
-    if is_op(node, "Div") and first is not None and (factor := scalar(second)):
+    if is_op(node, "Div") and first is not None and (factor := spread_scalar(second, first)):
         return first, 1.0 / factor
     return None
 

@@ -28,11 +28,13 @@ from aotc.passes.fuse_for_cuda.graph_values import (
     set_type,
     sizes,
 )
+from aotc.passes.fuse_for_cuda.mask_bounds import lowest
 from aotc.records import record
 
 MICROSOFT = "com.microsoft"
 _HEADS_FIRST = (0, 2, 1, 3)
-_LOWEST_HALF = -65504.0
+# Since then Shape may be of some axes only.
+_PART_OF_SHAPE_SINCE = 15
 
 
 @record
@@ -196,14 +198,12 @@ class Fuser:
         if mask.otherwise is not None:
             value = self._chosen(mask, self._number(0.0, dtype), dtype)
         elif value.dtype != dtype:
-            if _is_half(dtype):
-                limit = self._number(_LOWEST_HALF, value.dtype or ir.DataType.FLOAT)
+            if lowest(value.dtype) < lowest(dtype):
+                limit = self._number(lowest(dtype), value.dtype or ir.DataType.FLOAT)
                 value = self._node("Max", [value, limit]).outputs[0]
             value = self._node("Cast", [value], {"to": int(dtype)}).outputs[0]
         if stated is None or not (same(stated[2], lengths[0]) and same(stated[3], lengths[1])):
-            length = self._node("Shape", [core.query], {"start": 2, "end": 3}).outputs[0]
-            along = {"start": core.key_axis, "end": core.key_axis + 1}
-            others = self._node("Shape", [core.key], along).outputs[0]
+            length, others = self._size(core.query, 2), self._size(core.key, core.key_axis)
             one = self._numbers([1])
             shape = self._node("Concat", [one, one, length, others], {"axis": 0}).outputs[0]
             value = self._node("Expand", [value, shape]).outputs[0]
@@ -211,12 +211,18 @@ class Fuser:
         self._masks[memo] = value
         return value
 
+    def _size(self, value: ir.Value, axis: int) -> ir.Value:
+        """The size of one axis, of one dim."""
+        if self._graph.opset_imports.get("", 1) >= _PART_OF_SHAPE_SINCE:
+            return self._node("Shape", [value], {"start": axis, "end": axis + 1}).outputs[0]
+        shape = self._node("Shape", [value]).outputs[0]
+        return self._node("Gather", [shape, self._numbers([axis])]).outputs[0]
+
     def _chosen(self, mask: Mask, kept: ir.Value, dtype: ir.DataType) -> ir.Value:
         """`kept` where the mask keeps scores, else the lowest number."""
         assert mask.otherwise is not None
-        # A mask of float32 scores may be lower than half can hold.
-        lowest = max(mask.otherwise, _LOWEST_HALF) if _is_half(dtype) else mask.otherwise
-        other = self._number(lowest, dtype)
+        # A mask of float32 scores may be lower than a half type can hold.
+        other = self._number(max(mask.otherwise, lowest(dtype)), dtype)
         choices = (other, kept) if mask.inverted else (kept, other)
         return self._node("Where", [mask.value, *choices]).outputs[0]
 
@@ -285,10 +291,6 @@ def _without_factor(value: ir.Value) -> _Flat:
     if found is None or found[0].dtype != value.dtype or sizes(found[0], 3) is None:
         return _Flat(value=value)
     return _Flat(value=found[0], factor=found[1])
-
-
-def _is_half(dtype: ir.DataType) -> bool:
-    return dtype == ir.DataType.FLOAT16
 
 
 def _input(node: ir.Node, index: int) -> ir.Value:
