@@ -24,6 +24,7 @@ within the device at each call. A row of older sources than the newest names the
 plain session is ONNX Runtime's CUDA provider with its default options on the same exported model,
 for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the device.
 
+<!-- not run: they need a GPU, and minutes -->
 ```sh
 {commands}
 ```
