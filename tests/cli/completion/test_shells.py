@@ -115,7 +115,10 @@ def test_the_tab_key(terminal: Terminal, steps: list[tuple[str, str]]) -> None:
         ("aotc explain G005", ["G005\tdigest mismatch"]),
         ("aotc explain --li", ["--list\tlist every code"]),
         ("aotc target show linux-x86-64-avx5", ["linux-x86-64-avx512"]),
-        ("aotc build m.onnx --profile server-", ["server-cpu", "server-cuda"]),
+        (
+            "aotc build m.onnx --profile server-",
+            ["server-cpu", "server-cuda", "server-tensorrt"],
+        ),
         ("aotc build m.onnx --target=linux-ar", ["--target=linux-arm64"]),
         ("aotc completion ", ["bash", "fish", "zsh"]),
         ("aotc inspect there-is", ["there-is-no-model.onnx"]),

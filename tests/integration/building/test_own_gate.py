@@ -208,7 +208,8 @@ def test_a_planted_defect_is_not_published(
     error = caught.value
     assert (error.code, error.exit_status) == ("AOTC-G040", 1)
     assert error.also[0].code == code
-    assert error.found == f"{code} {error.also[0].what}"
+    reason = error.also[0]
+    assert error.found == f"{code} {reason.what}" + (f": {reason.found}" if reason.found else "")
     assert word in error.also[0].line()
     assert not any(str(bench.folder) in refusal.line() for refusal in (error, *error.also))
     assert not any("Get the artifact" in refusal.fix for refusal in (error, *error.also))
