@@ -255,7 +255,12 @@ def test_bfloat16_keeps_what_cuda_lacks(bench: Workbench) -> None:
 
 @pytest.mark.parametrize(
     ("name", "positions"),
-    [("bert", 0), ("vit", 0), ("resnet50", 0), ("gpt2", 0), ("llama_sdpa", 5), ("whisper", 0)],
+    [
+        ("bert", 0),
+        ("resnet50", 0),
+        ("llama_sdpa", 5),
+        *(pytest.param(name, 0, marks=pytest.mark.slow) for name in ("vit", "gpt2", "whisper")),
+    ],
 )
 def test_exports_compute_in_float16(bench: Workbench, name: str, positions: int) -> None:
     built = bench.build(
@@ -338,6 +343,7 @@ def test_a_model_of_which_nothing_changes_is_refused(bench: Workbench) -> None:
     assert refused.value.found == "1 kept: no kernel"
 
 
+@pytest.mark.slow
 @needs_models
 def test_magika_keeps_the_sum_that_overflows(bench: Workbench) -> None:
     source = MODELS / "magika_v3_3.onnx"
