@@ -284,3 +284,16 @@ def test_a_capture_waits_for_users_and_keeps_new_ones_out() -> None:
     for thread in (first, capturing, second):
         thread.join(60)
     assert order == ["first", "capture", "second"]
+
+
+def test_a_closed_runner_frees_the_memory_of_its_device() -> None:
+    closed: list[int] = []
+
+    class Counted(HostDevice):
+        def close(self) -> None:
+            closed.append(self.index)
+
+    graphs = GraphCapture(sizes=({"batch": 2, "width": 4},))
+    with_sizes = CapturingRunner(session(), Counted(), graphs, "variant v")
+    with_sizes.close()
+    assert closed == [0]

@@ -84,7 +84,9 @@ class PlainRunner:
             return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
 
     def close(self) -> None:
-        """Nothing is held besides the session."""
+        """Free page-locked memory of bound calls."""
+        if self._on_cuda:
+            self._placed.close()
 
 
 def open_runner(

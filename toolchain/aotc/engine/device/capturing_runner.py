@@ -70,11 +70,6 @@ class CapturingRunner:
         return tuple(dict(zip(self._dims, key, strict=True)) for key in self._captured)
 
     @property
-    def captured_bytes(self) -> int:
-        """Device memory of the buffers of captured sizes."""
-        return self._captured.bytes
-
-    @property
     def findings(self) -> tuple[Finding, ...]:
         """AOTC-R024 for each size that was dropped, or could not be captured."""
         return tuple(self._findings)
@@ -117,6 +112,8 @@ class CapturingRunner:
         """End the thread, and free the buffers when running calls are done."""
         self._owner.close()
         self._captured.clear()
+        with GATE.used(), self.device.lock:
+            self.device.close()
 
     def _key(self, sizes: Mapping[str, int]) -> Key:
         return tuple(sizes.get(dim, 0) for dim in self._dims)
@@ -163,7 +160,7 @@ class CapturingRunner:
         return values
 
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
-        where = ", ".join(f"{dim}={size}" for dim, size in zip(self._dims, key, strict=True))
+        where = self._words(key)
         with GATE.alone(), self.device.lock:
             kept: list[np.ndarray[Any, Any]] = []
             values = self._uploaded(inputs, kept)
@@ -176,17 +173,18 @@ class CapturingRunner:
                     raise
                 wrong = error.found
             if wrong:
-                self._refuse(wrong, key, where)
+                self._refuse(wrong, key)
                 return None
             for dropped in self._captured.add(key, run, run.bytes):
-                sizes = ", ".join(
-                    f"{dim}={size}" for dim, size in zip(self._dims, dropped, strict=True)
-                )
-                self.note(f"the graph for {sizes} was dropped for that of {where}")
+                self.note(f"the graph for {self._words(dropped)} was dropped for that of {where}")
             return run
 
-    def _refuse(self, why: str, key: Key, sizes: str) -> None:
+    def _words(self, key: Key) -> str:
+        return ", ".join(f"{dim}={size}" for dim, size in zip(self._dims, key, strict=True))
+
+    def _refuse(self, why: str, key: Key) -> None:
         self._refused.add(key)
+        sizes = self._words(key)
         if self.graphs.refused == "fail":
             raise capture_refused(why, f"{self.where}, {sizes}" if sizes else self.where)
         self.note(f"{sizes or 'the call'} runs without a graph: {why}")

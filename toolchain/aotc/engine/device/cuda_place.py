@@ -47,7 +47,8 @@ class CudaPlace:
     def close(self) -> None:
         """Free page-locked memory that is not in use."""
         if self._device is not None:
-            self._device.close()
+            with GATE.used(), self._device.lock:
+                self._device.close()
 
     def settings(self, device: Device | None = None) -> dict[str, dict[str, str]]:
         """Provider options of a session here; with `device`, on its stream and capturing."""
