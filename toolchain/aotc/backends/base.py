@@ -20,6 +20,7 @@ from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Target
+from aotc.errors import AotcError
 from aotc.records import field, record
 from aotc.registry import Registry
 
@@ -224,6 +225,17 @@ class Backend(ABC):
     def computes_in(self, wanted: Precision) -> Precision:
         """`wanted`, or `keep` if this provider lacks that precision."""
         return wanted if wanted in self.precisions else "keep"
+
+    def require_precision(self, precision: Precision) -> None:
+        """Raise AOTC-N008 if it does not compute in `precision`."""
+        if precision not in self.precisions:
+            raise AotcError(
+                "AOTC-N008",
+                f"{self.name} does not compute in {precision}",
+                where="precision",
+                expected=", ".join(self.precisions),
+                found=precision,
+            )
 
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
         """What a host needs to run its partitions, in addition to what every variant requires."""

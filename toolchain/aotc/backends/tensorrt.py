@@ -204,14 +204,7 @@ class TensorRtBackend(PluginBackend):
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
     ) -> SessionSpec:
         """The types that engines may compute in; raises AOTC-N008 if the precision is unknown."""
-        if precision not in self.precisions:
-            raise AotcError(
-                "AOTC-N008",
-                f"{self.name} does not compute in {precision}",
-                where="precision",
-                expected=", ".join(self.precisions),
-                found=precision,
-            )
+        self.require_precision(precision)
         option = _PRECISION_OPTIONS.get(precision)
         stated = {self.ort_name: {option: "1"}} if option else {}
         return SessionSpec(optimization=optimization, provider_options=stated)

@@ -130,7 +130,7 @@ class TensorRtRtxBackend(Backend):
         The same request gives the same bytes in any process.  Raises AOTC-P005 if TensorRT fails,
         AOTC-P010 if a compute capability is unknown, AOTC-I019 and AOTC-N008.
         """
-        self._require(request.precision)
+        self.require_precision(request.precision)
         engine = build_engine(request)
         name = f"{request.stem}.engine"
         Path(name).write_bytes(engine)
@@ -152,16 +152,6 @@ class TensorRtRtxBackend(Backend):
         }
         return Payload(attributes=attributes, files=(file,), compatibility=header)
 
-    def _require(self, precision: Precision) -> None:
-        if precision not in self.precisions:
-            raise AotcError(
-                "AOTC-N008",
-                f"{self.name} does not compute in {precision}",
-                where="precision",
-                expected=", ".join(self.precisions),
-                found=precision,
-            )
-
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
         """One compatibility string: engines of one build differ only in their sizes."""
         return tuple(
@@ -172,7 +162,7 @@ class TensorRtRtxBackend(Backend):
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
     ) -> SessionSpec:
         """No options: the precision is part of the engine; raises AOTC-N008 if it is unknown."""
-        self._require(precision)
+        self.require_precision(precision)
         return SessionSpec(optimization=optimization)
 
     def options_excluding(

@@ -93,6 +93,12 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
     return _ONNX_NAMES.get(dtype.name, dtype.name)
 
 
+def tensor_type(text: str) -> str:
+    """The element type in ONNX Runtime's text of a tensor's type, such as `tensor(float16)`."""
+    name = text.removeprefix("tensor(").removesuffix(")")
+    return NUMPY_NAMES.get(name, name)
+
+
 def ort_type_to_value(arg: NodeArg) -> Value:
     """A session's input or output as a `Value`; a dim without size and name becomes `NAME.INDEX`.
 

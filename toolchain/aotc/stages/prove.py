@@ -24,7 +24,6 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.compared_runs import compared_runs
-from aotc.stages.lowering.capturing import without_graphs
 from aotc.stages.types import LoweredModel, ProvenModel, ReferenceRun
 
 _SATURATION_FIX: Final = (
@@ -110,7 +109,7 @@ def _run(
     analyzed = lowered.analyzed
     plan = lowered.plan
     # Its fixtures have many sizes, each run once: no graph is captured.
-    session = without_graphs(lowered.session) if divided else SessionSpec(optimization="disable")
+    session = lowered.session if divided else SessionSpec(optimization="disable")
     return options.workers.run(
         "aotc.stages.prove:prove_job",
         {

@@ -10,7 +10,7 @@ import numpy as np
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
 from aotc.engine.device.device import Bytes, Device
 from aotc.engine.device.refused_capture import capture_refused
-from aotc.engine.values import NUMPY_NAMES, numpy_dtype
+from aotc.engine.values import numpy_dtype, tensor_type
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def run_options(graph_id: int) -> Any:
 
 def element_type(arg: Any) -> str:
     """The element type of a session's input or output, which is a tensor."""
-    name: str = arg.type.removeprefix("tensor(").removesuffix(")")
-    return NUMPY_NAMES.get(name, name)
+    return tensor_type(arg.type)
 
 
 def failure(error: Exception, device: Device) -> AotcError:
@@ -179,8 +178,7 @@ def read_values(values: Sequence[ort.OrtValue], device: Device) -> list[np.ndarr
         count = value.tensor_size_in_bytes()
         memory = device.host_bytes(count)
         device.copy(memory.ctypes.data, value.data_ptr(), count)
-        name = value.data_type().removeprefix("tensor(").removesuffix(")")
-        dtype = numpy_dtype(NUMPY_NAMES.get(name, name))
+        dtype = numpy_dtype(tensor_type(value.data_type()))
         arrays.append(memory.view(dtype).reshape(value.shape()))
     device.synchronize()
     return arrays

@@ -9,7 +9,7 @@ import numpy as np
 from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.device import Device
 from aotc.engine.device.fixed_run import read_values
-from aotc.engine.values import NUMPY_NAMES
+from aotc.engine.values import tensor_type
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -35,8 +35,7 @@ class DeviceTensor:
     @property
     def dtype(self) -> str:
         """ONNX's name of its element type, such as float16."""
-        name: str = self.value.data_type().removeprefix("tensor(").removesuffix(")")
-        return NUMPY_NAMES.get(name, name)
+        return tensor_type(self.value.data_type())
 
     @property
     def device(self) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.engine.device.device import Device
-from aotc.engine.values import NARROW_BITS, NUMPY_NAMES, dtype_name, numpy_dtype
+from aotc.engine.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def take_tensor(name: str, value: Any, device: Device) -> Given:
             found=f"{_DEVICES.get(kind, f'DLPack device type {kind},')} {index}",
         )
     found = _shared(name, value, device.stream)
-    return Given(tuple(found.shape()), _type(found), found, on_device=True)
+    return Given(tuple(found.shape()), tensor_type(found.data_type()), found, on_device=True)
 
 
 def _host(value: Any, name: str) -> Given:
@@ -119,11 +119,6 @@ def _not_contiguous(name: str, found: str) -> AotcError:
         expected="elements in C order, one after the other",
         found=found,
     )
-
-
-def _type(value: ort.OrtValue) -> str:
-    name: str = value.data_type().removeprefix("tensor(").removesuffix(")")
-    return NUMPY_NAMES.get(name, name)
 
 
 class _OnStream:

@@ -59,15 +59,6 @@ def session_with_graphs(
     return session, (Finding(code="AOTC-P014", what=what, where=where),)
 
 
-def without_graphs(session: SessionSpec) -> SessionSpec:
-    """`session` without CUDA graphs."""
-    options = {
-        provider: {key: value for key, value in stated.items() if key != GRAPH_OPTION}
-        for provider, stated in session.provider_options.items()
-    }
-    return replace(session, provider_options=options)
-
-
 def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[str, str]:
     """The nodes that prevent a capture, each with the reason."""
     shapes = shape_nodes(model)
