@@ -21,7 +21,16 @@ from benchmarks.gpu.child import OutOfTimeError, end_after, one_record
 from benchmarks.gpu.run import Run
 
 # In this order; max-autotune takes minutes, so it is run where it is named.
-ROWS = ("latency", "overhead", "first_answer", "first_request", "memory", "lengths", "autotune")
+ROWS = (
+    "latency",
+    "overhead",
+    "first_request",
+    "memory",
+    "lengths",
+    "static",
+    "first_answer",
+    "autotune",
+)
 
 
 def main() -> int:

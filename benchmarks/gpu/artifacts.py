@@ -17,7 +17,12 @@ BUILD_SECONDS = 540
 
 
 def profile_fields(
-    settings: Settings, precision: str, dims: Mapping[str, Any], *, capture: bool = True
+    settings: Settings,
+    precision: str,
+    dims: Mapping[str, Any],
+    *,
+    capture: bool = True,
+    static: bool = False,
 ) -> dict[str, Any]:
     """A profile's fields: CUDA with captured graphs, or the CPU to try the programs."""
     fields: dict[str, Any] = {
@@ -28,7 +33,9 @@ def profile_fields(
         "limits": {"seconds": 3600, "memory_bytes": 64 << 30},
     }
     if not settings.cpu:
-        graphs = {"capture": "sizes" if capture else "none", "refused": "fail"}
+        graphs: dict[str, Any] = {"capture": "sizes" if capture else "none", "refused": "fail"}
+        if static:
+            graphs["static"] = True
         fields |= {"cuda": {"graphs": graphs}}
     return fields
 

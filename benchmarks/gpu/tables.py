@@ -213,6 +213,23 @@ def length_rows(records: Iterable[Record]) -> list[Row]:
     return rows
 
 
+def statics(records: Iterable[Record]) -> list[Row]:
+    """Milliseconds of one dynamic variant and of a static one, and the ratio."""
+    rows = []
+    for record in _of(records, "static"):
+        medians = _medians(record)
+        network, precision, batch = record["case"].split("/")
+        title = f"{NETWORKS[network].title}, {PRECISION_TITLES[precision]}, batch {batch}"
+        rows.append(
+            (
+                f"{title}{record.get('mark', '')}",
+                *(f"{medians[form]:.3f}" for form in ("dynamic", "static")),
+                f"{medians['static'] / medians['dynamic']:.2f}",
+            )
+        )
+    return rows
+
+
 # Title, header and rows of each further table.
 SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] = (
     (
@@ -227,6 +244,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] =
         overheads,
     ),
     ("Device memory, MiB", ("Case", "one size", "eight sizes"), memories),
+    (
+        "A static variant for each captured size, ms",
+        ("Case", "one dynamic variant", "static variants", "static to dynamic"),
+        statics,
+    ),
     (
         "Log-normal lengths, requests a second",
         ("Case", OURS, PLAIN, "buckets", "how"),

@@ -21,6 +21,24 @@ def test_a_device_that_is_not_there_is_refused(captured: Built) -> None:
     assert caught.value.code == "AOTC-R025"
 
 
+def test_a_model_is_on_the_device_that_was_asked_for(captured: Built) -> None:
+    torch = pytest.importorskip("torch")
+    if torch.cuda.device_count() < 2:
+        pytest.skip("there is one GPU here, and this needs two")
+    with aotc.load(captured.path) as first, aotc.load(captured.path, device=1) as second:
+        expected = first.run(image(4))["logits"]
+        close_to(second.run(image(4))["logits"], expected, 1e-4)
+        given = torch.from_numpy(image(4)["image"]).to("cuda:1")
+        call = second.bind({"image": given})
+        found = torch.from_dlpack(call()["logits"])
+        assert found.device.index == 1
+        close_to(found.cpu().numpy(), expected, 1e-4)
+        with pytest.raises(AotcError) as caught:
+            first.bind({"image": given})
+        note("a tensor of another GPU", caught.value.line())
+        assert caught.value.code == "AOTC-R022"
+
+
 def test_too_little_memory_is_refused_and_the_model_goes_on(captured: Built) -> None:
     torch = pytest.importorskip("torch")
     with aotc.load(captured.path) as model:

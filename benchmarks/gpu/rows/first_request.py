@@ -13,7 +13,7 @@ from benchmarks.gpu.child import one_record
 from benchmarks.gpu.run import Run
 
 SECONDS = 120
-PROCESSES, LATER = 5, 50
+PROCESSES, LATER = 3, 50
 FIRST, STEADY = "first", "steady"
 
 
