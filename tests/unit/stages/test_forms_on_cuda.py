@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aotc.contract.cuda_options import CudaOptions
+from aotc.contract.cuda_options import CudaOptions, GraphOptions
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.errors import AotcError
 from aotc.records import replace
@@ -30,7 +30,8 @@ def following(
         analyzed=unused, plan=plan, domain=None, component="", graph=Path(), passes=passes
     )
     optimized = SimpleNamespace(specialized=specialized, nodes=tuple((op, op) for op in ops))
-    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized)
+    captures = plan.cuda.graphs.capture != "none"
+    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, captures=captures)
     options: Any = SimpleNamespace(announce=lambda text: None)
     error = AotcError(code, "the answers differ")
     return next_attempts({"gpu": Attempt(plan=plan)}, [(lowered, error)], options).get("gpu")
@@ -101,6 +102,22 @@ def test_few_or_transposed_convolutions_keep_channels_first() -> None:
     assert not is_convolutional(["Conv"] * 3)
     assert not is_convolutional([*["Conv"] * 4, "ConvTranspose"])
     assert not is_convolutional(["MatMul"])
+
+
+def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it() -> None:
+    graphs = GraphOptions(capture="sizes", refused="run")
+    plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
+    found = following(plan, (FUSED,), "AOTC-P014", IMAGES)
+    # Graphs gain more than the layout does.
+    assert found is not None and found.plan.cuda == CudaOptions(layout="nchw", graphs=graphs)
+    found = following(found.plan, (FUSED,), "AOTC-P014", IMAGES)
+    assert found is not None
+    assert found.plan.cuda.graphs == replace(graphs, capture="none")
+    assert [finding.code for finding in found.findings] == ["AOTC-P014"]
+    refusing = replace(plan, cuda=CudaOptions(graphs=replace(graphs, refused="fail")))
+    assert following(refusing, (FUSED,), "AOTC-P014") is None
+    # Without a wish for graphs, it is a refusal of something else.
+    assert following(PLAN, (FUSED,), "AOTC-P014") is None
 
 
 def test_an_error_of_another_kind_ends_it() -> None:

@@ -22,10 +22,11 @@ from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.records import replace
 from aotc.runtime.call_form import refuse_other_forms
-from aotc.runtime.guards import Guard
+from aotc.runtime.guards import CheckedCall, Guard
 from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner, close_all
 from aotc.runtime.telemetry import Telemetry
+from aotc.runtime.warming.rehearsed_calls import rehearse_calls
 from aotc.runtime.warmup import warm
 from aotc.store.hold import Hold
 
@@ -155,6 +156,13 @@ class ReadyModel:
                     self._runner(index), variant, self.manifest, self.payload, self._known
                 )
                 self._update_report(index, warmed)
+                if variant.graphs is not None:
+                    rehearse_calls(
+                        lambda inputs: self._answer(inputs, None),
+                        variant.graphs.sizes,
+                        self.manifest,
+                        self.payload,
+                    )
 
     def _update_report(self, index: int, warmed: VariantLoad) -> None:
         loads = list(self._report.variants)
@@ -185,20 +193,7 @@ class ReadyModel:
         """
         started = time.perf_counter()
         try:
-            self._refuse_closed()
-            refuse_other_forms(inputs, outputs, self.inputs)
-            names = self._output_names(outputs)
-            checked = self._guard.check(inputs)
-            route = self._router.route(checked.sizes, checked.outside)
-            runner = self._runner(route.variant)
-            given, added = 0, 0
-            if route.pads:
-                arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
-                found = runner.run(arrays, names, route.wanted)
-                found = self._padder.crop(names, found, checked.sizes)
-            else:
-                given = self._padder.elements(checked.inputs)
-                found = runner.run(checked.inputs, names, route.wanted)
+            names, checked, route, found, given, added = self._answer(inputs, outputs)
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
             if self._recorder is not None and error.code in _SIZE_REFUSALS:
@@ -217,6 +212,24 @@ class ReadyModel:
             added=added,
         )
         return dict(zip(names, found, strict=True))
+
+    def _answer(
+        self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None
+    ) -> tuple[Sequence[str], CheckedCall, Route, list[values.Data], int, int]:
+        """The answer of a call, and how it came to be; nothing is counted or recorded."""
+        self._refuse_closed()
+        refuse_other_forms(inputs, outputs, self.inputs)
+        names = self._output_names(outputs)
+        checked = self._guard.check(inputs)
+        route = self._router.route(checked.sizes, checked.outside)
+        runner = self._runner(route.variant)
+        if not route.pads:
+            given = self._padder.elements(checked.inputs)
+            found = runner.run(checked.inputs, names, route.wanted)
+            return names, checked, route, found, given, 0
+        arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
+        found = self._padder.crop(names, runner.run(arrays, names, route.wanted), checked.sizes)
+        return names, checked, route, found, given, added
 
     def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.known_providers import CPU
@@ -24,7 +24,11 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.compared_runs import compared_runs
+from aotc.stages.lowering.capturing import not_capturable
 from aotc.stages.types import LoweredModel, ProvenModel, ReferenceRun
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
@@ -51,7 +55,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     On a host of another kind than the target the graph is run as well, but that proves nothing for
     the target: parity is then `not-run`, and placement predicted.
     Raises AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001, P002 (placement),
-    M002, M003 (budgets), and R008, I013 to I015 from the sandbox.
+    P014 (ONNX Runtime captures no CUDA graph), M002, M003 (budgets), and R008, I013 to I015 from
+    the sandbox.
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
@@ -80,6 +85,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
     )
     placement = decode(Placement, value["placement"])
     _refuse_breaches(comparisons, where, tolerance)
+    if value["not_captured"]:
+        raise not_capturable(where, value["not_captured"])
     _check_placement(placement, lowered, options)
     _check_budgets(evidence, options, where)
     return ProvenModel(
@@ -121,6 +128,7 @@ def _run(
             if divided or plan.precision != "bfloat16"
             else backend_of(plan.providers[0], options.profile.plugins).ort_name,
             "session": encode(session),
+            "captures": lowered.captures and divided,
             "providers": list(lowered.providers) if divided else [CPU],
             "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
             "tolerance": encode(tolerance),
@@ -289,15 +297,20 @@ def prove_job(request: Json) -> Json:
     tolerance = decode(Tolerance, request["tolerance"])
     started = time.perf_counter()
     model = Path(request["model"])
-    session = create_session(
-        model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
-        spec,
-        providers=request["providers"],
-        weights_folder=Path(request["weights"]),
-        context_path=Path(request["model"]),
-        libraries={name: Path(path) for name, path in request["libraries"].items()},
-        record_placement=True,
-    )
+
+    def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
+        return create_session(
+            model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
+            spec,
+            providers=request["providers"],
+            weights_folder=Path(request["weights"]),
+            context_path=Path(request["model"]),
+            libraries={name: Path(path) for name, path in request["libraries"].items()},
+            record_placement=True,
+            settings=settings,
+        )
+
+    session = opened({})
     load_seconds = time.perf_counter() - started
     padding = decode(Padding, request["padding"]) if request["padding"] else None
     padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
@@ -329,8 +342,16 @@ def prove_job(request: Json) -> Json:
                 outputs=tuple(errors),
             )
         )
+    placement, not_captured = encode(observe(session)), ""
+    if request["captures"]:
+        from aotc.engine.device.capture_trial import why_not_captured
+
+        # Its memory is for the session that captures.
+        del session
+        not_captured = why_not_captured(opened, inputs, str(model))
     return {
-        "placement": encode(observe(session)),
+        "placement": placement,
+        "not_captured": not_captured,
         "comparisons": [encode(item) for item in comparisons],
         "load_seconds": load_seconds,
         "first_run_seconds": first,

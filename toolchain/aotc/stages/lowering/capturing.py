@@ -48,15 +48,25 @@ def session_with_graphs(
         return replace(session, provider_options=options), ()
     where, nodes = f"variant {plan.name}", _listed(obstacles)
     if plan.cuda.graphs.refused == "fail":
-        raise AotcError(
-            "AOTC-P014",
-            "the graph cannot be captured as CUDA graphs",
-            where=where,
-            expected="every node on CUDA, except those that compute shapes, and no control flow",
-            found=nodes,
-        )
-    what = f"no CUDA graphs are captured: {nodes}"
-    return session, (Finding(code="AOTC-P014", what=what, where=where),)
+        raise not_capturable(where, nodes)
+    return session, (without_graphs(where, nodes),)
+
+
+def not_capturable(where: str, why: str) -> AotcError:
+    """AOTC-P014, of a variant that is refused for it."""
+    return AotcError(
+        "AOTC-P014",
+        "the graph cannot be captured as CUDA graphs",
+        where=where,
+        expected="every node on CUDA, except those that compute shapes, and no control flow",
+        found=why,
+    )
+
+
+def without_graphs(where: str, why: str) -> Finding:
+    """AOTC-P014, of a variant that runs without graphs."""
+    what = f"no CUDA graphs are captured: {why}"
+    return Finding(code="AOTC-P014", what=what[:500], where=where)
 
 
 def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """The next form of a variant that computes wrongly or does not run.
 
 On CUDA, images with channels last are first tried with channels first, and a graph that was fused
-without that.  If parts are compiled, first the nodes
+without that.  One of which ONNX Runtime captures no CUDA graphs runs without, if the profile allows
+it.  If parts are compiled, first the nodes
 at fault move to the variant's next provider, and then all compiled ones.  Otherwise a lower level
 of ONNX Runtime's optimizer is tried.
 """
@@ -20,6 +21,7 @@ from aotc.errors import AotcError
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant, no_variant_left
+from aotc.stages.lowering.capturing import without_graphs
 from aotc.stages.optimizing.fusion import is_fused, may_fuse, not_fused
 from aotc.stages.optimizing.image_layout import channels_first, may_change_layout
 from aotc.stages.optimizing.levels import lower_level
@@ -169,10 +171,13 @@ def _next_attempt(
     """The attempt after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
     # The layout first: where a graph has both, fusion gains more.
-    if error.code in _CODES and may_change_layout(plan, lowered.optimized):
+    refused_graphs = error.code == "AOTC-P014" and lowered.captures
+    if (error.code in _CODES or refused_graphs) and may_change_layout(plan, lowered.optimized):
         return _channels_first(attempt, lowered, error, options)
     if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
         return _without_fusion(attempt, lowered, error, options)
+    if refused_graphs and plan.cuda.graphs.refused == "run":
+        return _without_graphs(attempt, lowered, error, options)
     if (
         error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
         or not plan.may_lower_level
@@ -217,6 +222,15 @@ def _without_fusion(
     cuda = replace(plan.cuda, fusion="none")
     finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
     return _with_options(attempt, lowered, error, options, cuda, finding, "fusion for CUDA")
+
+
+def _without_graphs(
+    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
+) -> Attempt:
+    plan = lowered.plan
+    cuda = replace(plan.cuda, graphs=replace(plan.cuda.graphs, capture="none"))
+    finding = without_graphs(f"variant {plan.name}", error.found)
+    return _with_options(attempt, lowered, error, options, cuda, finding, "CUDA graphs")
 
 
 def _with_options(
