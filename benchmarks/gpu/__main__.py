@@ -65,6 +65,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--again", action="store_true", help="measure also what is there")
     parser.add_argument("--max-autotune", action="store_true", help="also the row autotune")
     parser.add_argument("--exports", action="store_true", help="only export the networks")
+    parser.add_argument(
+        "--artifacts", action="store_true", help="only export, and build for all rows"
+    )
     parser.add_argument("--small", action="store_true", help="small networks, few rounds: a trial")
     parser.add_argument("--cpu", action="store_true", help="without a GPU: a trial")
     parser.add_argument("--table", nargs="*", type=Path, metavar="FILE", help="write the page")
@@ -92,6 +95,13 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
         print(f"export of {name} failed: {line}", flush=True)
     if arguments.exports:
         return 1 if failed else 0
+    if arguments.artifacts:
+        from benchmarks.gpu.building import build_all
+
+        wrong = build_all(settings, [name for name in arguments.networks if name not in failed])
+        for line in wrong:
+            print(f"FAILED {line}", flush=True)
+        return 1 if failed or wrong else 0
     run = Run(
         settings=settings,
         out=(arguments.out or ROOT / "build" / "gpu").resolve(),

@@ -31,6 +31,7 @@ for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bou
 """
 _COMMANDS = (
     "ci/gpu.sh WHEELS                        # the tests of tests/gpu",
+    "python -m benchmarks.gpu --artifacts --models build/gpu/models      # all builds at once",
     "python -m benchmarks.gpu --models build/gpu/models --out build/gpu",
     "python -m benchmarks.gpu autotune --models build/gpu/models --out build/gpu",
     "python -m benchmarks.gpu --table build/gpu/gpu.jsonl",

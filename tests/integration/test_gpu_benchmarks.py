@@ -63,6 +63,12 @@ def test_limits_are_judged_on_the_eighteen_cases_only() -> None:
     assert tables.summary(records)[1][2:] == ("1.200", "**no**")
 
 
+def test_static_variants_are_compared_with_the_dynamic_one() -> None:
+    samples = {"dynamic": [2e-3, 3e-3, 4e-3], "static": [1.5e-3] * 3}
+    (row,) = tables.statics([record("static", "bert/float16/8", samples=samples)])
+    assert row == ("BERT-base, fp16, batch 8", "3.000", "1.500", "0.50")
+
+
 def test_there_is_no_verdict_on_some_of_the_cases() -> None:
     rows = tables.summary([latency("bert/tf32/8", ours=0.1, torch=1.0, plain=2.0)])
     assert rows[0][0].endswith("1 of 18 cases")

@@ -23,7 +23,7 @@ from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.inputs import inputs_at
 from benchmarks.gpu.run import Run
 
-ROUNDS, COMPILED_ROUNDS = 3, 2
+ROUNDS, COMPILED_ROUNDS = 3, 1
 SECONDS = 240
 OURS, PLAIN = "aotc", "plain session"
 COLD, WARM = "torch.compile", "torch.compile, cached"

@@ -19,7 +19,7 @@ from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.run import Run
 
 SECONDS, LEARN_SECONDS, LEARN_LIMIT = 240, 60, 400
-REQUESTS, ROUNDS, STREAM = 200, 4, 5
+REQUESTS, ROUNDS, STREAM = 100, 4, 5
 RECORDED, MAX_VARIANTS = 4000, 8
 MIDDLE, SIGMA, HIGHEST = 64, 0.7, 512
 BATCHES = (1, 8)

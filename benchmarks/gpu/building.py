@@ -1,0 +1,77 @@
+"""Builds the artifacts of all rows side by side, each in a process of its own.
+
+A build computes its golden answers in one thread, which takes minutes at large batches.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
+from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Settings
+from benchmarks.gpu.child import ChildFailedError, OutOfTimeError
+from benchmarks.gpu.exporting import in_type
+from benchmarks.gpu.rows import memory, static
+
+Wanted = tuple[Path, str, dict[str, Any]]
+
+
+def build_all(settings: Settings, networks: Sequence[str]) -> list[str]:
+    """Build what is not there yet, as many at once as there are cores; returns what failed.
+
+    The learned artifacts of the row `lengths` are not among them: they need the learner first.
+    """
+
+    def built(wanted: Wanted) -> str:
+        model, label, fields = wanted
+        try:
+            artifact(settings, model, label, fields)
+        except (ChildFailedError, OutOfTimeError) as error:
+            return f"{model.stem}-{label}: {error}"
+        return ""
+
+    started = time.monotonic()
+    # The longest first.
+    wanted = sorted(_wanted(settings, networks), key=lambda item: -_largest_batch(item[2]))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        halves = [
+            pool.submit(in_type, settings.model(name), precision)
+            for name in networks
+            for precision in settings.precisions
+        ]
+        failed = [line for line in pool.map(built, wanted) if line]
+        for half in halves:
+            half.result()
+    print(f"== artifacts: {time.monotonic() - started:.0f} s", flush=True)
+    return failed
+
+
+def _wanted(settings: Settings, networks: Sequence[str]) -> Iterator[Wanted]:
+    for name in networks:
+        network, model = NETWORKS[name], settings.model(name)
+        batches = settings.batches(network)
+        for precision in settings.precisions:
+            fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
+            yield model, precision, fields
+        first = settings.precisions[0]
+        one = [2 if settings.small else AUTOTUNED_BATCH]
+        fields = profile_fields(settings, first, batch_dims(one, network.dims))
+        yield model, f"{first}-1-size", fields
+        if settings.cpu:
+            continue
+        for sizes in (memory.BATCHES, memory.BATCHES[-1:]):
+            fields = profile_fields(settings, first, batch_dims(sizes, network.dims))
+            yield model, f"{first}-{len(sizes)}-sizes", fields
+        dims = batch_dims(batches[: static.BATCHES], network.dims)
+        for form in (static.DYNAMIC, static.STATIC):
+            fields = profile_fields(settings, first, dims, static=form == static.STATIC)
+            yield model, f"{first}-{form}", fields
+
+
+def _largest_batch(fields: dict[str, Any]) -> int:
+    return int(max(fields["dims"]["batch"]["buckets"]))
