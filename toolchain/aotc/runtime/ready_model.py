@@ -156,13 +156,13 @@ class ReadyModel:
                     self._runner(index), variant, self.manifest, self.payload, self._known
                 )
                 self._update_report(index, warmed)
-                if variant.graphs is not None:
-                    rehearse_calls(
-                        lambda inputs: self._answer(inputs, None),
-                        variant.graphs.sizes,
-                        self.manifest,
-                        self.payload,
-                    )
+                rehearse_calls(
+                    lambda inputs: self._answer(inputs, None),
+                    variant,
+                    self.manifest,
+                    self.payload,
+                    warmed.first_run_seconds,
+                )
 
     def _update_report(self, index: int, warmed: VariantLoad) -> None:
         loads = list(self._report.variants)

@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.variant import Variant
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 from aotc.runtime.warming.sized_inputs import inputs_at
 
 # Python specializes code in its first executions; a replay takes milliseconds at most.
-_CALLS: Final = 3
+_REPLAYS: Final = 3
+# A run that takes longer hides what its first call costs beyond it, and would delay the load.
+_SHORT_SECONDS: Final = 0.01
 
 
 def rehearse_calls(
     answer: Callable[[Mapping[str, Data]], object],
-    sizes: Sequence[Mapping[str, int]],
+    variant: Variant,
     manifest: Manifest,
     payload: Path,
+    run_seconds: float | None,
 ) -> None:
-    """Answer calls of each captured size, as `run` does, whose answers nobody wants.
+    """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
 
-    Graphs are captured and proven at this point: a refusal, such as of values that a fixture has
-    after it was resized, is left to a request that gives cause for it.
+    `run_seconds` is what a run of the variant took at its warm-up (None: it was not run).  The
+    variant is proven at this point: a refusal, such as of values that a fixture has after it was
+    resized, is left to a request that gives cause for it.
     """
-    for wanted in sizes:
-        inputs = inputs_at(manifest, manifest.domain.complete(wanted), payload)
+    if variant.graphs is not None:
+        wanted, calls = (
+            [manifest.domain.complete(sizes) for sizes in variant.graphs.sizes],
+            _REPLAYS,
+        )
+    elif run_seconds is not None and run_seconds < _SHORT_SECONDS:
+        wanted, calls = [(variant.domain or manifest.domain).corner("opt")], 1
+    else:
+        return
+    for sizes in wanted:
+        inputs = inputs_at(manifest, sizes, payload)
         if inputs is None:
             continue
         with suppress(AotcError):
-            for _ in range(_CALLS):
+            for _ in range(calls):
                 answer(inputs)

@@ -1,0 +1,63 @@
+"""A model that is ready has answered before, on the path that requests take; nothing counts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from built_artifact import BuiltArtifact
+
+from aotc.errors import AotcError
+from aotc.records import replace
+from aotc.runtime.loading import load
+from aotc.runtime.ready_model import ReadyModel
+from aotc.runtime.warming.rehearsed_calls import rehearse_calls
+
+
+def test_a_load_answers_a_call_that_nothing_counts(
+    digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = []
+    answer = ReadyModel._answer
+
+    def noted(self: ReadyModel, inputs: Any, outputs: Any) -> Any:
+        answered.append(inputs)
+        return answer(self, inputs, outputs)
+
+    monkeypatch.setattr(ReadyModel, "_answer", noted)
+    traffic = tmp_path / "traffic.jsonl"
+    with load(
+        digits.path, key=digits.public_key, store=tmp_path / "store", threads=1, record=traffic
+    ) as model:
+        assert model.ready and len(answered) == len(model.variants)
+        assert model.telemetry.calls == 0
+        model.run(answered[0])
+        assert model.telemetry.calls == 1
+    assert len(traffic.read_text().splitlines()) == 1
+
+
+def test_captured_sizes_are_rehearsed_and_long_runs_are_not(
+    digits: BuiltArtifact, tmp_path: Path
+) -> None:
+    with load(digits.path, key=digits.public_key, store=tmp_path, threads=1) as model:
+        manifest, payload, variant = model.manifest, model.payload, model.variant
+    sizes: list[int] = []
+
+    def answer(inputs: Any) -> None:
+        (value,) = inputs.values()
+        sizes.append(value.shape[0])
+        raise AotcError("AOTC-R011", "a value is out of its range")
+
+    (dim,) = manifest.domain.dims
+    captured: Any = SimpleNamespace(sizes=({dim: 1}, {dim: 4}))
+    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, 5.0)
+    # A refusal is no reason to go on with such inputs.
+    assert sizes == [1, 4]
+    sizes.clear()
+    rehearse_calls(answer, variant, manifest, payload, 0.5)
+    rehearse_calls(answer, variant, manifest, payload, None)
+    assert not sizes
+    rehearse_calls(answer, variant, manifest, payload, 0.001)
+    assert len(sizes) == 1
