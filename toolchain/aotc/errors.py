@@ -120,7 +120,7 @@ INSTALL_RUNTIME: Final = (
 # All that loading and running needs.
 _RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
 # Top-level modules of the extra `cpu`; `google` is protobuf's.
-_EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
+_EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google", "junitparser")
 
 
 def missing_package(

@@ -1,4 +1,4 @@
-"""The one refusal of a build that fails gates: it tells every breach, in the order of the profile."""
+"""The one refusal of a build that fails gates: every breach, in the order of the profile."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from aotc.errors import EXIT_NO, AotcError
-
 
 _LAST: Final = sys.maxsize
 

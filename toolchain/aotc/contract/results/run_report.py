@@ -1,4 +1,4 @@
-"""What one run of a command judged and measured: the record that every form of a report is made of."""
+"""What one run of a command judged and measured: every form of a report is made of this record."""
 
 from __future__ import annotations
 
