@@ -57,9 +57,7 @@ def failed_build(folder: Path, text: str = "y") -> RunReport:
         gates=tuple(gates),
         breaches=breaches,
         findings=(
-            NoticedFinding(
-                code="AOTC-O003", title="level lowered", what=f"was {text}", where=text
-            ),
+            NoticedFinding(code="AOTC-O003", title="level lowered", what=f"was {text}", where=text),
         ),
         figures=(Figure(name=f"size {text}", subject=text, value=37901.0, unit="B"),),
         stages={"import": 0.5},

@@ -52,9 +52,7 @@ def sarif_of(report: RunReport) -> dict[str, Any]:
     """SARIF that the format's own schema accepts."""
     document = json.loads(report_text(report, "r.sarif"))
     schema = json.loads(SARIF.read_text(encoding="utf-8"))
-    jsonschema.Draft4Validator(
-        schema, format_checker=jsonschema.FormatChecker()
-    ).validate(document)
+    jsonschema.Draft4Validator(schema, format_checker=jsonschema.FormatChecker()).validate(document)
     (run,) = document["runs"]
     assert isinstance(run, dict)
     return run
