@@ -11,13 +11,14 @@ from aotc.errors import Place
 
 # What would forge lines, commands, cells, elements, links or mentions, in one name.
 HOSTILE: Final = (
-    "a\n::error file=x::forged\r\n::stop-commands::t\x1b[31m\x00\u202e|cell|<script>alert(1)</script>"
+    "a\n::error file=x::forged\r\n::stop-commands::t\x1b[31m\x00\u202e|cell|"
+    "<script>alert(1)</script>"
     "``` `x` ]](1) ![i](//e) @octocat #1 ]]> & %0A \ud800 {0} [l](2)"
 )
 
 
 def failed_build(folder: Path, text: str = "y") -> RunReport:
-    """A build with two breaches on lines 4 and 6 of `folder`/p.yaml; `text` stands in each field."""
+    """A build with two breaches, on lines 4 and 6 of `folder`/p.yaml; `text` is in each field."""
     profile = folder / "p.yaml"
     profile.write_text("schema: aotc.profile/1\n" * 6, encoding="utf-8")
     places = [Place(file=str(profile), line=line, column=3) for line in (4, 6)]

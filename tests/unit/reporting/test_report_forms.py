@@ -7,13 +7,13 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from junitparser import Failure, JUnitXml, Skipped
 from markdown_it import MarkdownIt
-from repository import ROOT
 from reported_runs import HOSTILE, failed_build
+from repository import ROOT
 
-import jsonschema
 from aotc.contract.codec.parsing import decode
 from aotc.contract.results.run_report import RunReport
 from aotc.escaping import printable
@@ -108,7 +108,7 @@ def test_junit_is_read_back(report: RunReport) -> None:
     stated = [(case._elem.get("file"), case._elem.get("line")) for case in cases[2:]]
     assert stated == [(report.profile, "4"), (report.profile, "6")]
     # The format wants the properties first.
-    assert [child.tag for child in suite._elem][0] == "properties"
+    assert next(child.tag for child in suite._elem) == "properties"
 
 
 def test_what_could_not_be_judged_is_an_error_of_junit(report: RunReport) -> None:
