@@ -8,6 +8,7 @@ properties also `:` and `,`.
 from __future__ import annotations
 
 from aotc.contract.results.run_report import RunReport
+from aotc.escaping import printable
 from aotc.reporting.locations import location_of
 from aotc.reporting.wording import Told, everything_told
 
@@ -21,7 +22,7 @@ def _annotation(told: Told, report: RunReport) -> str:
     properties = {}
     found = location_of(told.place, report)
     if found is not None:
-        properties["file"] = found.path
+        properties["file"] = printable(found.path)
         if found.line:
             properties |= {"line": str(found.line), "col": str(found.column)}
     properties["title"] = f"{told.code} {told.title}".strip()
