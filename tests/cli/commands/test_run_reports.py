@@ -14,6 +14,7 @@ from command import Command, Outcome
 from junitparser import JUnitXml
 from made_models import FEATURES, linear, model_of, save
 from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.results.run_report import RunReport
@@ -86,6 +87,26 @@ def test_all_breaches_of_a_build_are_told_in_the_order_of_the_profile(aotc: Comm
     # On a terminal, too.
     for text in ("tight.yaml:6:3", "tight.yaml:7:3", "AOTC-M001", "AOTC-M002"):
         assert text in outcome.stderr
+
+
+@needs_models
+def test_parity_and_costs_are_told_together(aotc: Command) -> None:
+    """A real model whose optimized sums differ in the last bit, which this profile forbids."""
+    profile = TIGHT.replace("dims:\n  batch: 1..4\n", "parity:\n  float32: {atol: 0, rtol: 0}\n")
+    (aotc.folder / "exact.yaml").write_text(profile)
+    model = MODELS / "xgboost_onnxmltools.onnx"
+    words = ("build", model, "--profile", "exact.yaml", "-o", "no.aotc")
+    assert aotc.plain(*words, "--report", "r.json").status == 1
+    report = read(aotc.folder)
+    told = [(each.code, str(each.place)) for each in report.breaches]
+    assert told == [
+        ("AOTC-N001", "exact.yaml:4:3"),
+        ("AOTC-M002", "exact.yaml:6:3"),
+        ("AOTC-M001", "exact.yaml:7:3"),
+    ]
+    assert report.breaches[0].found.startswith("error ")
+    # Other forms were tried first, as ever.
+    assert "AOTC-O003" in [finding.code for finding in report.findings]
 
 
 def test_every_form_of_one_run_tells_the_same(aotc: Command) -> None:
