@@ -206,10 +206,10 @@ def test_markdown_shows_foreign_text_as_code_alone(report: RunReport) -> None:
     blocks = {token.content.strip() for token in tokens if token.type == "html_block"}
     assert all(re.fullmatch(r"</?details>(<summary>[\w ()]+</summary>)?", each) for each in blocks)
     rows = [token for token in tokens if token.type == "tr_open"]
-    # Heads of four tables, and 4 gates, 1 figure, 1 finding, 1 stage.
-    assert len(rows) == 4 + 7
+    # Heads of five tables, and 1 node of both breaches, 4 gates, 1 figure, 1 finding, 1 stage.
+    assert len(rows) == 5 + 8
     cells = [token for token in tokens if token.type in ("td_open", "th_open")]
-    assert len(cells) == 5 * 5 + 3 * 2 + 4 * 2 + 2 * 2
+    assert len(cells) == 1 * 2 + 5 * 5 + 3 * 2 + 4 * 2 + 2 * 2
 
 
 def test_a_comment_is_short_enough_for_a_pull_request(tmp_path: Path) -> None:

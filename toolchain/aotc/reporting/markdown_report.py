@@ -18,6 +18,8 @@ from aotc.reporting.wording import Told, everything_told, told_breach
 _MAX_ROWS: Final = 60
 _MAX_BREACHES: Final = 20
 _LONGEST: Final = 240
+# What a column is called where JSON calls it by another name.
+_COLUMNS: Final = {"mend": "fix"}
 _HEADINGS: Final = {
     "passed": "✅ `aotc {command}` passed",
     "failed": "❌ `aotc {command}` failed",
@@ -44,13 +46,21 @@ def _parts(report: RunReport) -> Iterator[str]:
         yield " · ".join(stated)
     failed = sum(gate.status == "failed" for gate in report.gates)
     judged = sum(gate.status != "not-judged" for gate in report.gates)
-    if judged:
-        yield f"**{failed} of {judged} gates failed.**" if failed else f"All {judged} gates passed."
+    if failed:
+        yield f"**{failed} of {judged} gates failed.**"
+    elif judged and report.outcome == "passed":
+        yield f"All {judged} gates passed."
     if report.breaches:
         told = [told_breach(refusal) for refusal in report.breaches]
         yield from map(_breach, told[:_MAX_BREACHES])
         if len(told) > _MAX_BREACHES:
             yield f"and {len(told) - _MAX_BREACHES} more, which the report in JSON lists."
+    # Breaches of one variant are often about the same nodes.
+    for rows in dict.fromkeys(
+        tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.breaches
+    ):
+        columns = [code(_COLUMNS.get(name, name)) for name, _ in rows[0]] if rows else []
+        yield from _table("Concerned", columns, [[cell(text) for _, text in row] for row in rows])
     gates = [
         (cell(gate.name), cell(gate.subject), cell(gate.limit), cell(gate.measured), gate.status)
         for gate in report.gates
