@@ -21,6 +21,7 @@ from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.contract.results.explain_report import ExplainReport
 from aotc.contract.results.model_checks import CheckModelsReport
 from aotc.contract.results.packing_reports import PackReport, UnpackReport
+from aotc.contract.results.run_report import RunReport
 from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
 from aotc.contract.results.trust_reports import RootReport, TrustReport
 from aotc.contract.target import Target
@@ -42,6 +43,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "load", report.LoadReport),
     ("manifests", "inspect", report.InspectReport),
     ("manifests", "error", command_reports.ErrorReport),
+    ("manifests", "report", RunReport),
     ("manifests", "run", command_reports.RunReport),
     ("manifests", "telemetry", TelemetryReport),
     ("manifests", "bench", command_reports.BenchReport),

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from aotc.escaping import printable
 from aotc.reasons import REASONS
 from aotc.reasons.reason import NO, USAGE
+from aotc.records import record
 
 EXIT_YES: Final = 0
 EXIT_NO: Final = NO
 EXIT_USAGE: Final = USAGE
 EXIT_INTERRUPTED: Final = 130
+
+
+@record
+class Place:
+    """A place in a text file that a user wrote, such as the line of a profile that sets a limit."""
+
+    file: Annotated[str, "path, as it was given"]
+    line: Annotated[int, "from 1"] = 1
+    column: Annotated[int, "in characters, from 1"] = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
 
 
 class AotcError(Exception):
@@ -23,6 +36,7 @@ class AotcError(Exception):
     `where` names a file, node or field.  `expected` and `found` are short texts.  `fix` defaults to
     the catalogue's.  `also` holds further refusals, so that a report can list every reason.  `rows`
     is a table with details, such as the nodes concerned: one mapping from column to cell per row.
+    `place` is where a user's file is wrong, or states what was not met; None: in no such file.
     """
 
     def __init__(
@@ -36,6 +50,7 @@ class AotcError(Exception):
         fix: str = "",
         also: tuple[AotcError, ...] = (),
         rows: Sequence[Mapping[str, str]] = (),
+        place: Place | None = None,
     ) -> None:
         reason = REASONS[code]
         self.code = code
@@ -48,11 +63,12 @@ class AotcError(Exception):
         self.fix = fix or reason.fix
         self.also = also
         self.rows = tuple(rows)
+        self.place = place
         super().__init__(self.line())
 
     def __reduce__(self) -> tuple[Callable[[Mapping[str, Any]], AotcError], tuple[Any, ...]]:
         """Copy and pickle all fields: errors of a worker process are pickled."""
-        fields = ("code", "what", "where", "expected", "found", "fix", "also", "rows")
+        fields = ("code", "what", "where", "expected", "found", "fix", "also", "rows", "place")
         return _from_fields, ({name: getattr(self, name) for name in fields},)
 
     def line(self) -> str:
@@ -63,6 +79,8 @@ class AotcError(Exception):
         text = f"{self.code} {what}"
         if where:
             text += f" [{where}]"
+        if self.place is not None:
+            text += f" at {printable(str(self.place))}"
         return text + expected_and_found(expected, found)
 
     def to_dict(self) -> dict[str, str]:
@@ -102,7 +120,7 @@ INSTALL_RUNTIME: Final = (
 # All that loading and running needs.
 _RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
 # Top-level modules of the extra `cpu`; `google` is protobuf's.
-_EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google")
+_EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google", "junitparser")
 
 
 def missing_package(

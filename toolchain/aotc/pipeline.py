@@ -15,6 +15,7 @@ from aotc.caching.cache import BuildCache
 from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
+from aotc.contract.results.journal import Journal
 from aotc.contract.results.reports import BuildReport
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
@@ -31,7 +32,9 @@ from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
 from aotc.signing.sealing import seal
+from aotc.stages.all_breaches import all_breaches
 from aotc.stages.analyze import analyze
+from aotc.stages.build_answer import build_report
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.claim import claim
 from aotc.stages.clock import Clock
@@ -40,14 +43,14 @@ from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import companion_left_out
-from aotc.stages.package import digest_weights, package
+from aotc.stages.package import digest_weights, package, size_breach
 from aotc.stages.partition import partition
 from aotc.stages.planning.available import require_providers
 from aotc.stages.planning.planned_variants import wanted_variants
 from aotc.stages.planning.profile_overrides import refuse_artifact, requested_profile, target_of
 from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
-from aotc.stages.prove import prove
+from aotc.stages.prove import judged_variant
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
@@ -57,6 +60,7 @@ from aotc.stages.retrying.other_forms import (
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
 from aotc.stages.reuse.cached_build import cache_slot, cached_artifact, store_build
+from aotc.stages.reuse.cached_gates import judge_cached
 from aotc.stages.reuse.content_digests import model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
@@ -73,6 +77,7 @@ from aotc.stages.types import (
     SourceModel,
     VariantPlan,
 )
+from aotc.stages.variant_gates import refused_gate
 
 # Modules that the jobs of every build import, in order; the first job imports its own.
 PRELOADED_MODULES: Final = (
@@ -98,7 +103,8 @@ def build(request: BuildRequest) -> BuildReport:
     an earlier choice.  Without `key` the user's development key signs.  `builder_id` (a URI;
     default: $AOTC_BUILDER_ID), `invocation_id` and `release`, a version, are recorded in the
     provenance, and the model's `licence` in the bill of materials.  `workers` run the jobs and stay
-    running; without them the build starts its own.
+    running; without them the build starts its own.  `journal` receives what is judged and measured,
+    also of a build that fails.
     Raises `AotcError`: its exit status is 3 if the input must be fixed, 1 if a gate of the profile
     failed; then nothing new is at `output`.
     """
@@ -106,7 +112,9 @@ def build(request: BuildRequest) -> BuildReport:
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
     label = provenance.build_label(request.builder_id, request.invocation_id, request.release)
     sbom.require_library()
-    profile = requested_profile(request)
+    profile, places = requested_profile(request)
+    journal = request.journal if request.journal is not None else Journal()
+    journal.stages = clock.seconds
     output = request.output_path
     prepare_output(output, folder=True, force=request.force)
     cache = BuildCache() if request.cache and os.environ.get("AOTC_CACHE") != "off" else None
@@ -120,7 +128,8 @@ def build(request: BuildRequest) -> BuildReport:
         signer = load_signer(request.key)
         host = probe()
         workers.submit(_import_ahead)
-        target = target_of(profile, host)
+        target = target_of(profile, host, places)
+        journal.target = target.name
         options = BuildOptions(
             # A path would differ between folders.
             profile=replace(profile, target=target.name),
@@ -129,6 +138,8 @@ def build(request: BuildRequest) -> BuildReport:
             work=work / "build",
             workers=workers,
             clock=clock,
+            places=places,
+            journal=journal,
             cache=cache,
             fixtures=Path(request.fixtures) if request.fixtures is not None else None,
             embed_fixtures=request.embed_fixtures,
@@ -141,6 +152,8 @@ def build(request: BuildRequest) -> BuildReport:
         slot = cache_slot(source, request.name, options)
         cached = cached_artifact(slot, work / NEW) if slot is not None else None
         artifact, evidence = cached or _built(request, tuned.model, work / NEW, options)
+        if cached is not None:
+            judge_cached(artifact, evidence, options)
         if tuned.table:
             measured_on = tuned.measured_on or evidence.model
             evidence = replace(evidence, tuning=tuned.table, tuned_on=measured_on)
@@ -175,37 +188,14 @@ def build(request: BuildRequest) -> BuildReport:
         *slowdown_findings(evidence),
         *(cache.findings() if cache is not None else ()),
     )
-    return _report(signed, evidence, findings, tuned.table, clock, cached=cached is not None)
+    journal.noticed(findings)
+    return build_report(signed, evidence, findings, tuned.table, clock, cached=cached is not None)
 
 
 def _import_ahead() -> None:
     """Import what signing needs while jobs run; an error here is raised again when signing."""
     sbom.import_library()
     source_digest()
-
-
-def _report(
-    signed: SignedArtifact,
-    evidence: Evidence,
-    findings: tuple[Finding, ...],
-    tuning: tuple[TuningCandidate, ...],
-    clock: Clock,
-    *,
-    cached: bool,
-) -> BuildReport:
-    return BuildReport(
-        artifact=str(signed.path),
-        artifact_id=signed.artifact.artifact_id,
-        payload_bytes=signed.artifact.payload_bytes,
-        key_id=signed.key_id,
-        development_key=signed.development_key,
-        variants=evidence.variants,
-        findings=findings,
-        tuning=tuning,
-        cached=cached,
-        stages=clock.seconds,
-        seconds=clock.elapsed(),
-    )
 
 
 def _staged_artifact(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged:
@@ -273,7 +263,9 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
 def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
     """The imported model."""
     with options.clock.stage("import"):
-        return import_model(request.model, options)
+        source = import_model(request.model, options)
+    options.journal.model_sha256 = source.capture.sha256
+    return source
 
 
 def _analyzed(
@@ -303,19 +295,22 @@ def _built(
     ahead = optimize_ahead(source, plans, options)
     model = model or _analyzed(source, options, ranges)
     findings = [*source.capture.findings, *model.findings]
-    try:
-        settled = run_stages(model, plans, options, ahead)
-        dropped = drop_failed(settled.attempts, settled.variants, options)
-    except AotcError as error:
-        if not fails_at_empty_sizes(model, [error]):
-            raise
+    options.journal.noticed(findings)
+    settled = run_stages(model, plans, options, ahead)
+    dropped, refusals = drop_failed(settled.attempts, settled.variants, options)
+    empty = [error for error in refusals if fails_at_empty_sizes(model, [error])]
+    if empty:
         options = options.with_subfolder("not-empty")
         with clock.stage("analyze", "without size 0"):
             model = analyze(source, ranges, options, empties=False)
-        findings = [*source.capture.findings, *model.findings, empty_sizes_finding(error)]
+        findings = [*source.capture.findings, *model.findings, empty_sizes_finding(empty[0])]
         settled = run_stages(model, plans, options)
-        dropped = drop_failed(settled.attempts, settled.variants, options)
+        dropped, refusals = drop_failed(settled.attempts, settled.variants, options)
     variants = settled.variants
+    for left in dropped:
+        options.journal.left_out(f"variant {left.name}")
+    if refusals:
+        raise _refusal(refusals, variants, folder, options)
     proven = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
@@ -328,6 +323,17 @@ def _built(
         host={**provenance.describe_host(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
+
+
+def _refusal(
+    refusals: Sequence[AotcError], variants: ProvenVariants, folder: Path, options: BuildOptions
+) -> AotcError:
+    """What a build ends with whose variants breach gates: all of them, its size included."""
+    options.journal.noticed(variants.findings)
+    whole = [*variants.proven, *variants.measured]
+    return all_breaches(
+        [*refusals, *filter(None, [size_breach(whole, variants.weights, folder, options)])]
+    )
 
 
 def run_stages(
@@ -361,25 +367,32 @@ def _run_once(
         findings += [finding for item in claimed for finding in item.findings]
         partitioned = partition(claimed, options)
     with clock.stage("lower"):
-        lowered, dropped = lower(partitioned, options)
+        lowered, dropped, refused = lower(partitioned, options)
+    options.journal.judged(map(refused_gate, (error for _, error in refused)))
     findings += [finding for item in lowered for finding in item.findings]
     proven: list[ProvenModel] = []
     failed: list[tuple[LoweredModel, AotcError]] = []
+    measured: list[ProvenModel] = []
     # The weights are final: they are hashed while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
         weights = pool.submit(digest_weights, (lowered[0] if lowered else claimed[0]).weights)
         for item in lowered:
-            try:
-                with clock.stage("prove", item.plan.name):
-                    proven.append(prove(item, options))
-            except AotcError as error:
-                if item.plan.required:
-                    failed.append((item, error))
-                else:
-                    findings.append(companion_left_out(item.plan, f"{error.code} {error.what}"))
+            with clock.stage("prove", item.plan.name):
+                judged = judged_variant(item, options)
+            error = judged.breach
+            if error is None:
+                proven += filter(None, [judged.proven])
+            elif item.plan.required:
+                failed.append((item, error))
+                measured += filter(None, [judged.proven])
+            else:
+                options.journal.left_out(f"variant {item.plan.name}")
+                findings.append(companion_left_out(item.plan, f"{error.code} {error.what}"))
         return ProvenVariants(
             proven=tuple(proven),
             failed=tuple(failed),
+            refused=refused,
+            measured=tuple(measured),
             left_out=dropped,
             findings=tuple(findings),
             weights=weights.result(),

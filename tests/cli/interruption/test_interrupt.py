@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command import Command, Outcome, finish, wait_until
@@ -266,3 +268,23 @@ def test_a_full_disk_of_keys_and_outputs(aotc: Command, may_mount: list[str]) ->
     words = ("run", "out.aotc", "--output-dir", Path("full") / "answers")
     outcome, _ = on_full_disk(aotc, may_mount, "4k", *words)
     outcome.refused("AOTC-I018", 3)
+
+
+def test_an_interrupted_build_has_its_report(aotc: Command, slow: str) -> None:
+    process = aotc.start("build", slow, "-o", "out.aotc", "--report", "r.json", "--report", "r.md")
+    workers = busy_in(aotc, process, "reference/trying.json")
+    os.killpg(process.pid, signal.SIGINT)
+    assert finish(process).status == 130
+    report = json_of(aotc.folder / "r.json")
+    assert (report["outcome"], report["exit_status"]) == ("error", 130)
+    assert [breach["code"] for breach in report["breaches"]] == ["AOTC-I025"]
+    assert "import" in report["stages"]
+    assert (aotc.folder / "r.md").is_file()
+    assert aotc.leftovers() == []
+    wait_until(lambda: not alive(workers))
+
+
+def json_of(path: Path) -> dict[str, Any]:
+    document = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(document, dict)
+    return document

@@ -29,8 +29,9 @@ def test_the_library_takes_the_fields_and_their_defaults() -> None:
 
 
 def test_the_command_line_sets_only_fields_of_the_request() -> None:
-    asked = set(inspect.signature(build).parameters) - {"json"}
-    assert asked == FIELDS.keys() - {"progress", "workers"}
+    # How the command answers and reports is its own.
+    asked = set(inspect.signature(build).parameters) - {"json", "reports", "form"}
+    assert asked == FIELDS.keys() - {"progress", "journal", "workers"}
 
 
 def test_an_argument_that_there_is_not_is_the_callers_fault() -> None:

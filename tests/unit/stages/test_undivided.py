@@ -66,17 +66,30 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
     alternate = options(Fallback(policy="alternate-variant"))
-    lowered, dropped = stage.lower([divided("a"), undivided("b"), divided("c")], alternate)
+    lowered, dropped, refused = stage.lower([divided("a"), undivided("b"), divided("c")], alternate)
     assert not lowered
+    assert not refused
     assert [variant.name for variant in dropped] == ["a", "b", "c"]
     assert [variant.reason[:9] for variant in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
 
 
-def test_the_first_variants_refusal_is_reported(compiler: list[str]) -> None:
+def test_every_variants_refusal_is_reported(compiler: list[str]) -> None:
     strict = options(Fallback())
-    with pytest.raises(AotcError, match="a is not compiled"):
-        stage.lower([divided("a"), undivided("b")], strict)
-    assert compiler == ["a"]
-    with pytest.raises(AotcError, match="b runs nowhere"):
-        stage.lower([undivided("b"), divided("a")], strict)
-    assert compiler == ["a"]
+    lowered, dropped, refused = stage.lower([undivided("b"), divided("a"), divided("c")], strict)
+    assert not lowered
+    assert not dropped
+    assert compiler == ["a", "c"]
+    assert [(plan.name, error.what) for plan, error in refused] == [
+        ("b", "b runs nowhere"),
+        ("a", "a is not compiled"),
+        ("c", "c is not compiled"),
+    ]
+
+
+def test_what_is_no_gate_ends_the_build_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AotcError("AOTC-I018", "the disk is full")
+
+    monkeypatch.setattr(stage, "compile_parts", fail)
+    with pytest.raises(AotcError, match="the disk is full"):
+        stage.lower([divided("a"), undivided("b")], options(Fallback()))

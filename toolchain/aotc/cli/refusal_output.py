@@ -22,7 +22,9 @@ _MAX_GROUPS = 12
 _MAX_OTHERS = 50
 # What a column is called on a terminal, where `--json` calls it by another name.
 _COLUMNS = {"mend": "fix"}
-_LABELS = ("what", "where", "expected", "found", "fix")
+_LABELS = ("what", "where", "place", "expected", "found", "fix")
+# What a label is called where the field's name would not be understood.
+_LABEL_WORDS = {"place": "at"}
 
 
 def error_lines(error: AotcError, width: int | None = None) -> list[str]:
@@ -33,10 +35,13 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     """
     lines = [f"error: {error.code} {error.title}"]
     for label in _LABELS:
-        if text := with_fixtures_in_words(getattr(error, label).strip()):
+        said = getattr(error, label)
+        if text := with_fixtures_in_words("" if said is None else str(said).strip()):
             # A command in a fix is to be copied in one piece.
             room = None if label == "fix" else width
-            lines += _indented(f"  {label + ':':<10}", printable(text), room)
+            lines += _indented(
+                f"  {_LABEL_WORDS.get(label, label) + ':':<10}", printable(text), room
+            )
     others = list(_flat(error.also))
     if others:
         lines.append(f"and {len(others)} more:")
@@ -118,6 +123,7 @@ def error_answer(error: AotcError) -> ErrorReport:
                 found=refused.found,
                 fix=refused.fix,
                 rows=refused.rows,
+                place=refused.place,
             )
             for refused in _flat((error,))
         ),

@@ -56,7 +56,7 @@ def show(parts: Iterable[RenderableType], *, file: TextIO | None = None) -> None
     text = captured.get()
     if not terminal:
         # Cells are padded to their column's width.
-        text = "".join(f"{line.rstrip()}\n" for line in text.splitlines())
+        text = "".join(f"{no_command(line.rstrip())}\n" for line in text.splitlines())
     with streams.answering(target):
         target.write(text)
 
@@ -65,7 +65,20 @@ def write_lines(lines: Iterable[str], *, file: TextIO | None = None) -> None:
     """Write each of `lines` as one line."""
     target = file or sys.stdout
     with streams.answering(target):
-        target.writelines(f"{printable(line, _LONGEST_LINE)}\n" for line in lines)
+        target.writelines(f"{no_command(printable(line, _LONGEST_LINE))}\n" for line in lines)
+
+
+def no_command(line: str) -> str:
+    """A line that GitHub Actions takes for no command of ours, whatever name it begins with.
+
+    Its runner obeys lines that begin with `::`, and `##[` anywhere in one.
+    """
+    if os.environ.get("GITHUB_ACTIONS") != "true":
+        return line
+    begin = len(line) - len(line.lstrip())
+    if line.startswith("::", begin):
+        line = f"{line[:begin]}: :{line[begin + 2 :]}"
+    return line.replace("##[", "## [")
 
 
 def terminal_width(file: TextIO) -> int | None:

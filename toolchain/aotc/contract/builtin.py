@@ -13,6 +13,8 @@ from aotc.contract.codec.parsing import (
 )
 from aotc.contract.codec.spelling import nearest
 from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
+from aotc.contract.codec.yaml_positions import located, place_of
+from aotc.contract.document_places import DocumentPlaces
 from aotc.contract.profile import Profile
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -46,11 +48,17 @@ def load_profile(name_or_path: str | Path) -> Profile:
     Raises AOTC-I021 (there is no such profile), I022 (it is not valid), I046 (it is of a newer
     aotc) or I001 (the file cannot be read).
     """
+    return load_profile_file(name_or_path)[0]
+
+
+def load_profile_file(name_or_path: str | Path) -> tuple[Profile, DocumentPlaces]:
+    """The same, with the places of its settings."""
     builtin = builtin_profiles()
-    profile = _load_document(name_or_path, Profile, "profile", data_folder("profiles"), builtin)
-    if not profile.plugins or str(name_or_path) in builtin:
-        return profile
-    return with_plugin_paths(profile, Path(name_or_path).parent)
+    folder = data_folder("profiles")
+    profile, places = _load_document(name_or_path, Profile, "profile", folder, builtin)
+    if profile.plugins and str(name_or_path) not in builtin:
+        profile = with_plugin_paths(profile, Path(name_or_path).parent)
+    return profile, places
 
 
 def with_plugin_paths(profile: Profile, folder: Path) -> Profile:
@@ -82,12 +90,12 @@ def load_target(name_or_path: str | Path) -> Target:
     read).
     """
     folder = data_folder("profiles") / "targets"
-    return _load_document(name_or_path, Target, "target", folder, builtin_targets())
+    return _load_document(name_or_path, Target, "target", folder, builtin_targets())[0]
 
 
 def _load_document(
     name_or_path: str | Path, record: type[T], kind: str, folder: Path, builtin: tuple[str, ...]
-) -> T:
+) -> tuple[T, DocumentPlaces]:
     text = str(name_or_path)
     path = Path(text)
     if text in builtin:
@@ -99,21 +107,24 @@ def _load_document(
             f"no such {kind}: {text!r}" + (f"; did you mean {close!r}?" if close else ""),
             expected=f"a YAML file, or one of: {', '.join(builtin)}",
         )
+    data = b""
     try:
         with path.open("rb") as file:
-            document = strict_yaml(file.read(MAX_YAML_BYTES + 1))
+            data = file.read(MAX_YAML_BYTES + 1)
+        document = strict_yaml(data)
         schema = document.get("schema") if isinstance(document, dict) else None
         if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):
             raise ParseError([Problem("schema", f"this is not a {kind}: its schema is {schema}")])
-        return decode(record, document)
+        return decode(record, document), DocumentPlaces(file=str(path), data=data)
     except ParseError as error:
         first, *others = [
             AotcError(
                 problem.code or "AOTC-I022",
                 problem.what,
                 where=f"{path}: {problem.path or '(top)'}",
+                place=place_of(problem, str(path)),
             )
-            for problem in error.problems
+            for problem in located(error.problems, data)
         ]
         first.also = tuple(others)
         raise first from None

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import NodePlacement, Placement, TransferTotals
 from aotc.contract.profile import Profile
+from aotc.contract.results.run_report import Gate
 from aotc.errors import AotcError
 from aotc.records import record
 
@@ -35,21 +37,81 @@ def breaches(
     `providers` are the variant's: ORT's name by the profile's.  `report` says why nodes are where
     they are and how compute is shared; None if one provider takes all nodes.
     """
-    found = _disallowed_nodes(profile, providers, placement, report, where)
-    rows = _rows(placement, report)
-    for breach in _budgets(profile, providers, placement, report, transfers):
+    judged = judge_placement(
+        profile, providers, placement, report=report, transfers=transfers, where=where
+    )
+    return list(judged.breaches)
+
+
+@record
+class Judged:
+    """Gates, those that passed included, and an error for each that did not."""
+
+    gates: tuple[Gate, ...] = ()
+    breaches: tuple[AotcError, ...] = ()
+
+
+def judge_placement(
+    profile: Profile,
+    providers: Mapping[str, str],
+    placement: Placement,
+    *,
+    report: PartitionReport | None,
+    transfers: TransferTotals = _NO_TRANSFERS,
+    where: str = "",
+    places: DocumentPlaces = NO_PLACES,
+) -> Judged:
+    """Judge the policy and every stated budget; arguments as of `breaches`.
+
+    `places` are those of the profile's settings, and each gate has its own.
+    """
+    gates: list[Gate] = []
+    found: list[AotcError] = []
+    rows: tuple[Mapping[str, str], ...] | None = None
+    disallowed = _disallowed_nodes(profile, providers, placement, report, where)
+    place = places.of("fallback.policy")
+    for error in disallowed:
+        error.place = place
+        found.append(error)
+    gates.append(
+        Gate(
+            name="fallback.policy",
+            subject=where,
+            status="failed" if disallowed else "passed",
+            limit=", ".join(providers),
+            measured=", ".join(sorted({node.provider for node in placement.nodes})),
+            place=place,
+        )
+    )
+    for budget in _budgets(profile, providers, placement, report, transfers):
+        place = places.of(budget.setting)
+        gates.append(
+            Gate(
+                name=budget.setting,
+                subject=where,
+                status="passed" if budget.met else "failed",
+                limit=budget.expected,
+                measured=budget.found,
+                place=place,
+            )
+        )
+        if budget.met:
+            continue
+        if rows is None:
+            rows = _rows(placement, report)
         found.append(
             AotcError(
                 "AOTC-P002",
-                breach.what,
+                budget.what,
                 where=where,
-                expected=breach.expected,
-                found=breach.found,
-                fix=f"{breach.fix}, or change the model where the table says.",
-                rows=rows if rows else (),
+                expected=budget.expected,
+                found=budget.found,
+                fix=f"{budget.fix}, or change the model where the table says.",
+                rows=rows,
+                place=place,
             )
         )
-    return found
+    return Judged(gates=tuple(gates), breaches=tuple(found))
 
 
 def _disallowed_nodes(
@@ -80,8 +142,12 @@ def _disallowed_nodes(
     ]
 
 
-@record(kw_only=False)
-class _Breach:
+@record
+class _Budget:
+    """A budget that the profile states; `what` and `fix` are of its breach."""
+
+    setting: str
+    met: bool
     what: str
     expected: str
     found: str
@@ -94,50 +160,73 @@ def _budgets(
     placement: Placement,
     report: PartitionReport | None,
     transfers: TransferTotals,
-) -> Iterator[_Breach]:
+) -> Iterator[_Budget]:
     budgets = profile.budgets
     shares = _node_shares(placement, report)
     cpu = shares.get(CPU, 0.0)
     maximum = profile.fallback.max_node_share
     first_choice_is_cpu = next(iter(providers.values()), "") == CPU
-    if not first_choice_is_cpu and cpu > maximum:
-        what = "the share of nodes on the CPU exceeds fallback.max_node_share"
-        yield _Breach(what, f"<= {maximum:g}", f"{cpu:g}", "Raise fallback.max_node_share")
+    if not first_choice_is_cpu and (maximum < 1 or cpu > maximum):
+        yield _Budget(
+            setting="fallback.max_node_share",
+            met=cpu <= maximum,
+            what="the share of nodes on the CPU exceeds fallback.max_node_share",
+            expected=f"<= {maximum:g}",
+            found=f"{cpu:g}",
+            fix="Raise fallback.max_node_share",
+        )
     for name, budget in budgets.providers.items():
         if name not in providers:
             continue
         share = shares.get(providers[name], 0.0)
         minimum, maximum = budget.min_node_share, budget.max_node_share
-        if not minimum <= share <= maximum:
-            fix = "Lower min_node_share" if share < minimum else "Raise max_node_share"
-            yield _Breach(
-                f"the share of nodes on {name} is outside of its budget",
-                f"{minimum:g}..{maximum:g}",
-                f"{share:g}",
-                f"{fix} of budgets.providers.{name}",
-            )
+        bound, fix = (
+            ("min_node_share", "Lower min_node_share")
+            if share < minimum or (maximum == 1 and minimum > 0)
+            else ("max_node_share", "Raise max_node_share")
+        )
+        yield _Budget(
+            setting=f"budgets.providers.{name}.{bound}",
+            met=minimum <= share <= maximum,
+            what=f"the share of nodes on {name} is outside of its budget",
+            expected=f"{minimum:g}..{maximum:g}",
+            found=f"{share:g}",
+            fix=f"{fix} of budgets.providers.{name}",
+        )
     if budgets.cpu_share is not None and not first_choice_is_cpu:
         share = _cpu_compute(placement, report)
-        if share > budgets.cpu_share:
-            what = "the share of compute on the CPU exceeds budgets.cpu_share"
-            expected = f"<= {budgets.cpu_share:g}"
-            yield _Breach(what, expected, f"{share:g}", "Raise budgets.cpu_share")
+        yield _Budget(
+            setting="budgets.cpu_share",
+            met=share <= budgets.cpu_share,
+            what="the share of compute on the CPU exceeds budgets.cpu_share",
+            expected=f"<= {budgets.cpu_share:g}",
+            found=f"{share:g}",
+            fix="Raise budgets.cpu_share",
+        )
     # A predicted number of partitions is replaced by ORT's own once that is known.
     predicted = report is not None and (placement.how == "predicted" or report.how == "observed")
     count = len(report.partitions) if report is not None and predicted else placement.partitions
-    if budgets.partitions is not None and count > budgets.partitions:
-        what = "partitions exceed budgets.partitions"
-        yield _Breach(what, f"<= {budgets.partitions}", str(count), "Raise budgets.partitions")
+    if budgets.partitions is not None:
+        yield _Budget(
+            setting="budgets.partitions",
+            met=count <= budgets.partitions,
+            what="partitions exceed budgets.partitions",
+            expected=f"<= {budgets.partitions}",
+            found=str(count),
+            fix="Raise budgets.partitions",
+        )
     unknown = (
         sum(tensor.bytes_max is None for tensor in report.transfers) if report is not None else 0
     )
     total = transfers.bytes_max
-    if budgets.transfer_bytes is not None and (total > budgets.transfer_bytes or unknown):
-        yield _Breach(
-            "bytes that cross between providers exceed budgets.transfer_bytes",
-            f"<= {budgets.transfer_bytes}",
-            f"at least {total}, {unknown} tensors of unknown size" if unknown else str(total),
-            "Raise budgets.transfer_bytes" + (", state the sizes of dims" if unknown else ""),
+    if budgets.transfer_bytes is not None:
+        yield _Budget(
+            setting="budgets.transfer_bytes",
+            met=total <= budgets.transfer_bytes and not unknown,
+            what="bytes that cross between providers exceed budgets.transfer_bytes",
+            expected=f"<= {budgets.transfer_bytes}",
+            found=f"at least {total}, {unknown} tensors of unknown size" if unknown else str(total),
+            fix="Raise budgets.transfer_bytes" + (", state the sizes of dims" if unknown else ""),
         )
 
 

@@ -127,6 +127,21 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The document's schema is known, but its major version is later than any that this release reads. The document "
      "may be valid.",
      "Update aotc, or write the document for this release."),
+    ("AOTC-I047", "report cannot be written", INPUT,
+     "What was asked for was done, and its report could not be written to the file that --report names. Where a gate "
+     "failed as well, the exit status is that of the gate.",
+     "Create the folder, free space, or name another file."),
+    ("AOTC-I048", "kind of report is not known", USAGE,
+     "A report's form is chosen by the suffix of its file.",
+     "Name a file that ends in .json, .md, .xml (JUnit), .sarif, .codequality.json (GitLab) or .html."),
+    ("AOTC-I049", "file that a profile names is not usable", INPUT,
+     "The profile is valid, and names a file, such as its target, that is missing or not valid. What is wrong there is "
+     "told with its own line.",
+     "Correct the file, or name another."),
+    ("AOTC-I050", "model is not as it should be", NO,
+     "Of the models that were checked, this one is not built, its artifact answers otherwise than the model, or its "
+     "outcome is worse than in the document that was compared with.",
+     "Read the reason that the message names; 'aotc build' on the model alone tells more."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from aotc.caching.cache import BuildCache
+from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.profile import Profile
+from aotc.contract.results.journal import Journal
 from aotc.contract.target import Target
 from aotc.engine.worker_pool import Workers
 from aotc.records import field, record, replace
@@ -26,6 +28,9 @@ class BuildOptions:
     fixtures: Path | None = None
     embed_fixtures: bool = False
     clock: Clock = field(default_factory=Clock)
+    # Where the profile states its gates, and what was judged so far.
+    places: DocumentPlaces = NO_PLACES
+    journal: Journal = field(default_factory=Journal)
     # By variant: the providers by whose order budgets are checked, if tuning chose another order.
     budget_orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

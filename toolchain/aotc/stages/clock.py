@@ -23,8 +23,11 @@ class Clock:
         """Time one stage; stages of one name are added up."""
         self.announce(f"{name} {detail}".strip())
         started = time.monotonic()
-        yield
-        self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
+        try:
+            yield
+        finally:
+            # Of a build that fails as well: its report tells how long what it did took.
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""

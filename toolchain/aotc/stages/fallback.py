@@ -14,6 +14,11 @@ from aotc.stages.types import VariantPlan
 _PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
 
 
+def is_budget(error: AotcError) -> bool:
+    """Whether `error` is of where nodes run or what they cost, and not of what they compute."""
+    return error.code in _PLACEMENT_CODES or error.code.startswith("AOTC-M")
+
+
 def dropped_variant(error: AotcError, plan: VariantPlan, options: BuildOptions) -> DroppedVariant:
     """The record of leaving a variant out; raises `error` if the policy does not allow it.
 

@@ -13,7 +13,7 @@ from aotc.contract.manifest.divided_graph import PartitionReport, RefusedNode
 from aotc.contract.manifest.variant import DroppedVariant, NodePlacement
 from aotc.contract.profile_terms import Precision
 from aotc.engine.session import WEIGHTS_PLACEHOLDER
-from aotc.errors import AotcError
+from aotc.errors import EXIT_NO, AotcError
 from aotc.graphs import weights
 from aotc.graphs.compaction import compact
 from aotc.partitioning.compute import Sizes
@@ -28,25 +28,40 @@ from aotc.stages.lowering.compiling import CompiledModel, compile_parts
 from aotc.stages.lowering.memory_plan import memory_plan
 from aotc.stages.lowering.session_spec import divided_session, plain_session
 from aotc.stages.partition import backends_by_ort_name
-from aotc.stages.types import LoweredModel, PartitionedModel, UndividedModel
+from aotc.stages.types import LoweredModel, PartitionedModel, UndividedModel, VariantPlan
 from aotc.stages.weight_files import SHARED
 
 
 def lower(
     variants: Sequence[PartitionedModel | UndividedModel], options: BuildOptions
-) -> tuple[tuple[LoweredModel, ...], tuple[DroppedVariant, ...]]:
+) -> tuple[
+    tuple[LoweredModel, ...],
+    tuple[DroppedVariant, ...],
+    tuple[tuple[VariantPlan, AotcError], ...],
+]:
     """Compile partitions where a provider compiles, and write each variant's final graph.
 
     Constants that are read only by compiled parts, which contain them, are removed from the
-    weights.  The second result are the variants that the fallback policy leaves out.  Raises what
-    `compile_parts` raises, P014 (capture), and the refusal of an undivided variant that the policy
-    keeps.
+    weights.  The second result are the variants that the fallback policy leaves out, the third the
+    refusals of those that it does not: P001 (undivided), P005 (compilation), P014 (capture).  What
+    `compile_parts` raises otherwise is raised.
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []
+    refused: list[tuple[VariantPlan, AotcError]] = []
+
+    def drop(error: AotcError, plan: VariantPlan) -> None:
+        """Leave a variant out; its refusal ends the build, but only after the others are judged."""
+        try:
+            dropped.append(dropped_variant(error, plan, options))
+        except AotcError as refusal:
+            if refusal.exit_status != EXIT_NO:
+                raise
+            refused.append((plan, refusal))
+
     for item in variants:
         if isinstance(item, UndividedModel):
-            dropped.append(dropped_variant(item.refusal, item.plan, options))
+            drop(item.refusal, item.plan)
             continue
         backends = backends_by_ort_name(item.plan, options)
         if item.division is None:
@@ -56,15 +71,15 @@ def lower(
         try:
             compiled = compile_parts(item.claimed, item.division, backends, options)
         except AotcError as error:
-            dropped.append(dropped_variant(error, item.plan, options))
+            drop(error, item.plan)
             continue
         try:
             lowered.append(_lower_divided(compiled, backends, options))
         except AotcError as error:
-            dropped.append(dropped_variant(error, item.plan, options))
+            drop(error, item.plan)
     if any(item.contexts for item in lowered):
         lowered = _drop_unread_weights(lowered, variants[0].claimed.weights, options)
-    return tuple(lowered), tuple(dropped)
+    return tuple(lowered), tuple(dropped), tuple(refused)
 
 
 def _drop_unread_weights(

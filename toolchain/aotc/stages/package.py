@@ -12,7 +12,8 @@ from aotc.contract.codec.parsing import encode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.variant import DroppedVariant
-from aotc.errors import AotcError
+from aotc.contract.results.run_report import Figure, Gate
+from aotc.errors import EXIT_NO, AotcError
 from aotc.records import replace
 from aotc.stages.assembling.file_entries import file_entry
 from aotc.stages.assembling.manifests import manifest_of, ort_manifest
@@ -71,15 +72,7 @@ def package(
     digests = {entry.path: entry.sha256 for entry in entries}
     digests["aotc.json"] = hashlib.sha256(text).hexdigest()
     total = sum(entry.size for entry in entries) + len(text)
-    budget = options.profile.budgets.artifact_bytes
-    if budget is not None and total > budget:
-        raise AotcError(
-            "AOTC-M001",
-            "the payload is larger than its budget",
-            where="budgets.artifact_bytes",
-            expected=f"<= {budget} bytes",
-            found=f"{total} bytes",
-        )
+    _judge_size(total, options)
     return Artifact(
         folder=folder,
         artifact_id=digests["aotc.json"],
@@ -88,6 +81,55 @@ def package(
         proven=tuple(proven),
         findings=tuple(findings),
     )
+
+
+def _judge_size(total: int, options: BuildOptions) -> None:
+    """Compare the payload's bytes with their budget; raises AOTC-M001."""
+    subject = "payload"
+    options.journal.measured((Figure(name="size", subject=subject, value=total, unit="B"),))
+    budget = options.profile.budgets.artifact_bytes
+    if budget is None:
+        return
+    place = options.places.of("budgets.artifact_bytes")
+    gate = Gate(
+        name="budgets.artifact_bytes",
+        subject=subject,
+        status="failed" if total > budget else "passed",
+        limit=f"<= {budget} bytes",
+        measured=f"{total} bytes",
+        place=place,
+    )
+    options.journal.judged((gate,))
+    if total > budget:
+        raise AotcError(
+            "AOTC-M001",
+            "the payload is larger than its budget",
+            where="budgets.artifact_bytes",
+            expected=gate.limit,
+            found=gate.measured,
+            place=place,
+        )
+
+
+def size_breach(
+    variants: Sequence[ProvenModel],
+    weights: Sequence[FileEntry],
+    folder: Path,
+    options: BuildOptions,
+) -> AotcError | None:
+    """The AOTC-M001 of a build that other gates refuse, if the profile limits its size.
+
+    Its payload is made to be measured, in `folder`, and never published.
+    """
+    if options.profile.budgets.artifact_bytes is None or not variants:
+        return None
+    try:
+        package(variants, (), (), weights, folder, options)
+    except AotcError as error:
+        if error.exit_status != EXIT_NO:
+            raise
+        return error
+    return None
 
 
 def digest_weights(folder: Path) -> tuple[FileEntry, ...]:

@@ -65,7 +65,7 @@ def divide(
     claims = [(name, nodes - refused.get(name, set())) for name, nodes in claimed.claims]
     assignment, missing = assign(graph, claims, rules)
     if missing:
-        raise _unplaced_nodes(claimed, missing, refusals)
+        raise _unplaced_nodes(claimed, missing, refusals, options)
     return Division(graph=graph, assignment=assignment, refusals=tuple(refusals))
 
 
@@ -75,7 +75,10 @@ def backends_by_ort_name(plan: VariantPlan, options: BuildOptions) -> dict[str, 
 
 
 def _unplaced_nodes(
-    claimed: ClaimedModel, missing: Sequence[str], refusals: Sequence[RefusedNode]
+    claimed: ClaimedModel,
+    missing: Sequence[str],
+    refusals: Sequence[RefusedNode],
+    options: BuildOptions,
 ) -> AotcError:
     plan = claimed.plan
     ops = dict(claimed.optimized.nodes)
@@ -91,4 +94,5 @@ def _unplaced_nodes(
         found="; ".join(why),
         fix="Add cpu to the profile's providers, or change the model.",
         rows=refusal_rows(relevant),
+        place=options.places.of("providers"),
     )

@@ -13,19 +13,27 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
+from aotc.contract.results.run_report import Gate
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
-from aotc.partitioning.budgets import breaches
+from aotc.partitioning.budgets import Judged, judge_placement
 from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.compared_runs import compared_runs
 from aotc.stages.lowering.capturing import not_capturable
-from aotc.stages.types import LoweredModel, ProvenModel, ReferenceRun
+from aotc.stages.types import JudgedVariant, LoweredModel, ProvenModel, ReferenceRun
+from aotc.stages.variant_gates import (
+    judge_costs,
+    judge_parity,
+    judge_together,
+    refused_gate,
+    variant_figures,
+)
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -49,27 +57,27 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     return "float32" if precision == "keep" else precision
 
 
-def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
-    """Check parity, placement, load time and peak memory of one variant.
+def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
+    """Judge parity, placement, load time and peak memory of one variant, all of them.
 
     On a host of another kind than the target the graph is run as well, but that proves nothing for
     the target: parity is then `not-run`, and placement predicted.
-    Raises AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001, P002 (placement),
-    P014 (ONNX Runtime captures no CUDA graph), M002, M003 (budgets), and R008, I013 to I015 from
-    the sandbox.
+    The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
+    P002 (placement), P014 (no CUDA graph is captured), M002 or M003 (budgets), with the further ones in `also`.  Raises R008 and I013
+    to I015 from the sandbox.
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
     arithmetic = arithmetic_of(lowered)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     where = f"variant {plan.name}"
-    runs = compared_runs(analyzed, plan)
+    options.journal.forget(where)
     not_proven = (
         _platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
     )
     if not_proven and options.profile.unproven == "refuse":
-        fix = _SATURATION_FIX if lowered.optimized.saturating else ""
-        raise AotcError("AOTC-N002", not_proven, where=where, fix=fix)
+        return JudgedVariant(breach=_not_proven(lowered, not_proven, options))
+    runs = compared_runs(analyzed, plan)
     if lowered.why_not_run:
         return _prove_undivided(lowered, not_proven, arithmetic, runs, options)
     result = _run(lowered, runs, tolerance, options)
@@ -84,12 +92,17 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
         peak_memory_bytes=result.peak_memory_bytes,
     )
     placement = decode(Placement, value["placement"])
-    _refuse_breaches(comparisons, where, tolerance)
-    if value["not_captured"]:
-        raise not_capturable(where, value["not_captured"])
-    _check_placement(placement, lowered, options)
-    _check_budgets(evidence, options, where)
-    return ProvenModel(
+    breach = judge_together(
+        (
+            judge_parity(comparisons, where, arithmetic, tolerance, options.places),
+            _judge_capture(lowered, value["not_captured"], where, options),
+            _judge_placement(placement, lowered, options),
+            judge_costs(evidence, options.profile.budgets, where, options.places),
+        ),
+        options.journal,
+    )
+    options.journal.measured(variant_figures(evidence, where))
+    proven = ProvenModel(
         lowered=lowered,
         placement=replace(placement, how="predicted") if not_proven else placement,
         parity=Parity(
@@ -102,6 +115,38 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
         ),
         evidence=evidence,
     )
+    return JudgedVariant(proven=proven, breach=breach)
+
+
+def judged_variant(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
+    """`prove`; what ends the proof itself, such as a crash in the sandbox, is a breach as well."""
+    try:
+        return prove(lowered, options)
+    except AotcError as error:
+        options.journal.judged((refused_gate(error),))
+        return JudgedVariant(breach=error)
+
+
+def _not_proven(lowered: LoweredModel, why: str, options: BuildOptions) -> AotcError:
+    """The refusal of a variant that may not stay unproven, with what its plan breaches."""
+    where = f"variant {lowered.plan.name}"
+    place = options.places.of("unproven")
+    error = AotcError(
+        "AOTC-N002",
+        why,
+        where=where,
+        fix=_SATURATION_FIX if lowered.optimized.saturating else "",
+        place=place,
+    )
+    gate = Gate(
+        name="unproven", subject=where, status="failed", limit="proven", measured=why, place=place
+    )
+    judged = [Judged(gates=(gate,), breaches=(error,))]
+    if lowered.planned_placement:
+        planned = placement_of(lowered.planned_placement, observed=False)
+        judged.append(_judge_placement(planned, lowered, options))
+    judge_together(judged, options.journal)
+    return error
 
 
 def _run(
@@ -156,19 +201,25 @@ def _prove_undivided(
     arithmetic: Arithmetic,
     runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     options: BuildOptions,
-) -> ProvenModel:
+) -> JudgedVariant:
     """Prove a variant that this machine cannot run: its placement is the planned one.
 
     Its undivided graph is compared on the CPU, which checks all passes.
     """
     plan = lowered.plan
     placement = placement_of(lowered.planned_placement, observed=False)
-    _check_placement(placement, lowered, options)
     tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
     result = _run(lowered, runs, tolerance, options, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
-    _refuse_breaches(comparisons, f"variant {plan.name}, undivided on the CPU", tolerance)
-    return ProvenModel(
+    where = f"variant {plan.name}, undivided on the CPU"
+    breach = judge_together(
+        (
+            _judge_placement(placement, lowered, options),
+            judge_parity(comparisons, where, arithmetic, tolerance, options.places),
+        ),
+        options.journal,
+    )
+    proven = ProvenModel(
         lowered=lowered,
         placement=placement,
         parity=Parity(
@@ -178,6 +229,44 @@ def _prove_undivided(
             tolerance=tolerance,
         ),
         evidence=VariantEvidence(name=plan.name, undivided=comparisons),
+    )
+    return JudgedVariant(proven=proven, breach=breach)
+
+
+def _judge_capture(
+    lowered: LoweredModel, why_not: str, where: str, options: BuildOptions
+) -> Judged:
+    """Whether ONNX Runtime captured a graph: a gate where the profile refuses what it does not."""
+    if not lowered.captures:
+        return Judged()
+    place = options.places.of("cuda.graphs")
+    gate = Gate(
+        name="cuda.graphs",
+        subject=where,
+        status="failed" if why_not else "passed",
+        limit="a CUDA graph is captured, and replays rightly",
+        measured=why_not or "captured",
+        place=place,
+    )
+    return Judged(
+        gates=(gate,) if lowered.plan.cuda.graphs.refused == "fail" else (),
+        breaches=(not_capturable(where, why_not, place),) if why_not else (),
+    )
+
+
+def _judge_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> Judged:
+    """The policy and the budgets of placement, by the order of providers that they are for."""
+    plan = lowered.plan
+    report = lowered.report
+    order = options.budget_orders.get(plan.spec, plan.providers)
+    return judge_placement(
+        options.profile,
+        {name: backend_of(name, options.profile.plugins).ort_name for name in order},
+        placement,
+        report=report,
+        transfers=total_transfers(report.transfers) if report is not None else TransferTotals(),
+        where=f"variant {plan.name}",
+        places=options.places,
     )
 
 
@@ -201,77 +290,6 @@ def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
     return f"its integer products are exact with VNNI alone, and this CPU {having}"
-
-
-def _refuse_breaches(comparisons: tuple[Comparison, ...], where: str, tolerance: Tolerance) -> None:
-    errors = []
-    for comparison in comparisons:
-        sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
-        for error in comparison.outputs:
-            if not error.passed:
-                errors.append(
-                    AotcError(
-                        "AOTC-N007" if comparison.padded_to else "AOTC-N001",
-                        f"output {error.output!r} differs at {sizes}{_padding_text(comparison)}",
-                        where=f"{where}, fixture {comparison.fixture}",
-                        expected=f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * "
-                        f"max|reference|, cosine >= {tolerance.min_cosine:g}",
-                        found=error.reason
-                        or f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, "
-                        f"cosine {'-' if error.cosine is None else format(error.cosine, '.6f')}",
-                    )
-                )
-    if errors:
-        errors[0].also = tuple(errors[1:])
-        raise errors[0]
-
-
-def _padding_text(comparison: Comparison) -> str:
-    sizes = ", ".join(
-        f"{name}={size}"
-        for name, size in comparison.padded_to.items()
-        if comparison.sizes.get(name) != size
-    )
-    return f", padded to {sizes}" if sizes else ""
-
-
-def _check_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> None:
-    """Raise the violations of policy and budgets, the first one with the others in `also`."""
-    plan = lowered.plan
-    report = lowered.report
-    order = options.budget_orders.get(plan.spec, plan.providers)
-    found = breaches(
-        options.profile,
-        {name: backend_of(name, options.profile.plugins).ort_name for name in order},
-        placement,
-        report=report,
-        transfers=total_transfers(report.transfers) if report is not None else TransferTotals(),
-        where=f"variant {plan.name}",
-    )
-    if found:
-        found[0].also = tuple(found[1:])
-        raise found[0]
-
-
-def _check_budgets(evidence: VariantEvidence, options: BuildOptions, where: str) -> None:
-    budgets = options.profile.budgets
-    peak, load = evidence.peak_memory_bytes or 0, evidence.load_seconds or 0.0
-    if budgets.peak_memory_bytes is not None and peak > budgets.peak_memory_bytes:
-        raise AotcError(
-            "AOTC-M002",
-            "peak memory exceeds its budget",
-            where=where,
-            expected=f"<= {budgets.peak_memory_bytes} bytes",
-            found=f"{peak} bytes",
-        )
-    if budgets.load_seconds is not None and load > budgets.load_seconds:
-        raise AotcError(
-            "AOTC-M003",
-            "load time exceeds its budget",
-            where=where,
-            expected=f"<= {budgets.load_seconds:g} s",
-            found=f"{load:.3f} s",
-        )
 
 
 def _graph_bytes(model: Path, twin_of: str) -> bytes:

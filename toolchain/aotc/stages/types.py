@@ -332,14 +332,28 @@ class ProvenModel:
 
 
 @record
-class ProvenVariants:
-    """The result of all variants: proven, failed in the current form, and left out.
+class JudgedVariant:
+    """The judgement of one variant, and the variant as far as it was measured.
 
-    `weights` are the entries of the files that they share.
+    `breach` has every gate that it fails, the further ones in `also`; None if it passes all.
+    """
+
+    proven: ProvenModel | None = None
+    breach: AotcError | None = None
+
+
+@record
+class ProvenVariants:
+    """The result of all variants: proven, failed in the current form, refused, and left out.
+
+    `refused` could not be lowered, and no other form is tried.  `measured` are those of `failed`
+    that ran to the end.  `weights` are the entries of the files that they share.
     """
 
     proven: tuple[ProvenModel, ...]
     failed: tuple[tuple[LoweredModel, AotcError], ...]
+    refused: tuple[tuple[VariantPlan, AotcError], ...] = ()
+    measured: tuple[ProvenModel, ...] = ()
     left_out: tuple[DroppedVariant, ...]
     findings: tuple[Finding, ...]
     weights: tuple[FileEntry, ...]

@@ -173,6 +173,7 @@ def refusal_of(error: AotcError) -> Refusal:
         expected=error.expected,
         found=error.found,
         fix=error.fix,
+        place=error.place,
     )
 
 
@@ -185,6 +186,7 @@ def error_of(refusal: Refusal) -> AotcError:
         expected=refusal.expected,
         found=refusal.found,
         fix=refusal.fix,
+        place=refusal.place,
     )
 
 
@@ -202,6 +204,7 @@ def _for_variant(refusal: Refusal, variant: Variant) -> Refusal:
         expected=refusal.expected,
         found=refusal.found,
         fix=refusal.fix,
+        place=refusal.place,
     )
 
 

@@ -12,10 +12,12 @@ from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import (
     Artifact,
     Channel,
+    Format,
     Json,
     LoadingStore,
     NoTrustState,
     PublicKey,
+    Reports,
     Threads,
     Trust,
     TrustStore,
@@ -62,6 +64,8 @@ def bench(
     channel: Channel = None,
     store: LoadingStore = None,
     trust_store: TrustStore = False,
+    reports: Reports,
+    form: Format = None,
     json: Json = False,
 ) -> int:
     """Time an artifact, against the plain model if one is given.
@@ -82,8 +86,13 @@ def bench(
     with needs("bench", loads=True):
         from aotc.runtime.bench import bench as measure
     from aotc.cli.progress import stages
+    from aotc.cli.run_reporting import reported
 
-    with stages(quiet=json) as progress:
+    model = str(against) if against is not None else ""
+    with (
+        reported("bench", reports, form, json=json, model=model, artifact=str(artifact)) as run,
+        stages(quiet=json) as progress,
+    ):
         answer = measure(
             artifact,
             against=against,
@@ -99,5 +108,14 @@ def bench(
             threads=threads,
             progress=progress,
         )
-    respond(answer, bench_view, json=json)
+        if run.is_wanted:
+            from aotc.reporting.benchmark_run import benchmark_figures
+
+            run.ended(
+                artifact_id=answer.load.artifact_id,
+                findings=answer.findings,
+                figures=benchmark_figures(answer),
+            )
+    if not run.on_standard_output:
+        respond(answer, bench_view, json=json)
     return EXIT_YES

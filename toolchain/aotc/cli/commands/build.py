@@ -9,7 +9,7 @@ import typer
 
 from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import Force, Json, Profile, SigningKey
+from aotc.cli.grammar.options import Force, Format, Json, Profile, Reports, SigningKey
 from aotc.cli.grammar.typed_values import pairs
 from aotc.errors import EXIT_YES
 
@@ -143,12 +143,15 @@ def build(
             rich_help_panel=_STATEMENTS,
         ),
     ] = "",
+    reports: Reports,
+    form: Format = None,
     json: Json = False,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it.
 
-    The artifact's answers are compared with those of the model. Exit status 1 where a gate of the
-    profile fails, 3 where the input must be fixed; nothing is left at the output then.
+    The artifact's answers are compared with those of the model. Exit status 1 where gates of the
+    profile fail, all of which are told, 3 where the input must be fixed; nothing is left at the
+    output then.
     """
     ranges = pairs(dims, "--dim")
     from aotc.cli.extras import needs
@@ -156,8 +159,12 @@ def build(
     with needs("build", "cpu"):
         from aotc.pipeline import build as run_pipeline
     from aotc.cli.progress import stages
+    from aotc.cli.run_reporting import reported
 
-    with stages(quiet=json) as progress:
+    with (
+        reported("build", reports, form, json=json, model=str(model), profile=profile) as run,
+        stages(quiet=json) as progress,
+    ):
         report = run_pipeline(
             model,
             profile=profile,
@@ -177,7 +184,11 @@ def build(
             release=release,
             licence=licence,
             progress=progress,
+            journal=run.journal,
         )
+        run.ended(artifact_id=report.artifact_id, artifact=report.artifact)
+    if run.on_standard_output:
+        return EXIT_YES
     if json:
         from aotc.cli.json_document import write_document
 

@@ -9,7 +9,7 @@ import typer
 
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Force, Json, Profile
+from aotc.cli.grammar.options import Force, Format, Json, Profile, Reports
 from aotc.cli.grammar.typed_values import positive
 from aotc.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES
 
@@ -26,6 +26,7 @@ def check_models(
         Path,
         typer.Argument(metavar="DIR", parser=Path, help="folder of *.onnx files, at any depth"),
     ],
+    *,
     profile: Profile = "edge",
     pattern: Annotated[
         str,
@@ -73,6 +74,8 @@ def check_models(
             help="seconds, by the clock, for a model's build, and for its comparison",
         ),
     ] = 1800,
+    reports: Reports,
+    form: Format = None,
     json: Json = False,
 ) -> int:
     """Build every model of a folder, and report each outcome.
@@ -92,8 +95,14 @@ def check_models(
     from aotc.checking.outcomes import is_good
     from aotc.cli.json_document import document_text
     from aotc.cli.progress import stages
+    from aotc.cli.run_reporting import reported
 
-    with stages(quiet=json) as progress:
+    with (
+        reported(
+            "check-models", reports, form, json=json, model=str(folder), profile=profile
+        ) as run,
+        stages(quiet=json) as progress,
+    ):
         answer = check(
             folder,
             profile=profile,
@@ -105,11 +114,19 @@ def check_models(
             against=against,
             progress=progress,
         )
-    if output is not None:
-        write_text(output, document_text(answer))
-    respond(answer, check_models_view, json=json)
-    if answer.unchecked:
-        return EXIT_INTERRUPTED
-    if answer.against is not None:
-        return EXIT_NO if answer.against.worse else EXIT_YES
-    return EXIT_YES if all(map(is_good, answer.models)) else EXIT_NO
+        if answer.unchecked:
+            status = EXIT_INTERRUPTED
+        elif answer.against is not None:
+            status = EXIT_NO if answer.against.worse else EXIT_YES
+        else:
+            status = EXIT_YES if all(map(is_good, answer.models)) else EXIT_NO
+        if output is not None:
+            write_text(output, document_text(answer))
+        if run.is_wanted:
+            from aotc.checking.judged_models import judged_models
+
+            gates, breaches = judged_models(answer)
+            run.ended(status, gates=gates, breaches=breaches)
+    if not run.on_standard_output:
+        respond(answer, check_models_view, json=json)
+    return status

@@ -10,9 +10,11 @@ from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import (
     Artifact,
     Channel,
+    Format,
     Json,
     NoTrustState,
     PublicKey,
+    Reports,
     TargetHost,
     Trust,
 )
@@ -28,6 +30,7 @@ app = new_app()
 )
 def verify(
     artifact: Artifact,
+    *,
     trust: Trust = None,
     key: PublicKey = None,
     unsafe_no_trust_state: NoTrustState = False,
@@ -39,6 +42,8 @@ def verify(
     explain: Annotated[
         bool, typer.Option("--explain", help="show which rule of the policy decided, and why")
     ] = False,
+    reports: Reports,
+    form: Format = None,
     json: Json = False,
 ) -> int:
     """Check an artifact's signature, digests and fit to a host.
@@ -47,17 +52,33 @@ def verify(
     host; 1 where not. Every reason is listed. With a policy, the highest sequence, the release and
     the time are remembered, so that nothing older is accepted later.
     """
+    from aotc.cli.run_reporting import reported
     from aotc.verification.gate import verify as run_gate
 
-    report = run_gate(
-        artifact,
-        trust=trust,
-        key=key,
-        target=target,
-        full=full,
-        channel=channel,
-        unsafe_no_trust_state=unsafe_no_trust_state,
-    )
+    with reported("verify", reports, form, json=json, artifact=str(artifact), target=target) as run:
+        report = run_gate(
+            artifact,
+            trust=trust,
+            key=key,
+            target=target,
+            full=full,
+            channel=channel,
+            unsafe_no_trust_state=unsafe_no_trust_state,
+        )
+        accepted = report.authentic and report.verdict in ("optimal", "degraded")
+        status = EXIT_YES if accepted else EXIT_NO
+        if run.is_wanted:
+            from aotc.reporting.verified_run import verified_breaches, verified_gates
+
+            run.ended(
+                status,
+                artifact_id=report.artifact_id,
+                gates=verified_gates(report),
+                breaches=verified_breaches(report),
+                findings=report.findings,
+            )
+    if run.on_standard_output:
+        return status
     if json:
         from aotc.cli.json_document import write_document
 
@@ -72,4 +93,4 @@ def verify(
 
             shown += decision_view(report.policy)
         show(shown)
-    return EXIT_YES if report.authentic and report.verdict in ("optimal", "degraded") else EXIT_NO
+    return status

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.typed_values import positive
+from aotc.cli.grammar.typed_values import message_format, positive
 from aotc.contract.artifact_names import artifact_path
 
 _OWN_KEY = "this user's development key"
@@ -16,6 +16,27 @@ _NAME_OR_FILE = "NAME|FILE"
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document, and nothing else")]
 Force = Annotated[bool, typer.Option("--force", help="replace an output that exists")]
+
+Reports = Annotated[
+    list[str],
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        default_factory=list,
+        help="what was judged, whatever the outcome: .json, .md, .xml (JUnit), .sarif, "
+        ".codequality.json (GitLab) or .html; - is JSON on standard output, -.md Markdown there",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="text|github",
+        parser=message_format,
+        help="github: also annotations of GitHub Actions, on standard error",
+        show_default="github where GITHUB_ACTIONS is true, else text",
+    ),
+]
 
 Artifact = Annotated[
     Path,

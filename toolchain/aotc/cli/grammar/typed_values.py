@@ -21,6 +21,13 @@ def positive(text: str | int) -> int:
     return int(word)
 
 
+def message_format(text: str) -> str:
+    """How messages are written."""
+    if text not in ("text", "github"):
+        raise typer.BadParameter(f"{text!r} is neither text nor github")
+    return text
+
+
 def byte_count(text: str | int) -> int:
     """A number of bytes, with or without a unit."""
     found = re.fullmatch(r"(\d{1,15})(?: ?([kMGT])(i?)B)?", str(text), re.ASCII)

@@ -53,7 +53,8 @@ def label(parameter: Parameter) -> str:
 
 def is_option(word: str, options: Mapping[str, TyperOption]) -> bool:
     """Whether a word is an option, known or not, rather than a value or an argument."""
-    if len(word) < 2 or word[0] != "-":
+    # `-.md` is a form of a report, on standard output.
+    if len(word) < 2 or word[0] != "-" or word[1] == ".":
         return False
     attached = not word.startswith("--") and word[:2] in options
     if attached or word.partition("=")[0] in options:

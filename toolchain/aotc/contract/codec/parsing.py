@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from aotc.contract.codec.spelling import hint
 from aotc.contract.versions import is_newer
-from aotc.records import MISSING, Field, fields, is_record, record
+from aotc.records import MISSING, Field, fields, is_record, record, replace
 
 Json = Any
 T = TypeVar("T")
@@ -48,11 +48,16 @@ class Pattern:
 
 @record(kw_only=False)
 class Problem:
-    """One problem of a document: its path, a description, and a reason code if it has its own."""
+    """One problem of a document: its path, a description, and a reason code if it has its own.
+
+    `line` and `column` count from 1, and are 0 where they are not known.
+    """
 
     path: str
     what: str
     code: str = ""
+    line: int = 0
+    column: int = 0
 
     def __str__(self) -> str:
         return f"{self.path or '(top)'}: {self.what}"
@@ -83,7 +88,7 @@ class _Problems(list[Problem]):
         """Add problems whose paths are relative to `path`."""
         for each in problems:
             dot = "." if path and each.path and not each.path.startswith("[") else ""
-            self.append(Problem(f"{path}{dot}{each.path}", each.what, each.code))
+            self.append(replace(each, path=f"{path}{dot}{each.path}"))
 
 
 @cache

@@ -27,7 +27,7 @@ def strict_yaml(data: bytes) -> Json:
     if len(data) > MAX_YAML_BYTES:
         raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
     try:
-        value = yaml.load(data.decode("utf-8"), _loader())  # noqa: S506 - a SafeLoader
+        value = yaml.load(data.decode("utf-8"), loader())  # noqa: S506 - a SafeLoader
         check_text(value)
         return value
     except ParseError:
@@ -38,9 +38,8 @@ def strict_yaml(data: bytes) -> Json:
         raise ParseError([Problem("", "nested too deeply")]) from None
     except (yaml.YAMLError, ValueError, KeyError, IndexError) as error:
         mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark is not None else ""
         what = getattr(error, "problem", None) or str(error) or type(error).__name__
-        raise ParseError([Problem("", f"{where}not YAML: {what}")]) from None
+        raise ParseError([_problem(mark, "", f"not YAML: {what}")]) from None
 
 
 def yaml_text(record: Any, *, full: bool = True) -> str:
@@ -59,7 +58,7 @@ def yaml_text(record: Any, *, full: bool = True) -> str:
         return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
     Dumper.add_representer(str, text)
-    Dumper.yaml_implicit_resolvers = _loader().yaml_implicit_resolvers
+    Dumper.yaml_implicit_resolvers = loader().yaml_implicit_resolvers
     return str(
         yaml.dump(
             encode(record, full=full),
@@ -87,7 +86,8 @@ _WORDS = (
 
 
 @cache
-def _loader() -> Any:
+def loader() -> Any:
+    """PyYAML's class of a loader that reads documents as `strict_yaml` says."""
     import yaml
 
     class Loader(yaml.SafeLoader):
@@ -96,10 +96,10 @@ def _loader() -> Any:
         def compose_node(self, parent: Any, index: Any) -> Any:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             if isinstance(event, yaml.AliasEvent):
-                raise ParseError([Problem("", f"line {_line(event)}: aliases are not allowed")])
+                raise ParseError([_problem(event.start_mark, "", "aliases are not allowed")])
             if getattr(event, "tag", None) is not None:
                 # Some tags make values of any size, and others values of other types.
-                raise ParseError([Problem("", f"line {_line(event)}: tags are not allowed")])
+                raise ParseError([_problem(event.start_mark, "", "tags are not allowed")])
             self.values += 1
             if self.values > MAX_YAML_VALUES:
                 raise ParseError([Problem("", f"more than {MAX_YAML_VALUES} values")])
@@ -109,9 +109,9 @@ def _loader() -> Any:
             seen = set()
             for key, _ in node.value:
                 if not isinstance(key, yaml.ScalarNode):
-                    raise ParseError([Problem("", f"line {_line(key)}: a key is not plain text")])
+                    raise ParseError([_problem(key.start_mark, "", "a key is not plain text")])
                 if key.value in seen:
-                    raise ParseError([Problem(key.value, f"line {_line(key)}: duplicate key")])
+                    raise ParseError([_problem(key.start_mark, key.value, "duplicate key")])
                 seen.add(key.value)
                 key.tag = "tag:yaml.org,2002:str"
             return super().construct_mapping(node, deep=True)
@@ -119,8 +119,8 @@ def _loader() -> Any:
         def construct_yaml_int(self, node: Any) -> int:
             value = int(node.value)
             if abs(value) > MAX_INTEGER:
-                what = f"line {_line(node)}: integer {node.value} exceeds 2^53 - 1"
-                raise ParseError([Problem("", what)])
+                what = f"integer {node.value} exceeds 2^53 - 1"
+                raise ParseError([_problem(node.start_mark, "", what)])
             return value
 
     Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
@@ -131,5 +131,9 @@ def _loader() -> Any:
     return Loader
 
 
-def _line(node: Any) -> int:
-    return int(node.start_mark.line) + 1
+def _problem(mark: Any, path: str, what: str) -> Problem:
+    """A problem at a mark of PyYAML, which counts from 0; None: nowhere."""
+    if mark is None:
+        return Problem(path, what)
+    line = int(mark.line) + 1
+    return Problem(path, f"line {line}: {what}", line=line, column=int(mark.column) + 1)

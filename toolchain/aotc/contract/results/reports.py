@@ -21,6 +21,7 @@ from aotc.contract.results.build_evidence import (
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.domain import Domain
+from aotc.errors import Place
 from aotc.records import field, record
 
 Verdict = Literal["optimal", "degraded", "incompatible"]
@@ -51,6 +52,9 @@ class Refusal:
     found: str = ""
     fix: str = ""
     rows: Annotated[tuple[Mapping[str, str], ...], "table of details: cells by column"] = ()
+    place: Annotated[
+        Place | None, "where a file is wrong, or states what was not met; None: in no such file"
+    ] = None
 
 
 @record

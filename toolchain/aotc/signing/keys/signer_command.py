@@ -17,6 +17,7 @@ from typing import IO
 from aotc.contract.codec.parsing import ParseError, decode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.codec.strict_yaml import strict_yaml
+from aotc.contract.codec.yaml_positions import located, place_of
 from aotc.contract.finding import Finding
 from aotc.contract.trust.anchors import key_id, split_certificates
 from aotc.contract.trust.signer import Signer, SignerFile
@@ -137,8 +138,9 @@ def load_command(path: Path) -> Signer:
                 fix=""
                 if problem.code
                 else "Correct the field that is named; docs/guides/keys.md shows a signer file.",
+                place=None if path.suffix == ".json" else place_of(problem, str(path)),
             )
-            for problem in error.problems
+            for problem in located(error.problems, data)
         )
         first.also = tuple(rest)
         raise first from None

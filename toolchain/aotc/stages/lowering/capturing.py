@@ -16,7 +16,7 @@ from aotc.contract.cuda_options import SIZED_BY_VALUES
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.errors import AotcError
+from aotc.errors import AotcError, Place
 from aotc.graphs.shape_nodes import shape_nodes
 from aotc.passes.base import walk_nodes
 from aotc.records import replace
@@ -52,7 +52,7 @@ def session_with_graphs(
     return session, (without_graphs(where, nodes),)
 
 
-def not_capturable(where: str, why: str) -> AotcError:
+def not_capturable(where: str, why: str, place: Place | None = None) -> AotcError:
     """AOTC-P014, of a variant that is refused for it."""
     return AotcError(
         "AOTC-P014",
@@ -60,6 +60,7 @@ def not_capturable(where: str, why: str) -> AotcError:
         where=where,
         expected="every node on CUDA, except those that compute shapes, and no control flow",
         found=why,
+        place=place,
     )
 
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from aotc.contract.builtin import load_profile, load_target, with_plugin_paths
+from aotc.contract.builtin import load_profile_file, load_target, with_plugin_paths
 from aotc.contract.codec.parsing import ParseError
+from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import Precision
 from aotc.contract.shapes.dim_range import DimRange
@@ -18,21 +19,26 @@ from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 
 
-def requested_profile(request: BuildRequest) -> Profile:
+def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
     """The requested profile, with the dims, the target and the precision of the request.
 
-    Variants that state a precision of their own keep it.  Raises AOTC-I021, I022, S003 and I027.
+    Variants that state a precision of their own keep it.  The second result tells where the
+    profile's file states its settings.  Raises AOTC-I021, I022, S003 and I027.
     """
     profile = request.profile
-    found = (
-        with_plugin_paths(profile, Path())
+    found, places = (
+        (with_plugin_paths(profile, Path()), NO_PLACES)
         if isinstance(profile, Profile)
-        else load_profile(profile)
+        else load_profile_file(profile)
     )
     found = with_dims(found, request.dims or {})
     if request.precision is not None:
         found = replace(found, precision=_precision(request.precision))
-    return found if request.target is None else replace(found, target=str(request.target))
+    if request.target is not None:
+        found = replace(found, target=str(request.target))
+        # A target of the request is not one that the profile names.
+        places = replace(places, overridden=frozenset({"target"}))
+    return found, places
 
 
 def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
@@ -71,9 +77,27 @@ def _precision(word: str) -> Precision:
     )
 
 
-def target_of(profile: Profile, host: Target) -> Target:
-    """The target that the profile names, with the profile's GPUs; `host` is this machine."""
-    found = host if profile.target == "host" else load_target(profile.target)
+def target_of(profile: Profile, host: Target, places: DocumentPlaces = NO_PLACES) -> Target:
+    """The target that the profile names, with the profile's GPUs; `host` is this machine.
+
+    Raises AOTC-I049 for a target that the profile's own file names, at its line there, with what
+    is wrong with it in `also`; and as `load_target` does for one of the request.
+    """
+    try:
+        found = host if profile.target == "host" else load_target(profile.target)
+    except AotcError as error:
+        place = places.of("target")
+        if place is None:
+            raise
+        raise AotcError(
+            "AOTC-I049",
+            "the profile names a target that cannot be used",
+            where=f"{place.file}: target",
+            found=profile.target,
+            fix=error.fix,
+            place=place,
+            also=(error,),
+        ) from None
     if profile.compute_capabilities:
         found = replace(found, compute_capabilities=profile.compute_capabilities)
     return found

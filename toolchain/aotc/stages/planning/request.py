@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from aotc.contract.profile import Profile
+from aotc.contract.results.journal import Journal
 from aotc.contract.trust.signer import Signer
 from aotc.engine.worker_pool import Workers
 from aotc.records import field, record
@@ -40,6 +41,7 @@ class BuildRequest:
     release: str = ""
     licence: str = ""
     progress: Callable[[str], None] | None = None
+    journal: Journal | None = None
     workers: Workers | None = None
 
     @property

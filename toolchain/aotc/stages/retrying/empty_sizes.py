@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from aotc.contract.finding import Finding
 from aotc.errors import AotcError
+from aotc.stages.fallback import is_budget
 from aotc.stages.types import AnalyzedModel
 
 # Codes of a variant's proof: wrong results, a graph that does not run, a crash.
@@ -16,18 +17,24 @@ _CODES = frozenset({"AOTC-N001", "AOTC-R005", "AOTC-R008", "AOTC-I013"})
 
 
 def fails_at_empty_sizes(analyzed: AnalyzedModel, errors: Sequence[AotcError]) -> bool:
-    """Whether all of `errors` concern fixtures in which a dim that nobody bounded has size 0."""
+    """Whether a variant fails only where a dim that nobody bounded has size 0.
+
+    `errors` are the variants', each with its further ones; budgets that it exceeds do not count.
+    """
     probed = {name for name, dim in analyzed.domain.dims.items() if dim.origin == "probed"}
     empty = {
         reference.name
         for reference in analyzed.references
         if any(reference.sizes.get(name) == 0 for name in probed)
     }
-    failures = [failure for error in errors for failure in (error, *error.also)]
-    return bool(failures) and all(
-        failure.code in _CODES and failure.where.rpartition("fixture ")[2] in empty
-        for failure in failures
-    )
+    for error in errors:
+        failures = [each for each in (error, *error.also) if not is_budget(each)]
+        if failures and all(
+            failure.code in _CODES and failure.where.rpartition("fixture ")[2] in empty
+            for failure in failures
+        ):
+            return True
+    return False
 
 
 def empty_sizes_finding(error: AotcError) -> Finding:

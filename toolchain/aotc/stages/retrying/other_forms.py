@@ -9,6 +9,7 @@ of ONNX Runtime's optimizer is tried.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -20,7 +21,7 @@ from aotc.contract.results.build_evidence import Evidence, WrongForm
 from aotc.errors import AotcError
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.fallback import dropped_variant, no_variant_left
+from aotc.stages.fallback import dropped_variant, is_budget, no_variant_left
 from aotc.stages.lowering.capturing import without_graphs
 from aotc.stages.optimizing.fusion import is_fused, may_fuse, not_fused
 from aotc.stages.optimizing.image_layout import channels_first, may_change_layout
@@ -79,13 +80,13 @@ def next_attempts(
 
 
 def first_refusal(
-    attempts: Mapping[str, Attempt], error: AotcError, item: LoweredModel | None = None
+    attempts: Mapping[str, Attempt], error: AotcError, plan: VariantPlan | None = None
 ) -> AotcError:
     """Why a variant's first form was refused; `error`, which ended the attempts, is in `also`.
 
-    `item` is the variant that failed; None: any variant with another attempt.
+    `plan` is of the variant that failed; None: any variant with another attempt.
     """
-    name = item.plan.name if item is not None else None
+    name = plan.name if plan is not None else None
     first = next(
         (
             attempt.first
@@ -103,17 +104,23 @@ def first_refusal(
 
 def drop_failed(
     attempts: Mapping[str, Attempt], made: ProvenVariants, options: BuildOptions
-) -> list[DroppedVariant]:
-    """All variants that are left out, those without a remaining form included.
+) -> tuple[list[DroppedVariant], list[AotcError]]:
+    """All variants that are left out, and the refusals of those that the policy does not leave out.
 
-    Raises the first refusal of a variant that the fallback policy does not leave out, and if no
-    variant is proven.
+    Those without a remaining form are included, and each refusal is its variant's first.  Raises
+    the refusals of the variants that are left out if these are all.
     """
-    failed = [(first_refusal(attempts, error, item), item.plan) for item, error in made.failed]
-    dropped = [*made.left_out, *(dropped_variant(error, plan, options) for error, plan in failed)]
-    if not made.proven:
+    failed = [(first_refusal(attempts, error, item.plan), item.plan) for item, error in made.failed]
+    refusals = [first_refusal(attempts, error, plan) for plan, error in made.refused]
+    dropped = list(made.left_out)
+    for error, plan in failed:
+        try:
+            dropped.append(dropped_variant(error, plan, options))
+        except AotcError as refusal:
+            refusals.append(refusal)
+    if not made.proven and not refusals:
         raise no_variant_left(dropped, [error for error, _ in failed])
-    return dropped
+    return dropped, refusals
 
 
 def with_tried_forms(
@@ -184,7 +191,9 @@ def _next_attempt(
     ):
         return None
     options.announce(error.line())
-    attempt = replace(attempt, first=attempt.first or error, replaced=attempt.replaced or lowered)
+    attempt = replace(
+        attempt, first=attempt.first or _of_proof(error), replaced=attempt.replaced or lowered
+    )
     if lowered.contexts:
         return _without_wrong(attempt, lowered, error, options)
     level = lower_level(plan)
@@ -204,6 +213,13 @@ def _next_attempt(
         ),
         tried=(*attempt.tried, WrongForm(form=f"level {was}", reason=error.line()[:500])),
     )
+
+
+def _of_proof(error: AotcError) -> AotcError:
+    """`error` without the budgets that this form exceeds: the last form's are what counts."""
+    kept = copy.copy(error)
+    kept.also = tuple(other for other in error.also if not is_budget(other))
+    return kept
 
 
 def _channels_first(
@@ -247,7 +263,7 @@ def _with_options(
     return replace(
         attempt,
         plan=replace(lowered.plan, cuda=cuda),
-        first=attempt.first or error,
+        first=attempt.first or _of_proof(error),
         replaced=attempt.replaced or lowered,
         findings=(*attempt.findings, finding),
         tried=(*attempt.tried, WrongForm(form=form, reason=error.line()[:500])),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from aotc.contract.results.journal import Journal
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.records import replace
@@ -72,7 +73,10 @@ def _candidate(
     spec = candidate_spec(tried, options.profile)
     # A candidate that this host cannot run cannot be timed, and gets no faster companion.
     profile = replace(options.profile, variants=(spec,), unproven="refuse", max_variants=1)
-    with_subfolder = replace(options.with_subfolder(f"tune-{index}"), profile=profile)
+    # What a candidate breaches is in the table of candidates, and is no breach of the build.
+    with_subfolder = replace(
+        options.with_subfolder(f"tune-{index}"), profile=profile, journal=Journal()
+    )
     plans, _ = wanted_variants(analyzed.ranges, with_subfolder)
     if not plans:
         raise AotcError("AOTC-N002", "this host is not the target")
@@ -85,8 +89,8 @@ def _candidate(
         # The forms that pass instead leave what is inexact to other providers.
         raise refusal
     made = settled.variants
-    for item, error in made.failed:
-        raise first_refusal(settled.attempts, error, item)
+    for failed, error in (*((item.plan, error) for item, error in made.failed), *made.refused):
+        raise first_refusal(settled.attempts, error, failed)
     if not made.proven:
         raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
     return made.proven[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -69,7 +70,7 @@ def parse_policy(data: bytes, path: Path) -> PolicyFile:
     _find_duplicates([(key.pem, key.id) for key in keys], "keys", problems)
     _find_duplicates([(item.pem, item.id) for item in authorities], "authorities", problems)
     if problems:
-        raise _malformed(problems, path)
+        raise _malformed(problems, path, data)
     return PolicyFile(path, data, replace(policy, keys=keys, authorities=authorities))
 
 
@@ -80,7 +81,8 @@ def read_policy(path: Path) -> PolicyFile:
 
 def read_roots(path: Path) -> RootKeys:
     """The root keys of a file; raises AOTC-I001, I046 and G019."""
-    roots = _parse(read_bytes(path, "file of root keys"), RootKeys, path)
+    data = read_bytes(path, "file of root keys")
+    roots = _parse(data, RootKeys, path)
     problems: list[Problem] = []
     keys = []
     for index, pem in enumerate(roots.keys):
@@ -90,7 +92,7 @@ def read_roots(path: Path) -> RootKeys:
             problems.append(Problem(f"keys[{index}]", str(error)))
     _find_duplicates([(pem, str(index)) for index, pem in enumerate(keys)], "keys", problems)
     if problems:
-        raise _malformed(problems, path)
+        raise _malformed(problems, path, data)
     return replace(roots, keys=tuple(keys))
 
 
@@ -113,7 +115,7 @@ def _parse(data: bytes, record: type[T], path: Path) -> T:
     try:
         return decode(record, strict_yaml(data))
     except ParseError as error:
-        raise _malformed(error.problems, path) from None
+        raise _malformed(error.problems, path, data) from None
 
 
 def _normalized_key(key: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
@@ -148,15 +150,18 @@ def _find_duplicates(keys: list[tuple[str, str]], where: str, problems: list[Pro
             problems.append(Problem(where, f"{other!r} and {name!r} are the same key"))
 
 
-def _malformed(problems: list[Problem] | tuple[Problem, ...], path: Path) -> AotcError:
+def _malformed(problems: Sequence[Problem], path: Path, data: bytes) -> AotcError:
+    from aotc.contract.codec.yaml_positions import located, place_of
+
     first, *others = [
         AotcError(
             problem.code or "AOTC-G019",
             "the policy is malformed" if not problem.code else "the policy cannot be read",
             where=f"{path}: {problem.path or '(top)'}",
             found=problem.what,
+            place=place_of(problem, str(path)),
         )
-        for problem in problems
+        for problem in located(problems, data)
     ]
     first.also = tuple(others)
     return first

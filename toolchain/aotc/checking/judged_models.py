@@ -1,0 +1,54 @@
+"""The gates and breaches of a check of many models, as a report tells them."""
+
+from __future__ import annotations
+
+from aotc.checking.outcomes import in_words, is_good
+from aotc.contract.results.model_checks import CheckModelsReport, ModelCheck
+from aotc.contract.results.reports import Refusal
+from aotc.contract.results.run_report import Gate
+from aotc.reasons import REASONS
+
+
+def judged_models(report: CheckModelsReport) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:
+    """A gate for each model, and a breach for each that fails it.
+
+    Compared with an earlier document, a model fails if its outcome is worse than then; else if it
+    is not built, or its artifact answers otherwise.
+    """
+    worse = (
+        {change.model: change.before for change in report.against.worse}
+        if report.against is not None
+        else None
+    )
+    gates, breaches = [], []
+    for check in report.models:
+        good = is_good(check) if worse is None else check.model not in worse
+        limit = "built, and answers as the model" if worse is None else "not worse than before"
+        gates.append(
+            Gate(
+                name="model",
+                subject=check.model,
+                status="passed" if good else "failed",
+                limit=limit,
+                measured=in_words(check),
+            )
+        )
+        if not good:
+            breaches.append(_breach(check, (worse or {}).get(check.model, limit)))
+    gates += [
+        Gate(name="model", subject=name, status="not-judged", measured="interrupted")
+        for name in report.unchecked
+    ]
+    return tuple(gates), tuple(breaches)
+
+
+def _breach(check: ModelCheck, expected: str) -> Refusal:
+    code = check.code if check.code in REASONS else "AOTC-I050"
+    return Refusal(
+        code=code,
+        what=check.what or in_words(check),
+        where=f"{check.model}: {check.where}".removesuffix(": "),
+        expected=check.expected or expected,
+        found=check.found or in_words(check),
+        fix=REASONS[code].fix,
+    )

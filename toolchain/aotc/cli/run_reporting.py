@@ -1,0 +1,185 @@
+"""`--report` and `--format`: what a command judged is told in other forms, whatever its outcome."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.finding import Finding
+    from aotc.contract.results.journal import Journal
+    from aotc.contract.results.reports import Refusal
+    from aotc.contract.results.run_report import Figure, Gate, RunReport
+
+
+class Run:
+    """What a command writes down of its run; nothing is kept where nobody asked for a report."""
+
+    def __init__(
+        self, command: str, files: Sequence[str], form: str | None, *, json: bool, **subject: str
+    ) -> None:
+        """`subject` are fields of the report that are known from the start, such as `model`."""
+        self.command = command
+        self.files = tuple(files)
+        on_actions = os.environ.get("GITHUB_ACTIONS") == "true"
+        self.annotates = form == "github" or (form is None and on_actions)
+        self.journal: Journal | None = None
+        self.on_standard_output = False
+        self._fields: dict[str, Any] = dict(subject)
+        self._started = time.monotonic()
+        if not self.is_wanted:
+            return
+        from aotc.contract.results.journal import Journal
+        from aotc.reporting.report_forms import is_standard_output, require_forms
+
+        require_forms(self.files)
+        self.on_standard_output = any(map(is_standard_output, self.files))
+        if self.on_standard_output and json:
+            raise AotcError(
+                "AOTC-I027", "--json and a report share standard output", where="--report -"
+            )
+        self.journal = Journal()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether there is a report to write, or something to annotate."""
+        return bool(self.files) or self.annotates
+
+    def ended(
+        self,
+        status: int = EXIT_YES,
+        *,
+        artifact: str = "",
+        artifact_id: str = "",
+        gates: Iterable[Gate] = (),
+        breaches: Iterable[Refusal] = (),
+        findings: Iterable[Finding] = (),
+        figures: Iterable[Figure] = (),
+    ) -> None:
+        """Write down how a run ended that was not refused; `status` is its exit status."""
+        if self.journal is None:
+            return
+        self.journal.judged(gates)
+        self.journal.measured(figures)
+        self.journal.noticed(findings)
+        self._fields |= {
+            **({"artifact": artifact} if artifact else {}),
+            "artifact_id": artifact_id,
+            "exit_status": status,
+            "breaches": tuple(breaches),
+            "outcome": {EXIT_YES: "passed", EXIT_NO: "failed"}.get(status, "error"),
+        }
+
+    def record(self) -> RunReport:
+        """The record of the run."""
+        from aotc.contract.results.run_report import NoticedFinding, RunReport
+        from aotc.contract.versions import VERSION
+        from aotc.reporting.wording import title_of
+
+        assert self.journal is not None
+        journal = self.journal
+        noticed = tuple(
+            NoticedFinding(
+                code=each.code, title=title_of(each.code), what=each.what, where=each.where
+            )
+            for each in journal.findings
+        )
+        fields = {"target": journal.target, "model_sha256": journal.model_sha256, **self._fields}
+        return RunReport(
+            tool_version=VERSION,
+            command=self.command,
+            gates=journal.gates,
+            findings=noticed,
+            figures=journal.figures,
+            stages=dict(journal.stages),
+            seconds=time.monotonic() - self._started,
+            **fields,
+        )
+
+    def refused(self, error: AotcError) -> None:
+        """Write down that the run ended with a refusal."""
+        from aotc.cli.refusal_output import error_answer
+
+        self.ended(error.exit_status, breaches=error_answer(error).errors)
+
+    def write(self) -> list[AotcError]:
+        """Write every report; what could not be written."""
+        from aotc.reporting.github_annotations import annotation_lines
+        from aotc.reporting.report_forms import is_standard_output, report_text, write_report
+
+        report, failed = self.record(), []
+        for file in self.files:
+            try:
+                if is_standard_output(file):
+                    _write_out(report_text(report, file))
+                else:
+                    write_report(report, file)
+            except AotcError as error:
+                failed.append(error)
+        if self.annotates:
+            from aotc.cli import streams
+
+            with streams.may_be_lost(sys.stderr):
+                sys.stderr.writelines(f"{line}\n" for line in annotation_lines(report))
+        return failed
+
+
+def _write_out(text: str) -> None:
+    from aotc.cli import streams
+
+    with streams.answering(sys.stdout):
+        sys.stdout.write(text)
+
+
+@contextmanager
+def reported(
+    command: str, files: Sequence[str], form: str | None, *, json: bool, **subject: str
+) -> Iterator[Run]:
+    """A run whose reports are written when it ends, whether it answers, is refused or breaks off.
+
+    A report that cannot be written is an AOTC-I047 after a success. After anything else the outcome
+    stays what it was, and the lost report is told with it.
+    Raises AOTC-I048, I019 and I027 for reports that could never be written, before the run begins.
+    """
+    run = Run(command, files, form, json=json, **subject)
+    if not run.is_wanted:
+        yield run
+        return
+    try:
+        yield run
+    except AotcError as error:
+        run.refused(error)
+        error.also = (*error.also, *run.write())
+        raise
+    except KeyboardInterrupt:
+        run.refused(AotcError("AOTC-I025", "the command was interrupted"))
+        run.write()
+        raise
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        from aotc.files.failures import uncaught_refusal
+
+        what = f"{type(error).__name__}: {error}"
+        run.refused(uncaught_refusal(error) or AotcError("AOTC-R999", what))
+        run.write()
+        raise
+    lost = run.write()
+    if not lost:
+        return
+    if run.record().exit_status == EXIT_YES:
+        lost[0].also = tuple(lost[1:])
+        raise lost[0]
+    from aotc.cli import streams
+    from aotc.cli.refusal_output import error_lines
+    from aotc.cli.render import write_lines
+
+    with streams.may_be_lost(sys.stderr):
+        for each in lost:
+            write_lines(error_lines(each), file=sys.stderr)

@@ -1,0 +1,69 @@
+"""What a build judged and measured so far, which is kept even if nothing is built."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+
+from aotc.contract.finding import Finding
+from aotc.contract.results.run_report import Figure, Gate
+from aotc.records import replace
+
+
+class Journal:
+    """Gates and figures by name and subject: what is judged again replaces what was said before.
+
+    `model_sha256` and `target` are empty until they are known; `stages` are seconds by stage.
+    """
+
+    def __init__(self) -> None:
+        """A journal in which nothing is written yet."""
+        self.model_sha256 = ""
+        self.target = ""
+        self.stages: Mapping[str, float] = {}
+        self._gates: dict[tuple[str, str], Gate] = {}
+        self._figures: dict[tuple[str, str], Figure] = {}
+        self._findings: dict[Finding, None] = {}
+
+    def judged(self, gates: Iterable[Gate]) -> None:
+        """Write down gates, those that passed included."""
+        self._gates.update({(gate.name, gate.subject): gate for gate in gates})
+
+    def forget(self, subject: str) -> None:
+        """Forget what was judged of `subject` and of its parts: it is judged anew."""
+        self._gates = {key: gate for key, gate in self._gates.items() if not _of(gate, subject)}
+
+    def left_out(self, subject: str) -> None:
+        """`subject` is not in the artifact: what it breached was measured, and refuses nothing."""
+        for key, gate in self._gates.items():
+            if _of(gate, subject) and gate.status == "failed":
+                text = f"{gate.measured}; the variant is left out".lstrip("; ")
+                self._gates[key] = replace(gate, status="not-judged", measured=text)
+
+    def measured(self, figures: Iterable[Figure]) -> None:
+        """Write down what was measured."""
+        self._figures.update({(figure.name, figure.subject): figure for figure in figures})
+
+    def noticed(self, findings: Iterable[Finding]) -> None:
+        """Write down findings; each stands there once."""
+        self._findings.update(dict.fromkeys(findings))
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """The gates, by the line of the profile that states them; others stay in their order."""
+        gates = tuple(self._gates.values())
+        return tuple(sorted(gates, key=lambda gate: gate.place.line if gate.place else sys.maxsize))
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """What was measured, in that order."""
+        return tuple(self._figures.values())
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What was noticed, in that order."""
+        return tuple(self._findings)
+
+
+def _of(gate: Gate, subject: str) -> bool:
+    return gate.subject == subject or gate.subject.startswith(f"{subject}, ")

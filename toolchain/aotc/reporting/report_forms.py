@@ -1,0 +1,127 @@
+"""The forms of a report by the suffix of its file, and where each is written."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from aotc.contract.results.run_report import RunReport
+from aotc.errors import AotcError, install_extra, missing_package
+from aotc.files.failures import system_message
+from aotc.files.writing import write_atomically
+from aotc.registry import Registry
+
+# A form is a function from a report to its text, in UTF-8.
+TEXTS: Final = Registry(
+    "form of a report",
+    (
+        (".codequality.json", "aotc.reporting.code_quality:code_quality_text"),
+        (".json", "aotc.reporting.json_report:json_text"),
+        (".md", "aotc.reporting.markdown_report:markdown_text"),
+        (".sarif", "aotc.reporting.sarif_report:sarif_text"),
+        (".xml", "aotc.reporting.junit_report:junit_text"),
+    ),
+)
+# A page is drawn from the artifact as well, by a function of the artifact's path (None: nothing was
+# built), the path of the page, and the report; it writes the page.
+PAGES: Final = Registry("page", ((".html", "aotc.drawing.artifact_page:write_page"),))
+# `-` alone is JSON, and `-.md` is Markdown.
+STANDARD_OUTPUT: Final = "-"
+_PAGE_EXTRA: Final = "report"
+# Of a file that a page's own writer could not write.
+_UNWRITTEN: Final = frozenset({"AOTC-I018", "AOTC-I026"})
+
+Text = Callable[[RunReport], str]
+
+
+def is_standard_output(file: str) -> bool:
+    """Whether a report goes to standard output: `-`, or `-` and a suffix."""
+    return file == STANDARD_OUTPUT or (file.startswith("-.") and os.sep not in file)
+
+
+def suffix_of(file: str) -> str:
+    """The suffix that a report's form is chosen by; raises AOTC-I048 if there is no such form."""
+    if file == STANDARD_OUTPUT:
+        return ".json"
+    name = file[1:] if is_standard_output(file) else Path(file).name
+    known: tuple[str, ...] = (*TEXTS, *(() if is_standard_output(file) else PAGES))
+    for suffix in known:
+        if name.lower().endswith(suffix):
+            return suffix
+    raise AotcError(
+        "AOTC-I048",
+        "the suffix says no form of a report",
+        where=f"--report {file}",
+        expected=", ".join(sorted(known)),
+        found=Path(name).suffix or "no suffix",
+    )
+
+
+def require_forms(files: Sequence[str]) -> None:
+    """Refuse what cannot be written later, before anything else is done.
+
+    Raises AOTC-I048 (suffix), I027 (two reports for standard output), and I019 where the extra of a
+    form is not installed.
+    """
+    if sum(map(is_standard_output, files)) > 1:
+        raise AotcError("AOTC-I027", "two reports cannot share standard output", where="--report")
+    for file in files:
+        suffix = suffix_of(file)
+        if suffix in PAGES:
+            _page_writer(suffix, file)
+        else:
+            text_form(suffix)
+
+
+def text_form(suffix: str) -> Text:
+    """The function that makes a report's text; raises AOTC-I019 where it needs an extra."""
+    try:
+        found: Text = TEXTS.load(suffix)
+    except ModuleNotFoundError as error:
+        raise missing_package(error, f"a report in {suffix}") from None
+    return found
+
+
+def report_text(report: RunReport, file: str) -> str:
+    """The text of a report for a file, in the form that its suffix says."""
+    return text_form(suffix_of(file))(report)
+
+
+def _page_writer(suffix: str, file: str) -> Callable[[Path | None, Path, RunReport], None]:
+    try:
+        found: Callable[[Path | None, Path, RunReport], None] = PAGES.load(suffix)
+    except ModuleNotFoundError as error:
+        raise AotcError(
+            "AOTC-I019",
+            f"a page needs the extra {_PAGE_EXTRA!r}: the package {error.name} is missing",
+            where=f"--report {file}",
+            fix=install_extra(_PAGE_EXTRA),
+        ) from None
+    return found
+
+
+def write_report(report: RunReport, file: str) -> None:
+    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails."""
+    path = Path(file)
+    try:
+        suffix = suffix_of(file)
+        if suffix in PAGES:
+            artifact = Path(report.artifact) if report.artifact_id else None
+            try:
+                _page_writer(suffix, file)(artifact, path, report)
+            except AotcError as error:
+                if error.code not in _UNWRITTEN:
+                    raise
+                raise _unwritten(file, error.found) from None
+        else:
+            write_atomically(path, report_text(report, file).encode("utf-8"))
+    except OSError as error:
+        raise _unwritten(file, system_message(error)) from None
+
+
+def _unwritten(file: str, why: str) -> AotcError:
+    return AotcError(
+        "AOTC-I047", "the report cannot be written", where=f"--report {file}", found=why
+    )
