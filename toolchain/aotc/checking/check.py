@@ -34,7 +34,7 @@ from aotc.inspection.offered_providers import capabilities
 from aotc.records import record, replace
 from aotc.signing import provenance
 from aotc.signing.keys import key_files
-from aotc.stages.clock import Progress
+from aotc.watching import Progress, Reporter
 
 DEFAULT_SECONDS: Final = 1800.0
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05

@@ -1,43 +1,42 @@
-"""The stage that is under way, on standard error, and only where that is a terminal."""
+"""The progress of a call, on standard error and in its log; never on standard output."""
 
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from aotc.cli.fixture_words import with_fixtures_in_words
-from aotc.escaping import printable
+from aotc.cli.grammar.verbosity import current
+
+if TYPE_CHECKING:
+    from aotc.watching import Watcher
 
 
 @contextmanager
-def stages(*, quiet: bool = False) -> Iterator[Callable[[str], None] | None]:
-    """A function to call with the name of each stage as it begins; None where nothing is shown."""
-    if quiet or not sys.stderr.isatty():
+def stages(*, quiet: bool = False) -> Iterator[Watcher | None]:
+    """What to tell of stages; None where nobody wants to know.
+
+    Nothing is shown with `quiet`, such as for `--json`, unless every step is asked for.
+    """
+    asked = current()
+    shown = asked.verbose or not (quiet or asked.quiet)
+    if not shown and asked.log is None:
         yield None
         return
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+    if shown and sys.stderr.isatty():
+        from aotc.cli.terminal_progress import TerminalProgress
 
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    shown = Progress(*columns, console=console, transient=True)
-    task: TaskID | None = None
-    name, since = "", time.monotonic()
+        watcher: TerminalProgress | PlainProgress = TerminalProgress(
+            asked.log, verbose=asked.verbose
+        )
+    else:
+        from aotc.cli.plain_progress import PlainProgress
 
-    def begin(stage: str) -> None:
-        nonlocal task, name, since
-        now = time.monotonic()
-        if task is not None:
-            shown.remove_task(task)
-            console.print(f"  {name}  {now - since:.1f} s")
-        name, since = printable(with_fixtures_in_words(stage)), now
-        # Not before: it wipes its line, on which a password may be asked for.
-        shown.start()
-        task = shown.add_task(name, total=None)
-
+        watcher = PlainProgress(asked.log, shown=shown, verbose=asked.verbose)
+    failed = True
     try:
-        yield begin
+        yield watcher
+        failed = False
     finally:
-        shown.stop()
+        watcher.close(failed=failed)

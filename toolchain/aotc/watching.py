@@ -1,0 +1,96 @@
+"""What a long call tells of itself: stages that begin and end, and how much of one is done.
+
+Whoever wants to know passes a function of one text, called as each stage begins, or a `Watcher`,
+which is told of ends, notes and counts as well.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+Progress = Callable[[str], None]
+
+
+class Count(NamedTuple):
+    """How much of a stage is done, in `unit`, such as `probes` or `bytes`; `total` where known."""
+
+    done: int
+    total: int | None
+    unit: str
+
+
+# None where nothing is known yet.  Called from another thread, whenever a watcher wants to know.
+Poll = Callable[[], Count | None]
+
+
+class Watcher(ABC):
+    """A progress function that is also told what ended, and may ask how much is done."""
+
+    @abstractmethod
+    def __call__(self, what: str) -> None:
+        """`what` begins; what began in the same way is over."""
+
+    @abstractmethod
+    def begin(self, name: str, detail: str) -> None:
+        """A stage begins, within those that have begun and not ended."""
+
+    @abstractmethod
+    def end(self, *, failed: bool) -> None:
+        """The stage that began last has ended."""
+
+    @abstractmethod
+    def note(self, what: str) -> None:
+        """A step of the stage that is under way."""
+
+    @abstractmethod
+    def finished(self, what: str, seconds: float) -> None:
+        """One of several items of a stage, perhaps of several at the same time, took `seconds`."""
+
+    @abstractmethod
+    def follow(self, poll: Poll) -> None:
+        """The stage that is under way can be asked how much of it is done, until it ends."""
+
+
+class Reporter:
+    """Tells either kind of progress function; nothing where there is none."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self._progress = progress
+        self._watcher = progress if isinstance(progress, Watcher) else None
+
+    def begin(self, name: str, detail: str = "") -> None:
+        """A stage begins; `end` has to follow."""
+        if self._watcher is not None:
+            self._watcher.begin(name, detail)
+        elif self._progress is not None:
+            self._progress(f"{name} {detail}".strip())
+
+    def end(self, *, failed: bool = False) -> None:
+        """The stage that began last has ended."""
+        if self._watcher is not None:
+            self._watcher.end(failed=failed)
+
+    def note(self, what: str) -> None:
+        """A step of the stage that is under way begins."""
+        if self._watcher is not None:
+            self._watcher.note(what)
+        elif self._progress is not None:
+            self._progress(what)
+
+    def finished(self, what: str, seconds: float) -> None:
+        """One of several items of the stage is done."""
+        if self._watcher is not None:
+            self._watcher.finished(what, seconds)
+
+    def follow(self, poll: Poll) -> None:
+        """`poll` answers how much of the stage is done, in any thread."""
+        if self._watcher is not None:
+            self._watcher.follow(poll)
+
+    def count(self, done: int, total: int | None, unit: str) -> None:
+        """So much of the stage is done."""
+        if self._watcher is not None:
+            known = Count(done, total, unit)
+            self._watcher.follow(lambda: known)
