@@ -368,9 +368,11 @@ def _run_once(
     # The weights are final: they are hashed while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
         weights = pool.submit(digest_weights, (lowered[0] if lowered else claimed[0]).weights)
-        for item in lowered:
+        for number, item in enumerate(lowered):
             try:
                 with clock.stage("prove", item.plan.name):
+                    if len(lowered) > 1:
+                        clock.reporter.count(number, len(lowered), "variants")
                     proven.append(prove(item, options))
             except AotcError as error:
                 if item.plan.required:

@@ -49,8 +49,11 @@ class Watcher(ABC):
         """One of several items of a stage, perhaps of several at the same time, took `seconds`."""
 
     @abstractmethod
-    def follow(self, poll: Poll) -> None:
-        """The stage that is under way can be asked how much of it is done, until it ends."""
+    def follow(self, unit: str, poll: Poll) -> None:
+        """The stage that is under way can be asked how much of it is done, until it ends.
+
+        What is followed later is within one of the units that were followed before.
+        """
 
 
 class Reporter:
@@ -66,6 +69,12 @@ class Reporter:
             self._watcher.begin(name, detail)
         elif self._progress is not None:
             self._progress(f"{name} {detail}".strip())
+
+    def begin_items(self, name: str, total: int, unit: str) -> None:
+        """A stage begins whose items are told one by one: by `note`, and `finished`."""
+        if self._watcher is not None:
+            self._watcher.begin(name, f"{total} {unit}")
+            self.count(0, total, unit)
 
     def end(self, *, failed: bool = False) -> None:
         """The stage that began last has ended."""
@@ -84,13 +93,13 @@ class Reporter:
         if self._watcher is not None:
             self._watcher.finished(what, seconds)
 
-    def follow(self, poll: Poll) -> None:
-        """`poll` answers how much of the stage is done, in any thread."""
+    def follow(self, unit: str, poll: Poll) -> None:
+        """`poll` answers how much of the stage is done, in any thread; see `Watcher.follow`."""
         if self._watcher is not None:
-            self._watcher.follow(poll)
+            self._watcher.follow(unit, poll)
 
     def count(self, done: int, total: int | None, unit: str) -> None:
         """So much of the stage is done."""
         if self._watcher is not None:
             known = Count(done, total, unit)
-            self._watcher.follow(lambda: known)
+            self._watcher.follow(unit, lambda: known)

@@ -22,18 +22,18 @@ class CallLog:
     """Lines are added to a file that exists, so that several calls share one."""
 
     def __init__(self, path: Path) -> None:
-        """Raises AOTC-I018 or I026 where it cannot be written, I052 where it is standard output."""
+        """Raises AOTC-I018 or I026 where it cannot be written, I055 where it is standard output."""
         self._path = path
         self._lock = threading.Lock()
+        if str(path) == "-":
+            raise _mixed(path)
         try:
             self._file: TextIO | None = path.open("a", encoding="utf-8", errors="backslashreplace")
         except OSError as error:
             raise cannot_write(error, "cannot write the log", str(path)) from None
         if _is_standard_output(self._file):
             self._file.close()
-            raise AotcError(
-                "AOTC-I052", "the log would be mixed with the answer", where=f"--log-file {path}"
-            )
+            raise _mixed(path)
 
     def write(self, text: str) -> None:
         """Add a line, at once; of a file that can no longer be written, the first loss is told."""
@@ -60,6 +60,12 @@ class CallLog:
                 with contextlib.suppress(OSError):
                     self._file.close()
                 self._file = None
+
+
+def _mixed(path: Path) -> AotcError:
+    return AotcError(
+        "AOTC-I055", "the log would be mixed with the answer", where=f"--log-file {path}"
+    )
 
 
 def _is_standard_output(file: TextIO) -> bool:

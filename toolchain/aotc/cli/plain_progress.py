@@ -58,11 +58,9 @@ class PlainProgress(StageStack):
             return
         stage = self.under_way[-1]
         text = f"still in {stage.title}, {stage.seconds:.0f} s"
-        count = stage.count()
-        if count is not None:
-            text += f": {counted(count)}"
-        elif stage.step:
-            text += f": {stage.step}"
+        known = [*([stage.step] if stage.step else []), *map(counted, self.counts())]
+        if known:
+            text += f": {', '.join(known)}"
         self.log(text)
         self.told(text)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from aotc.cli.call_log import CallLog
 from aotc.cli.fixture_words import with_fixtures_in_words
@@ -23,16 +24,16 @@ class Stage:
         self.since = time.monotonic()
         self.open_ended = open_ended
         self.step = ""
-        self.poll: Poll | None = None
+        self.polls: dict[str, Poll] = {}
 
     @property
     def seconds(self) -> float:
         """Since it began."""
         return time.monotonic() - self.since
 
-    def count(self) -> Count | None:
-        """How much of it is done, where it can be told."""
-        return self.poll() if self.poll is not None else None
+    def counts(self) -> list[Count]:
+        """How much of it is done, where it can be told; each count is within the one before."""
+        return [count for poll in self.polls.values() if (count := poll()) is not None]
 
 
 class StageStack(Watcher):
@@ -105,11 +106,11 @@ class StageStack(Watcher):
             self.log(text)
             self.told(text)
 
-    def follow(self, poll: Poll) -> None:
+    def follow(self, unit: str, poll: Poll) -> None:
         """See `Watcher`."""
         with self.lock:
             if self.under_way:
-                self.under_way[-1].poll = poll
+                self.under_way[-1].polls[unit] = poll
 
     def close(self, *, failed: bool) -> None:
         """End what is under way, and the thread."""
@@ -118,6 +119,10 @@ class StageStack(Watcher):
             self._thread.join()
         while self.under_way:
             self.end(failed=failed)
+
+    def counts(self) -> list[Count]:
+        """How much is done, of the outermost stage first."""
+        return [count for stage in self.under_way for count in stage.counts()]
 
     def log(self, text: str) -> None:
         """Add a line to the log."""
@@ -143,6 +148,17 @@ class StageStack(Watcher):
 def seconds(passed: float) -> str:
     """Seconds as a stage's line tells them."""
     return f"{passed:.1f} s"
+
+
+def share(counts: Sequence[Count]) -> float | None:
+    """The share that is done, from 0 to 1, of what counts that are within one another tell."""
+    done = 0.0
+    for count in reversed(counts):
+        # Of what is within an unknown number of others, the share says nothing of the whole.
+        if not count.total:
+            return None
+        done = min((count.done + done) / count.total, 1.0)
+    return done if counts else None
 
 
 def counted(count: Count) -> str:

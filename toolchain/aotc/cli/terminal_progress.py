@@ -20,12 +20,13 @@ from rich.progress import (
 from rich.text import Text
 
 from aotc.cli.call_log import CallLog
-from aotc.cli.stage_stack import Stage, StageStack, counted
+from aotc.cli.stage_stack import Stage, StageStack, counted, share
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _BAR = 20
+_WHOLE = 1000.0
 
 
 class _WhereKnown(ProgressColumn):
@@ -87,13 +88,14 @@ class TerminalProgress(StageStack):
         if self._task is None or not self.under_way:
             return
         stage = self.under_way[-1]
-        count = stage.count()
+        counts = self.counts()
+        done = share(counts)
         self._shown.update(
             self._task,
             description=_title(stage),
-            total=count.total if count is not None else None,
-            completed=count.done if count is not None else 0,
-            done=counted(count) if count is not None else "",
+            total=None if done is None else _WHOLE,
+            completed=0 if done is None else done * _WHOLE,
+            done=", ".join(map(counted, counts)),
         )
 
     def close(self, *, failed: bool) -> None:

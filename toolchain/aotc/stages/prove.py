@@ -14,6 +14,7 @@ from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, Trans
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
 from aotc.contract.shapes.padding_rules import Padding
+from aotc.engine.job_steps import steps_of, tell_steps
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
@@ -110,6 +111,8 @@ def _run(
     plan = lowered.plan
     # Its fixtures have many sizes, each run once: no graph is captured.
     session = lowered.session if divided else SessionSpec(optimization="disable")
+    folder = options.work / f"prove-{plan.name}"
+    options.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
     return options.workers.run(
         "aotc.stages.prove:prove_job",
         {
@@ -137,7 +140,7 @@ def _run(
                 for reference, wanted in runs
             ],
         },
-        folder=options.work / f"prove-{plan.name}",
+        folder=folder,
         where=f"variant {plan.name}",
     )
 
@@ -304,7 +307,8 @@ def prove_job(request: Json) -> Json:
     comparisons: list[Comparison] = []
     run_seconds: dict[str, float] = {}
     first = None
-    for reference in request["references"]:
+    for number, reference in enumerate(request["references"]):
+        tell_steps(number, len(request["references"]))
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
         names = list(reference["outputs"])
         sizes, wanted = reference["sizes"], reference["wanted"]

@@ -75,7 +75,7 @@ def taken(
 
     `words` are those of the call, which the log begins with.
 
-    Raises AOTC-I018, I026 and I052 where the log cannot be written.
+    Raises AOTC-I018, I026 and I055 where the log cannot be written.
     """
     global _current
     quiet, verbose = bool(parameters.pop("quiet", False)), bool(parameters.pop("verbose", False))
