@@ -57,6 +57,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "root-answer", RootReport),
     ("manifests", "keygen", command_reports.KeygenReport),
     ("manifests", "list", command_reports.ListReport),
+    ("manifests", "version", command_reports.VersionReport),
     ("manifests", "pack", PackReport),
     ("manifests", "unpack", UnpackReport),
     ("manifests", "attest", attestations.AttestReport),

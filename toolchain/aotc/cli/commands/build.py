@@ -9,7 +9,7 @@ import typer
 
 from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import Force, Json, Profile, SigningKey
+from aotc.cli.grammar.options import Force, Json, Profile, SigningKey, Summary
 from aotc.cli.grammar.typed_values import pairs
 from aotc.errors import EXIT_YES
 
@@ -143,12 +143,14 @@ def build(
             rich_help_panel=_STATEMENTS,
         ),
     ] = "",
+    summary: Summary = False,
     json: Json = False,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it.
 
     The artifact's answers are compared with those of the model. Exit status 1 where a gate of the
-    profile fails, 3 where the input must be fixed; nothing is left at the output then.
+    profile fails, 3 where the input must be fixed; nothing is left at the output then. The outcome
+    is shown on one screen, with --verbose in full.
     """
     ranges = pairs(dims, "--dim")
     from aotc.cli.extras import needs
@@ -183,9 +185,12 @@ def build(
 
         write_document(report)
     else:
+        from aotc.cli.grammar.verbosity import current
         from aotc.cli.render import show
         from aotc.cli.views.build_view import build_view
+        from aotc.cli.views.summary_view import built_summary
         from aotc.inspection.summary import inspect
 
-        show(build_view(report, inspect(report.artifact)))
+        view = build_view if current().verbose and not summary else built_summary
+        show(view(report, inspect(report.artifact)))
     return EXIT_YES

@@ -57,7 +57,8 @@ def candidates(group: Group, words: Sequence[str]) -> list[Candidate]:
     command: Command | Group = group
     while isinstance(command, Group) and before:
         name = before.pop(0)
-        if name.startswith("-"):
+        # `aotc help COMMAND` is completed as `aotc COMMAND`.
+        if name.startswith("-") or (name == "help" and command is group):
             continue
         found = command.get_command(context, name)
         if not isinstance(found, Command | Group):

@@ -119,6 +119,18 @@ class KeygenReport:
 
 
 @record
+class VersionReport:
+    """`aotc --version --json`: what builds and runs here, as far as it is installed."""
+
+    schema: Literal["aotc.version/1"] = "aotc.version/1"
+    aotc: str
+    python: str
+    packages: Annotated[
+        Mapping[str, str], "version by distribution: onnx, ONNX Runtime, its plugins and compilers"
+    ] = field(default_factory=dict)
+
+
+@record
 class ListReport:
     """`aotc profile list --json`, `aotc target list --json`: descriptions by name."""
 
