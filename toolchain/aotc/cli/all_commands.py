@@ -65,7 +65,11 @@ def _aotc(
     version: Annotated[
         bool,
         typer.Option(
-            "-V", "--version", is_eager=True, callback=_show_version, help="print the version; with --json that of the toolchain, too"
+            "-V",
+            "--version",
+            is_eager=True,
+            callback=_show_version,
+            help="print the version; with --json that of the toolchain, too",
         ),
     ] = False,
     debug: Annotated[

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TextIO
 
 from aotc.cli import streams
+from aotc.cli.render import write_lines
 from aotc.errors import AotcError
 from aotc.escaping import printable
 from aotc.files.failures import cannot_write
@@ -50,8 +51,8 @@ class CallLog:
                 streams.silence(self._file)
                 self._file = None
                 with streams.may_be_lost(sys.stderr):
-                    what = f"the log {self._path} is incomplete: {error.strerror}"
-                    sys.stderr.write(f"warning: {printable(what)}\n")
+                    what = f"warning: the log {self._path} is incomplete: {error.strerror}"
+                    write_lines((what,), file=sys.stderr)
 
     def close(self) -> None:
         """Close the file."""

@@ -11,6 +11,7 @@ import time
 
 from aotc.cli import streams
 from aotc.cli.call_log import CallLog
+from aotc.cli.render import write_lines
 from aotc.cli.stage_stack import Stage, StageStack, counted
 
 # Seconds without a line after which one says what is under way; 0 for none.
@@ -50,7 +51,7 @@ class PlainProgress(StageStack):
         self._last = time.monotonic()
         if self._shown:
             with streams.may_be_lost(sys.stderr):
-                sys.stderr.write(f"{text}\n")
+                write_lines((text,), file=sys.stderr)
 
     def tick(self) -> None:
         """After a long silence, what is under way, for how long, and how much of it is done."""

@@ -25,7 +25,9 @@ _STATEMENTS: Final = "what the attestations say"
     "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",
 )
 def build(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file; - is standard input")
+    ],
     *,
     profile: Profile = "edge",
     target: Annotated[
@@ -103,7 +105,8 @@ def build(
     cache: Annotated[
         bool,
         typer.Option(
-            " /--no-cache", help="build anew what was built before, and keep nothing of it"
+            "--cache/--no-cache",
+            help="take from the user's cache what was built before, and keep there what is built",
         ),
     ] = True,
     builder_id: Annotated[
@@ -159,9 +162,11 @@ def build(
         from aotc.pipeline import build as run_pipeline
     from aotc.cli.progress import stages
 
-    with stages(quiet=json) as progress:
+    from aotc.cli.standard_input import model_given
+
+    with model_given(model) as given, stages(quiet=json) as progress:
         report = run_pipeline(
-            model,
+            given,
             profile=profile,
             target=target,
             precision=precision,

@@ -25,7 +25,7 @@ def inspect(
             metavar="ARTIFACT|MODEL",
             parser=artifact_path,
             help="NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or .onnx "
-            "file",
+            "file; - is standard input",
         ),
     ],
     traffic: Annotated[
@@ -46,7 +46,14 @@ def inspect(
     """
     from aotc.inspection.summary import inspect as inspect_path
 
-    report = inspect_path(path, traffic=traffic)
+    if str(path) == "-":
+        from aotc.cli.standard_input import model_given
+        from aotc.records import replace
+
+        with model_given(path) as given:
+            report = replace(inspect_path(given, traffic=traffic), path="-")
+    else:
+        report = inspect_path(path, traffic=traffic)
     if summary:
         from aotc.cli.views.summary_view import inspected_summary as view
     else:

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from aotc.cli.grammar import verbosity, words
+from aotc.cli.grammar import configured, verbosity, words
 from aotc.contract.codec.spelling import nearest
 from aotc.errors import EXIT_USAGE, EXIT_YES
 
@@ -94,11 +94,14 @@ class Command(TyperCommand):
             exclusive=(self._stated(_EXCLUSIVE), verbosity.QUIET_OR_VERBOSE),
             choice=self._stated(_CHOICE),
         )
+        configured.set_defaults(ctx, stated, self.params)
         try:
-            return super().parse_args(ctx, stated)
+            left = super().parse_args(ctx, stated)
         except typer.BadParameter as error:
             name = words.label(error.param) if error.param is not None else ""
             words.refuse(f"argument {name}: {error.message}", prog)
+        configured.tell_defaults(ctx)
+        return left
 
 
 class Group(TyperGroup):

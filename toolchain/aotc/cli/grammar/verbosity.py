@@ -103,9 +103,10 @@ def _timed(called: str, verbose: bool) -> Iterator[None]:
 
 def _tell_time(called: str, started: float) -> None:
     from aotc.cli import streams
+    from aotc.cli.render import write_lines
 
     with streams.may_be_lost(sys.stderr):
-        sys.stderr.write(f"{called}  {time.monotonic() - started:.1f} s\n")
+        write_lines((f"{called}  {time.monotonic() - started:.1f} s",), file=sys.stderr)
 
 
 @contextmanager

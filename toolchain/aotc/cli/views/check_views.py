@@ -79,8 +79,10 @@ def _rows(checks: Sequence[ModelCheck]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, group in groups.items():
         listed = group if len(checks) <= _ALL else group[:_MAX_LISTED]
-        rows += [(check.model, passed(name) if is_good(check) else failed(name), _why(check))
-            for check in listed]
+        rows += [
+            (check.model, passed(name) if is_good(check) else failed(name), _why(check))
+            for check in listed
+        ]
         if len(group) > len(listed):
             rows.append((f"and {len(group) - len(listed)} more", name, ""))
     return rows

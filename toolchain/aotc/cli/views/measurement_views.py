@@ -131,7 +131,11 @@ def doctor_view(answer: DoctorReport) -> list[RenderableType]:
     bad = sum(check.status == "bad" for check in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
     rows = [
-        (check.name, by_status(check.status), (check.found, check.fix) if check.fix else check.found)
+        (
+            check.name,
+            by_status(check.status),
+            (check.found, check.fix) if check.fix else check.found,
+        )
         for check in answer.checks
     ]
     return [

@@ -52,7 +52,9 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
 def sizes_text(domain: Domain) -> dict[str, str]:
     """The sizes of each dim in words, and how the others follow."""
     named = {name: dim.text() for name, dim in domain.dims.items()}
-    return named | {relation.dim: f"= {str(relation).partition(' = ')[2]}" for relation in domain.relations}
+    return named | {
+        relation.dim: f"= {str(relation).partition(' = ')[2]}" for relation in domain.relations
+    }
 
 
 def _following(relation: Relation, strict: bool) -> tuple[str, str]:

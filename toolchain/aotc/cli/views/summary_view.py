@@ -75,9 +75,7 @@ def _facts(report: InspectReport, signer: str = "") -> list[tuple[str, str]]:
     ]
 
 
-def _noticed(
-    findings: Sequence[Finding], problems: Sequence[Refusal]
-) -> list[tuple[str, str]]:
+def _noticed(findings: Sequence[Finding], problems: Sequence[Refusal]) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if findings:
         rows.append(("findings", noticed(_codes([finding.code for finding in findings]))))

@@ -162,7 +162,14 @@ def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
         return [(variant.name, failed(f"NOT PROVEN: {parity.reason}"), "", "", "", "")]
     if not variant.worst:
         return [
-            (variant.name, passed("passed; no evidence says how far"), "", "", "", _shapes_tried(parity))
+            (
+                variant.name,
+                passed("passed; no evidence says how far"),
+                "",
+                "",
+                "",
+                _shapes_tried(parity),
+            )
         ]
     return [
         (

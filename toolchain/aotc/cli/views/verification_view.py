@@ -31,7 +31,9 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
             ]
         ),
         section(
-            "steps", ("", ""), [(step.step, by_status(step.status), step.detail) for step in report.steps]
+            "steps",
+            ("", ""),
+            [(step.step, by_status(step.status), step.detail) for step in report.steps],
         ),
     ]
     if report.variants:

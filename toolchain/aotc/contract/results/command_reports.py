@@ -131,6 +131,26 @@ class VersionReport:
 
 
 @record
+class ConfiguredValue:
+    """The value of one option, where a call does not give it."""
+
+    command: str
+    option: str
+    value: Annotated[str, "in words; empty: the command's own"] = ""
+    source: Literal["environment", "file", "default"]
+    place: Annotated[str, "the variable, or file, line and column; empty for a default"] = ""
+
+
+@record
+class ConfigReport:
+    """`aotc config --json`: every default that a configuration may set, and where it comes from."""
+
+    schema: Literal["aotc.config-answer/1"] = "aotc.config-answer/1"
+    file: Annotated[str, "that was read; empty: there is none"] = ""
+    values: tuple[ConfiguredValue, ...]
+
+
+@record
 class ListReport:
     """`aotc profile list --json`, `aotc target list --json`: descriptions by name."""
 
