@@ -88,10 +88,7 @@ def _content(path: Path) -> bytes:
 
 def _invalid(path: Path, data: bytes, problems: tuple[Problem, ...]) -> AotcError:
     located = tuple(problem.path for problem in problems if problem.path)
-    try:
-        places = marks(data, located)
-    except Exception:  # noqa: BLE001 - what is not YAML has its line in the message
-        places = {}
+    places = marks(data, located)
     first, *others = [
         AotcError(
             problem.code or "AOTC-I052",

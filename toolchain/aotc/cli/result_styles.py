@@ -27,6 +27,7 @@ class Result(str):
     style: str
 
     def __new__(cls, text: str, style: str) -> Result:
+        """The text in a style of rich's."""
         made = super().__new__(cls, text)
         made.style = style
         return made

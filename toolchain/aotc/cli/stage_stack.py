@@ -73,6 +73,7 @@ class StageStack(Watcher):
         """Show that time passes."""
 
     def __call__(self, what: str) -> None:
+        """See `Watcher`."""
         with self.lock:
             if self.under_way and self.under_way[-1].open_ended:
                 self.end(failed=False)

@@ -81,7 +81,8 @@ class TerminalProgress(StageStack):
 
     def told(self, text: str) -> None:
         """A line above the row."""
-        self._console.print(f"  {text}")
+        # Cut: of a line that the terminal breaks, the rest would begin a line of its own.
+        self._console.print(f"  {text}", no_wrap=True, overflow="ellipsis")
 
     def tick(self) -> None:
         """How much of the stage is done."""

@@ -161,7 +161,6 @@ def build(
     with needs("build", "cpu"):
         from aotc.pipeline import build as run_pipeline
     from aotc.cli.progress import stages
-
     from aotc.cli.standard_input import model_given
 
     with model_given(model) as given, stages(quiet=json) as progress:

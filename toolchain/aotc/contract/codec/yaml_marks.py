@@ -19,8 +19,10 @@ def marks(data: bytes, paths: tuple[str, ...]) -> dict[str, Mark]:
     """The places of what `paths` name, such as `build.profile`, in a document that was read before.
 
     A field's place is that of its name.  A path that the document lacks has the place of the last
-    part of it that is there.
+    part of it that is there.  What is no YAML has no path: without `paths` it is not read again.
     """
+    if not paths:
+        return {}
     import yaml
 
     top = yaml.compose(data.decode("utf-8"), yaml.SafeLoader)
@@ -46,8 +48,8 @@ def _below(node: Any, path: str) -> tuple[Any, Any, str]:
             rest = path[len(name) :]
             if path.startswith(name) and (not rest or rest[0] in ".["):
                 return value, key.start_mark, rest.removeprefix(".")
-    elif isinstance(node, yaml.SequenceNode) and (index := _INDEX.match(path)):
-        if int(index[1]) < len(node.value):
-            item = node.value[int(index[1])]
-            return item, item.start_mark, path[index.end() :].removeprefix(".")
+    index = _INDEX.match(path)
+    if index and isinstance(node, yaml.SequenceNode) and int(index[1]) < len(node.value):
+        item = node.value[int(index[1])]
+        return item, item.start_mark, path[index.end() :].removeprefix(".")
     return None, None, ""
