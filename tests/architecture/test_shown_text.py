@@ -183,7 +183,9 @@ def is_safe(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
 
 
-@pytest.mark.parametrize("path", ["cli/render.py", "cli/terminal_progress.py", "signing/keys/passwords.py"])
+@pytest.mark.parametrize(
+    "path", ["cli/render.py", "cli/terminal_progress.py", "signing/keys/passwords.py"]
+)
 def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
     reviewed, used = SHOWN.get(path, set()), set()
     for _, node in functions(parsed(path)):

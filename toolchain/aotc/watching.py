@@ -73,7 +73,7 @@ class Reporter:
     def begin_items(self, name: str, total: int, unit: str) -> None:
         """A stage begins whose items are told one by one: by `note`, and `finished`."""
         if self._watcher is not None:
-            self._watcher.begin(name, f"{total} {unit}")
+            self._watcher.begin(name, f"{total} {unit if total != 1 else unit.removesuffix('s')}")
             self.count(0, total, unit)
 
     def end(self, *, failed: bool = False) -> None:

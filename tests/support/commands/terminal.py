@@ -20,7 +20,7 @@ def on_a_terminal(
     *words: str | Path,
     only_error: bool = False,
     from_terminal: bool = False,
-    change: Mapping[str, str] = {},  # noqa: B006 - never written
+    change: Mapping[str, str] = {},
     columns: int = 100,
 ) -> tuple[int, str, str]:
     """Exit status, what the terminal was sent, and what came by a pipe in place of it.
