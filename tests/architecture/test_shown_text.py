@@ -29,7 +29,7 @@ WRITERS = {
 }
 IMPORTED = {
     ("cli/render.py", "rich"): "checked below, call by call",
-    ("cli/terminal_progress.py", "rich"): "checked below, call by call",
+    ("cli/progress/terminal_progress.py", "rich"): "checked below, call by call",
     ("cli/views/learned_page.py", "html"): "`_shown`, checked below",
     ("cli/views/learned_page.py", "plotly"): "every text in it is of `_shown`",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
@@ -53,14 +53,14 @@ STREAMS = {
     ("cli/call_log.py", "write", 2): "given to `write_lines` and `streams`",
     ("cli/grammar/configured.py", "tell_defaults", 2): "given to `write_lines` and `streams`",
     ("cli/grammar/verbosity.py", "_tell_time", 2): "given to `write_lines` and `streams`",
-    ("cli/plain_progress.py", "told", 2): "given to `write_lines` and `streams`",
-    ("cli/terminal_progress.py", "__init__", 1): "given to rich, checked below",
+    ("cli/progress/plain_progress.py", "told", 2): "given to `write_lines` and `streams`",
+    ("cli/progress/terminal_progress.py", "__init__", 1): "given to rich, checked below",
     ("cli/commands/run.py", "_show_beside", 2): "given to `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
     ("cli/shown_warnings.py", "escaped_warnings", 1): "given to `write_lines`",
     ("cli/commands/profile.py", "show", 1): "YAML, in printable ASCII",
     ("cli/commands/target.py", "_write", 1): "YAML, in printable ASCII",
-    ("cli/progress.py", "stages", 1): "asks whether it is a terminal",
+    ("cli/progress/__init__.py", "stages", 1): "asks whether it is a terminal",
     ("cli/render.py", "show", 1): "what the functions below made",
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
     ("cli/streams.py", "answering", 1): "compared, and written nowhere",
@@ -91,7 +91,7 @@ SHOWN = {
         "shown.append(f'{indent}and {len(lines) - _MAX_ROWS} more')",
     },
     # Titles and steps are through `printable` in `StageStack`.
-    "cli/terminal_progress.py": {
+    "cli/progress/terminal_progress.py": {
         "self._console.print(f'  {text}', no_wrap=True, overflow='ellipsis')",
         "self._shown.add_task(_title(stage), total=None, done='')",
     },
@@ -184,7 +184,7 @@ def is_safe(node: ast.expr) -> bool:
 
 
 @pytest.mark.parametrize(
-    "path", ["cli/render.py", "cli/terminal_progress.py", "signing/keys/passwords.py"]
+    "path", ["cli/render.py", "cli/progress/terminal_progress.py", "signing/keys/passwords.py"]
 )
 def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
     reviewed, used = SHOWN.get(path, set()), set()

@@ -40,7 +40,7 @@ from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import companion_left_out
-from aotc.stages.package import digest_weights, package
+from aotc.stages.package import digest_weights, package, weight_bytes
 from aotc.stages.partition import partition
 from aotc.stages.planning.available import require_providers
 from aotc.stages.planning.planned_variants import wanted_variants
@@ -367,7 +367,9 @@ def _run_once(
     failed: list[tuple[LoweredModel, AotcError]] = []
     # The weights are final: they are hashed while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
-        weights = pool.submit(digest_weights, (lowered[0] if lowered else claimed[0]).weights)
+        folder = (lowered[0] if lowered else claimed[0]).weights
+        tally = weight_bytes(folder)
+        weights = pool.submit(digest_weights, folder, tally)
         for number, item in enumerate(lowered):
             try:
                 with clock.stage("prove", item.plan.name):
@@ -379,6 +381,9 @@ def _run_once(
                     failed.append((item, error))
                 else:
                     findings.append(companion_left_out(item.plan, f"{error.code} {error.what}"))
+        if not weights.done():
+            with clock.reporter.counting("hash", "weights", tally):
+                weights.exception()
         return ProvenVariants(
             proven=tuple(proven),
             failed=tuple(failed),

@@ -7,8 +7,12 @@ which is told of ends, notes and counts as well.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+# Its counts are told in units of their own.
+BYTES: Final = "bytes"
 
 Progress = Callable[[str], None]
 
@@ -70,6 +74,18 @@ class Reporter:
         elif self._progress is not None:
             self._progress(f"{name} {detail}".strip())
 
+    @contextmanager
+    def counting(self, name: str, detail: str, tally: Tally) -> Iterator[None]:
+        """A stage, of which `tally` counts how much is done."""
+        self.begin(name, detail)
+        self.follow(tally.unit, tally.poll)
+        try:
+            yield
+        except BaseException:
+            self.end(failed=True)
+            raise
+        self.end()
+
     def begin_items(self, name: str, total: int, unit: str) -> None:
         """A stage begins whose items are told one by one: by `note`, and `finished`."""
         if self._watcher is not None:
@@ -103,3 +119,19 @@ class Reporter:
         if self._watcher is not None:
             known = Count(done, total, unit)
             self._watcher.follow(unit, lambda: known)
+
+
+class Tally:
+    """Bytes, or whatever a long step goes through, counted as it does; `poll` tells how many."""
+
+    def __init__(self, total: int | None, unit: str) -> None:
+        self.unit = unit
+        self._total, self._done = total, 0
+
+    def add(self, number: int) -> None:
+        """So many more are done; of several threads, one may call it."""
+        self._done += number
+
+    def poll(self) -> Count:
+        """How many are done."""
+        return Count(self._done, self._total, self.unit)

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import os
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 from typer.core import TyperOption
 
-from aotc.cli.all_commands import every_command
 from aotc.cli.configuration import config_path, read_settings
 from aotc.cli.grammar.configured import value_text
 from aotc.contract.config import OPTIONS
 from aotc.contract.results.command_reports import ConfigReport, ConfiguredValue
 
+if TYPE_CHECKING:
+    from typer._click.core import Parameter
 
-def config_report() -> ConfigReport:
-    """The values that calls without options would have; raises AOTC-I052 and I046."""
-    settings, commands = read_settings(), every_command()
+
+def config_report(parameters_of: Callable[[str], Sequence[Parameter]]) -> ConfigReport:
+    """The values that calls without options would have, of commands with these parameters.
+
+    Raises AOTC-I052 and I046.
+    """
+    settings = read_settings()
     path = config_path()
     rows = []
     for command, names in OPTIONS.items():
-        options = {each.name: each for each in commands[command].params}
+        options = {each.name: each for each in parameters_of(command)}
         for name in names:
             option = options.get(name)
             variable = _variable(option)

@@ -25,13 +25,13 @@ def stages(*, quiet: bool = False) -> Iterator[Watcher | None]:
         yield None
         return
     if shown and sys.stderr.isatty():
-        from aotc.cli.terminal_progress import TerminalProgress
+        from aotc.cli.progress.terminal_progress import TerminalProgress
 
         watcher: TerminalProgress | PlainProgress = TerminalProgress(
             asked.log, verbose=asked.verbose
         )
     else:
-        from aotc.cli.plain_progress import PlainProgress
+        from aotc.cli.progress.plain_progress import PlainProgress
 
         watcher = PlainProgress(asked.log, shown=shown, verbose=asked.verbose)
     failed = True

@@ -20,7 +20,7 @@ from rich.progress import (
 from rich.text import Text
 
 from aotc.cli.call_log import CallLog
-from aotc.cli.stage_stack import Stage, StageStack, counted, share
+from aotc.cli.progress.stage_stack import Stage, StageStack, counted, share
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

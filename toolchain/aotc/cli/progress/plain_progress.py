@@ -11,8 +11,8 @@ import time
 
 from aotc.cli import streams
 from aotc.cli.call_log import CallLog
+from aotc.cli.progress.stage_stack import Stage, StageStack, counted
 from aotc.cli.render import write_lines
-from aotc.cli.stage_stack import Stage, StageStack, counted
 
 # Seconds without a line after which one says what is under way; 0 for none.
 HEARTBEAT = "AOTC_HEARTBEAT"

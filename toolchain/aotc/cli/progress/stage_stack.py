@@ -10,10 +10,7 @@ from collections.abc import Sequence
 from aotc.cli.call_log import CallLog
 from aotc.cli.fixture_words import with_fixtures_in_words
 from aotc.escaping import printable
-from aotc.watching import Count, Poll, Watcher
-
-# In which counts are told as they are; bytes have units of their own.
-BYTES = "bytes"
+from aotc.watching import BYTES, Count, Poll, Watcher
 
 
 class Stage:
