@@ -55,6 +55,7 @@ STREAMS = {
     ("cli/grammar/verbosity.py", "_tell_time", 2): "given to `write_lines` and `streams`",
     ("cli/progress/plain_progress.py", "told", 2): "given to `write_lines` and `streams`",
     ("cli/progress/terminal_progress.py", "__init__", 1): "given to rich, checked below",
+    ("cli/progress/terminal_progress.py", "told", 1): "given to `streams`",
     ("cli/commands/run.py", "_show_beside", 2): "given to `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
     ("cli/shown_warnings.py", "escaped_warnings", 1): "given to `write_lines`",

@@ -127,7 +127,8 @@ def test_the_log_has_every_step_with_its_time(aotc: Command) -> None:
     assert re.fullmatch(r"aotc \S+: aotc build model\.onnx -q --log-file build\.log", texts[0]), (
         texts[0]
     )
-    assert [text.split()[0] for text in texts if LINE.fullmatch(text)] == [*STAGES, "done"]
+    assert [text.split()[0] for text in texts if LINE.fullmatch(text)] == STAGES
+    assert re.fullmatch(r"exit status 0  \d+\.\d s", texts[-1])
 
 
 def test_a_log_holds_the_error_and_what_was_before(aotc: Command) -> None:
@@ -135,9 +136,11 @@ def test_a_log_holds_the_error_and_what_was_before(aotc: Command) -> None:
     done = aotc.plain("build", "missing.onnx", "--json", "--log-file", "all.log")
     assert done.refused("AOTC-I001", 3)
     text = (aotc.folder / "all.log").read_text()
-    assert re.search(r"Z  aotc \S+: aotc explain G005 --log-file all\.log\n.*Z  done  0\.", text)
+    assert re.search(
+        r"Z  aotc \S+: aotc explain G005 --log-file all\.log\n.*Z  exit status 0  0\.", text
+    )
     assert "  error: AOTC-I001 no such file\n" in text
-    assert re.search(r"Z  refused  \d+\.\d s\n\Z", text)
+    assert re.search(r"Z  exit status 3  \d+\.\d s\n\Z", text)
 
 
 def test_foreign_text_cannot_forge_lines_of_a_log(aotc: Command) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from typer.core import TyperOption
 
 from aotc.cli.configuration import config_path, read_settings
-from aotc.cli.grammar.configured import value_text
+from aotc.cli.grammar.configured import option_named, value_text
 from aotc.contract.config import OPTIONS
 from aotc.contract.results.command_reports import ConfigReport, ConfiguredValue
 
@@ -26,9 +26,9 @@ def config_report(parameters_of: Callable[[str], Sequence[Parameter]]) -> Config
     path = config_path()
     rows = []
     for command, names in OPTIONS.items():
-        options = {each.name: each for each in parameters_of(command)}
+        parameters = parameters_of(command)
         for name in names:
-            option = options.get(name)
+            option = option_named(name, parameters)
             variable = _variable(option)
             setting = settings.get(command, {}).get(name)
             source: Literal["environment", "file", "default"]

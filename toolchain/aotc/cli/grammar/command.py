@@ -63,8 +63,9 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Context) -> Any:
         """Call the function, with what it says on standard error as the call asks for it."""
-        with verbosity.taken(ctx.params, ctx.command_path, ctx.meta[_WORDS]):
-            return super().invoke(ctx)
+        with verbosity.taken(ctx.params, ctx.command_path, ctx.meta[_WORDS]) as outcome:
+            outcome.status = super().invoke(ctx)
+            return outcome.status
 
     def _stated(self, name: str) -> tuple[str, ...]:
         found: tuple[str, ...] = getattr(self.callback, name, ())

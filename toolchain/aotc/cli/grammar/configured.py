@@ -30,19 +30,21 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
 
     settings = read_settings().get(ctx.command_path.partition(" ")[2], {})
     given = {word.partition("=")[0] for word in words}
-    several = {each.name for each in parameters if each.multiple}
-    ctx.default_map = {
-        name: _several(setting.value) if name in several else setting.value
-        for name, setting in settings.items()
-        if not given.intersection(_INSTEAD.get(name, ()))
-    }
-    ctx.meta[_SOURCE] = settings
+    ctx.default_map = {}
+    taken = ctx.meta[_SOURCE] = {}
+    for name, setting in settings.items():
+        option = option_named(name, parameters)
+        if option is None or option.name is None or given.intersection(_INSTEAD.get(name, ())):
+            continue
+        value = _several(setting.value) if option.multiple else setting.value
+        ctx.default_map[option.name] = value
+        taken[name] = (option.name, setting)
 
 
 def tell_defaults(ctx: Context) -> None:
     """Tell which values the call took from the configuration."""
-    settings: dict[str, Setting] = ctx.meta.get(_SOURCE, {})
-    taken = {name: each for name, each in settings.items() if _is_taken(ctx, name)}
+    found: dict[str, tuple[str, Setting]] = ctx.meta.get(_SOURCE, {})
+    taken = {name: each for name, (option, each) in found.items() if _is_taken(ctx, option)}
     if not taken:
         return
     from aotc.cli import streams
@@ -54,6 +56,11 @@ def tell_defaults(ctx: Context) -> None:
         write_lines([f"{file} sets {values}"], file=sys.stderr)
 
 
+def option_named(name: str, parameters: Iterable[Parameter]) -> Parameter | None:
+    """The option `--name` of a command; None where it has none."""
+    return next((each for each in parameters if f"--{name}" in each.opts), None)
+
+
 def value_text(value: object) -> str:
     """A value in words."""
     if isinstance(value, bool):
@@ -61,8 +68,8 @@ def value_text(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
-def _is_taken(ctx: Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
+def _is_taken(ctx: Context, option: str) -> bool:
+    source = ctx.get_parameter_source(option)
     return source is not None and source.name == _SOURCE
 
 

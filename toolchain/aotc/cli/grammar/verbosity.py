@@ -33,6 +33,12 @@ class Verbosity:
     log: CallLog | None = None
 
 
+class Outcome:
+    """The exit status of a call, once it has one."""
+
+    status: int | None = None
+
+
 _current = Verbosity()
 
 
@@ -70,10 +76,10 @@ def options() -> list[TyperOption]:
 @contextmanager
 def taken(
     parameters: MutableMapping[str, Any], called: str, words: Sequence[str]
-) -> Iterator[None]:
+) -> Iterator[Outcome]:
     """Take the options out of `parameters`, and have them hold for the call of `called`.
 
-    `words` are those of the call, which the log begins with.
+    `words` are those of the call, which the log begins with; it ends with the outcome.
 
     Raises AOTC-I018, I026 and I055 where the log cannot be written.
     """
@@ -86,9 +92,10 @@ def taken(
 
         log = CallLog(Path(path))
     before, _current = _current, Verbosity(quiet=quiet, verbose=verbose, log=log)
+    outcome = Outcome()
     try:
-        with _logged(log, called, words) if log is not None else _timed(called, verbose):
-            yield
+        with _timed(called, verbose), _logged(log, called, words, outcome):
+            yield outcome
     finally:
         _current = before
 
@@ -110,7 +117,12 @@ def _tell_time(called: str, started: float) -> None:
 
 
 @contextmanager
-def _logged(log: CallLog, called: str, words: Sequence[str]) -> Iterator[None]:
+def _logged(
+    log: CallLog | None, called: str, words: Sequence[str], outcome: Outcome
+) -> Iterator[None]:
+    if log is None:
+        yield
+        return
     import shlex
 
     from aotc.cli.refusal_output import error_lines
@@ -119,18 +131,18 @@ def _logged(log: CallLog, called: str, words: Sequence[str]) -> Iterator[None]:
 
     started = time.monotonic()
     log.write(f"aotc {VERSION}: {shlex.join([*called.split(), *words])}")
-    outcome = "done"
+    ended = ""
     try:
-        with _timed(called, _current.verbose):
-            yield
+        yield
     except AotcError as error:
-        outcome = "refused"
+        ended = f"exit status {error.exit_status}"
         for line in error_lines(error):
             log.write(line)
         raise
     except BaseException as error:
-        outcome = f"ended by {type(error).__name__}"
+        ended = f"ended by {type(error).__name__}"
         raise
     finally:
-        log.write(f"{outcome}  {time.monotonic() - started:.1f} s")
+        ended = ended or f"exit status {outcome.status}"
+        log.write(f"{ended}  {time.monotonic() - started:.1f} s")
         log.close()

@@ -19,6 +19,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from aotc.cli import streams
 from aotc.cli.call_log import CallLog
 from aotc.cli.progress.stage_stack import Stage, StageStack, counted, share
 
@@ -82,7 +83,8 @@ class TerminalProgress(StageStack):
     def told(self, text: str) -> None:
         """A line above the row."""
         # Cut: of a line that the terminal breaks, the rest would begin a line of its own.
-        self._console.print(f"  {text}", no_wrap=True, overflow="ellipsis")
+        with streams.may_be_lost(sys.stderr):
+            self._console.print(f"  {text}", no_wrap=True, overflow="ellipsis")
 
     def tick(self) -> None:
         """How much of the stage is done."""
