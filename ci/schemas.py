@@ -12,6 +12,7 @@ from typing import Final
 from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.builtin import data_folder
 from aotc.contract.codec.schema import schema_text
+from aotc.contract.config import Config
 from aotc.contract.counters import TelemetryReport
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
@@ -59,6 +60,9 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "root-answer", RootReport),
     ("manifests", "keygen", command_reports.KeygenReport),
     ("manifests", "list", command_reports.ListReport),
+    ("manifests", "config", Config),
+    ("manifests", "config-answer", command_reports.ConfigReport),
+    ("manifests", "version", command_reports.VersionReport),
     ("manifests", "pack", PackReport),
     ("manifests", "unpack", UnpackReport),
     ("manifests", "attest", attestations.AttestReport),

@@ -29,7 +29,7 @@ WRITERS = {
 }
 IMPORTED = {
     ("cli/render.py", "rich"): "checked below, call by call",
-    ("cli/progress.py", "rich"): "checked below, call by call",
+    ("cli/progress/terminal_progress.py", "rich"): "checked below, call by call",
     ("cli/views/learned_page.py", "html"): "`_shown`, checked below",
     ("cli/views/learned_page.py", "plotly"): "every text in it is of `_shown`",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
@@ -48,12 +48,20 @@ STREAMS = {
     ("cli/all_commands.py", "_show_version", 1): "our version",
     ("cli/main.py", "_dispatch", 1): "words that complete a call: ours, and names of built-ins",
     ("cli/commands/completion.py", "completion", 1): "our scripts",
-    ("cli/main.py", "_fail", 9): "given to `write_lines`, `show` and `streams`",
+    ("cli/main.py", "_fail", 9): "given to `write_lines`, `write_error`, `show` and `streams`",
+    ("cli/call_log.py", "_is_standard_output", 1): "compared, and written nowhere",
+    ("cli/call_log.py", "write", 2): "given to `write_lines` and `streams`",
+    ("cli/grammar/configured.py", "tell_defaults", 2): "given to `write_lines` and `streams`",
+    ("cli/grammar/verbosity.py", "_tell_time", 2): "given to `write_lines` and `streams`",
+    ("cli/progress/plain_progress.py", "told", 2): "given to `write_lines` and `streams`",
+    ("cli/progress/terminal_progress.py", "__init__", 1): "given to rich, checked below",
+    ("cli/progress/terminal_progress.py", "told", 1): "given to `streams`",
+    ("cli/commands/run.py", "_show_beside", 2): "given to `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
     ("cli/shown_warnings.py", "escaped_warnings", 1): "given to `write_lines`",
     ("cli/commands/profile.py", "show", 1): "YAML, in printable ASCII",
     ("cli/commands/target.py", "_write", 1): "YAML, in printable ASCII",
-    ("cli/progress.py", "stages", 1): "asks whether it is a terminal",
+    ("cli/progress/__init__.py", "stages", 1): "asks whether it is a terminal",
     ("cli/render.py", "show", 1): "what the functions below made",
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
     ("cli/streams.py", "answering", 1): "compared, and written nowhere",
@@ -79,11 +87,17 @@ SHOWN = {
         "Text('\\n'.join(shown), style=style)",  # of lines through `printable`
         "table.add_row(_cell(name, '  '), _cell(str(number)), bar, _cell(marked, style='bold'))",
         "Text('  ').append_text(line)",  # a part of what `_cell` made
+        # Of `printable`, in a branch of the expression.
+        "Text(f'  {printable(status)}' if status else '', style=f'bold {style}'.strip())",
+        "line.append_text(said)",
+        "name.append_text(self.status)",
+        "console.print(text, soft_wrap=True)",
         "shown.append(f'{indent}and {len(lines) - _MAX_ROWS} more')",
     },
-    "cli/progress.py": {
-        "console.print(f'  {name}  {now - since:.1f} s')",  # through `printable` in `begin`
-        "shown.add_task(name, total=None)",
+    # Titles and steps are through `printable` in `StageStack`.
+    "cli/progress/terminal_progress.py": {
+        "self._console.print(f'  {text}', no_wrap=True, overflow='ellipsis')",
+        "self._shown.add_task(_title(stage), total=None, done='')",
     },
 }
 
@@ -173,7 +187,9 @@ def is_safe(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
 
 
-@pytest.mark.parametrize("path", ["cli/render.py", "cli/progress.py", "signing/keys/passwords.py"])
+@pytest.mark.parametrize(
+    "path", ["cli/render.py", "cli/progress/terminal_progress.py", "signing/keys/passwords.py"]
+)
 def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
     reviewed, used = SHOWN.get(path, set()), set()
     for _, node in functions(parsed(path)):

@@ -43,7 +43,7 @@ from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
 from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import companion_left_out
-from aotc.stages.package import digest_weights, package, size_breach
+from aotc.stages.package import digest_weights, package, size_breach, weight_bytes
 from aotc.stages.partition import partition
 from aotc.stages.planning.available import require_providers
 from aotc.stages.planning.planned_variants import wanted_variants
@@ -375,9 +375,13 @@ def _run_once(
     measured: list[ProvenModel] = []
     # The weights are final: they are hashed while the variants are proven.
     with ThreadPoolExecutor(1) as pool:
-        weights = pool.submit(digest_weights, (lowered[0] if lowered else claimed[0]).weights)
-        for item in lowered:
+        folder = (lowered[0] if lowered else claimed[0]).weights
+        tally = weight_bytes(folder)
+        weights = pool.submit(digest_weights, folder, tally)
+        for number, item in enumerate(lowered):
             with clock.stage("prove", item.plan.name):
+                if len(lowered) > 1:
+                    clock.reporter.count(number, len(lowered), "variants")
                 judged = judged_variant(item, options)
             error = judged.breach
             if error is None:
@@ -388,6 +392,9 @@ def _run_once(
             else:
                 options.journal.left_out(f"variant {item.plan.name}")
                 findings.append(companion_left_out(item.plan, f"{error.code} {error.what}"))
+        if not weights.done():
+            with clock.reporter.counting("hash", "weights", tally):
+                weights.exception()
         return ProvenVariants(
             proven=tuple(proven),
             failed=tuple(failed),

@@ -134,7 +134,9 @@ def test_the_table_is_shown(aotc: Command) -> None:
     words = ("build", "model.onnx", "--profile", path, "-o", "one.aotc", "--tune")
     shown = aotc.plain(*words)
     assert shown.status == 0, shown
-    for text in (shown.stdout, aotc.plain("inspect", "one.aotc").stdout):
+    assert "tuning" not in shown.stdout
+    full = aotc.plain(*words, "-v", "--force")
+    for text in (full.stdout, aotc.plain("inspect", "one.aotc").stdout):
         for word in ("tuning", "median", "chosen"):
             assert word in text, text
 

@@ -23,7 +23,9 @@ def offered(*words: str) -> list[str]:
 
 
 def test_commands() -> None:
-    assert offered("") == list(COMMANDS)
+    assert offered("") == [*COMMANDS, "help"]
+    assert offered("help", "ver") == ["verify"]
+    assert offered("help", "trust", "ad") == ["add"]
     assert offered("ver") == ["verify"]
     assert offered("trust", "") == ["init", "add", "check", "explain", "sign", "root"]
     assert offered("nothing", "") == []
@@ -41,9 +43,11 @@ def test_options() -> None:
 @pytest.mark.parametrize("name", every_command())
 def test_every_option_of_every_command(name: str) -> None:
     known = {
-        max((*each.opts, *each.secondary_opts), key=len)
+        max(spellings, key=len)
         for each in every_command()[name].params
         if each.param_type_name == "option"
+        for spellings in (each.opts, each.secondary_opts)
+        if spellings
     }
     assert set(offered(*name.split(), "-")) == {*known, "--help"}
 

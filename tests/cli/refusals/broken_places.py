@@ -63,6 +63,7 @@ ROWS: Mapping[str, str] = {
     "trust sign": "{out}/trust.yaml --key {in}/other.pem",
     "keygen": "-o {out}/new.pem",
     "explain": "AOTC-I018",
+    "config": "",
     "completion": "bash",
     "doctor": "",
 }

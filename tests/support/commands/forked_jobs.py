@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from aotc.contract.profile import WorkerLimits
+from aotc.engine.job_steps import tell_steps
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.probing.cpu_time import cpu_deadline, cpu_limit
@@ -20,6 +21,12 @@ from aotc.probing.cpu_time import cpu_deadline, cpu_limit
 
 def double(request: int) -> int:
     return request * 2
+
+
+def tell(request: int) -> int:
+    for number in range(request):
+        tell_steps(number, request)
+    return request
 
 
 def who(_: Any) -> int:

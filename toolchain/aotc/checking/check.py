@@ -34,7 +34,7 @@ from aotc.inspection.offered_providers import capabilities
 from aotc.records import record, replace
 from aotc.signing import provenance
 from aotc.signing.keys import key_files
-from aotc.stages.clock import Progress
+from aotc.watching import Progress, Reporter
 
 DEFAULT_SECONDS: Final = 1800.0
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
@@ -127,17 +127,22 @@ class _Checker:
     ) -> Generator[ModelCheck, None, None]:
         """Each model's outcome, as soon as it is known."""
         waiting = list(enumerate(models, 1))[::-1]
-        running: set[Future[ModelCheck]] = set()
+        running: dict[Future[ModelCheck], str] = {}
+        reporter, checked = Reporter(progress), 0
+        reporter.begin_items("check", len(models), "models")
         with ThreadPoolExecutor(jobs) as pool, Sandbox(self.limits) as sandbox:
             while waiting or running:
                 while waiting and len(running) < jobs:
                     number, model = waiting.pop()
-                    if progress is not None:
-                        progress(f"{number}/{len(models)} {model.name}")
-                    running.add(pool.submit(self._check, model, number, sandbox))
-                done, running = wait(running, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+                    step = f"{number}/{len(models)} {model.name}"
+                    reporter.note(step)
+                    running[pool.submit(self._check, model, number, sandbox)] = step
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    check, checked = future.result(), checked + 1
+                    reporter.count(checked, len(models), "models")
+                    reporter.finished(running.pop(future), check.seconds)
+                    yield check
+        reporter.end()
 
     def _check(self, model: FoundModel, number: int, sandbox: Sandbox) -> ModelCheck:
         """Build one model, compare its answers, and remove its folder."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -16,12 +16,24 @@ if TYPE_CHECKING:
     from typer._click.core import Context
 
 
+HELP_WORD: Final = "help"
+# Whether the group's own answer is to be a document; in its context.
+_AS_JSON: Final = "aotc.json"
+
+
 class _Root(Group):
     """Every command by name."""
 
     def summaries(self, ctx: Context) -> dict[str, str]:
         """Every command with what it is for, without importing one."""
-        return dict(HELP)
+        return {**HELP, HELP_WORD: "Show the help of a command, as --help after it does."}
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read the first words; `help COMMAND` is `COMMAND --help`."""
+        if args[:1] == [HELP_WORD]:
+            args = [*(word for word in args[1:] if word != HELP_WORD), "--help"]
+        ctx.meta[_AS_JSON] = "--json" in args[1:]
+        return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Context) -> list[str]:
         """The names of all commands."""
@@ -35,10 +47,17 @@ class _Root(Group):
 _app = new_app("Build, verify and run signed artifacts of ONNX models.", _Root)
 
 
-def _show_version(asked: bool) -> None:
-    if asked:
+def _show_version(ctx: typer.Context, asked: bool) -> None:
+    if not asked:
+        return
+    if ctx.meta[_AS_JSON]:
+        from aotc.cli.installed_versions import version_report
+        from aotc.cli.json_document import write_document
+
+        write_document(version_report())
+    else:
         sys.stdout.write(f"aotc {VERSION}\n")
-        raise typer.Exit(EXIT_YES)
+    raise typer.Exit(EXIT_YES)
 
 
 @_app.callback()
@@ -46,7 +65,11 @@ def _aotc(
     version: Annotated[
         bool,
         typer.Option(
-            "-V", "--version", is_eager=True, callback=_show_version, help="print the version"
+            "-V",
+            "--version",
+            is_eager=True,
+            callback=_show_version,
+            help="print the version; with --json that of the toolchain, too",
         ),
     ] = False,
     debug: Annotated[

@@ -97,7 +97,7 @@ def _fail(error: AotcError, words: list[str]) -> int:
     """Report an error where it can be read; returns its exit status."""
     from aotc.cli import streams
     from aotc.cli.refusal_output import error_answer, error_lines, tables
-    from aotc.cli.render import show, terminal_width, write_lines
+    from aotc.cli.render import show, terminal_width, write_error, write_lines
     from aotc.errors import AotcError
 
     streams.prepare()
@@ -120,7 +120,7 @@ def _fail(error: AotcError, words: list[str]) -> int:
         if lost is None or isinstance(lost, BrokenPipeError):
             return error.exit_status
     with streams.may_be_lost(sys.stderr):
-        write_lines(error_lines(error, terminal_width(sys.stderr)), file=sys.stderr)
+        write_error(error_lines(error, terminal_width(sys.stderr)), sys.stderr)
         if shown := tables(error):
             write_lines([""], file=sys.stderr)
             show(shown, file=sys.stderr)

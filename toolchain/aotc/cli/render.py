@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from aotc.cli import streams
 from aotc.cli.fixture_words import fixture_in_words, with_fixtures_in_words
+from aotc.cli.result_styles import FAILED, Result, noticed
 from aotc.escaping import MAX_CHARACTERS, printable
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _BAR = 40
 # Names of operators and features in one cell.
 MAX_LISTED = 8
 _WIDEST_NAME = 80
+_LEAST_NAME = 16
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MAX_CHARACTERS
 
@@ -81,6 +83,25 @@ def no_command(line: str) -> str:
     return line.replace("##[", "## [")
 
 
+def write_error(lines: Sequence[str], file: TextIO) -> None:
+    """Write the lines of an error, each as one line; its first word is coloured on a terminal."""
+    if not (file.isatty() or os.environ.get("FORCE_COLOR")):
+        write_lines(lines, file=file)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(file=file, highlight=False, markup=False, emoji=False, legacy_windows=False)
+    with console.capture() as captured:
+        for line in lines:
+            text = Text(printable(line, _LONGEST_LINE))
+            text.highlight_regex(r"^error:", f"bold {FAILED}")
+            # A line that is too long goes on where the terminal lets it: a command is copied whole.
+            console.print(text, soft_wrap=True)
+    with streams.answering(file):
+        file.write(captured.get())
+
+
 def terminal_width(file: TextIO) -> int | None:
     """Columns of the terminal that `file` is; None where it is none."""
     try:
@@ -92,12 +113,18 @@ def terminal_width(file: TextIO) -> int | None:
         return None
 
 
-def heading(text: str, status: str = "", style: str = "") -> RenderableType:
-    """A line that names what is shown, and its status; where it is broken, the rest is indented."""
+def heading(
+    text: str, status: str = "", style: str = "", *, one_line: bool = False
+) -> RenderableType:
+    """A line that names what is shown, and its status.
+
+    Where it is broken, the rest is indented; with `one_line` it is cut, the name before the status.
+    """
+    from rich.text import Text
+
     line = _cell(text, style="bold")
-    if status:
-        line.append(f"  {printable(status)}", style=f"bold {style}".strip())
-    return _Hanging(line)
+    said = Text(f"  {printable(status)}" if status else "", style=f"bold {style}".strip())
+    return _Cut(line, said) if one_line else _Hanging(line.append_text(said))
 
 
 def facts(rows: Sequence[tuple[str, Cell]]) -> RenderableType:
@@ -109,6 +136,34 @@ def facts(rows: Sequence[tuple[str, Cell]]) -> RenderableType:
     table.add_column(overflow="fold")
     for label, text in _first_rows([row for row in rows if row[1]]):
         table.add_row(_cell(label, "  "), _cell(text))
+    return table
+
+
+def one_line_facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
+    """Labels with their texts, each in one line that is cut where it is too long."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    kept = [(f"  {label}", text) for label, text in rows if text]
+    widest = max((len(label) for label, _ in kept), default=0)
+    table.add_column(style="dim", no_wrap=True, min_width=widest)
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    for label, text in kept:
+        table.add_row(_cell(label), _cell(text))
+    return table
+
+
+def one_line_section(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+) -> RenderableType:
+    """A titled table as `section`, each row of which is one line that is cut where needed."""
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for column in (title, *columns):
+        table.add_column(_cell(column), no_wrap=True, overflow="ellipsis")
+    for first, *others in rows:
+        table.add_row(_cell(first, "  "), *(_cell(cell) for cell in others))
     return table
 
 
@@ -158,6 +213,8 @@ def _cell(text: Cell, indent: str = "", style: str = "", limit: int = MAX_CHARAC
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text
 
+    if isinstance(text, Result):
+        style = f"{style} {text.style}".strip()
     lines = (text,) if isinstance(text, str) else text
     shown = [f"{indent}{printable(line, limit)}" for line in lines[:_MAX_ROWS]]
     if len(lines) > _MAX_ROWS:
@@ -171,6 +228,20 @@ def _first_rows(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
     if left <= 0:
         return list(rows)
     return [*rows[:_MAX_ROWS], (f"and {left} more", *("" for _ in rows[0][1:]))]
+
+
+class _Cut:
+    """A name and a status in one line; where it is too wide, the name is cut first."""
+
+    def __init__(self, name: Text, status: Text) -> None:
+        self.name, self.status = name, status
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Text]:
+        name, width = self.name.copy(), options.max_width
+        name.truncate(max(width - self.status.cell_len, _LEAST_NAME), overflow="ellipsis")
+        shown = name.append_text(self.status)
+        shown.truncate(width, overflow="ellipsis")
+        yield shown
 
 
 class _Hanging:
@@ -242,7 +313,7 @@ def count(number: int, noun: str) -> str:
 def findings_view(findings: Sequence[Finding]) -> list[RenderableType]:
     """A section of what was noticed and refuses nothing; nothing where there is nothing."""
     rows = [
-        (found.code, f"{_where(found)}: {found.what}" if found.where else found.what)
+        (noticed(found.code), f"{_where(found)}: {found.what}" if found.where else found.what)
         for found in findings
     ]
     return [section("findings", ("",), rows)] if rows else []

@@ -19,12 +19,19 @@ from aotc.files.replacing import put_in_place
 from aotc.files.work_folders import draft_path, prepare_output
 from aotc.verification.container.base import ArtifactFile, Container
 from aotc.verification.container.folder_container import FolderContainer
+from aotc.watching import BYTES, Progress, Reporter, Tally
 
 # Small enough to stay in the second-level cache from the read to the write.
 _BUFFER_BYTES = 256 << 10
 
 
-def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> PackReport:
+def pack(
+    artifact: str | Path,
+    output: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> PackReport:
     """Write the artifact in the folder `artifact` to the file `output`, in the packed form.
 
     Nothing is verified: the file contains what the folder contains, and `verify` has the same
@@ -37,9 +44,11 @@ def pack(artifact: str | Path, output: str | Path, *, force: bool = False) -> Pa
     prepare_output(place, force=force)
     with FolderContainer(artifact_path(artifact)) as source, draft_path(place) as draft:
         sizes = _sizes(source)
-        packed = _Packer(source, draft)
+        tally = Tally(sum(sizes.values()), BYTES)
+        packed = _Packer(source, draft, tally)
         try:
-            packed.write(sizes)
+            with Reporter(progress).counting("pack", place.name, tally):
+                packed.write(sizes)
         finally:
             packed.close()
         put_in_place(draft, place, force=force)
@@ -86,10 +95,11 @@ def _sizes(source: Container) -> dict[str, int]:
 class _Packer:
     """A packed artifact while it is written; `position` is the offset of the next byte."""
 
-    def __init__(self, source: Container, place: Path) -> None:
+    def __init__(self, source: Container, place: Path, tally: Tally) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
         self._file = FileIO(os.open(place, flags, 0o666), "r+b")
         self._source = source
+        self._tally = tally
         self._buffer = memoryview(bytearray(_BUFFER_BYTES))
         self.position = 0
         self.manifest = hashlib.sha256()
@@ -125,6 +135,7 @@ class _Packer:
                 if done + count <= size:
                     self._write(part, data + done)
                 done += count
+                self._tally.add(count)
         if done != size:
             raise _not_packable(
                 "a file changed while it was packed", name, f"{done} bytes", f"{size}"

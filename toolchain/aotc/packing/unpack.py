@@ -18,12 +18,19 @@ from aotc.files.work_folders import draft_path, prepare_output
 from aotc.verification.container.archive_container import ArchiveContainer
 from aotc.verification.container.archive_structure import malformed
 from aotc.verification.container.base import ArtifactFile, Container
+from aotc.watching import BYTES, Progress, Reporter, Tally
 
 _BUFFER_BYTES = 256 << 10
 _FIX = "Choose another output with -o, or remove it; --force replaces only an artifact."
 
 
-def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> UnpackReport:
+def unpack(
+    archive: str | Path,
+    folder: str | Path,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> UnpackReport:
     """Write the files of a packed artifact into the new folder `folder`.
 
     With `force`, an existing artifact is replaced, but nothing else.
@@ -45,8 +52,10 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
         with draft_path(place) as draft:
             draft.mkdir()
             buffer = memoryview(bytearray(_BUFFER_BYTES))
-            for path in files:
-                _write(source, path, draft / path, buffer)
+            tally = Tally(sum(files.values()), BYTES)
+            with Reporter(progress).counting("unpack", place.name, tally):
+                for path in files:
+                    _write(source, path, draft / path, buffer, tally)
             identity = hashlib.sha256(source.read(MANIFEST, MAX_JSON_BYTES)).hexdigest()
             put_in_place(draft, place, force=force, fix=_FIX)
     return UnpackReport(
@@ -58,7 +67,7 @@ def unpack(archive: str | Path, folder: str | Path, *, force: bool = False) -> U
     )
 
 
-def _write(source: Container, path: str, target: Path, buffer: memoryview) -> None:
+def _write(source: Container, path: str, target: Path, buffer: memoryview, tally: Tally) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     crc32 = done = 0
@@ -67,6 +76,7 @@ def _write(source: Container, path: str, target: Path, buffer: memoryview) -> No
             part = buffer[:count]
             crc32 = zlib.crc32(part, crc32)
             done += count
+            tally.add(count)
             while part:
                 part = part[output.write(part) :]
         if done != file.size or crc32 != file.crc32:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from aotc.contract.codec.parsing import Json
 from aotc.probing.sizes.trials import Trial
+from aotc.watching import Count, Poll
 
 TRYING: Final = "trying.json"
 TRIED: Final = "tried.jsonl"
@@ -59,6 +60,18 @@ class TrialLog:
         }
         with self._tried.open("a") as file:
             file.write(f"{json.dumps(line)}\n")
+
+
+def runs_so_far(folder: Path) -> Poll:
+    """How many runs the search in `folder` has done; how many it will do, nobody knows."""
+
+    def poll() -> Count | None:
+        try:
+            return Count((folder / TRIED).read_bytes().count(b"\n"), None, "probes")
+        except OSError:
+            return None
+
+    return poll
 
 
 def read_leftovers(folder: Path) -> tuple[dict[str, int], float, list[Json]]:

@@ -142,6 +142,20 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Of the models that were checked, this one is not built, its artifact answers otherwise than the model, or its "
      "outcome is worse than in the document that was compared with.",
      "Read the reason that the message names; 'aotc build' on the model alone tells more."),
+    ("AOTC-I052", "configuration is invalid", INPUT,
+     "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
+     "match its schema.",
+     "Fix the fields that the message names; 'aotc config' shows what it sets."),
+    ("AOTC-I053", "standard input is not a model", INPUT,
+     "'-' stands for a model on standard input, which is a terminal, empty, or larger than a file of ONNX can be.",
+     "Direct a model of at most 2 GiB there, or give the path of its file."),
+    ("AOTC-I054", "model on standard input needs other files", INPUT,
+     "The model keeps weights in files next to it (external data), and what comes by standard input has no place that "
+     "others could be next to.",
+     "Give the path of the model, so that its external data is found next to it."),
+    ("AOTC-I055", "standard output is taken", INPUT,
+     "Standard output is for the answer of the command alone. The log, or a further document, would be mixed with it.",
+     "Name a file, or leave out the option that takes standard output already."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",

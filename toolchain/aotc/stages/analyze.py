@@ -13,7 +13,7 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
-from aotc.probing.trial_log import read_leftovers
+from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
@@ -38,6 +38,7 @@ def analyze(
     """
     profile = options.profile
     folder = options.work / "reference"
+    options.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
     result, crashes = _run_analysis(
         folder,

@@ -21,6 +21,7 @@ from aotc.stages.assembling.shipped_fixtures import ship_fixtures
 from aotc.stages.assembling.variant_entry import variant_entry
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import Artifact, ProvenModel
+from aotc.watching import BYTES, Tally
 
 
 def package(
@@ -132,9 +133,16 @@ def size_breach(
     return None
 
 
-def digest_weights(folder: Path) -> tuple[FileEntry, ...]:
+def weight_bytes(folder: Path) -> Tally:
+    """Counts the bytes that `digest_weights` goes through."""
+    return Tally(sum(file.stat().st_size for file in folder.iterdir()), BYTES)
+
+
+def digest_weights(folder: Path, tally: Tally) -> tuple[FileEntry, ...]:
     """Entries of the shared asset's files, by name, relative to `folder`."""
-    return tuple(file_entry(file, folder, "weights") for file in sorted(folder.iterdir()))
+    return tuple(
+        file_entry(file, folder, "weights", tally.add) for file in sorted(folder.iterdir())
+    )
 
 
 def _move_weights(

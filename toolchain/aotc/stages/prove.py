@@ -15,6 +15,7 @@ from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
 from aotc.contract.results.run_report import Gate
 from aotc.contract.shapes.padding_rules import Padding
+from aotc.engine.job_steps import steps_of, tell_steps
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
@@ -63,8 +64,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     On a host of another kind than the target the graph is run as well, but that proves nothing for
     the target: parity is then `not-run`, and placement predicted.
     The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
-    P002 (placement), P014 (no CUDA graph is captured), M002 or M003 (budgets), with the further ones in `also`.  Raises R008 and I013
-    to I015 from the sandbox.
+    P002 (placement), P014 (no CUDA graph is captured), M002 or M003 (budgets), with the further
+    ones in `also`.  Raises R008 and I013 to I015 from the sandbox.
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
@@ -162,6 +163,8 @@ def _run(
     plan = lowered.plan
     # Its fixtures have many sizes, each run once: no graph is captured.
     session = lowered.session if divided else SessionSpec(optimization="disable")
+    folder = options.work / f"prove-{plan.name}"
+    options.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
     return options.workers.run(
         "aotc.stages.prove:prove_job",
         {
@@ -190,7 +193,7 @@ def _run(
                 for reference, wanted in runs
             ],
         },
-        folder=options.work / f"prove-{plan.name}",
+        folder=folder,
         where=f"variant {plan.name}",
     )
 
@@ -335,7 +338,8 @@ def prove_job(request: Json) -> Json:
     comparisons: list[Comparison] = []
     run_seconds: dict[str, float] = {}
     first = None
-    for reference in request["references"]:
+    for number, reference in enumerate(request["references"]):
+        tell_steps(number, len(request["references"]))
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
         names = list(reference["outputs"])
         sizes, wanted = reference["sizes"], reference["wanted"]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.variant import SessionSpec
+from aotc.engine.job_steps import steps_of, tell_steps
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import LoweredModel, ReferenceRun
@@ -41,6 +42,7 @@ def time_alternately(
     A variant that captures CUDA graphs replays one.  If that is refused, it runs without, or has
     the error in place of its seconds, as its plan says.
     """
+    options.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
     value = options.workers.run(
         "aotc.stages.timing:measure_job",
         {
@@ -85,7 +87,8 @@ def measure_job(request: Json) -> Json:
             seconds = time.perf_counter() - started
         repeats.append(max(1, min(_MAX_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
     times: list[list[float]] = [[] for _ in runs]
-    for _ in range(request["rounds"]):
+    for number in range(request["rounds"]):
+        tell_steps(number, request["rounds"])
         for run, count, found in zip(runs, repeats, times, strict=True):
             # The previous candidate left its threads spinning and its data in the caches.
             time.sleep(_PAUSE_SECONDS)

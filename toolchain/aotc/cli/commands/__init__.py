@@ -29,6 +29,7 @@ _ROWS: Final = (
     ("trust", "trust", "Make, sign, check and explain trust policies."),
     ("keygen", "keygen", "Make a signing key."),
     ("explain", "explain", "Explain a reason code."),
+    ("config", "config", "Show the defaults that aotc.yaml sets, and where each comes from."),
     ("completion", "completion", "Print the script that completes aotc in a shell."),
     ("doctor", "doctor", "Check this installation and this host."),
 )

@@ -9,7 +9,7 @@ import typer
 
 from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import Force, Format, Json, Profile, Reports, SigningKey
+from aotc.cli.grammar.options import Force, Format, Json, Profile, Reports, SigningKey, Summary
 from aotc.cli.grammar.typed_values import pairs
 from aotc.errors import EXIT_YES
 
@@ -25,7 +25,9 @@ _STATEMENTS: Final = "what the attestations say"
     "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",
 )
 def build(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", parser=Path, help="ONNX file; - is standard input")
+    ],
     *,
     profile: Profile = "edge",
     target: Annotated[
@@ -103,7 +105,8 @@ def build(
     cache: Annotated[
         bool,
         typer.Option(
-            " /--no-cache", help="build anew what was built before, and keep nothing of it"
+            "--cache/--no-cache",
+            help="take from the user's cache what was built before, and keep there what is built",
         ),
     ] = True,
     builder_id: Annotated[
@@ -145,13 +148,14 @@ def build(
     ] = "",
     reports: Reports,
     form: Format = None,
+    summary: Summary = False,
     json: Json = False,
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it.
 
     The artifact's answers are compared with those of the model. Exit status 1 where gates of the
     profile fail, all of which are told, 3 where the input must be fixed; nothing is left at the
-    output then.
+    output then. The outcome is shown on one screen, with --verbose in full.
     """
     ranges = pairs(dims, "--dim")
     from aotc.cli.extras import needs
@@ -160,13 +164,15 @@ def build(
         from aotc.pipeline import build as run_pipeline
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
+    from aotc.cli.standard_input import model_given
 
     with (
+        model_given(model) as given,
         reported("build", reports, form, json=json, model=str(model), profile=profile) as run,
         stages(quiet=json) as progress,
     ):
         report = run_pipeline(
-            model,
+            given,
             profile=profile,
             target=target,
             precision=precision,
@@ -194,9 +200,12 @@ def build(
 
         write_document(report)
     else:
+        from aotc.cli.grammar.verbosity import current
         from aotc.cli.render import show
         from aotc.cli.views.build_view import build_view
+        from aotc.cli.views.summary_view import built_summary
         from aotc.inspection.summary import inspect
 
-        show(build_view(report, inspect(report.artifact)))
+        view = build_view if current().verbose and not summary else built_summary
+        show(view(report, inspect(report.artifact)))
     return EXIT_YES

@@ -60,7 +60,9 @@ def check_models(
     ] = False,
     cache: Annotated[
         bool,
-        typer.Option("--cache", help="take builds from the user's cache, and keep them there"),
+        typer.Option(
+            "--cache/--no-cache", help="take builds from the user's cache, and keep them there"
+        ),
     ] = False,
     jobs: Annotated[
         int, typer.Option("--jobs", metavar="N", parser=positive, help="models at the same time")

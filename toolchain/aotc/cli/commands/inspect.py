@@ -9,7 +9,7 @@ import typer
 
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
+from aotc.cli.grammar.options import Json, Summary
 from aotc.contract.artifact_names import artifact_path
 from aotc.errors import EXIT_YES
 
@@ -25,7 +25,7 @@ def inspect(
             metavar="ARTIFACT|MODEL",
             parser=artifact_path,
             help="NAME.aotc folder, packed file, sha256-ID of an artifact in a store, or .onnx "
-            "file",
+            "file; - is standard input",
         ),
     ],
     traffic: Annotated[
@@ -37,15 +37,26 @@ def inspect(
             help="recorded shapes (.jsonl or .csv): what the artifact would do with them",
         ),
     ] = None,
+    summary: Summary = False,
     json: Json = False,
 ) -> int:
     """Show what an artifact or a model says of itself, unverified.
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
-    from aotc.cli.views.inspection_view import inspect_view
     from aotc.inspection.summary import inspect as inspect_path
 
-    report = inspect_path(path, traffic=traffic)
-    respond(report, inspect_view, json=json)
+    if str(path) == "-":
+        from aotc.cli.standard_input import model_given
+        from aotc.records import replace
+
+        with model_given(path) as given:
+            report = replace(inspect_path(given, traffic=traffic), path="-")
+    else:
+        report = inspect_path(path, traffic=traffic)
+    if summary:
+        from aotc.cli.views.summary_view import inspected_summary as view
+    else:
+        from aotc.cli.views.inspection_view import inspect_view as view
+    respond(report, view, json=json)
     return EXIT_YES

@@ -37,9 +37,12 @@ def pack(
     It is not compressed, and has the same bytes each time. 'aotc verify', 'inspect' and 'run' take
     the file as they take the folder, and any unzip opens it. Nothing is verified here.
     """
+    from aotc.cli.progress import stages
     from aotc.packing.pack import pack as write
 
-    answer = write(artifact, output or Path(f"{artifact.resolve().name}.zip"), force=force)
+    place = output or Path(f"{artifact.resolve().name}.zip")
+    with stages(quiet=json) as progress:
+        answer = write(artifact, place, force=force, progress=progress)
     if json:
         from aotc.cli.json_document import write_document
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +28,8 @@ from aotc.cli.grammar.typed_values import comma_separated
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from aotc.runtime.ready_model import ReadyModel
     from aotc.runtime.telemetry import Telemetry
 
@@ -74,7 +77,8 @@ def run(
             "--metrics",
             metavar="FILE",
             parser=Path,
-            help="file to write the counters to: .json, or .prom for Prometheus' text form",
+            help="file to write the counters to: .json, or .prom for Prometheus' text form; - is "
+            "standard output, in JSON, and the outputs are told on standard error",
         ),
     ] = None,
     trust: Trust = None,
@@ -99,7 +103,10 @@ def run(
         from aotc.runtime import arrays
         from aotc.runtime.bench import payload_of
         from aotc.runtime.loading import load
-    _check_files(record, metrics)
+    to_stdout = str(metrics) == "-"
+    if to_stdout and json:
+        raise AotcError("AOTC-I055", "--json prints a document there", where="--metrics -")
+    _check_files(record, None if to_stdout else metrics)
     loaded = load(
         artifact,
         trust=trust,
@@ -148,7 +155,10 @@ def run(
             runs=tuple(runs),
             findings=model.findings(),
         )
-    respond(answer, run_view, json=json)
+    if to_stdout:
+        _show_beside(run_view(answer))
+    else:
+        respond(answer, run_view, json=json)
     return EXIT_YES
 
 
@@ -174,6 +184,17 @@ def _check_files(record: Path | None, metrics: Path | None) -> None:
         require_client()
 
 
+def _show_beside(parts: Iterable[RenderableType]) -> None:
+    """Show the answer on standard error, unless the call is to be quiet."""
+    from aotc.cli import streams
+    from aotc.cli.grammar.verbosity import current
+    from aotc.cli.render import show
+
+    if not current().quiet:
+        with streams.may_be_lost(sys.stderr):
+            show(parts, file=sys.stderr)
+
+
 @contextmanager
 def _metrics_of(model: ReadyModel, artifact: Path, path: Path | None) -> Iterator[None]:
     """Write the model's counters at the end, also where a call was refused."""
@@ -187,7 +208,11 @@ def _metrics_of(model: ReadyModel, artifact: Path, path: Path | None) -> Iterato
 def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
     from aotc.cli.written import write_text
 
-    if path.suffix == ".prom":
+    if str(path) == "-":
+        from aotc.cli.json_document import write_document
+
+        write_document(telemetry.snapshot())
+    elif path.suffix == ".prom":
         from aotc.runtime.metrics import prometheus_text
 
         write_text(path, prometheus_text({name: telemetry}))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
+from aotc.cli.grammar.options import Force, Json
 from aotc.errors import EXIT_YES
 
 if TYPE_CHECKING:
@@ -59,13 +60,29 @@ def show(
 
 
 @app.command(cls=Command)
-@examples("aotc target probe", "aotc target probe > edge-box.yaml")
-def probe(json: Json = False) -> int:
+@examples("aotc target probe", "aotc target probe edge-box.yaml")
+def probe(
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", parser=Path, help="file to write; - is standard output"),
+    ] = Path("-"),
+    force: Force = False,
+    json: Json = False,
+) -> int:
     """Describe this host as YAML.
 
-    Saved to a file, it is a target for --target.
+    Saved to a file, it is a target for --target. With --json it is printed as JSON, whether or not
+    a file is written.
     """
-    return _write(_host(), json)
+    if str(file) == "-":
+        return _write(_host(), json)
+    from aotc.cli.written import refuse_existing, write_text
+    from aotc.contract.codec.strict_yaml import yaml_text
+
+    refuse_existing([file], force)
+    target = _host()
+    write_text(file, yaml_text(target))
+    return _write(target, json) if json else EXIT_YES
 
 
 def _host() -> Target:

@@ -38,9 +38,12 @@ def unpack(
 
     The file must be as 'aotc pack' writes it, to the byte. Signatures are not verified here.
     """
+    from aotc.cli.progress import stages
     from aotc.packing.unpack import unpack as write
 
-    answer = write(archive, output or _folder(archive), force=force)
+    place = output or _folder(archive)
+    with stages(quiet=json) as progress:
+        answer = write(archive, place, force=force, progress=progress)
     if json:
         from aotc.cli.json_document import write_document
 

@@ -7,13 +7,13 @@ line of its docstring says what it is for, wherever commands are listed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from aotc.cli.grammar import words
+from aotc.cli.grammar import configured, verbosity, words
 from aotc.contract.codec.spelling import nearest
 from aotc.errors import EXIT_USAGE, EXIT_YES
 
@@ -27,6 +27,8 @@ Function = TypeVar("Function", bound=Callable[..., int])
 _EXAMPLES: Final = "command_examples"
 _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
+# The words of a call, in its context.
+_WORDS: Final = "aotc.words"
 
 
 def examples(*calls: str) -> Callable[[Function], Function]:
@@ -55,6 +57,16 @@ def _stating(name: str, value: tuple[str, ...]) -> Callable[[Function], Function
 class Command(TyperCommand):
     """A command; what is wrong with its words is an AOTC-I027."""
 
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.params += verbosity.options()
+
+    def invoke(self, ctx: Context) -> Any:
+        """Call the function, with what it says on standard error as the call asks for it."""
+        with verbosity.taken(ctx.params, ctx.command_path, ctx.meta[_WORDS]) as outcome:
+            outcome.status = super().invoke(ctx)
+            return outcome.status
+
     def _stated(self, name: str) -> tuple[str, ...]:
         found: tuple[str, ...] = getattr(self.callback, name, ())
         return found
@@ -70,6 +82,7 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the words; raises AOTC-I027, or `typer.Exit` after help was shown."""
         prog = ctx.command_path
+        ctx.meta[_WORDS] = tuple(args)
         if any(word in words.HELP for word in args):
             from aotc.cli.grammar.help_page import show_command
 
@@ -79,14 +92,17 @@ class Command(TyperCommand):
             args,
             self.params,
             prog,
-            exclusive=(self._stated(_EXCLUSIVE),),
+            exclusive=(self._stated(_EXCLUSIVE), verbosity.QUIET_OR_VERBOSE),
             choice=self._stated(_CHOICE),
         )
+        configured.set_defaults(ctx, stated, self.params)
         try:
-            return super().parse_args(ctx, stated)
+            left = super().parse_args(ctx, stated)
         except typer.BadParameter as error:
             name = words.label(error.param) if error.param is not None else ""
             words.refuse(f"argument {name}: {error.message}", prog)
+        configured.tell_defaults(ctx)
+        return left
 
 
 class Group(TyperGroup):

@@ -57,7 +57,8 @@ def candidates(group: Group, words: Sequence[str]) -> list[Candidate]:
     command: Command | Group = group
     while isinstance(command, Group) and before:
         name = before.pop(0)
-        if name.startswith("-"):
+        # `aotc help COMMAND` is completed as `aotc COMMAND`.
+        if name.startswith("-") or (name == "help" and command is group):
             continue
         found = command.get_command(context, name)
         if not isinstance(found, Command | Group):
@@ -103,9 +104,11 @@ def _options(parameters: Sequence[Parameter], given: Sequence[str]) -> list[Cand
     """Options that may still be given, in their long spelling."""
     spelled = dict.fromkeys(options_by_name(parameters).values())
     names = (
-        (max((*option.opts, *option.secondary_opts), key=len), str(option.help))
+        (max(spellings, key=len), str(option.help))
         for option in spelled
         if option.multiple or not {*option.opts, *option.secondary_opts} & set(given)
+        for spellings in (option.opts, option.secondary_opts)
+        if spellings
     )
     return [*names, _HELP]
 

@@ -15,6 +15,9 @@ _OWN_KEY = "this user's development key"
 _NAME_OR_FILE = "NAME|FILE"
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document, and nothing else")]
+Summary = Annotated[
+    bool, typer.Option("--summary", help="show one screen: the result, and what matters most")
+]
 Force = Annotated[bool, typer.Option("--force", help="replace an output that exists")]
 
 Reports = Annotated[

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
+from aotc.cli.result_styles import PASSED
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.contract.trust.attestations import AttestReport, Qualification
 
@@ -32,7 +33,7 @@ def attested_view(answer: AttestReport) -> list[RenderableType]:
             ("note", approval.note),
         ]
     status = "signed" if answer.predicate_type == KINDS["oms"].predicate_type else "attested"
-    parts = [heading(answer.artifact, status, "green"), facts(rows)]
+    parts = [heading(answer.artifact, status, PASSED), facts(rows)]
     if answer.qualification is not None:
         parts += _qualification(answer.qualification)
     return parts + findings_view(list(answer.findings))

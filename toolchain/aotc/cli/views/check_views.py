@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.checking.outcomes import in_words, is_good
 from aotc.cli.render import count, duration, facts, heading, section
+from aotc.cli.result_styles import FAILED, NOTICED, PASSED, failed, passed
 from aotc.contract.results.model_checks import (
     CheckModelsReport,
     ModelCheck,
@@ -29,15 +30,15 @@ def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
     """What became of every model, and what changed since."""
     bad = [model for model in answer.models if not is_good(model)]
     status, style = (
-        ("all as they should be", "green")
+        ("all as they should be", PASSED)
         if not bad
-        else (f"{len(bad)} not as they should be", "red")
+        else (f"{len(bad)} not as they should be", FAILED)
     )
     if answer.unchecked:
-        status, style = f"INTERRUPTED, {count(len(answer.unchecked), 'model')} left", "yellow"
+        status, style = f"INTERRUPTED, {count(len(answer.unchecked), 'model')} left", NOTICED
     elif answer.against is not None:
         worse = len(answer.against.worse)
-        status, style = (f"{worse} WORSE", "red") if worse else ("none is worse", "green")
+        status, style = (f"{worse} WORSE", FAILED) if worse else ("none is worse", PASSED)
     total = count(len(answer.models), "model")
     parts = [
         heading(answer.folder, f"{total}, {status}", style),
@@ -78,7 +79,10 @@ def _rows(checks: Sequence[ModelCheck]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, group in groups.items():
         listed = group if len(checks) <= _ALL else group[:_MAX_LISTED]
-        rows += [(check.model, name, _why(check)) for check in listed]
+        rows += [
+            (check.model, passed(name) if is_good(check) else failed(name), _why(check))
+            for check in listed
+        ]
         if len(group) > len(listed):
             rows.append((f"and {len(group) - len(listed)} more", name, ""))
     return rows

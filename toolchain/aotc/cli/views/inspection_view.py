@@ -15,6 +15,7 @@ from aotc.cli.render import (
     short,
     size,
 )
+from aotc.cli.result_styles import NOTICED
 from aotc.cli.views.attestation_views import claims_view
 from aotc.cli.views.partition_views import tuning_view
 from aotc.cli.views.refusals_section import refusals_section
@@ -28,13 +29,14 @@ from aotc.contract.results.reports import ArtifactSummary, Claim, InspectReport
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-_UNVERIFIED = "UNVERIFIED: nothing here was checked against a signature"
+# Its words, and their colour.
+UNVERIFIED = ("UNVERIFIED: nothing here was checked against a signature", NOTICED)
 
 
 def inspect_view(report: InspectReport) -> list[RenderableType]:
     """What an artifact or a model says of itself."""
     return [
-        heading(report.path, _UNVERIFIED, "yellow"),
+        heading(report.path, *UNVERIFIED),
         facts(identity(report)),
         *tables(report),
         *claims_view(report.artifact.claims if report.artifact is not None else ()),
@@ -44,7 +46,7 @@ def inspect_view(report: InspectReport) -> list[RenderableType]:
 def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
     """Labels and texts that say what it is; `signer` in place of the claimed signers."""
     artifact = report.artifact
-    rows = [("model", _model(report.source)), ("source", _source(report.source))]
+    rows = [("model", model_text(report.source)), ("source", _source(report.source))]
     if artifact is None:
         return rows
     made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"
@@ -55,12 +57,13 @@ def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]
         ("artifact", artifact.artifact_id),
         ("built", f"by {made}{when}"),
         ("profile", f"{artifact.profile}, for target {artifact.target}"),
-        ("signed by", signer or _signers(artifact)),
+        ("signed by", signer or signers(artifact)),
         ("size", f"{size(artifact.payload_bytes)} in {count(artifact.files, 'file')}: {roles}"),
     ]
 
 
-def _model(source: Capture) -> str:
+def model_text(source: Capture) -> str:
+    """Nodes, operator sets, types and producer of a model."""
     opsets = ", ".join(f"{domain} {version}" for domain, version in source.opsets.items())
     made = " ".join(part for part in (source.producer_name, source.producer_version) if part)
     inner = source.nodes_total - source.nodes
@@ -85,7 +88,8 @@ def _source(source: Capture) -> str:
     return f"{text}, {weights} of {size(source.initializer_bytes)}"
 
 
-def _signers(artifact: ArtifactSummary) -> str:
+def signers(artifact: ArtifactSummary) -> str:
+    """Who claims to have signed it."""
     kind = KINDS["oms"].predicate_type
     signed = [claim for claim in artifact.claims if claim.predicate_type == kind]
     return ", ".join(_signer(claim) for claim in signed) + (
@@ -132,13 +136,18 @@ def _value(value: Value) -> str:
     return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
 
 
-def _operators(source: Capture) -> list[RenderableType]:
+def operators_text(source: Capture) -> str:
+    """The kinds of operators, the most frequent first."""
     ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
     named = ", ".join(f"{name} {number}" for name, number in ranked[:MAX_LISTED])
     rest = len(ranked) - MAX_LISTED
+    return named + (f" and {rest} more kinds" if rest > 0 else "")
+
+
+def _operators(source: Capture) -> list[RenderableType]:
     flow = [f"{node.op_type} {node.node}".strip() for node in source.control_flow]
     rows = [
-        ("operators", named + (f" and {rest} more kinds" if rest > 0 else "")),
+        ("operators", operators_text(source)),
         ("control flow", listed(flow)),
         ("functions", listed(source.functions)),
         ("contrib operators", listed(source.contrib_ops)),

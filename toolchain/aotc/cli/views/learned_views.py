@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, heading, histogram, listing, section
+from aotc.cli.result_styles import PASSED
 from aotc.contract.results.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ def learn_view(answer: LearnReport) -> list[RenderableType]:
 
     chosen = next(plan for plan in answer.plans if plan.chosen)
     parts = [
-        heading(answer.path, answer.verdict, "green"),
+        heading(answer.path, answer.verdict, PASSED),
         facts(
             [
                 ("requests", f"{answer.requests}, {answer.coverage:.2%} accepted"),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
+from aotc.cli.result_styles import FAILED, PASSED, by_status
 from aotc.contract.results.command_reports import (
     BenchReport,
     CallRoute,
@@ -130,10 +131,14 @@ def doctor_view(answer: DoctorReport) -> list[RenderableType]:
     bad = sum(check.status == "bad" for check in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
     rows = [
-        (check.name, check.status, (check.found, check.fix) if check.fix else check.found)
+        (
+            check.name,
+            by_status(check.status),
+            (check.found, check.fix) if check.fix else check.found,
+        )
         for check in answer.checks
     ]
     return [
-        heading("aotc doctor", status, "green" if answer.healthy else "red"),
+        heading("aotc doctor", status, PASSED if answer.healthy else FAILED),
         section("checks", ("", ""), rows),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import Cell, section
+from aotc.cli.result_styles import failed
 from aotc.contract.results.reports import Refusal
 from aotc.errors import expected_and_found
 
@@ -18,7 +19,7 @@ def refusals_section(title: str, refusals: tuple[Refusal, ...]) -> RenderableTyp
     for refusal in refusals:
         where = f"{refusal.where}: " if refusal.where else ""
         fix = (refusal.fix,) if refusal.fix else ()
-        rows.append((refusal.code, (f"{where}{_reason(refusal)}", *fix)))
+        rows.append((failed(refusal.code), (f"{where}{_reason(refusal)}", *fix)))
     return section(title, ("",), rows)
 
 

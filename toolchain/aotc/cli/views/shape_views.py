@@ -49,6 +49,14 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
     return parts
 
 
+def sizes_text(domain: Domain) -> dict[str, str]:
+    """The sizes of each dim in words, and how the others follow."""
+    named = {name: dim.text() for name, dim in domain.dims.items()}
+    return named | {
+        relation.dim: f"= {str(relation).partition(' = ')[2]}" for relation in domain.relations
+    }
+
+
 def _following(relation: Relation, strict: bool) -> tuple[str, str]:
     if relation.enforced:
         return "follows", ""

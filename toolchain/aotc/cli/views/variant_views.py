@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
+from aotc.cli.result_styles import failed, passed
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.graph_capture import GraphCapture
@@ -36,7 +37,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             [
                 (
                     variant.name,
-                    _placement(variant),
+                    placement_text(variant),
                     variant.placement,
                     _passes(variant),
                     _shape_nodes(variant),
@@ -130,7 +131,8 @@ def _runs(variant: VariantSummary) -> str:
     )
 
 
-def _placement(variant: VariantSummary) -> str:
+def placement_text(variant: VariantSummary) -> str:
+    """How many nodes there are, and the share of each provider."""
     if variant.partitioning is not None:
         divided = variant.partitioning.providers
         nodes = sum(share.nodes for share in divided)
@@ -157,15 +159,22 @@ def _shape_nodes(variant: VariantSummary) -> str:
 def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
     parity: Parity = variant.parity
     if parity.status != "passed":
-        return [(variant.name, f"NOT PROVEN: {parity.reason}", "", "", "", "")]
+        return [(variant.name, failed(f"NOT PROVEN: {parity.reason}"), "", "", "", "")]
     if not variant.worst:
         return [
-            (variant.name, "passed; no evidence says how far", "", "", "", _shapes_tried(parity))
+            (
+                variant.name,
+                passed("passed; no evidence says how far"),
+                "",
+                "",
+                "",
+                _shapes_tried(parity),
+            )
         ]
     return [
         (
             variant.name if index == 0 else "",
-            f"{error.output} {'passed' if error.passed else 'FAILED'}",
+            passed(f"{error.output} passed") if error.passed else failed(f"{error.output} FAILED"),
             f"{error.max_abs:.2g}",
             f"{error.max_rel:.2g}",
             _cosine(error),

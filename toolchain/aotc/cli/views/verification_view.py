@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.cli.render import duration, facts, findings_view, heading, section, short, size
+from aotc.cli.result_styles import FAILED, NOTICED, PASSED, by_status, failed, passed
 from aotc.cli.views.refusals_section import refusals_section
 from aotc.contract.results.reports import VerifyReport
 
@@ -30,14 +31,16 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
             ]
         ),
         section(
-            "steps", ("", ""), [(step.step, step.status, step.detail) for step in report.steps]
+            "steps",
+            ("", ""),
+            [(step.step, by_status(step.status), step.detail) for step in report.steps],
         ),
     ]
     if report.variants:
         rows = [
             (
                 variant.name,
-                "runs" if variant.runs else "does not run",
+                passed("runs") if variant.runs else failed("does not run"),
                 ", ".join(reason.code for reason in variant.reasons),
             )
             for variant in report.variants
@@ -55,9 +58,9 @@ def _signed(key_id: str, name: str) -> str:
 
 def _verdict(report: VerifyReport) -> tuple[str, str]:
     if not report.authentic:
-        return "REFUSED: not vouched for", "red"
+        return "REFUSED: not vouched for", FAILED
     if report.verdict == "incompatible":
-        return "INCOMPATIBLE: authentic, but no variant runs on this target", "red"
+        return "INCOMPATIBLE: authentic, but no variant runs on this target", FAILED
     if report.verdict == "degraded":
-        return "VERIFIED, degraded: runs, and a rebuild would run better", "yellow"
-    return f"VERIFIED, {report.verdict}", "green"
+        return "VERIFIED, degraded: runs, and a rebuild would run better", NOTICED
+    return f"VERIFIED, {report.verdict}", PASSED

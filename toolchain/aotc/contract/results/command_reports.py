@@ -119,6 +119,38 @@ class KeygenReport:
 
 
 @record
+class VersionReport:
+    """`aotc --version --json`: what builds and runs here, as far as it is installed."""
+
+    schema: Literal["aotc.version/1"] = "aotc.version/1"
+    aotc: str
+    python: str
+    packages: Annotated[
+        Mapping[str, str], "version by distribution: onnx, ONNX Runtime, its plugins and compilers"
+    ] = field(default_factory=dict)
+
+
+@record
+class ConfiguredValue:
+    """The value of one option, where a call does not give it."""
+
+    command: str
+    option: str
+    value: Annotated[str, "in words; empty: the command's own"] = ""
+    source: Literal["environment", "file", "default"]
+    place: Annotated[str, "the variable, or file, line and column; empty for a default"] = ""
+
+
+@record
+class ConfigReport:
+    """`aotc config --json`: every default that a configuration may set, and where it comes from."""
+
+    schema: Literal["aotc.config-answer/1"] = "aotc.config-answer/1"
+    file: Annotated[str, "that was read; empty: there is none"] = ""
+    values: tuple[ConfiguredValue, ...]
+
+
+@record
 class ListReport:
     """`aotc profile list --json`, `aotc target list --json`: descriptions by name."""
 

@@ -117,7 +117,8 @@ class _PartCompiler:
             called = self._backends[name].name
             self._options.announce(f"compile {number} partitions with {called}, {plan.name}")
         failed: list[tuple[Part, AotcError]] = []
-        for part, job in begun.items():
+        for number, (part, job) in enumerate(begun.items()):
+            self._options.clock.reporter.count(number, len(begun), "partitions")
             try:
                 payload = payload_of(job.result.result())
                 self._done[part.provider, part.nodes] = payload, job.folder

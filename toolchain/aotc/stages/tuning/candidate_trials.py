@@ -44,8 +44,10 @@ def try_candidates(
     )
     table: list[TuningCandidate] = []
     proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
-    for index, tried in enumerate(candidates(options.profile)):
+    asked = tuple(candidates(options.profile))
+    for index, tried in enumerate(asked):
         with clock.stage("tune", f"{tried.variant} on {' '.join(tried.providers)}"):
+            clock.reporter.count(index, len(asked), "candidates")
             try:
                 made = _candidate(analyzed, tried, index, reference, options, run_stages)
                 proven.setdefault(tried.variant, {})[tried] = made

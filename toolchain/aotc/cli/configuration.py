@@ -1,0 +1,125 @@
+"""Defaults that `aotc.yaml` in the working directory sets, or the file that AOTC_CONFIG names.
+
+Only commands that build or measure read it, and `aotc config`.  What decides whether an artifact is
+trusted never does: whoever may write into a folder must not choose whom a command there believes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from aotc.contract.builtin import builtin_profiles, builtin_targets
+from aotc.contract.codec.parsing import ParseError, Problem, decode
+from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
+from aotc.contract.codec.yaml_positions import located, nearest_position, place_of, positions
+from aotc.contract.config import OPTIONS, OWN_ONLY, Config
+from aotc.errors import AotcError, Place
+from aotc.records import record
+
+NAME: Final = "aotc.yaml"
+VARIABLE: Final = "AOTC_CONFIG"
+# Value of the variable with which no file is read.
+OFF: Final = "off"
+
+
+@record
+class Setting:
+    """A default that a file sets: the value as the command line would have it, and its place."""
+
+    value: Any
+    place: Place
+
+
+Settings = Mapping[str, Mapping[str, Setting]]
+
+
+def config_path() -> Path | None:
+    """The file to read; None where there is none."""
+    named = os.environ.get(VARIABLE, "")
+    if named:
+        return Path(named) if named != OFF else None
+    return Path(NAME) if os.path.lexists(NAME) else None
+
+
+def read_settings() -> Settings:
+    """What the configuration sets, by command and option; empty where there is none.
+
+    Raises AOTC-I052 if it cannot be read or is not valid, and I046 if it is of a newer aotc.
+    """
+    path = config_path()
+    if path is None:
+        return {}
+    data = _content(path)
+    try:
+        document = strict_yaml(data)
+        # An empty file sets nothing.
+        config = decode(Config, {} if document is None else document)
+    except ParseError as error:
+        raise _invalid(path, data, error.problems) from None
+    return _settings(path, data, config)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        # A pipe of that name would have every command wait for it.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise AotcError("AOTC-I052", "the configuration is not a plain file", where=str(path))
+        with path.open("rb") as file:
+            return file.read(MAX_YAML_BYTES + 1)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I052",
+            "cannot read the configuration",
+            where=str(path),
+            found=str(error.strerror),
+            fix=f"Fix the file, or have {VARIABLE} name another; '{OFF}' for none.",
+        ) from None
+
+
+def _invalid(path: Path, data: bytes, problems: tuple[Problem, ...]) -> AotcError:
+    first, *others = [
+        AotcError(
+            problem.code or "AOTC-I052",
+            problem.what,
+            where=problem.path,
+            place=place_of(problem, str(path)),
+        )
+        for problem in located(problems, data)
+    ]
+    first.also = tuple(others)
+    return first
+
+
+def _settings(path: Path, data: bytes, config: Config) -> Settings:
+    found: dict[str, dict[str, Setting]] = {}
+    known = positions(data)
+    for command, names in OPTIONS.items():
+        own = getattr(config, command.replace("-", "_"))
+        for name in names:
+            stated, field = getattr(own, name), f"{command}.{name}"
+            if stated is None and name not in OWN_ONLY.get(command, ()):
+                stated, field = getattr(config, name), name
+            if stated is not None:
+                line, column = nearest_position(known, field)
+                value = _from_file(name, stated, path.parent)
+                place = Place(file=str(path), line=line, column=column)
+                setting = Setting(value=value, place=place)
+                found.setdefault(command, {})[name] = setting
+    return found
+
+
+def _from_file(name: str, stated: Any, folder: Path) -> Any:
+    """A value as the command line would have it in the working directory."""
+    if isinstance(stated, bool):
+        return stated
+    if isinstance(stated, tuple):
+        return tuple(_from_file(name, item, folder) for item in stated)
+    if name == "profile" and stated in builtin_profiles():
+        return stated
+    if name == "target" and stated in ("host", *builtin_targets()):
+        return stated
+    return stated if name == "report" and stated == "-" else str(folder / stated)
