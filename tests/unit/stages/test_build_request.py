@@ -30,7 +30,7 @@ def test_the_library_takes_the_fields_and_their_defaults() -> None:
 
 def test_the_command_line_sets_only_fields_of_the_request() -> None:
     # How the command answers and reports is its own.
-    asked = set(inspect.signature(build).parameters) - {"json", "reports", "form"}
+    asked = set(inspect.signature(build).parameters) - {"json", "reports", "form", "summary"}
     assert asked == FIELDS.keys() - {"progress", "journal", "workers"}
 
 

@@ -85,7 +85,7 @@ def _invalid(path: Path, data: bytes, problems: tuple[Problem, ...]) -> AotcErro
         AotcError(
             problem.code or "AOTC-I052",
             problem.what,
-            where=problem.path,
+            where=f"{path}: {problem.path}" if problem.path else str(path),
             place=place_of(problem, str(path)),
         )
         for problem in located(problems, data)
