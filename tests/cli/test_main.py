@@ -332,6 +332,7 @@ def test_profile_and_target(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         "error: AOTC-I022 profile or target is invalid\n"
         "  what:     unknown field; did you mean 'variants'?\n"
         f"  where:    {mine}: variant\n"
+        f"  at:       {mine}:3:1\n"
         f"  fix:      {AotcError('AOTC-I022', '').fix}\n"
     )
     assert cli.main(["target", "probe", "--json"]) == 0
