@@ -9,14 +9,16 @@ from pathlib import Path
 
 import onnx
 import pytest
+from made_profiles import profile_with
 from onnx import TensorProto, helper
 from workbench import Workbench
 
-import aotc.pipeline
 from aotc.errors import AotcError
+from aotc.records import replace
+from aotc.stages import prove as proving
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.prove import prove as prove_right
-from aotc.stages.types import LoweredModel, ProvenModel
+from aotc.stages.types import JudgedVariant, LoweredModel
 
 FLOAT = TensorProto.FLOAT
 
@@ -38,15 +40,18 @@ def joined() -> onnx.ModelProto:
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every variant is wrong at the fixtures of size 0."""
 
-    def prove(lowered: LoweredModel, options: BuildOptions) -> ProvenModel:
+    def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         analyzed = lowered.analyzed
+        judged = prove_right(lowered, options)
         for reference in analyzed.references:
             if 0 in reference.sizes.values():
                 where = f"variant portable, fixture {reference.name}"
-                raise AotcError("AOTC-N001", "output 'y' differs", where=where)
-        return prove_right(lowered, options)
+                other = () if judged.breach is None else (judged.breach,)
+                wrong = AotcError("AOTC-N001", "output 'y' differs", where=where, also=other)
+                return replace(judged, breach=wrong)
+        return judged
 
-    monkeypatch.setattr(aotc.pipeline, "prove", prove)
+    monkeypatch.setattr(proving, "prove", prove)
 
 
 def test_a_range_begins_above_0_if_a_variant_fails_there(
@@ -65,3 +70,14 @@ def test_size_0_that_is_stated_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(AotcError) as refused:
         Workbench.at(tmp_path).build(joined(), "stated", dims={"past": "0..8"}, cache=False)
     assert refused.value.code == "AOTC-N001"
+
+
+def test_a_budget_that_is_exceeded_as_well_hides_no_failure_at_size_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The range begins above 0 as ever, and what is left is the budget."""
+    plant(monkeypatch)
+    profile = profile_with("edge", budgets={"peak_memory_bytes": 1000})
+    with pytest.raises(AotcError) as refused:
+        Workbench.at(tmp_path).build(joined(), "both", profile=profile, cache=False)
+    assert [error.code for error in (refused.value, *refused.value.also)] == ["AOTC-M002"]
