@@ -1,0 +1,106 @@
+"""Whether one side is slower than another: a ratio of medians, with a bootstrap interval.
+
+Samples that follow one another share what else the machine does, so that single calls may not be
+resampled as if they were independent: whole rounds are (a block bootstrap: Künsch, The Jackknife
+and the Bootstrap for General Stationary Observations, 1989).  A round holds a block of each side,
+which ran one after the other, and its blocks are drawn together, so that a drift over the rounds
+concerns both sides alike.  The interval is Efron's of percentiles (Bootstrap Methods: Another Look
+at the Jackknife, 1979).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.benching.quantiles import thinned
+from aotc.contract.results.bench_reports import Verdict
+from aotc.records import record
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CONFIDENCE: Final = 0.95
+# With fewer blocks to draw from, an interval is far too narrow.
+MIN_ROUNDS: Final = 10
+_RESAMPLES: Final = 2000
+_SEED: Final = 20260131
+# Samples of a block that are resampled: more make no difference to a median, and take long.
+_MAX_PER_BLOCK: Final = 200
+
+
+@record
+class Interval:
+    """A ratio of medians, and the ends of its confidence interval, from so many blocks."""
+
+    ratio: float
+    lower: float
+    upper: float
+    rounds: int
+
+
+def paired_interval(
+    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]
+) -> Interval:
+    """Our median / theirs, from the blocks (seconds of calls) of the same rounds, one a round."""
+    return _interval(ours, theirs, paired=True)
+
+
+def unpaired_interval(ours: Sequence[Sequence[float]], theirs: Sequence[float]) -> Interval:
+    """Our median / theirs, from our blocks and their samples of another time.
+
+    What changed between the two times is not in the interval.
+    """
+    return _interval(ours, [[each] for each in theirs], paired=False)
+
+
+def judge(interval: Interval, allow: float) -> tuple[Verdict, str]:
+    """The verdict on a ratio that may be up to `allow`, and the reason in words."""
+    if interval.rounds < MIN_ROUNDS:
+        return "not shown", f"{interval.rounds} rounds, and an interval needs {MIN_ROUNDS}"
+    if interval.lower > allow:
+        return "slower", f"the whole interval is above {allow:g}"
+    if interval.upper <= allow:
+        return "within", f"the whole interval is at or below {allow:g}"
+    return "not shown", f"the interval holds ratios below and above {allow:g}"
+
+
+def _interval(
+    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], *, paired: bool
+) -> Interval:
+    ratio = _median(_joined(ours)) / _median(_joined(theirs))
+    left, right = _thin(ours), _thin(theirs)
+    generator = np.random.default_rng(_SEED)
+    ratios = np.empty(_RESAMPLES)
+    for index in range(_RESAMPLES):
+        chosen = generator.integers(len(left), size=len(left))
+        others = chosen if paired else generator.integers(len(right), size=len(right))
+        ratios[index] = _median(_drawn(left, chosen)) / _median(_drawn(right, others))
+    tail = (1 - CONFIDENCE) / 2
+    lower, upper = np.quantile(ratios, [tail, 1 - tail])
+    return Interval(
+        ratio=float(ratio),
+        lower=float(lower),
+        upper=float(upper),
+        rounds=len(ours) if paired else min(len(ours), len(theirs)),
+    )
+
+
+def _thin(blocks: Sequence[Sequence[float]]) -> list[NDArray[np.float64]]:
+    return [np.asarray(thinned(sorted(block), _MAX_PER_BLOCK)) for block in blocks]
+
+
+def _joined(blocks: Sequence[Sequence[float]]) -> NDArray[np.float64]:
+    return np.concatenate([np.asarray(block, np.float64) for block in blocks])
+
+
+def _drawn(blocks: list[NDArray[np.float64]], chosen: Any) -> NDArray[np.float64]:
+    return np.concatenate([blocks[index] for index in chosen])
+
+
+def _median(samples: NDArray[np.float64]) -> float:
+    """The sample of nearest rank, as `percentile` of 0.5 gives it."""
+    rank = (len(samples) + 1) // 2 - 1
+    return float(np.partition(samples, rank)[rank])
