@@ -1,1 +1,1 @@
-"""Measuring artifacts: latencies, time per node, comparisons with an interval, and their history."""
+"""Measuring artifacts: latencies, time per node, comparison with a baseline, and history."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from aotc.benching.bench_trace import bench_trace
-from aotc.benching.history import Conditions, append_line, baseline_line, read_history
-from aotc.benching.intervals import CONFIDENCE, Interval, judge, paired_interval, unpaired_interval
+from aotc.benching.history import (
+    Conditions,
+    append_line,
+    baseline_lines,
+    read_history,
+    require_appendable,
+)
+from aotc.benching.intervals import CONFIDENCE, judge, paired_interval, unpaired_interval
 from aotc.benching.profiled_session import profile_nodes
 from aotc.benching.quantiles import thinned
 from aotc.benching.rounds import Measured, Plan, run_rounds, seconds_of
@@ -97,6 +103,8 @@ def bench(
     if baseline is not None and not baseline.is_artifact:
         # Before anything is measured in vain.
         list(read_history(baseline.path))
+    if history is not None:
+        require_appendable(history)
     with contextlib.ExitStack() as stack:
         step("load the artifact")
         ready, steps = load_artifact(artifact, loading)
@@ -109,9 +117,9 @@ def bench(
             threads=loading.threads,
             streams=plan.streams,
         )
-        earlier: HistoryLine | None = None
+        earlier: tuple[HistoryLine, ...] = ()
         if baseline is not None and not baseline.is_artifact:
-            earlier = baseline_line(baseline.path, conditions)
+            earlier = baseline_lines(baseline.path, conditions)
         sides = [artifact_side(ARTIFACT, ready, inputs, steps)]
         if against is not None:
             step("load the model")
@@ -137,9 +145,7 @@ def bench(
         report = _report(
             str(artifact), ready, plan, conditions, measured, timings, _findings(ready, against)
         )
-        report = replace(
-            report, nodes=profiled.report if profiled else None, comparison=comparison
-        )
+        report = replace(report, nodes=profiled.report if profiled else None, comparison=comparison)
         text = ""
         if trace and profiled is not None:
             facts = {"artifact": ready.report.artifact_id, "sizes": used_sizes, "time": line.time}
@@ -171,26 +177,23 @@ def _baseline_side(
 
 
 def _comparison(
-    baseline: Baseline, measured: Measured, earlier: HistoryLine | None, other: ReadyModel | None
+    baseline: Baseline,
+    measured: Measured,
+    earlier: Sequence[HistoryLine],
+    other: ReadyModel | None,
 ) -> Comparison:
+    """The interval and the verdict on it, from `earlier` measurements or from those of `other`."""
     ours = seconds_of(measured.of(ARTIFACT))
-    if earlier is not None:
-        interval = unpaired_interval(ours, earlier.samples)
-        artifact_id = earlier.artifact_id
-    else:
+    if other is not None:
         interval = paired_interval(ours, seconds_of(measured.of(BASELINE)))
-        artifact_id = other.report.artifact_id if other is not None else ""
-    return comparison_of(baseline, interval, artifact_id, earlier.time if earlier else "")
-
-
-def comparison_of(
-    baseline: Baseline, interval: Interval, artifact_id: str, time: str = ""
-) -> Comparison:
-    """An interval with the verdict on it; `time` is that of a history's line."""
+        artifact_id, time = other.report.artifact_id, ""
+    else:
+        interval = unpaired_interval(ours, [line.samples for line in earlier])
+        artifact_id, time = earlier[-1].artifact_id, earlier[-1].time
     verdict, reason = judge(interval, baseline.allow)
     return Comparison(
         baseline=str(baseline.path),
-        kind="history" if time else "artifact",
+        kind="history" if other is None else "artifact",
         artifact_id=artifact_id,
         time=time,
         ratio=interval.ratio,
@@ -199,6 +202,7 @@ def comparison_of(
         confidence=CONFIDENCE,
         allow=baseline.allow,
         rounds=interval.rounds,
+        measurements=max(1, len(earlier)),
         verdict=verdict,
         code="AOTC-I067" if verdict == "slower" else "",
         reason=reason,

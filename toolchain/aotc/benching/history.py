@@ -1,11 +1,10 @@
-"""The history of measurements: a file with one JSON line for each, which many runs may append to."""
+"""The history of measurements: one JSON line each in a file that many runs may append to."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,8 @@ from aotc.records import record
 
 # Of the file that is read as a baseline.
 _MAX_BYTES: Final = 64 << 20
+# Measurements of one artifact that are compared with.
+_MAX_LINES: Final = 20
 _OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
 _NOT_WAITING: Final = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 
@@ -35,6 +36,15 @@ class Conditions:
     streams: int
 
 
+def require_appendable(path: Path) -> None:
+    """Raise AOTC-I026 if something is there that is not a regular file, and so holds no lines."""
+    try:
+        if path.exists() and not path.is_file():
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    except OSError as error:
+        raise _not_appended(error, path) from None
+
+
 def append_line(path: Path, line: HistoryLine) -> None:
     """Append one line, whole or not at all, while the file is locked.
 
@@ -47,14 +57,17 @@ def append_line(path: Path, line: HistoryLine) -> None:
     try:
         descriptor = os.open(path, _OPEN | _NOT_WAITING, 0o666)
         try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise OSError(errno.EINVAL, "it is not a regular file", str(path))
             lock(descriptor, path, what="another process writes the history")
             _append(descriptor, data)
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise cannot_write(error, "cannot append to the history", str(path)) from None
+        raise _not_appended(error, path) from None
+
+
+def _not_appended(error: OSError, path: Path) -> AotcError:
+    fix = "Name a regular file." if error.errno == errno.EINVAL else ""
+    return cannot_write(error, "cannot append to the history", str(path), further_fix=fix)
 
 
 def _append(descriptor: int, data: bytes) -> None:
@@ -73,8 +86,10 @@ def _append(descriptor: int, data: bytes) -> None:
         raise
 
 
-def baseline_line(path: Path, wanted: Conditions) -> HistoryLine:
-    """The last line of a history that was measured under the conditions `wanted`.
+def baseline_lines(path: Path, wanted: Conditions) -> tuple[HistoryLine, ...]:
+    """The last lines of a history that were measured under the conditions `wanted`.
+
+    They are of one artifact, which is that of the last one, and at most 20.
 
     Raises AOTC-I001 if the file cannot be read, I063 if a line of it cannot (or none is there),
     I064 if no line is of this machine, and I065 if none of those is of the same model, at the same
@@ -89,7 +104,8 @@ def baseline_line(path: Path, wanted: Conditions) -> HistoryLine:
     if not alike:
         what = "the baseline is of another model, or was measured otherwise"
         raise _differs("AOTC-I065", what, path, _measured(wanted), _measured(here[-1]))
-    return alike[-1]
+    same = [line for line in alike if line.artifact_id == alike[-1].artifact_id]
+    return tuple(same[-_MAX_LINES:])
 
 
 def read_history(path: Path) -> Iterator[HistoryLine]:

@@ -10,7 +10,7 @@ at the Jackknife, 1979).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,19 +41,39 @@ class Interval:
     rounds: int
 
 
-def paired_interval(
+def paired_interval(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Interval:
+    """Our median / theirs, from the blocks (seconds of calls) of the same rounds, one a round."""
+    left, right = _thin(ours), _thin(theirs)
+    generator = np.random.default_rng(_SEED)
+
+    def draw() -> float:
+        chosen = generator.integers(len(left), size=len(left))
+        return _median(_drawn(left, chosen)) / _median(_drawn(right, chosen))
+
+    return _interval(_median(_joined(ours)) / _median(_joined(theirs)), draw, len(ours))
+
+
+def unpaired_interval(
     ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]
 ) -> Interval:
-    """Our median / theirs, from the blocks (seconds of calls) of the same rounds, one a round."""
-    return _interval(ours, theirs, paired=True)
+    """Our median / theirs, from our blocks and the samples of their measurements, one or several.
 
-
-def unpaired_interval(ours: Sequence[Sequence[float]], theirs: Sequence[float]) -> Interval:
-    """Our median / theirs, from our blocks and their samples of another time.
-
-    What changed between the two times is not in the interval.
+    Of several, whole measurements are drawn as well, so that the interval holds how much they
+    differ; of one, what changed on the machine since then is not in it.
     """
-    return _interval(ours, [[each] for each in theirs], paired=False)
+    left, right = _thin(ours), [np.sort(np.asarray(each, np.float64)) for each in theirs]
+    generator = np.random.default_rng(_SEED)
+
+    def draw() -> float:
+        chosen = generator.integers(len(left), size=len(left))
+        drawn = [
+            generator.choice(right[index], size=len(right[index]))
+            for index in generator.integers(len(right), size=len(right))
+        ]
+        return _median(_drawn(left, chosen)) / _median(np.concatenate(drawn))
+
+    rounds = min(len(ours), sum(map(len, theirs)))
+    return _interval(_median(_joined(ours)) / _median(_joined(theirs)), draw, rounds)
 
 
 def judge(interval: Interval, allow: float) -> tuple[Verdict, str]:
@@ -67,25 +87,12 @@ def judge(interval: Interval, allow: float) -> tuple[Verdict, str]:
     return "not shown", f"the interval holds ratios below and above {allow:g}"
 
 
-def _interval(
-    ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]], *, paired: bool
-) -> Interval:
-    ratio = _median(_joined(ours)) / _median(_joined(theirs))
-    left, right = _thin(ours), _thin(theirs)
-    generator = np.random.default_rng(_SEED)
-    ratios = np.empty(_RESAMPLES)
-    for index in range(_RESAMPLES):
-        chosen = generator.integers(len(left), size=len(left))
-        others = chosen if paired else generator.integers(len(right), size=len(right))
-        ratios[index] = _median(_drawn(left, chosen)) / _median(_drawn(right, others))
+def _interval(ratio: float, draw: Callable[[], float], rounds: int) -> Interval:
+    """The interval from ratios of resampled data, each of which `draw` gives."""
+    ratios = [draw() for _ in range(_RESAMPLES)]
     tail = (1 - CONFIDENCE) / 2
     lower, upper = np.quantile(ratios, [tail, 1 - tail])
-    return Interval(
-        ratio=float(ratio),
-        lower=float(lower),
-        upper=float(upper),
-        rounds=len(ours) if paired else min(len(ours), len(theirs)),
-    )
+    return Interval(ratio=ratio, lower=float(lower), upper=float(upper), rounds=rounds)
 
 
 def _thin(blocks: Sequence[Sequence[float]]) -> list[NDArray[np.float64]]:

@@ -80,17 +80,28 @@ class KnownNodes:
 
     def name(self, profiled: str) -> str:
         """The payload's name of a node; that of the profile, if ONNX Runtime made it at load."""
-        return self._names.name_of(profiled) or profiled
+        part = self._partitions.get(profiled)
+        return part.name if part else self._names.name_of(profiled) or profiled
 
     def partition(self, profiled: str) -> Partition | None:
         """The compiled partition that a node is; None if it is a single node."""
         return self._partitions.get(profiled)
 
 
+def faster_half(runs: Sequence[ProfiledRun]) -> tuple[ProfiledRun, ...]:
+    """The runs that took no longer than the median one, in order.
+
+    One run that was interrupted would outweigh all others in a mean; and medians of single nodes
+    would not add up to a run.
+    """
+    median = sorted(run.duration for run in runs)[(len(runs) - 1) // 2]
+    return tuple(run for run in runs if run.duration <= median)
+
+
 def nodes_report(
-    runs: Sequence[ProfiledRun], variant: Variant, known: KnownNodes
+    runs: Sequence[ProfiledRun], variant: Variant, known: KnownNodes, profiled_count: int
 ) -> NodesReport:
-    """Means over `runs`, of which there is one at least, for each node that ran."""
+    """Means over `runs`, one at least of all that were profiled, for each node that ran."""
     own: dict[tuple[str, str, str], float] = defaultdict(float)
     calls: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in itertools.chain.from_iterable(run.nodes for run in runs):
@@ -117,6 +128,7 @@ def nodes_report(
         )
     return NodesReport(
         variant=variant.name,
+        profiled_runs=profiled_count,
         runs=len(runs),
         run_seconds=sum(run.duration for run in runs) / 1e6 / len(runs),
         node_seconds=total / len(runs),
@@ -142,9 +154,7 @@ def _by_provider(nodes: Sequence[NodeTime]) -> tuple[ProviderTime, ...]:
     return tuple(sorted(found, key=lambda each: (-each.seconds, each.provider)))
 
 
-def _partitions_by_node(
-    runs: Sequence[ProfiledRun], variant: Variant
-) -> dict[str, Partition]:
+def _partitions_by_node(runs: Sequence[ProfiledRun], variant: Variant) -> dict[str, Partition]:
     """The compiled partitions by the names under which they were profiled.
 
     A provider may name the node of a partition anew: after itself, and a number.  If as many nodes

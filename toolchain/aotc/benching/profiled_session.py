@@ -7,7 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.benching.node_times import KnownNodes, ProfiledRun, nodes_report, profiled_runs
+from aotc.benching.node_times import (
+    KnownNodes,
+    ProfiledRun,
+    faster_half,
+    nodes_report,
+    profiled_runs,
+)
 from aotc.benching.sides import Inputs
 from aotc.benching.trace_events import read_events
 from aotc.contract.manifest.variant import Variant
@@ -29,7 +35,7 @@ if TYPE_CHECKING:
 _WARM_UP: Final = 3
 _RUNS: Final = 20
 _SECONDS: Final = 5.0
-# ONNX Runtime keeps a million events, and writes nothing of later ones (its Profiler, max_num_events).
+# ONNX Runtime's profiler keeps a million events, and nothing of later ones.
 _MAX_EVENTS: Final = 500_000
 
 
@@ -66,7 +72,7 @@ def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Pro
     profiled = {node.node for run in runs for node in run.nodes}
     parts = {name: known.partition(name) for name in profiled}
     return Profiled(
-        report=nodes_report(runs, variant, known),
+        report=nodes_report(faster_half(runs), variant, known, len(runs)),
         start=start,
         names={name: (known.name(name), part.name if part else "") for name, part in parts.items()},
         runs=tuple(runs),

@@ -3,12 +3,14 @@
 A machine's speed drifts while it is measured, by other work, clock rates and heat.  So sides are
 interleaved, and the order of their blocks within a round is drawn anew for each, so that no side
 always follows the same other one.  The first call of a block is not timed: it meets caches that
-another side filled, and threads of another side's session that still wait for work.
+another side filled, and threads of another side's session that still wait for work.  Python's
+garbage collector waits for the end of a block, because what is kept of the calls would start it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import random
 import threading
@@ -137,11 +139,17 @@ def _run_block(
     call: Call, count: int, streams: int, pool: ThreadPoolExecutor | None
 ) -> tuple[float, list[TimedCall]]:
     """Seconds from the first call to the end of the last, and `count` timed calls."""
-    if pool is None:
-        call()
-        calls = _run_stream(call, 0, itertools.repeat(0, count))
-    else:
-        calls = _run_streams(call, count, streams, pool)
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        if pool is None:
+            call()
+            calls = _run_stream(call, 0, itertools.repeat(0, count))
+        else:
+            calls = _run_streams(call, count, streams, pool)
+    finally:
+        if collects:
+            gc.enable()
     first = min(each.start for each in calls)
     return max(each.start + each.seconds for each in calls) - first, calls
 
@@ -155,9 +163,7 @@ def _run_stream(call: Call, stream: int, tickets: itertools.repeat[int]) -> list
     return calls
 
 
-def _run_streams(
-    call: Call, count: int, streams: int, pool: ThreadPoolExecutor
-) -> list[TimedCall]:
+def _run_streams(call: Call, count: int, streams: int, pool: ThreadPoolExecutor) -> list[TimedCall]:
     """`count` calls by all streams together, which begin at the same time."""
     # A shared iterator: its `__next__` is one step of the interpreter, so that no call is lost.
     tickets = itertools.repeat(0, count)

@@ -53,7 +53,7 @@ class Step:
 
 @record
 class Side:
-    """What is called: `load_seconds` are those of the session, `first_seconds` of the first call."""
+    """What is called, the seconds that its session took, and those of its first call."""
 
     name: str
     call: Call
@@ -100,9 +100,7 @@ def load_artifact(artifact: str | Path, how: Loading) -> tuple[ReadyModel, tuple
     )
 
 
-def artifact_side(
-    name: str, ready: ReadyModel, inputs: Inputs, steps: tuple[Step, ...]
-) -> Side:
+def artifact_side(name: str, ready: ReadyModel, inputs: Inputs, steps: tuple[Step, ...]) -> Side:
     """A loaded artifact, called once; raises what a call raises."""
     return _called_once(name, lambda: ready.run(inputs), ready.report.session_seconds, steps)
 

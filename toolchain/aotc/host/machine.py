@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -65,8 +64,6 @@ def _governor() -> str:
 
 
 def _other_name() -> str:
-    if sys.platform == "linux":
-        return ""
     import platform
 
     return platform.processor()

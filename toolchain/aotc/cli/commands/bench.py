@@ -92,7 +92,10 @@ def bench(
     warm_up: Annotated[
         int,
         typer.Option(
-            "--warm-up", metavar="N", parser=positive, help="runs of each side before the timed ones"
+            "--warm-up",
+            metavar="N",
+            parser=positive,
+            help="runs of each side before the timed ones",
         ),
     ] = 3,
     streams: Annotated[
@@ -229,7 +232,7 @@ def _sizes(dims: list[str]) -> dict[str, int]:
 
 
 def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) -> None:
-    """Write the trace and the answer, which goes to standard error where the trace is the output."""
+    """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 
     from aotc.cli import streams

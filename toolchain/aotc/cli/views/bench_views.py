@@ -35,9 +35,9 @@ def bench_view(answer: BenchReport) -> list[RenderableType]:
     """Times of all sides, and their ratios."""
     sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
     streams = f" by {count(answer.streams, 'stream')}" if answer.streams > 1 else ""
-    turns = ", in turn" if len(answer.timings) > 1 else ""
+    turns = " of each side, in turn" if len(answer.timings) > 1 else ""
     parts = [
-        heading(answer.artifact, f"{count(answer.runs, 'run')} of each side{streams}{turns}"),
+        heading(answer.artifact, f"{count(answer.runs, 'run')}{streams}{turns}"),
         facts([*load_facts(answer.load, answer.artifact), ("sizes", sizes)]),
         section(
             "times",
@@ -45,7 +45,9 @@ def bench_view(answer: BenchReport) -> list[RenderableType]:
             [_times(timing) for timing in answer.timings],
         ),
     ]
-    needed = {name: more for timing in answer.timings for name, more in timing.samples_needed.items()}
+    needed = {
+        name: more for timing in answer.timings for name, more in timing.samples_needed.items()
+    }
     if needed:
         rows = [(name, f"needs {count(more, 'run')}") for name, more in needed.items()]
         parts.append(section("not stated", ("",), rows))
@@ -84,6 +86,8 @@ def _comparison(found: Comparison) -> list[RenderableType]:
     verdict = found.verdict.upper() if found.verdict == "slower" else found.verdict
     code = f" ({found.code})" if found.code else ""
     when = f", measured {found.time}" if found.time else ", measured in turn"
+    if found.measurements > 1:
+        when += f" and {count(found.measurements - 1, 'time')} before"
     return [
         heading(f"against {found.baseline}", f"{verdict}{code}", _STYLES[found.verdict]),
         facts(
@@ -124,7 +128,11 @@ def _nodes(found: NodesReport) -> list[RenderableType]:
         slowest.append((f"and {left} more", "", "", duration(seconds), f"{share:.1%}", ""))
     title = f"nodes of {found.variant}"
     rows = [
-        ("profiled", f"{count(found.runs, 'run')}, in a session of its own"),
+        (
+            "profiled",
+            f"{count(found.profiled_runs, 'run')} in a session of its own; of the faster "
+            f"{found.runs}:",
+        ),
         ("run", f"{duration(found.run_seconds)}, of which nodes {duration(found.node_seconds)}"),
     ]
     if found.asynchronous:

@@ -14,6 +14,8 @@ MAX_SAMPLES = 512
 
 _Digest = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 _Seconds = Annotated[float, Bounds(0)]
+# No clock tells less from nothing.
+_Sample = Annotated[float, Bounds(1e-12)]
 
 
 @record
@@ -54,7 +56,7 @@ class HistoryLine:
     calls_per_second: _Seconds
     runs: Annotated[int, Bounds(1), "timed calls"]
     samples: Annotated[
-        tuple[_Seconds, ...],
+        tuple[_Sample, ...],
         Bounds(1, MAX_SAMPLES),
         "seconds of the calls, ascending; of more than 512, the quantiles of 512 even shares",
     ]

@@ -1,4 +1,4 @@
-"""What `aotc bench` answers: times of each side, of each node, and the comparison with a baseline."""
+"""What `aotc bench` answers: times of each side and each node, and the verdict on a baseline."""
 
 from __future__ import annotations
 
@@ -69,9 +69,10 @@ class NodesReport:
     """Time per node, from ONNX Runtime's profile of a session that is not otherwise timed."""
 
     variant: str
-    runs: Annotated[int, "that were profiled, the first ones left out"]
-    run_seconds: Annotated[float, "one profiled run, on average"]
-    node_seconds: Annotated[float, "all nodes of one run, on average"]
+    profiled_runs: Annotated[int, "without the first ones"]
+    runs: Annotated[int, "of which the times are: those up to the median run"]
+    run_seconds: Annotated[float, "one such run, on average"]
+    node_seconds: Annotated[float, "all nodes of one such run, on average"]
     providers: Annotated[tuple[ProviderTime, ...], "the slowest first"]
     nodes: Annotated[tuple[NodeTime, ...], "the slowest first"]
     asynchronous: Annotated[
@@ -86,13 +87,14 @@ class Comparison:
     baseline: Annotated[str, "artifact, or file of a history"]
     kind: Literal["artifact", "history"]
     artifact_id: Annotated[str, "of the baseline"]
-    time: Annotated[str, "of the history's line; empty: measured now, in turn"] = ""
+    time: Annotated[str, "of the history's last such line; empty: measured now, in turn"] = ""
     ratio: Annotated[float, "artifact's median / baseline's"]
     lower: Annotated[float, "end of the confidence interval of the ratio"]
     upper: Annotated[float, "end of the confidence interval of the ratio"]
     confidence: float
     allow: Annotated[float, "ratio up to which the artifact is not called slower"]
     rounds: Annotated[int, "that the interval is drawn from"]
+    measurements: Annotated[int, "lines of the history; 1: the baseline was measured now"] = 1
     verdict: Annotated[
         Verdict, "slower: lower > allow; within: upper <= allow; else it is not shown"
     ]
