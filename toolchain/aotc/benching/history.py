@@ -147,7 +147,7 @@ def _measured(each: HistoryLine | Conditions) -> dict[str, Json]:
     return {
         "model": each.source_sha256,
         "sizes": dict(each.sizes),
-        "threads": each.threads,
+        "threads": each.threads or "one for each core",
         "streams": each.streams,
     }
 

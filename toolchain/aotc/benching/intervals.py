@@ -10,8 +10,8 @@ at the Jackknife, 1979).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -29,6 +29,8 @@ _RESAMPLES: Final = 2000
 _SEED: Final = 20260131
 # Samples of a block that are resampled: more make no difference to a median, and take long.
 _MAX_PER_BLOCK: Final = 200
+# Resamples are drawn in so many parts, which bounds the memory.
+_PARTS: Final = 10
 
 
 @record
@@ -43,14 +45,10 @@ class Interval:
 
 def paired_interval(ours: Sequence[Sequence[float]], theirs: Sequence[Sequence[float]]) -> Interval:
     """Our median / theirs, from the blocks (seconds of calls) of the same rounds, one a round."""
-    left, right = _thin(ours), _thin(theirs)
     generator = np.random.default_rng(_SEED)
-
-    def draw() -> float:
-        chosen = generator.integers(len(left), size=len(left))
-        return _median(_drawn(left, chosen)) / _median(_drawn(right, chosen))
-
-    return _interval(_median(_joined(ours)) / _median(_joined(theirs)), draw, len(ours))
+    drawn = generator.integers(len(ours), size=(_RESAMPLES, len(ours)))
+    ratio = _median_of_all(ours) / _median_of_all(theirs)
+    return _interval(ratio, _medians(ours, drawn) / _medians(theirs, drawn), len(ours))
 
 
 def unpaired_interval(
@@ -61,19 +59,16 @@ def unpaired_interval(
     Of several, whole measurements are drawn as well, so that the interval holds how much they
     differ; of one, what changed on the machine since then is not in it.
     """
-    left, right = _thin(ours), [np.sort(np.asarray(each, np.float64)) for each in theirs]
     generator = np.random.default_rng(_SEED)
-
-    def draw() -> float:
-        chosen = generator.integers(len(left), size=len(left))
-        drawn = [
-            generator.choice(right[index], size=len(right[index]))
-            for index in generator.integers(len(right), size=len(right))
-        ]
-        return _median(_drawn(left, chosen)) / _median(np.concatenate(drawn))
-
-    rounds = min(len(ours), sum(map(len, theirs)))
-    return _interval(_median(_joined(ours)) / _median(_joined(theirs)), draw, rounds)
+    drawn = generator.integers(len(ours), size=(_RESAMPLES, len(ours)))
+    earlier = [np.asarray(samples, np.float64) for samples in theirs]
+    medians = np.empty(_RESAMPLES)
+    for index in range(_RESAMPLES):
+        chosen = generator.integers(len(earlier), size=len(earlier))
+        samples = [generator.choice(earlier[each], len(earlier[each])) for each in chosen]
+        medians[index] = _median_of_all(samples)
+    ratio = _median_of_all(ours) / _median_of_all(theirs)
+    return _interval(ratio, _medians(ours, drawn) / medians, min(len(ours), sum(map(len, earlier))))
 
 
 def judge(interval: Interval, allow: float) -> tuple[Verdict, str]:
@@ -87,27 +82,34 @@ def judge(interval: Interval, allow: float) -> tuple[Verdict, str]:
     return "not shown", f"the interval holds ratios below and above {allow:g}"
 
 
-def _interval(ratio: float, draw: Callable[[], float], rounds: int) -> Interval:
-    """The interval from ratios of resampled data, each of which `draw` gives."""
-    ratios = [draw() for _ in range(_RESAMPLES)]
+def _interval(ratio: float, ratios: NDArray[np.float64], rounds: int) -> Interval:
+    """The interval from the ratios of resampled data."""
     tail = (1 - CONFIDENCE) / 2
     lower, upper = np.quantile(ratios, [tail, 1 - tail])
     return Interval(ratio=ratio, lower=float(lower), upper=float(upper), rounds=rounds)
 
 
-def _thin(blocks: Sequence[Sequence[float]]) -> list[NDArray[np.float64]]:
-    return [np.asarray(thinned(sorted(block), _MAX_PER_BLOCK)) for block in blocks]
+def _medians(blocks: Sequence[Sequence[float]], drawn: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The median of all samples of the drawn blocks: a row of their indices for each.
+
+    Blocks differ by one sample at most, and are thinned to the same number.
+    """
+    size = min(_MAX_PER_BLOCK, *map(len, blocks))
+    equal = np.asarray([thinned(sorted(block), size) for block in blocks])
+    rank = _rank(len(blocks) * size)
+    parts = [
+        np.partition(equal[rows].reshape(len(rows), -1), rank, axis=1)[:, rank]
+        for rows in np.array_split(drawn, _PARTS)
+    ]
+    return np.concatenate(parts)
 
 
-def _joined(blocks: Sequence[Sequence[float]]) -> NDArray[np.float64]:
-    return np.concatenate([np.asarray(block, np.float64) for block in blocks])
+def _median_of_all(blocks: Sequence[Sequence[float] | NDArray[np.float64]]) -> float:
+    joined = np.concatenate([np.asarray(block, np.float64) for block in blocks])
+    rank = _rank(len(joined))
+    return float(np.partition(joined, rank)[rank])
 
 
-def _drawn(blocks: list[NDArray[np.float64]], chosen: Any) -> NDArray[np.float64]:
-    return np.concatenate([blocks[index] for index in chosen])
-
-
-def _median(samples: NDArray[np.float64]) -> float:
-    """The sample of nearest rank, as `percentile` of 0.5 gives it."""
-    rank = (len(samples) + 1) // 2 - 1
-    return float(np.partition(samples, rank)[rank])
+def _rank(count: int) -> int:
+    """The index of the sample of nearest rank, as `percentile` of 0.5 has it."""
+    return (count + 1) // 2 - 1

@@ -112,15 +112,19 @@ def block_sizes(plan: Plan, pilot_seconds: float) -> list[int]:
     """The calls of a block of one side, for each round; `pilot_seconds` is one call of each side.
 
     There are up to 30 rounds.  With several streams there are fewer, so that all are busy for most
-    of a block, but at least 10 where there are so many calls.
+    of a block: 10 at least, unless there are too few calls for each stream to have one.
     """
     runs = _MAX_CALLS if plan.runs is None else min(plan.runs, _MAX_CALLS)
     if plan.seconds is not None:
         # Streams share the cores, so that they may take as long as if they took turns.
         fits = max(1, int(plan.seconds / max(pilot_seconds, 1e-9)))
         runs = min(runs, max(fits, min(runs, MAX_ROUNDS)))
-    full = runs // (_CALLS_OF_A_STREAM * plan.streams)
-    rounds = min(runs, MAX_ROUNDS if plan.streams == 1 else max(_MIN_ROUNDS, min(MAX_ROUNDS, full)))
+    if plan.streams == 1:
+        rounds = min(runs, MAX_ROUNDS)
+    else:
+        busy = runs // (_CALLS_OF_A_STREAM * plan.streams)
+        rounds = max(_MIN_ROUNDS, min(MAX_ROUNDS, busy))
+        rounds = max(1, min(rounds, runs // plan.streams))
     size, more = divmod(runs, rounds)
     return [size + (number < more) for number in range(rounds)]
 

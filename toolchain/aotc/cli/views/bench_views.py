@@ -34,10 +34,10 @@ _STYLES: Final = {"slower": "red", "within": "green", "not shown": "yellow"}
 def bench_view(answer: BenchReport) -> list[RenderableType]:
     """Times of all sides, and their ratios."""
     sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
-    streams = f" by {count(answer.streams, 'stream')}" if answer.streams > 1 else ""
-    turns = " of each side, in turn" if len(answer.timings) > 1 else ""
+    streams = f", by {count(answer.streams, 'stream')}" if answer.streams > 1 else ""
+    turns = " of each side in turn" if len(answer.timings) > 1 else ""
     parts = [
-        heading(answer.artifact, f"{count(answer.runs, 'run')}{streams}{turns}"),
+        heading(answer.artifact, f"{count(answer.runs, 'run')}{turns}{streams}"),
         facts([*load_facts(answer.load, answer.artifact), ("sizes", sizes)]),
         section(
             "times",
