@@ -202,11 +202,20 @@ def test_a_node_that_was_given_another_layout_keeps_the_payloads_name(tmp_path: 
     }  # fmt: skip
 
 
+def test_a_node_that_was_copied_keeps_its_name_if_it_is_the_same_operator(tmp_path: Path) -> None:
+    taken = variant(NodePlacement(name="conv", op="com.example::QConv", provider=CPU))
+    known = KnownNodes([], taken, tmp_path)
+    assert known.name("conv_token_12", "QConv") == "conv"
+    for profiled_name, op in (("conv_token_12", "Transpose"), ("conv_token_", "QConv"),
+                              ("else_token_3", "QConv"), ("_token_3", "QConv")):  # fmt: skip
+        assert known.name(profiled_name, op) == profiled_name
+
+
 @pytest.mark.parametrize("data", [b"", b"\x3a\xff\xff", b"not a model at all"])
 def test_a_model_that_cannot_be_read_costs_names_alone(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(data)
     taken = variant(*placed("first"))
-    assert KnownNodes([], taken, tmp_path).name("y_nchwc") == "y_nchwc"
+    assert KnownNodes([], taken, tmp_path).name("y_nchwc", "Conv") == "y_nchwc"
 
 
 def test_a_compiled_partition_is_one_node_of_its_name(tmp_path: Path) -> None:

@@ -81,16 +81,25 @@ def _calls(
 
 
 def _nodes(profiled: Profiled, zero: float) -> Iterator[Span]:
-    """The profiled runs, moved from the profile's clock to that of the trace."""
+    """The profiled runs, moved from the profile's clock to that of the trace.
+
+    Times in a profile are cut to whole microseconds, so that a part may seem to end after the
+    whole; then it ends with it, because viewers drop events that overlap without being nested.
+    """
     offset = profiled.start - zero - profiled.runs[0].start / _MICROSECONDS
     for number, run in enumerate(profiled.runs, 1):
         yield _profiled_span(f"run {number}", "run", run.start, run.duration, offset, {})
+        ends = [run.start + run.duration]
         for node in run.nodes:
+            while len(ends) > 1 and node.start >= ends[-1]:
+                ends.pop()
+            ends.append(min(node.start + node.duration, ends[-1]))
             name, partition = profiled.names.get(node.node, (node.node, ""))
             args: dict[str, Json] = {"op": node.op, "provider": node.provider, "run": number}
             if partition:
                 args["partition"] = partition
-            yield _profiled_span(name, node.provider, node.start, node.duration, offset, args)
+            duration = max(0.0, ends[-1] - node.start)
+            yield _profiled_span(name, node.provider, node.start, duration, offset, args)
 
 
 def _profiled_span(

@@ -54,7 +54,7 @@ def profiled_runs(events: Sequence[TraceEvent], where: Path) -> list[ProfiledRun
     )
     if not runs:
         raise AotcError("AOTC-I066", "the profile holds no run", where=str(where))
-    nodes = sorted(_node_events(events), key=lambda node: node.start)
+    nodes = sorted(_node_events(events), key=lambda node: (node.start, -node.duration))
     starts = [run.start for run in runs]
     grouped: list[list[NodeEvent]] = [[] for _ in runs]
     index = 0
@@ -75,13 +75,13 @@ class KnownNodes:
     def __init__(self, runs: Sequence[ProfiledRun], variant: Variant, payload: Path) -> None:
         """`payload` is the folder of the variant's model."""
         self.promised = {node.name: node.provider for node in variant.placement.nodes}
-        self._names = PayloadNodes(payload / variant.model, frozenset(self.promised))
+        self._names = PayloadNodes(payload / variant.model, variant.placement.nodes)
         self._partitions = _partitions_by_node(runs, variant)
 
-    def name(self, profiled: str) -> str:
+    def name(self, profiled: str, op_type: str) -> str:
         """The payload's name of a node; that of the profile, if ONNX Runtime made it at load."""
         part = self._partitions.get(profiled)
-        return part.name if part else self._names.name_of(profiled) or profiled
+        return part.name if part else self._names.name_of(profiled, op_type) or profiled
 
     def partition(self, profiled: str) -> Partition | None:
         """The compiled partition that a node is; None if it is a single node."""
@@ -112,7 +112,7 @@ def nodes_report(
     nodes = []
     for key, seconds in sorted(own.items(), key=lambda item: (-item[1], item[0])):
         profiled, op, provider = key
-        name, part = known.name(profiled), known.partition(profiled)
+        name, part = known.name(profiled, op), known.partition(profiled)
         nodes.append(
             NodeTime(
                 name=name,

@@ -1,15 +1,18 @@
-"""Names of the payload's nodes by the values that they compute, read without onnx.
+"""The payload's names of nodes that ONNX Runtime replaced when the session was created.
 
-ONNX Runtime replaces convolutions when a session is created, by kernels with another layout, and
-names the new node after the value that the old one computed: `VALUE_nchwc` (its NchwcTransformer).
+Where it gives a node's tensors another layout, it makes a new node.  Convolutions in blocks of
+channels are named after the value that they compute, `VALUE_nchwc`; others get the name of the old
+node and a number, `NAME_token_7`, and stay the same operator.  Values are read without onnx.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+from aotc.contract.manifest.variant import NodePlacement
 from aotc.verification.references.protobuf_wire import InMemory, MalformedModel, fields, text
 
 # Field numbers of onnx.proto.
@@ -19,28 +22,32 @@ _NODE_OUTPUT, _NODE_NAME, _NODE_ATTRIBUTE = 2, 3, 5
 _ATTRIBUTE_GRAPH: Final = 6
 # ONNX Runtime's, of nodes that it made of others.
 _LAYOUT_SUFFIX: Final = "_nchwc"
+_COPIED: Final = re.compile(r"(.+)_token_\d+", re.DOTALL)
 _MAX_DEPTH: Final = 32
 
 
 class PayloadNodes:
     """The names of a variant's nodes, for the names that ONNX Runtime's profile has."""
 
-    def __init__(self, model: Path, names: frozenset[str]) -> None:
-        """`model` is the variant's ONNX file, `names` are those in its placement."""
-        self._names = names
+    def __init__(self, model: Path, placed: Iterable[NodePlacement]) -> None:
+        """`model` is the variant's ONNX file, `placed` are the nodes of its placement."""
+        self._ops = {node.name: node.op for node in placed}
         self._model = model
         self._by_output: dict[str, str] | None = None
 
-    def name_of(self, profiled: str) -> str | None:
+    def name_of(self, profiled: str, op_type: str) -> str | None:
         """The payload's name of a profiled node; None if ONNX Runtime made it at load."""
-        if profiled in self._names:
+        if profiled in self._ops:
             return profiled
+        copied = _COPIED.fullmatch(profiled)
+        if copied and self._ops.get(copied[1], "").rpartition("::")[2] == op_type:
+            return copied[1]
         if not profiled.endswith(_LAYOUT_SUFFIX):
             return None
         if self._by_output is None:
             self._by_output = _names_by_output(self._model)
         found = self._by_output.get(profiled.removesuffix(_LAYOUT_SUFFIX))
-        return found if found in self._names else None
+        return found if found in self._ops else None
 
 
 def _names_by_output(model: Path) -> dict[str, str]:

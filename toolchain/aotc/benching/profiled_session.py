@@ -69,12 +69,15 @@ def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Pro
         path, start, count = _run(ready.payload, variant, inputs, sizes, threads, folder)
         runs = profiled_runs(read_events(path), path)[-count:]
     known = KnownNodes(runs, variant, ready.payload)
-    profiled = {node.node for run in runs for node in run.nodes}
+    profiled = {node.node: node.op for run in runs for node in run.nodes}
     parts = {name: known.partition(name) for name in profiled}
     return Profiled(
         report=nodes_report(faster_half(runs), variant, known, len(runs)),
         start=start,
-        names={name: (known.name(name), part.name if part else "") for name, part in parts.items()},
+        names={
+            name: (known.name(name, profiled[name]), part.name if part else "")
+            for name, part in parts.items()
+        },
         runs=tuple(runs),
     )
 
