@@ -52,6 +52,17 @@ def test_processes_and_threads_have_names() -> None:
     assert document["otherData"] == {"calls": 3}
 
 
+def test_names_cannot_steer_a_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b[2J\x7f\u202e"
+    span = Span(name=hostile, category=hostile, start=0, seconds=1, args={hostile: hostile})
+    shown = trace_text([span], {1: hostile}, {(1, 0): hostile}, {hostile: hostile})
+    assert shown.isascii()
+    assert shown.rstrip("\n").isprintable()
+    path = tmp_path / "trace.json"
+    path.write_text(shown)
+    assert [event.name for event in read_events(path)] == [hostile]
+
+
 def test_a_trace_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     path, whole = tmp_path / "trace.json", text().rstrip("\n")
     for length in range(len(whole)):

@@ -92,7 +92,8 @@ def trace_text(
             }
         )
     document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
-    return json.dumps(document, allow_nan=False) + "\n"
+    # Of the characters that steer a terminal the one that is ASCII and that JSON leaves as it is.
+    return json.dumps(document, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
 
 
 def _names(processes: dict[int, str], threads: dict[tuple[int, int], str]) -> Iterator[Json]:
