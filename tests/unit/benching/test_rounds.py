@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 import time
 from collections import Counter
@@ -10,7 +11,16 @@ from collections.abc import Callable
 
 import pytest
 
-from aotc.benching.rounds import MAX_ROUNDS, Measured, Plan, block_sizes, run_rounds, seconds_of
+from aotc.benching.rounds import (
+    MAX_ROUNDS,
+    Measured,
+    Plan,
+    block_sizes,
+    require_streams,
+    run_rounds,
+    seconds_of,
+)
+from aotc.errors import AotcError
 
 
 class Calls:
@@ -141,6 +151,53 @@ def test_the_first_error_ends_it(streams: int) -> None:
     with pytest.raises(ValueError, match="no more"):
         run_rounds({"a": call}, Plan(runs=1000, seconds=None, streams=streams))
     assert calls < 20
+
+
+def test_one_stream_that_fails_ends_the_others() -> None:
+    lock, calls = threading.Lock(), 0
+
+    def call() -> None:
+        nonlocal calls
+        with lock:
+            calls += 1
+            number = calls
+        time.sleep(0.001)
+        if number == 10:
+            raise ValueError("one")
+
+    with pytest.raises(ValueError, match="one"):
+        run_rounds({"a": call}, Plan(runs=30_000, seconds=None, streams=3))
+    assert calls < 100
+
+
+def test_an_interrupt_ends_the_streams() -> None:
+    """Of a block of a thousand calls each, which take a second."""
+    lock, calls = threading.Lock(), 0
+
+    def call() -> None:
+        nonlocal calls
+        with lock:
+            calls += 1
+            number = calls
+        time.sleep(0.001)
+        if number == 20:
+            # As from a terminal: to the thread that waits.
+            assert threading.main_thread().ident is not None
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_rounds({"a": call}, Plan(runs=30_000, seconds=None, streams=2))
+    assert calls < 500
+
+
+@pytest.mark.parametrize("count", [0, 257])
+def test_streams_are_not_without_number(count: int) -> None:
+    with pytest.raises(AotcError) as caught:
+        require_streams(count)
+    assert caught.value.line() == (
+        f"AOTC-I027 the number of streams is out of range (expected 1..256; found {count})"
+    )
+    require_streams(256)
 
 
 def test_the_collector_waits_and_is_then_as_before() -> None:

@@ -19,7 +19,7 @@ from aotc.benching.history import (
 from aotc.benching.intervals import CONFIDENCE, judge, paired_interval, unpaired_interval
 from aotc.benching.profiled_session import profile_nodes
 from aotc.benching.quantiles import thinned
-from aotc.benching.rounds import Measured, Plan, run_rounds, seconds_of
+from aotc.benching.rounds import Measured, Plan, require_streams, run_rounds, seconds_of
 from aotc.benching.sides import (
     Inputs,
     Loading,
@@ -105,6 +105,7 @@ def bench(
         list(read_history(baseline.path))
     if history is not None:
         require_appendable(history)
+    require_streams(plan.streams)
     with contextlib.ExitStack() as stack:
         step("load the artifact")
         ready, steps = load_artifact(artifact, loading)

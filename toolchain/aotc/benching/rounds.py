@@ -9,6 +9,7 @@ garbage collector waits for the end of a block, because what is kept of the call
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import gc
 import itertools
@@ -19,12 +20,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final
 
+from aotc.errors import AotcError
 from aotc.records import field, record
 
 MAX_ROUNDS: Final = 30
 _MIN_ROUNDS: Final = 10
 # Calls of each stream in a block: fewer, and most of a block runs with idle streams.
 _CALLS_OF_A_STREAM: Final = 8
+# More threads than any machine has cores for wait for one another, and for nothing else.
+MAX_STREAMS: Final = 256
 # Of one side: more would fill memory, and say nothing new.
 _MAX_CALLS: Final = 1_000_000
 _SEED: Final = 20260131
@@ -108,6 +112,17 @@ def run_rounds(sides: Mapping[str, Call], plan: Plan) -> Measured:
     return measured
 
 
+def require_streams(count: int) -> None:
+    """Raise AOTC-I027 unless there are 1 to `MAX_STREAMS` streams."""
+    if not 1 <= count <= MAX_STREAMS:
+        raise AotcError(
+            "AOTC-I027",
+            "the number of streams is out of range",
+            expected=f"1..{MAX_STREAMS}",
+            found=str(count),
+        )
+
+
 def block_sizes(plan: Plan, pilot_seconds: float) -> list[int]:
     """The calls of a block of one side, for each round; `pilot_seconds` is one call of each side.
 
@@ -173,19 +188,27 @@ def _run_streams(call: Call, count: int, streams: int, pool: ThreadPoolExecutor)
     tickets = itertools.repeat(0, count)
     together = threading.Barrier(streams)
 
+    def end() -> None:
+        together.abort()
+        collections.deque(tickets, maxlen=0)
+
     def stream(number: int) -> list[TimedCall]:
         try:
             call()
+            together.wait()
+            return _run_stream(call, number, tickets)
         except BaseException:
-            together.abort()
+            end()
             raise
-        together.wait()
-        return _run_stream(call, number, tickets)
 
-    running: list[Future[list[TimedCall]]] = [
-        pool.submit(stream, number) for number in range(streams)
-    ]
-    errors = [error for each in running if (error := each.exception()) is not None]
+    running: list[Future[list[TimedCall]]] = []
+    try:
+        running += [pool.submit(stream, number) for number in range(streams)]
+        errors = [error for each in running if (error := each.exception()) is not None]
+    except BaseException:
+        # Else those that run would wait for those that do not, or go on after Ctrl-C.
+        end()
+        raise
     for error in errors:
         if not isinstance(error, threading.BrokenBarrierError):
             raise error
