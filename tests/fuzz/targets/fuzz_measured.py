@@ -45,11 +45,11 @@ WANTED = Conditions(
     streams=1,
 )
 TRACE = (
-    '[{"cat":"Session","ph":"X","name":"model_run","ts":0,"dur":9,"tid":1,"args":{}},'
-    '{"cat":"Node","ph":"X","name":"a_kernel_time","ts":1,"dur":3,"tid":1,'
-    '"args":{"op_name":"If","provider":"CPUExecutionProvider"}},'
-    '{"cat":"Node","ph":"X","name":"b_kernel_time","ts":2,"dur":1,"tid":1,"args":{}}]'
-).encode()
+    b'[{"cat":"Session","ph":"X","name":"model_run","ts":0,"dur":9,"tid":1,"args":{}},'
+    b'{"cat":"Node","ph":"X","name":"a_kernel_time","ts":1,"dur":3,"tid":1,'
+    b'"args":{"op_name":"If","provider":"CPUExecutionProvider"}},'
+    b'{"cat":"Node","ph":"X","name":"b_kernel_time","ts":2,"dur":1,"tid":1,"args":{}}]'
+)
 WORDS = frozenset({"samples", "machine", "model_run", "_kernel_time", "Node", "Session", "ph", "X"})
 
 
