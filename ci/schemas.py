@@ -18,6 +18,8 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
 from aotc.contract.results import command_reports
 from aotc.contract.results import reports as report
+from aotc.contract.results.bench_history import HistoryLine
+from aotc.contract.results.bench_reports import BenchReport
 from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.contract.results.explain_report import ExplainReport
 from aotc.contract.results.model_checks import CheckModelsReport
@@ -47,7 +49,8 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "report", RunReport),
     ("manifests", "run", command_reports.RunReport),
     ("manifests", "telemetry", TelemetryReport),
-    ("manifests", "bench", command_reports.BenchReport),
+    ("manifests", "bench", BenchReport),
+    ("manifests", "bench-history", HistoryLine),
     ("manifests", "cache-list", CacheListReport),
     ("manifests", "cache-prune", PruneReport),
     ("manifests", "install", InstallReport),

@@ -43,6 +43,7 @@ _GUIDES: Final = {
         "docs/guides/traffic",
         "docs/guides/providers",
         "docs/guides/gpu",
+        "docs/guides/bench",
         "docs/guides/cache",
         "docs/guides/outputs",
     ),

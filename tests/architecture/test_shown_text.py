@@ -47,6 +47,7 @@ STREAMS = {
     ("cli/streams.py", "prepare", 6): "opens them where they are closed, sets their encoding up",
     ("cli/all_commands.py", "_show_version", 1): "our version",
     ("cli/main.py", "_dispatch", 1): "words that complete a call: ours, and names of built-ins",
+    ("cli/commands/bench.py", "_write", 3): "JSON, in printable ASCII; one given to `show`",
     ("cli/commands/completion.py", "completion", 1): "our scripts",
     ("cli/main.py", "_fail", 9): "given to `write_lines`, `write_error`, `show` and `streams`",
     ("cli/call_log.py", "_is_standard_output", 1): "compared, and written nowhere",

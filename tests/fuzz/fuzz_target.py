@@ -26,6 +26,7 @@ NAMES = (
     "keys",
     "loaded",
     "manifest",
+    "measured",
     "policy",
     "profile",
     "references",

@@ -41,7 +41,10 @@ def test_defaults_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     ):
         assert re.search(line, shown), line
     shown = page(monkeypatch, "bench", columns=200)
-    assert re.search(r"--runs N +runs of each side \(default: 50\)", shown)
+    assert re.search(r"--warm-up N +runs of each side before the timed ones \(default: 3\)", shown)
+    assert re.search(
+        r"--runs N .* \(default: 300 for each stream, unless --seconds is given\)", shown
+    )
     shown = page(monkeypatch, "keygen", columns=200)
     assert shown.startswith("usage: aotc keygen [OPTIONS] -o NAME.pem\n")
     assert "in the same folder (required)\n" in shown

@@ -25,13 +25,11 @@ from aotc.contract.manifest.toolchain import PassRecord, Toolchain
 from aotc.contract.manifest.variant import MemoryPlan, Parity
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.command_reports import (
-    BenchReport,
     DoctorCheck,
     DoctorReport,
     RunCase,
     RunOutput,
     RunReport,
-    Timing,
 )
 from aotc.contract.results.reports import (
     ArtifactSummary,
@@ -296,30 +294,6 @@ def run_answer() -> RunReport:
     return RunReport(artifact="digits.aotc", load=load_report(), runs=(case,))
 
 
-def bench_answer() -> BenchReport:
-    def timing(name: str, factor: float) -> Timing:
-        return Timing(
-            name=name,
-            load_seconds=0.00116 * factor,
-            first_seconds=0.000094 * factor,
-            median_seconds=0.0000271 * factor,
-            lower_seconds=0.0000266 * factor,
-            upper_seconds=0.0000289 * factor,
-        )
-
-    return BenchReport(
-        artifact="digits.aotc",
-        variant="native",
-        sizes={"batch": 1},
-        runs=50,
-        load=load_report(),
-        timings=(timing("artifact", 1), timing("model", 1.5)),
-        load_ratio=0.7234,
-        first_ratio=4.05,
-        latency_ratio=0.9,
-    )
-
-
 def doctor_answer() -> DoctorReport:
     checks = (
         DoctorCheck(name="Python", status="ok", found="3.11.7"),
@@ -337,7 +311,6 @@ VIEWS = {
     "verify_refused": lambda: verify_view(refused_report()),
     "verify_incompatible": lambda: verify_view(incompatible_report()),
     "run": lambda: measurement_views.run_view(run_answer()),
-    "bench": lambda: measurement_views.bench_view(bench_answer()),
     "doctor": lambda: measurement_views.doctor_view(doctor_answer()),
 }
 

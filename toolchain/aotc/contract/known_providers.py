@@ -67,7 +67,8 @@ class KnownProvider:
     `fix_missing` says what to do if ONNX Runtime's wheel does not have the provider; for a missing
     plugin, messages name its distribution instead.  `fix_idle` says what to do if its plugin offers
     no device.  If they are empty, the fix for any provider is used.  `graph_option` is the provider
-    option with which its sessions capture CUDA graphs; empty if they cannot.
+    option with which its sessions capture CUDA graphs; empty if they cannot.  `asynchronous` means
+    that a node of it may return before its device has computed.
     """
 
     name: str
@@ -79,6 +80,7 @@ class KnownProvider:
     fix_missing: str = ""
     fix_idle: str = ""
     graph_option: str = ""
+    asynchronous: bool = False
 
     @property
     def distributions(self) -> tuple[str, ...]:
@@ -122,6 +124,7 @@ KNOWN_PROVIDERS: Final = (
         ),
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
         graph_option="enable_cuda_graph",
+        asynchronous=True,
     ),
     KnownProvider(
         name="openvino",
@@ -159,6 +162,7 @@ KNOWN_PROVIDERS: Final = (
         ),
         fix_missing=f"{install_extra('gpu')}, in place of the extra cpu.",
         fix_idle=f"{install_extra('gpu')}, in place of the extra cpu.",
+        asynchronous=True,
     ),
     KnownProvider(
         name="tensorrt_rtx",
@@ -170,6 +174,7 @@ KNOWN_PROVIDERS: Final = (
             package="onnxruntime_ep_nv_tensorrt_rtx",
         ),
         compilers=("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs"),
+        asynchronous=True,
     ),
 )
 BY_NAME: Final[Mapping[str, KnownProvider]] = {row.name: row for row in KNOWN_PROVIDERS}
@@ -181,3 +186,5 @@ PLUGIN_PACKAGES: Final[Mapping[str, PluginPackage]] = {
 # The provider whose sessions capture CUDA graphs, and its option for that.
 CAPTURING: Final = next(row for row in KNOWN_PROVIDERS if row.graph_option)
 GRAPH_OPTION: Final = CAPTURING.graph_option
+# Providers of whose nodes a profile may time the launch instead of the computation.
+ASYNCHRONOUS: Final = frozenset(row.ort_name for row in KNOWN_PROVIDERS if row.asynchronous)

@@ -136,6 +136,7 @@ def create_session(
     libraries: Mapping[str, Path] | None = None,
     compiles: bool = False,
     settings: Mapping[str, Mapping[str, str]] | None = None,
+    profile: Path | None = None,
 ) -> ort.InferenceSession:
     """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
 
@@ -144,7 +145,8 @@ def create_session(
     `weights_folder`.  `compiles` lets a provider compile now what was not compiled before, to
     measure it.  `parallel_packing` packs weights for the CPU provider on all threads, not on one.
     `libraries` are those of the user's own plugins, by ORT's name of the provider; `settings` are
-    further options of providers, by such names, that are this process's own.
+    further options of providers, by such names, that are this process's own.  With `profile`, which
+    begins the file's path, every run is profiled until `end_profiling` says which file it is.
     Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
     AOTC-I019 and AOTC-I020, and `ValueError` for an unknown config key.
     """
@@ -158,6 +160,9 @@ def create_session(
             options.add_session_config_entry(_RECORD_PLACEMENT, "1")
         if parallel_packing:
             options.add_session_config_entry(_PARALLEL_PACKING, "1")
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
         if weights_folder is not None:
             options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
         if context_path is not None:

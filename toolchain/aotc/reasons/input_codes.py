@@ -156,6 +156,25 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I055", "standard output is taken", INPUT,
      "Standard output is for the answer of the command alone. The log, or a further document, would be mixed with it.",
      "Name a file, or leave out the option that takes standard output already."),
+    ("AOTC-I063", "baseline is unreadable", INPUT,
+     "The file given as a baseline is neither an artifact nor a history that 'aotc bench --history' wrote, or a line of "
+     "it is cut off.",
+     "Name an artifact, or remove the line that the message names."),
+    ("AOTC-I064", "baseline of another machine", INPUT,
+     "The history holds no measurement of a machine like this one: its CPU, cores, frequency governor, GPUs or driver "
+     "differ, so that times say nothing about the artifact.",
+     "Name the earlier artifact as the baseline: both are then measured here, in turn."),
+    ("AOTC-I065", "baseline of another model", INPUT,
+     "The baseline was built from another model file, or measured at other sizes, or with other threads or streams.",
+     "Name an artifact of the same model, or measure as the baseline was: --dim, --threads, --streams."),
+    ("AOTC-I066", "trace or profile is cut off", INPUT,
+     "A trace, or the profile that ONNX Runtime wrote of a session, is not complete JSON, or holds no run. A full "
+     "temporary folder cuts a profile off.",
+     "Free space in the temporary folder (TMPDIR), and measure again."),
+    ("AOTC-I067", "slower than the baseline", NO,
+     "The whole confidence interval of the artifact's median latency over the baseline's is above the ratio that "
+     "--allow permits.",
+     "See with --nodes where the time goes; or permit more with --allow."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",

@@ -1,9 +1,11 @@
-"""The figures of a benchmark, as a report tells them."""
+"""The figures of a benchmark, and its baseline as a gate, as a report tells them."""
 
 from __future__ import annotations
 
-from aotc.contract.results.command_reports import BenchReport
-from aotc.contract.results.run_report import Figure
+from aotc.contract.results.bench_reports import BenchReport
+from aotc.contract.results.reports import Refusal
+from aotc.contract.results.run_report import Figure, Gate
+from aotc.reasons import REASONS
 
 
 def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
@@ -30,3 +32,45 @@ def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
         if value is not None
     ]
     return tuple(sides)
+
+
+def comparison_gate(report: BenchReport) -> tuple[Gate, ...]:
+    """The baseline as a gate; none without one.  What is not shown to be slower has passed."""
+    compared = report.comparison
+    if compared is None:
+        return ()
+    return (
+        Gate(
+            name="baseline",
+            subject=report.artifact,
+            status="failed" if compared.verdict == "slower" else "passed",
+            limit=f"median latency at most {compared.allow:g} times that of {compared.baseline}",
+            measured=_interval(report),
+        ),
+    )
+
+
+def slower_breach(report: BenchReport) -> tuple[Refusal, ...]:
+    """AOTC-I067 where the artifact is slower than its baseline."""
+    compared = report.comparison
+    if compared is None or not compared.code:
+        return ()
+    return (
+        Refusal(
+            code=compared.code,
+            what=f"the artifact is slower than its baseline: {compared.reason}",
+            where=report.artifact,
+            expected=f"<= {compared.allow:g} times {compared.baseline}",
+            found=_interval(report),
+            fix=REASONS[compared.code].fix,
+        ),
+    )
+
+
+def _interval(report: BenchReport) -> str:
+    compared = report.comparison
+    assert compared is not None
+    return (
+        f"{compared.ratio:.3f}, {compared.confidence:.0%} interval "
+        f"{compared.lower:.3f} to {compared.upper:.3f}, {compared.verdict}"
+    )

@@ -38,11 +38,13 @@ def open_variant(
     libraries: Mapping[str, Path] | None = None,
     parallel_packing: bool = False,
     settings: Mapping[str, Mapping[str, str]] | None = None,
+    profile: Path | None = None,
 ) -> ort.InferenceSession:
     """The session of one variant, with model and weights in the folder `payload`.
 
     `parallel_packing` packs the weights on all threads of an operator, which is quicker if no other
-    session is created at the same time.  `settings` are options of providers for this process.
+    session is created at the same time.  `settings` are options of providers for this process, and
+    `profile` begins the path of a profile of its runs.
     Raises AOTC-R008 and AOTC-P004.
     """
     path = payload / variant.model
@@ -60,6 +62,7 @@ def open_variant(
         record_placement=True,
         parallel_packing=parallel_packing,
         settings=settings,
+        profile=profile,
     )
 
 

@@ -11,7 +11,7 @@ _ROWS: Final = (
     ("verify", "verify", "Check an artifact's signature, digests and fit to a host."),
     ("inspect", "inspect", "Show what an artifact or a model says of itself, unverified."),
     ("run", "run", "Load an artifact and run it on files, or on its fixtures."),
-    ("bench", "bench", "Time an artifact, against the plain model if one is given."),
+    ("bench", "bench", "Time an artifact, against the plain model or a baseline if one is given."),
     (
         "check-models",
         "check_models",

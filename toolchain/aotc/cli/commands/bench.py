@@ -1,13 +1,12 @@
-"""`aotc bench`: what an artifact costs, against the plain model."""
+"""`aotc bench`: what an artifact costs, alone and against the plain model or a baseline."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import (
     Artifact,
@@ -23,16 +22,26 @@ from aotc.cli.grammar.options import (
     TrustStore,
     Variants,
 )
-from aotc.cli.grammar.typed_values import comma_separated, pairs, positive
-from aotc.errors import EXIT_YES, AotcError
+from aotc.cli.grammar.typed_values import comma_separated, pairs, positive, positive_real
+from aotc.contract.artifact_names import artifact_path
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.results.bench_reports import BenchReport
 
 app = new_app()
+
+# Enough to state p99; and of a slow model, what can be waited for.
+_RUNS: Final = 300
+_SECONDS: Final = 10.0
+_ALLOW: Final = 1.05
+_STDOUT: Final = Path("-")
 
 
 @app.command(cls=Command)
 @examples(
     "aotc bench model.aotc --against model.onnx",
-    "aotc bench model.aotc --dim batch=4 --runs 20",
+    "aotc bench model.aotc --dim batch=4 --nodes --history bench.jsonl",
 )
 def bench(
     artifact: Artifact,
@@ -43,9 +52,63 @@ def bench(
             "--against", metavar="MODEL", parser=Path, help="the model that it was built from"
         ),
     ] = None,
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            "--baseline",
+            metavar="ARTIFACT|FILE",
+            parser=artifact_path,
+            help="artifact of the same model to run in turn with, or a history of this machine",
+        ),
+    ] = None,
+    allow: Annotated[
+        float | None,
+        typer.Option(
+            "--allow",
+            metavar="RATIO",
+            parser=positive_real,
+            help="of the medians, artifact / baseline, up to which it is not called slower",
+            show_default="1.05",
+        ),
+    ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", metavar="N", parser=positive, help="runs of each side")
-    ] = 50,
+        int | None,
+        typer.Option(
+            "--runs",
+            metavar="N",
+            parser=positive,
+            help="timed runs of each side, of all streams together",
+            show_default="300 for each stream, unless --seconds is given",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(
+            "--seconds",
+            metavar="S",
+            parser=positive_real,
+            help="end after about so long, though not every run was made",
+            show_default="10, unless --runs is given",
+        ),
+    ] = None,
+    warm_up: Annotated[
+        int,
+        typer.Option(
+            "--warm-up",
+            metavar="N",
+            parser=positive,
+            help="runs of each side before the timed ones",
+        ),
+    ] = 3,
+    streams: Annotated[
+        int,
+        typer.Option(
+            "--streams",
+            metavar="N",
+            parser=positive,
+            help="threads that call one model, each again as soon as it is answered",
+        ),
+    ] = 1,
     dims: Annotated[
         list[str],
         typer.Option(
@@ -56,6 +119,27 @@ def bench(
             show_default="the fixture's",
         ),
     ],
+    nodes: Annotated[
+        bool, typer.Option("--nodes", help="time per node and per provider, in another session")
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            "--trace",
+            metavar="FILE",
+            parser=Path,
+            help="write a trace for Perfetto, nodes in it; - is standard output",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="FILE.jsonl",
+            parser=Path,
+            help="append the measurement and the machine as one line of JSON",
+        ),
+    ] = None,
     threads: Threads = None,
     variant: Variants,
     trust: Trust = None,
@@ -68,11 +152,109 @@ def bench(
     form: Format = None,
     json: Json = False,
 ) -> int:
-    """Time an artifact, against the plain model if one is given.
+    """Time an artifact, against the plain model or a baseline if one is given.
 
-    Loads and runs are timed. Artifact and model take turns in one process, so that their ratio
-    holds on a noisy machine.
+    Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
+    noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
+    _check_words(allow, baseline, trace, history, json=json)
+    sizes = _sizes(dims)
+    from aotc.cli.extras import needs
+
+    with needs("bench", loads=True):
+        from aotc.benching.bench import Baseline
+        from aotc.benching.bench import bench as measure
+        from aotc.benching.rounds import Plan
+        from aotc.benching.sides import Loading
+    from aotc.cli.progress import stages
+    from aotc.cli.run_reporting import reported
+
+    plan = Plan(
+        runs=_RUNS * streams if runs is None and seconds is None else runs,
+        seconds=_SECONDS if runs is None and seconds is None else seconds,
+        streams=streams,
+        warm_up=warm_up,
+    )
+    model = str(against) if against is not None else ""
+    with (
+        reported("bench", reports, form, json=json, model=model, artifact=str(artifact)) as run,
+        stages(quiet=json) as progress,
+    ):
+        if run.on_standard_output and trace == _STDOUT:
+            raise AotcError(
+                "AOTC-I027", "--report and --trace both write to standard output", where="--trace"
+            )
+        answer = measure(
+            artifact,
+            plan,
+            loading=Loading(
+                trust=trust,
+                key=key,
+                channel=channel,
+                unsafe_no_trust_state=unsafe_no_trust_state,
+                variant=comma_separated(variant),
+                threads=threads,
+                store=store,
+                trust_store=trust_store,
+            ),
+            against=against,
+            sizes=sizes,
+            baseline=None
+            if baseline is None
+            else Baseline(path=baseline, allow=_ALLOW if allow is None else allow),
+            nodes=nodes,
+            trace=trace is not None,
+            history=history,
+            progress=progress,
+        )
+        compared = answer.report.comparison
+        slower = compared is not None and compared.verdict == "slower"
+        status = EXIT_NO if slower else EXIT_YES
+        if run.is_wanted:
+            from aotc.reporting.benchmark_run import (
+                benchmark_figures,
+                comparison_gate,
+                slower_breach,
+            )
+
+            run.ended(
+                status,
+                artifact_id=answer.report.load.artifact_id,
+                gates=comparison_gate(answer.report),
+                breaches=slower_breach(answer.report),
+                findings=answer.report.findings,
+                figures=benchmark_figures(answer.report),
+            )
+    if run.on_standard_output:
+        if trace is not None:
+            _write_trace(answer.trace, trace)
+        return status
+    _write(answer.report, answer.trace, trace, json=json)
+    return status
+
+
+def _check_words(
+    allow: float | None,
+    baseline: Path | None,
+    trace: Path | None,
+    history: Path | None,
+    *,
+    json: bool,
+) -> None:
+    """Refuse what means nothing, or could not be written later: I017, I026 and I027."""
+    from aotc.cli.written import refuse_existing
+
+    if allow is not None and baseline is None:
+        raise AotcError("AOTC-I027", "--allow is of --baseline", where="--allow")
+    if trace == _STDOUT and json:
+        raise AotcError(
+            "AOTC-I027", "--json and --trace - both write to standard output", where="--trace"
+        )
+    files = [path for path in (trace, history) if path is not None and path != _STDOUT]
+    refuse_existing(files, force=True)
+
+
+def _sizes(dims: list[str]) -> dict[str, int]:
     sizes = {}
     for name, text in pairs(dims, "--dim").items():
         if not text.isascii() or not text.isdigit():
@@ -80,42 +262,29 @@ def bench(
                 "AOTC-I027", "--dim takes one size here", where=f"--dim {name}", found=text
             )
         sizes[name] = int(text)
-    from aotc.cli.extras import needs
-    from aotc.cli.views.measurement_views import bench_view
+    return sizes
 
-    with needs("bench", loads=True):
-        from aotc.runtime.bench import bench as measure
-    from aotc.cli.progress import stages
-    from aotc.cli.run_reporting import reported
 
-    model = str(against) if against is not None else ""
-    with (
-        reported("bench", reports, form, json=json, model=model, artifact=str(artifact)) as run,
-        stages(quiet=json) as progress,
-    ):
-        answer = measure(
-            artifact,
-            against=against,
-            runs=runs,
-            sizes=sizes,
-            trust=trust,
-            key=key,
-            channel=channel,
-            unsafe_no_trust_state=unsafe_no_trust_state,
-            variant=comma_separated(variant),
-            store=store,
-            trust_store=trust_store,
-            threads=threads,
-            progress=progress,
-        )
-        if run.is_wanted:
-            from aotc.reporting.benchmark_run import benchmark_figures
+def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) -> None:
+    """Write the trace and the answer; where the trace is the output, that to standard error."""
+    import sys
 
-            run.ended(
-                artifact_id=answer.load.artifact_id,
-                findings=answer.findings,
-                figures=benchmark_figures(answer),
-            )
-    if not run.on_standard_output:
-        respond(answer, bench_view, json=json)
-    return EXIT_YES
+    from aotc.cli import streams
+    from aotc.cli.commands.base import respond
+    from aotc.cli.render import show
+    from aotc.cli.views.bench_views import bench_view
+
+    if trace == _STDOUT:
+        with streams.answering(sys.stdout):
+            sys.stdout.write(text)
+        show(bench_view(report), file=sys.stderr)
+        return
+    if trace is not None:
+        _write_trace(text, trace)
+    respond(report, bench_view, json=json)
+
+
+def _write_trace(text: str, file: Path) -> None:
+    from aotc.cli.written import write_text
+
+    write_text(file, text)

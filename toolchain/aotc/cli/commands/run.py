@@ -101,7 +101,6 @@ def run(
 
     with needs("run", loads=True):
         from aotc.runtime import arrays
-        from aotc.runtime.bench import payload_of
         from aotc.runtime.loading import load
     to_stdout = str(metrics) == "-"
     if to_stdout and json:
@@ -123,7 +122,7 @@ def run(
             cases = {"inputs": arrays.read_inputs(inputs, model.inputs)}
         else:
             cases = {
-                fixture.name: arrays.read_fixture(payload_of(model), fixture)
+                fixture.name: arrays.read_fixture(model.payload, fixture)
                 for fixture in model.manifest.fixtures
             }
         if not cases:

@@ -5,6 +5,7 @@ A reader of one word raises `typer.BadParameter`, and takes a default that is re
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -26,6 +27,18 @@ def message_format(text: str) -> str:
     if text not in ("text", "github"):
         raise typer.BadParameter(f"{text!r} is neither text nor github")
     return text
+
+
+def positive_real(text: str | float) -> float:
+    """A number above zero, which need not be whole."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    # NaN is refused with what is not a number at all.
+    if not 0 < number < math.inf:
+        raise typer.BadParameter(f"{str(text)!r} is not a number above 0")
+    return number
 
 
 def byte_count(text: str | int) -> int:

@@ -1,4 +1,4 @@
-"""What run, bench and doctor show."""
+"""What run and doctor show, and what a load cost."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, facts, findings_view, heading, section, short
 from aotc.cli.result_styles import FAILED, PASSED, by_status
 from aotc.contract.results.command_reports import (
-    BenchReport,
     CallRoute,
     DoctorReport,
     RunOutput,
@@ -24,7 +23,7 @@ def run_view(answer: RunReport) -> list[RenderableType]:
     """Outputs of every run."""
     parts = [
         heading(answer.artifact, f"loaded, {answer.load.verdict}"),
-        facts(_load(answer.load, answer.artifact)),
+        facts(load_facts(answer.load, answer.artifact)),
     ]
     parts += _variants(answer.load)
     for case in answer.runs:
@@ -51,7 +50,8 @@ def _output(output: RunOutput) -> tuple[str, ...]:
     return (output.name, output.value, *figures, output.file or "-")
 
 
-def _load(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
+def load_facts(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
+    """What a load did, and what each step of it took."""
     held = (
         "in the store"
         if report.from_store and report.hashed and artifact == f"sha256-{report.artifact_id}"
@@ -95,35 +95,6 @@ def _variants(report: LoadReport) -> list[RenderableType]:
         for variant in report.variants
     ]
     return [section("variants", ("session", "warm-up", "first run", ""), rows)]
-
-
-def bench_view(answer: BenchReport) -> list[RenderableType]:
-    """Times of both sides, and their ratios."""
-    sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
-    rows = [
-        (
-            timing.name,
-            duration(timing.load_seconds),
-            duration(timing.first_seconds),
-            duration(timing.median_seconds),
-            f"{duration(timing.lower_seconds)} to {duration(timing.upper_seconds)}",
-        )
-        for timing in answer.timings
-    ]
-    parts = [
-        heading(answer.artifact, f"{count(answer.runs, 'run')} of each side, by turns"),
-        facts([*_load(answer.load, answer.artifact), ("sizes", sizes)]),
-        section("times", ("session", "first run", "median run", "quartiles"), rows),
-    ]
-    ratios = (
-        ("session", answer.load_ratio),
-        ("to the first answer, verified", answer.first_ratio),
-        ("median run", answer.latency_ratio),
-    )
-    stated = [(name, f"{ratio:.2f}") for name, ratio in ratios if ratio is not None]
-    if stated:
-        parts.append(section("artifact / model", ("",), stated))
-    return [*parts, *findings_view(answer.findings)]
 
 
 def doctor_view(answer: DoctorReport) -> list[RenderableType]:

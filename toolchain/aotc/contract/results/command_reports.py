@@ -76,39 +76,6 @@ class RunReport:
 
 
 @record
-class Timing:
-    """One side of a comparison: medians and quartiles over the runs, in seconds."""
-
-    name: str
-    load_seconds: float
-    first_seconds: Annotated[float, "first run after the load"]
-    median_seconds: float
-    lower_seconds: Annotated[float, "first quartile"]
-    upper_seconds: Annotated[float, "third quartile"]
-
-
-@record
-class BenchReport:
-    """`aotc bench --json`: both sides run in turn in one process, on the same inputs."""
-
-    schema: Literal["aotc.bench/1"] = "aotc.bench/1"
-    artifact: str
-    variant: str
-    sizes: Annotated[Mapping[str, int], "of the dims"]
-    runs: int
-    threads: Annotated[int | None, "of one operator; None: one for each core"] = None
-    load: LoadReport
-    timings: tuple[Timing, ...]
-    findings: tuple[Finding, ...] = ()
-    load_ratio: Annotated[float | None, "session of the artifact / of the model"] = None
-    first_ratio: Annotated[
-        float | None,
-        "artifact's verification, load, warm-up and first run / model's load and first run",
-    ] = None
-    latency_ratio: Annotated[float | None, "artifact's median / model's"] = None
-
-
-@record
 class KeygenReport:
     """`aotc keygen --json`."""
 

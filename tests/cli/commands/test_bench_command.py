@@ -1,0 +1,153 @@
+"""`aotc bench` as a pipeline calls it: exit statuses, files, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from command import Command
+from made_models import linear, save
+from trace_format import read_trace
+
+
+@pytest.fixture(scope="module")
+def aotc(tmp_path_factory: pytest.TempPathFactory) -> Command:
+    """The command in a folder with `model.aotc`, of `model.onnx`, and `other.aotc` of another."""
+    made = Command(tmp_path_factory.mktemp("bench"))
+    for name, features in (("model", 4), ("other", 8)):
+        save(linear(features=features), made.folder / f"{name}.onnx")
+        words = ("build", f"{name}.onnx", "--dim", "batch=1..8", "-o", f"{name}.aotc")
+        assert made(*words).status == 0
+    return made
+
+
+def file_of(aotc: Command, name: str) -> Path:
+    return aotc.folder / name
+
+
+def test_without_a_count_p99_is_stated(aotc: Command) -> None:
+    document = aotc("bench", "model.aotc").document
+    (timing,) = document["timings"]
+    assert (document["runs"], timing["samples"]) == (300, 300)
+    assert list(timing["latency_seconds"]) == ["p50", "p90", "p99"]
+    assert timing["samples_needed"] == {}
+
+
+def test_few_runs_say_how_many_are_needed(aotc: Command) -> None:
+    shown = aotc.plain("bench", "model.aotc", "--runs", "10").stdout.split("\n\n")
+    (section,) = (part.splitlines() for part in shown if part.startswith("not stated"))
+    assert [line.split(maxsplit=1) for line in section[1:]] == [
+        ["p90", "needs 29 runs"],
+        ["p99", "needs 299 runs"],
+    ]
+
+
+def test_time_alone_may_be_stated(aotc: Command) -> None:
+    document = aotc("bench", "model.aotc", "--seconds", "0.2").document
+    # As many runs as fit into the time, and not a number of our own.
+    assert document["runs"] not in (0, 300)
+
+
+def test_slower_ends_with_1_and_within_with_0(aotc: Command) -> None:
+    """The same artifact is no slower than itself by far, nor a hundred times quicker."""
+    words = ("bench", "model.aotc", "--baseline", "model.aotc", "--allow")
+    within = aotc(*words, "100")
+    assert (within.status, within.document["comparison"]["verdict"]) == (0, "within")
+    slower = aotc(*words, "0.01")
+    assert (slower.status, slower.document["comparison"]["verdict"]) == (1, "slower")
+    assert slower.document["comparison"]["code"] == "AOTC-I067"
+    shown = aotc.plain(*words, "0.01")
+    assert shown.status == 1
+    assert "against model.aotc  SLOWER (AOTC-I067)\n" in shown.stdout
+
+
+def test_what_is_not_shown_ends_with_0(aotc: Command) -> None:
+    words = ("bench", "model.aotc", "--baseline", "model.aotc", "--runs", "1", "--allow", "0.01")
+    outcome = aotc(*words)
+    assert (outcome.status, outcome.document["comparison"]["verdict"]) == (0, "not shown")
+
+
+def test_a_baseline_of_another_model(aotc: Command) -> None:
+    error = aotc("bench", "model.aotc", "--baseline", "other.aotc").refused("AOTC-I065", 3)
+    assert (error["what"], error["where"]) == (
+        "the baseline was built from another model",
+        "other.aotc",
+    )
+
+
+def test_a_history_of_another_machine_model_or_measurement(aotc: Command) -> None:
+    words = ("bench", "model.aotc", "--runs", "20")
+    assert aotc(*words, "--history", "h.jsonl").status == 0
+    assert aotc(*words, "--baseline", "h.jsonl", "--allow", "1000").status == 0
+    error = aotc(*words, "--baseline", "h.jsonl", "--dim", "batch=7").refused("AOTC-I065", 3)
+    assert error["expected"] == "sizes batch=7"
+    aotc("bench", "other.aotc", "--baseline", "h.jsonl").refused("AOTC-I065", 3)
+    line = json.loads(file_of(aotc, "h.jsonl").read_text())
+    line["machine"]["cores"] = 4096
+    file_of(aotc, "elsewhere.jsonl").write_text(json.dumps(line))
+    error = aotc(*words, "--baseline", "elsewhere.jsonl").refused("AOTC-I064", 3)
+    assert error["found"] == "cores 4096"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"traceEvents": []}', "\x00", "[1,"])
+def test_a_baseline_that_is_neither(text: str, aotc: Command) -> None:
+    file_of(aotc, "neither.json").write_text(text)
+    aotc("bench", "model.aotc", "--baseline", "neither.json").refused("AOTC-I063", 3)
+
+
+def test_a_trace_cut_off_is_no_baseline(aotc: Command) -> None:
+    assert aotc("bench", "model.aotc", "--runs", "1", "--trace", "trace.json").status == 0
+    path = file_of(aotc, "trace.json")
+    read_trace(path)
+    path.write_bytes(path.read_bytes()[:-100])
+    aotc("bench", "model.aotc", "--baseline", "trace.json").refused("AOTC-I063", 3)
+
+
+def test_a_baseline_that_is_not_there(aotc: Command) -> None:
+    aotc("bench", "model.aotc", "--baseline", "none.jsonl").refused("AOTC-I001", 3)
+
+
+def test_a_trace_on_standard_output(aotc: Command) -> None:
+    """Nothing else is there, so that it may be piped; the answer is on standard error."""
+    outcome = aotc.plain("bench", "model.aotc", "--runs", "5", "--trace", "-")
+    assert outcome.status == 0
+    path = file_of(aotc, "piped.json")
+    path.write_text(outcome.stdout)
+    events, _ = read_trace(path)
+    assert sum(event["name"] == "run artifact" for event in events) == 5
+    assert outcome.stderr.startswith("model.aotc  5 runs\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "where"),
+    [
+        (["--allow", "1.1"], "--allow is of --baseline", "--allow"),
+        (["--trace", "-"], "--json and --trace - both write to standard output", "--trace"),
+        (["--allow", "0", "--baseline", "x"], "argument --allow: '0' is not a number above 0", ""),
+        (["--allow", "nan"], "argument --allow: 'nan' is not a number above 0", ""),
+        (["--seconds", "inf"], "argument --seconds: 'inf' is not a number above 0", ""),
+        (["--seconds", "-1"], "argument --seconds: '-1' is not a number above 0", ""),
+        (["--streams", "0"], "argument --streams: '0' is not a positive number", ""),
+        (["--warm-up", "x"], "argument --warm-up: 'x' is not a positive number", ""),
+    ],
+)  # fmt: skip
+def test_words_that_mean_nothing(words: list[str], what: str, where: str, aotc: Command) -> None:
+    error = aotc("bench", "model.aotc", *words).refused("AOTC-I027", 2)
+    assert error["what"] == what
+    assert error["where"] == (where or "aotc bench")
+
+
+@pytest.mark.parametrize("option", ["--trace", "--history"])
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(
+    option: str, aotc: Command
+) -> None:
+    outcome = aotc("bench", "none.aotc", option, "no/folder/file.jsonl")
+    outcome.refused("AOTC-I026", 3)
+
+
+def test_nodes_are_shown_with_their_providers(aotc: Command) -> None:
+    shown = aotc.plain("bench", "model.aotc", "--runs", "1", "--nodes").stdout
+    assert "\nproviders  nodes  time" in shown
+    document = aotc("bench", "model.aotc", "--runs", "1", "--nodes").document
+    assert {node["provider"] for node in document["nodes"]["nodes"]} == {"CPUExecutionProvider"}

@@ -1,0 +1,130 @@
+"""Time per node of real artifacts, joined with what their manifests promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import openvino_models
+import pytest
+from built_artifact import BuiltArtifact
+from made_models import linear
+from made_profiles import profile_with
+from third_party_models import MODELS, needs_models
+from workbench import Built, Workbench
+
+from aotc import load
+from aotc.benching.bench import Answer
+from aotc.benching.bench import bench as run_bench
+from aotc.benching.node_times import profiled_runs
+from aotc.benching.profiled_session import profile_nodes
+from aotc.benching.rounds import Plan
+from aotc.benching.sides import Loading, inputs_of
+from aotc.benching.trace_events import read_events
+from aotc.contract.results.bench_reports import NodesReport
+from aotc.errors import AotcError
+from aotc.runtime.warmup import open_variant
+
+SHORT = Plan(runs=2, seconds=None)
+CPU = "CPUExecutionProvider"
+
+
+def measured(path: Path, key: Path, store: Path, **options: Any) -> Answer:
+    loading = Loading(key=key, store=store, **options.pop("loading", {}))
+    return run_bench(path, SHORT, loading=loading, nodes=True, **options)
+
+
+def nodes_of(answer: Answer) -> NodesReport:
+    assert answer.report.nodes is not None
+    return answer.report.nodes
+
+
+def assert_sound(report: NodesReport, built: Built) -> None:
+    """Sums, shares, and that every node is one of the manifest's or was made at load."""
+    (variant,) = (each for each in built.manifest.variants if each.name == report.variant)
+    placed = {node.name: node.provider for node in variant.placement.nodes}
+    assert 1 <= report.runs <= report.profiled_runs
+    # A microsecond for each rounded number.
+    assert report.node_seconds <= report.run_seconds + 1e-6 * len(report.nodes)
+    assert sum(node.seconds for node in report.nodes) == pytest.approx(report.node_seconds)
+    assert sum(each.seconds for each in report.providers) == pytest.approx(report.node_seconds)
+    assert sum(node.share for node in report.nodes) == pytest.approx(1.0)
+    assert [node.seconds for node in report.nodes] == sorted(
+        (node.seconds for node in report.nodes), reverse=True
+    )
+    for node in report.nodes:
+        assert node.calls > 0
+        if node.name in placed:
+            assert (node.provider, node.promised) == (placed[node.name], placed[node.name])
+        else:
+            assert node.promised == ""
+            assert node.op.startswith("Reorder") or node.op == "Transpose", node
+
+
+def test_convolutions_have_the_payloads_names(digits: BuiltArtifact, tmp_path: Path) -> None:
+    """ONNX Runtime replaces them at load, and calls the new ones after what they compute."""
+    answer = measured(
+        digits.path, digits.public_key, tmp_path / "store", loading={"variant": "portable"}
+    )
+    report = nodes_of(answer)
+    convolutions = {node.name for node in report.nodes if node.op == "Conv"}
+    assert convolutions == {"node_conv2d", "node_conv2d_1", "node_conv2d_2"}
+    assert all(node.promised == CPU for node in report.nodes if node.op == "Conv")
+
+
+def test_a_padded_call_is_profiled_as_it_runs(bench: Workbench, tmp_path: Path) -> None:
+    """The variant of the bucket that takes the call, with inputs of the bucket's sizes."""
+    profile = profile_with("edge", dims={"batch": {"buckets": [4, 16], "outside": "pad"}})
+    built = bench.build(linear(), "bucketed", profile=profile)
+    answer = measured(built.path, bench.public, tmp_path / "store", sizes={"batch": 11})
+    report = nodes_of(answer)
+    (variant,) = (each for each in built.manifest.variants if each.name == report.variant)
+    assert variant.buckets == {"batch": 16}
+    assert answer.report.sizes == {"batch": 11}
+    assert_sound(report, built)
+
+
+@needs_models
+@pytest.mark.parametrize("name", ["silero_vad_v6", "gtcrn_stream", "mobilenet_qdq_int8"])
+def test_third_party_models(name: str, bench: Workbench, tmp_path: Path) -> None:
+    """With subgraphs, with two thousand nodes, and quantized."""
+    built = bench.build(MODELS / f"{name}.onnx", name)
+    report = nodes_of(measured(built.path, bench.public, tmp_path / "store"))
+    assert_sound(report, built)
+
+
+@pytest.mark.openvino
+def test_a_compiled_partition_is_one_node(bench: Workbench, tmp_path: Path) -> None:
+    fields = {"partitioning": {"weigh_borders": False}, "dims": {"batch": "1..2"}}
+    built = bench.build(
+        openvino_models.divided(), "divided", profile=profile_with("edge-openvino", **fields)
+    )
+    (variant,) = built.manifest.variants
+    assert variant.partitioning is not None
+    parts = {part.name: part for part in variant.partitioning.partitions if part.compiled}
+    assert len(parts) == 2
+    report = nodes_of(measured(built.path, bench.public, tmp_path / "store"))
+    found = {node.partition: node for node in report.nodes if node.partition}
+    assert set(found) == set(parts)
+    for name, node in found.items():
+        assert (node.name, node.partition_nodes) == (name, parts[name].nodes)
+        assert node.provider == node.promised == "OpenVINOExecutionProvider"
+    assert {each.provider for each in report.providers} == {CPU, "OpenVINOExecutionProvider"}
+
+
+def test_a_profile_that_was_cut_off_is_refused(digits: BuiltArtifact, tmp_path: Path) -> None:
+    """A real one, as a full disk leaves it."""
+    with load(digits.path, key=digits.public_key, store=tmp_path / "store") as ready:
+        inputs, _ = inputs_of(ready, {})
+        session = open_variant(ready.payload, ready.variant, profile=tmp_path / "session")
+        session.run(None, inputs)
+        written = Path(session.end_profiling())
+        # The same artifact, profiled as bench does it.
+        assert profile_nodes(ready, inputs, None).report.nodes
+    assert len(profiled_runs(read_events(written), written)) == 1
+    whole = written.read_bytes().rstrip()
+    for length in {0, 1, len(whole) // 2, len(whole) - 1}:
+        written.write_bytes(whole[:length])
+        with pytest.raises(AotcError) as caught:
+            read_events(written)
+        assert (caught.value.code, caught.value.where) == ("AOTC-I066", str(written))

@@ -1,0 +1,1 @@
+"""Measuring artifacts: latencies, time per node, comparison with a baseline, and history."""
