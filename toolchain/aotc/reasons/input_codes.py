@@ -127,6 +127,13 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The document's schema is known, but its major version is later than any that this release reads. The document "
      "may be valid.",
      "Update aotc, or write the document for this release."),
+    ("AOTC-I056", "graph is not drawn", FINDING,
+     "A page leaves out the graph of a variant: its model cannot be read, or the page has as many nodes as a browser "
+     "shows. All else is on the page.",
+     "Nothing to do. 'aotc inspect --json' lists where every node runs."),
+    ("AOTC-I057", "page is of an artifact", USAGE,
+     "A page shows what an artifact claims, and this is a model.",
+     "Build the model first, and draw the artifact."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",

@@ -1,0 +1,83 @@
+"""The page of an artifact, for reviewers who have no aotc: one file that needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from aotc.drawing.artifact_contents import read_contents
+from aotc.drawing.markup import tag
+from aotc.drawing.page_frame import page
+from aotc.drawing.sections.exactness_section import exactness_section
+from aotc.drawing.sections.graph_section import NodeSeconds, graph_section
+from aotc.drawing.sections.manifest_section import manifest_section
+from aotc.drawing.sections.memory_section import memory_section
+from aotc.drawing.sections.overview_section import overview_section
+from aotc.drawing.sections.passes_section import passes_section
+from aotc.drawing.sections.run_report_section import RunReport, run_section
+from aotc.drawing.sections.shapes_section import shapes_section
+from aotc.files.failures import cannot_write
+from aotc.files.writing import write_atomically
+
+
+def write_page(artifact: Path | None, file: Path, run_report: RunReport | None = None) -> None:
+    """Write the page of an artifact, or of a run that built none, into `file`.
+
+    Raises what `artifact_page` and `run_page` do, and I018 (full disk) and I026 for the file.
+    """
+    text = (
+        run_page(run_report)
+        if artifact is None and run_report is not None
+        else artifact_page(artifact or Path(), run_report=run_report)
+    )
+    try:
+        write_atomically(file, text.encode("utf-8"))
+    except OSError as error:
+        raise cannot_write(error, "cannot write the page", str(file)) from None
+
+
+def artifact_page(
+    artifact: Path,
+    *,
+    traffic: Path | None = None,
+    run_report: RunReport | None = None,
+    node_seconds: NodeSeconds | None = None,
+) -> str:
+    """The page as text; `node_seconds` are measured times by variant and node name.
+
+    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
+    what `inspection.summary.inspect` does.
+    """
+    contents = read_contents(artifact, traffic=traffic)
+    report = contents.report
+    summary = report.artifact
+    assert summary is not None
+    return page(
+        report.name,
+        (
+            tag(
+                "p",
+                tag("b", "UNVERIFIED. "),
+                "This page repeats what the artifact says of itself. No signature and no digest was "
+                "checked when it was written, and it proves nothing of the artifact that you have: "
+                "'aotc verify' does.",
+                class_="notice",
+            ),
+        ),
+        (
+            *((run_section(run_report),) if run_report is not None else ()),
+            overview_section(report, summary),
+            graph_section(contents, node_seconds or {}),
+            memory_section(contents),
+            shapes_section(report, summary.shapes),
+            exactness_section(summary, contents.evidence),
+            passes_section(summary),
+            manifest_section(contents.manifest_json),
+        ),
+    )
+
+
+def run_page(run: RunReport) -> str:
+    """The page of a run without an artifact: outcome, breaches and gates."""
+    said = "There is no artifact: this page tells what the run judged, and nothing was built."
+    return page(f"aotc {run.command}: {run.outcome}", (tag("p", said, class_="notice"),),
+                (run_section(run),))

@@ -1,0 +1,78 @@
+"""Stand-ins for ONNX Runtime's fused operators, so that ONNX's shape inference goes through them.
+
+ONNX infers no shape of an operator of another domain, and of nothing after it.  In a copy that is
+only inferred, such a node is replaced by one of ONNX's own whose outputs have the same shapes and
+types: a fused product by the product, what works element by element by Identity.  What has no
+stand-in stays unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import onnx
+
+# By operator: the one of ONNX that stands in, and which inputs it takes; () are all.
+_STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+    **dict.fromkeys(
+        (
+            *("Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"),
+            *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "BiasSoftmax", "SkipLayerNormalization"),
+            *("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "BiasAdd"),
+            *("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"),
+            *("ReorderInput", "GroupNorm", "SkipGroupNorm"),
+        ),
+        ("Identity", (0,)),
+    ),
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), ("Add", (0, 3))),
+    "FusedConv": ("Conv", ()),
+    "FusedGemm": ("Gemm", ()),
+    "FusedMatMul": ("MatMul", (0, 1)),
+    "NhwcMaxPool": ("", ()),
+    "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
+    "QLinearAveragePool": ("AveragePool", (0,)),
+    "Conv": ("Conv", (0, 1)),
+    "MaxPool": ("MaxPool", (0,)),
+    "AveragePool": ("AveragePool", (0,)),
+    "GlobalAveragePool": ("GlobalAveragePool", (0,)),
+    "GlobalMaxPool": ("GlobalMaxPool", (0,)),
+    "Upsample": ("Upsample", (0,)),
+}
+_DOMAINS: Final = ("com.microsoft", "com.microsoft.nchwc")
+# Attributes that the operators of ONNX have too; the others would make them invalid.
+_KEPT: Final = frozenset(
+    (
+        *("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides", "ceil_mode"),
+        *("storage_order", "count_include_pad", "alpha", "beta", "transA", "transB"),
+    )
+)
+
+
+def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy for shape inference alone; its nodes have the same names and outputs."""
+    import onnx
+
+    copied = onnx.ModelProto()
+    copied.CopyFrom(model)
+    for node in copied.graph.node:
+        if node.domain not in _DOMAINS:
+            continue
+        op, taken = _STAND_INS.get(node.op_type, ("", ()))
+        if not op or any(index >= len(node.input) for index in taken):
+            continue
+        transposed = {
+            a.name for a in node.attribute if a.name.startswith("trans") and (a.i or a.f)
+        }
+        if op == "MatMul" and transposed:
+            continue  # Its product has other sizes than that of the inputs as they are.
+        inputs = [node.input[index] for index in taken] or list(node.input)
+        kept = [a for a in node.attribute if a.name in _KEPT and op != "Identity"]
+        del node.attribute[:]
+        node.attribute.extend(kept)
+        node.op_type, node.domain = op, ""
+        node.input[:] = inputs
+        if op == "Conv":
+            node.input[:] = inputs[:3]
+        del node.output[1:]
+    return copied
