@@ -57,9 +57,9 @@ def artifact_page(
             tag(
                 "p",
                 tag("b", "UNVERIFIED. "),
-                "This page repeats what the artifact says of itself. No signature and no digest was "
-                "checked when it was written, and it proves nothing of the artifact that you have: "
-                "'aotc verify' does.",
+                "This page repeats what the artifact says of itself. No signature and no digest "
+                "was checked when it was written, and it proves nothing of the artifact that you "
+                "have: 'aotc verify' does.",
                 class_="notice",
             ),
         ),
@@ -79,5 +79,8 @@ def artifact_page(
 def run_page(run: RunReport) -> str:
     """The page of a run without an artifact: outcome, breaches and gates."""
     said = "There is no artifact: this page tells what the run judged, and nothing was built."
-    return page(f"aotc {run.command}: {run.outcome}", (tag("p", said, class_="notice"),),
-                (run_section(run),))
+    return page(
+        f"aotc {run.command}: {run.outcome}",
+        (tag("p", said, class_="notice"),),
+        (run_section(run),),
+    )

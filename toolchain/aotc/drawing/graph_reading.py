@@ -93,9 +93,7 @@ def read_graphs(requests: Sequence[GraphRequest]) -> list[DrawnGraph | AotcError
                 )
                 found.append(_graph(done.value))
             except AotcError as error:
-                found.append(
-                    AotcError("AOTC-I056", "the graph cannot be read", found=error.line())
-                )
+                found.append(AotcError("AOTC-I056", "the graph cannot be read", found=error.line()))
     return found
 
 
@@ -103,6 +101,7 @@ def read_graph_job(request: Json) -> Json:
     """In the worker: the graph of `model.onnx` as JSON; see `read_graphs`."""
     import onnx
 
+    from aotc.drawing.known_values import with_known_values
     from aotc.drawing.stand_ins import with_stand_ins
     from aotc.partitioning.assignment import Rules, assign
     from aotc.partitioning.compute import flops_of, sizes_at
@@ -114,8 +113,10 @@ def read_graph_job(request: Json) -> Json:
     inferred = with_stand_ins(model)
     optimal: Any = request["optimal"]
     largest: Any = request["largest"]
-    sizes = sizes_at(inferred, optimal)
-    sizes_max = sizes if largest == optimal else sizes_at(inferred, largest)
+    sizes = sizes_at(with_known_values(inferred, optimal), {})
+    sizes_max = sizes
+    if largest != optimal:
+        sizes_max = sizes_at(with_known_values(inferred, largest), {})
     stated: Any = request["providers"]
     providers = {node.name: stated.get(node.name, "") for node in graph.nodes}
     names = dict.fromkeys((*stated.values(), *providers.values()))

@@ -100,9 +100,7 @@ class _Drawing:
                 continue
             child = group.children[place]
             drawn = (
-                self._node(child, depth)
-                if isinstance(child, int)
-                else self._group(child, depth)
+                self._node(child, depth) if isinstance(child, int) else self._group(child, depth)
             )
             drawn.set("transform", f"translate({x:.1f} {y:.1f})")
             drawn.set("data-x", f"{x:.1f}")
@@ -157,7 +155,9 @@ class _Drawing:
         label = bytes_text(known) if None not in moved else f"≥ {bytes_text(known)}"
         return tag("g", path, tag("text", label, class_="bytes", **_middle(points)), class_="e")
 
-    def _port(self, place: int, inward: bool, depth: int, x: float, y: float, layer: int) -> Element:
+    def _port(
+        self, place: int, inward: bool, depth: int, x: float, y: float, layer: int
+    ) -> Element:
         if depth == 1:
             names = self.graph.inputs if inward else self.graph.outputs
             label = f"{len(names)} input" if inward else f"{len(names)} output"
@@ -205,7 +205,7 @@ class _Drawing:
     def _group(self, group: Group, depth: int) -> Element:
         self.groups += 1
         name = f"{self.look.name}-g{self.groups}"
-        inside, width, height = self.level(group, depth + 1)
+        inside, _, height = self.level(group, depth + 1)
         inside.set("class", "level inside")
         inside.set("visibility", "hidden")
         inside.set("display", "none")
@@ -262,7 +262,7 @@ def _box(colour: str, *, stacked: bool = False) -> Element:
 def _short(name: str) -> str:
     """A name that fits into a box: its end tells more than its beginning."""
     shown = shown_name(name)
-    return shown if len(shown) <= _LABEL else f"…{shown[1 - _LABEL:]}"
+    return shown if len(shown) <= _LABEL else f"…{shown[1 - _LABEL :]}"
 
 
 def _x(x: float) -> float:

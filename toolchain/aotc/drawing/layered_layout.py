@@ -128,7 +128,7 @@ def _chains(
     for a, b in edges:
         if a >= count:
             continue
-        passed = []
+        passed: list[int] = []
         while b >= count and len(passed) <= len(edges):
             passed.append(b)
             b = following[b]

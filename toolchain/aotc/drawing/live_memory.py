@@ -36,8 +36,10 @@ def memory_curve(graph: DrawnGraph, sizes: Mapping[str, int]) -> MemoryCurve:
     unknown = values = 0
     for index, node in enumerate(graph.nodes):
         for value in node.outputs:
-            values += 1
             size = sizes.get(value)
+            if size is None and value not in last and value not in results:
+                continue  # An output that nothing reads may not even be made.
+            values += 1
             if size is None:
                 unknown += 1
                 continue

@@ -15,10 +15,14 @@ from aotc.escaping import printable
 
 # How much of one name is shown; the manifest has all of it.
 _NAME_LENGTH: Final = 160
+# A table with more rows scrolls in a frame of its own.
+_SHORT: Final = 14
 Content = Element | str | None
 
 
-def tag(element_name: str, /, *content: Content, **attributes: str | int | float | bool | None) -> Element:
+def tag(
+    element_name: str, /, *content: Content, **attributes: str | int | float | bool | None
+) -> Element:
     """An element.  `class_` is the attribute class, `_` in a name a `-`; None leaves one out."""
     element = Element(element_name)
     for key, value in attributes.items():
@@ -48,30 +52,34 @@ def shown_name(text: str, length: int = _NAME_LENGTH) -> str:
     return printable(text, length)
 
 
-def table(
-    head: Sequence[str], rows: Iterable[Sequence[Content]], *, caption: str = "", kind: str = ""
-) -> Element:
+def table(head: Sequence[str], rows: Iterable[Sequence[Content]], *, caption: str = "") -> Element:
     """A table with a header row; a column whose head begins with `#` is of numbers."""
     columns = [name.removeprefix("#") for name in head]
-    found = tag("table", class_=kind or None)
+    found = tag("table")
     if caption:
         found.append(tag("caption", caption))
-    found.append(
-        tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns)))
-    )
+    found.append(tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns))))
     numeric = [name.startswith("#") for name in head]
     body = tag("tbody")
     for row in rows:
         cells = zip(numeric, row, strict=True)
         body.append(tag("tr", *(tag("td", cell, class_="n" if n else None) for n, cell in cells)))
     found.append(body)
-    return tag("div", found, class_="scroll")
+    if len(body) <= _SHORT:
+        return tag("div", found, class_="scroll")
+    name = caption or ", ".join(filter(None, columns))
+    return tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=name)
 
 
 def section(anchor: str, title: str, *content: Content) -> Element:
     """A section of the page with its heading, which the page's contents refer to."""
-    return tag("section", tag("h2", title, id=f"{anchor}-h"), *content, id=anchor,
-               aria_labelledby=f"{anchor}-h")
+    return tag(
+        "section",
+        tag("h2", title, id=f"{anchor}-h"),
+        *content,
+        id=anchor,
+        aria_labelledby=f"{anchor}-h",
+    )
 
 
 def html_text(page: Element) -> str:

@@ -1,8 +1,8 @@
 """The module of the source network that each node belongs to, as far as names tell.
 
 Exporters name nodes by module (`/encoder/layer.0/attention/MatMul`), or name the weights so
-(`encoder.layer.0.attention.query.bias`).  Fused nodes lose their names and folded weights theirs, so
-what names do not tell is taken from neighbours.
+(`encoder.layer.0.attention.query.bias`).  Fused nodes lose their names and folded weights theirs,
+so what names do not tell is taken from neighbours.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def modules_of(nodes: Sequence[DrawnNode]) -> list[Module]:
             if value in producers:
                 consumers[producers[value]].append(index)
     # A product and the sum with its bias are of one module; the bias alone has a name left.
-    for index, node in enumerate(nodes):
+    for index in reversed(range(len(nodes))):
         after = consumers[index]
-        if found[index] is None and node.weights and len(after) == 1:
-            found[index] = anchors[after[0]]
+        if found[index] is None and nodes[index].weights and len(after) == 1:
+            found[index] = found[after[0]]
     for index, node in enumerate(nodes):
         if found[index] is None:
             before = sorted({producers[v] for v in node.inputs if v in producers}, reverse=True)
@@ -47,7 +47,10 @@ def modules_of(nodes: Sequence[DrawnNode]) -> list[Module]:
     for index in reversed(range(len(nodes))):
         if found[index] is None:
             found[index] = _prefix([m for i in consumers[index] if (m := found[i]) is not None])
-    return [module or () for module in found]
+    modules = [module or () for module in found]
+    # What all modules begin with tells nothing.
+    shared = len(_prefix([module for module in modules if module]) or ())
+    return [module[shared:] for module in modules]
 
 
 def _of_path(name: str) -> Module | None:

@@ -276,13 +276,13 @@
   });
 
   for (const svg of all(document, "svg.graph")) {
-    // Of a small graph more is shown at once.
-    for (let open = true; open;) {
-      open = false;
-      for (const group of visible(svg).filter((e) => e.matches(".group:not(.open)"))) {
-        const more = kids(kids(group, ".level")[0], ".node, .group").length;
-        if (visible(svg).length + more <= 24) { setOpen(group, true); open = true; }
-      }
+    // Of a small graph more is shown at once, level by level as far as a level fits whole.
+    for (let more = true; more;) {
+      const next = visible(svg).filter((e) => e.matches(".group:not(.open)"));
+      const inner = next.flatMap((e) => kids(kids(e, ".level")[0], ".node, .group"));
+      const count = visible(svg).length;
+      more = next.length > 0 && (count === 1 || count + inner.length <= 24);
+      if (more) for (const group of next) setOpen(group, true);
     }
     draw(svg);
     const first = svg.querySelector("[role=treeitem]");

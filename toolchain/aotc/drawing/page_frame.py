@@ -30,9 +30,7 @@ def page(title: str, notice: Sequence[Content], sections: Sequence[Element]) -> 
         )
     )
     name = shown_name(title)
-    links = (
-        tag("a", section[0].text or "", href=f"#{section.get('id')}") for section in sections
-    )
+    links = (tag("a", section[0].text or "", href=f"#{section.get('id')}") for section in sections)
     document = tag(
         "html",
         tag(

@@ -20,7 +20,13 @@ _STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
             *("Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"),
             *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "BiasSoftmax", "SkipLayerNormalization"),
             *("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "BiasAdd"),
-            *("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax", "RotaryEmbedding"),
+            *(
+                "LayerNormalization",
+                "QLinearLeakyRelu",
+                "QLinearSigmoid",
+                "QLinearSoftmax",
+                "RotaryEmbedding",
+            ),
             *("ReorderInput", "GroupNorm", "SkipGroupNorm"),
         ),
         ("Identity", (0,)),
@@ -29,7 +35,6 @@ _STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "FusedConv": ("Conv", ()),
     "FusedGemm": ("Gemm", ()),
     "FusedMatMul": ("MatMul", (0, 1)),
-    "NhwcMaxPool": ("", ()),
     "QLinearGlobalAveragePool": ("GlobalAveragePool", (0,)),
     "QLinearAveragePool": ("AveragePool", (0,)),
     "Conv": ("Conv", (0, 1)),
@@ -39,6 +44,7 @@ _STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     "GlobalMaxPool": ("GlobalMaxPool", (0,)),
     "Upsample": ("Upsample", (0,)),
 }
+_UNDATED: Final = ("LayerNormalization", "SimplifiedLayerNormalization")
 _DOMAINS: Final = ("com.microsoft", "com.microsoft.nchwc")
 # Attributes that the operators of ONNX have too; the others would make them invalid.
 _KEPT: Final = frozenset(
@@ -55,24 +61,39 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
 
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
+    sums: list[onnx.NodeProto] = []
     for node in copied.graph.node:
-        if node.domain not in _DOMAINS:
+        # ONNX Runtime writes these without a domain into models of any opset.
+        if node.domain not in _DOMAINS and node.op_type not in _UNDATED:
             continue
         op, taken = _STAND_INS.get(node.op_type, ("", ()))
         if not op or any(index >= len(node.input) for index in taken):
             continue
-        transposed = {
-            a.name for a in node.attribute if a.name.startswith("trans") and (a.i or a.f)
-        }
+        transposed = {a.name for a in node.attribute if a.name.startswith("trans") and (a.i or a.f)}
         if op == "MatMul" and transposed:
             continue  # Its product has other sizes than that of the inputs as they are.
         inputs = [node.input[index] for index in taken] or list(node.input)
         kept = [a for a in node.attribute if a.name in _KEPT and op != "Identity"]
         del node.attribute[:]
         node.attribute.extend(kept)
+        if "Skip" in node.op_type and len(node.output) > 3 and node.output[3]:
+            # What is normalized, for the next node to add to.
+            sums.append(onnx.helper.make_node("Identity", [node.input[0]], [node.output[3]]))
         node.op_type, node.domain = op, ""
         node.input[:] = inputs
         if op == "Conv":
             node.input[:] = inputs[:3]
         del node.output[1:]
+    nodes = list(copied.graph.node)
+    made = {node.input[0]: node for node in sums}
+    del copied.graph.node[:]
+    # Each behind the node that it reads from, as inference follows the order of nodes.
+    copied.graph.node.extend(made[value] for value in _given(copied) & made.keys())
+    for node in nodes:
+        copied.graph.node.append(node)
+        copied.graph.node.extend(made[value] for value in node.output if value in made)
     return copied
+
+
+def _given(model: onnx.ModelProto) -> set[str]:
+    return {value.name for value in model.graph.input}

@@ -45,11 +45,16 @@ def graph_section(contents: Contents, seconds: NodeSeconds) -> Element:
             tag(
                 "label",
                 "find a node ",
-                tag("input", type="search", id="find", autocomplete="off",
-                    placeholder="name, operator or module"),
+                tag(
+                    "input",
+                    type="search",
+                    id="find",
+                    autocomplete="off",
+                    placeholder="name, operator or module",
+                ),
             ),
             tag("button", "+", type="button", data_do="in", aria_label="larger"),
-            tag("button", "−", type="button", data_do="out", aria_label="smaller"),
+            tag("button", "\u2212", type="button", data_do="out", aria_label="smaller"),
             tag("button", "fit", type="button", data_do="fit"),
             tag("button", "unfold all", type="button", data_do="open"),
             tag("button", "fold all", type="button", data_do="close"),
@@ -57,14 +62,14 @@ def graph_section(contents: Contents, seconds: NodeSeconds) -> Element:
         ),
         tag("ul", id="found", aria_label="nodes found"),
         tag("p", id="said", role="status", class_="quiet"),
-        tag("noscript", tag("p", "Without scripts the groups stay folded; the table has all nodes.")),
+        tag(
+            "noscript", tag("p", "Without scripts the groups stay folded; the table has all nodes.")
+        ),
         *figures,
     )
 
 
-def _figure(
-    name: str, drawn: DrawnVariant, variant: Variant, seconds: NodeSeconds
-) -> Element:
+def _figure(name: str, drawn: DrawnVariant, variant: Variant, seconds: NodeSeconds) -> Element:
     graph = drawn.graph
     if graph is None:
         assert drawn.refusal is not None
@@ -94,8 +99,12 @@ def _figure(
                 role="region",
                 aria_label=f"{title}, drawn",
             ),
-            tag("aside", tag("p", "Choose a node to see what is known of it.", class_="quiet"),
-                class_="detail", aria_live="polite"),
+            tag(
+                "aside",
+                tag("p", "Choose a node to see what is known of it.", class_="quiet"),
+                class_="detail",
+                aria_live="polite",
+            ),
             class_="split",
         ),
         *_partitions(report),
@@ -113,7 +122,7 @@ def _figure(
 
 def _part_names(graph: DrawnGraph, report: PartitionReport | None) -> list[str]:
     """The manifest's name of each part, where it has as many of that provider and size."""
-    stated = {}
+    stated: dict[tuple[str, int], list[str]] = {}
     for part in report.partitions if report is not None else ():
         if not part.subgraph:
             stated.setdefault((part.provider, part.nodes), []).append(part.name)
@@ -126,7 +135,7 @@ def _part_names(graph: DrawnGraph, report: PartitionReport | None) -> list[str]:
 
 
 def _legend(graph: DrawnGraph, look: Look, variant: Variant) -> Element:
-    counted = {name: 0 for name in look.providers}
+    counted = dict.fromkeys(look.providers, 0)
     for node in graph.nodes:
         if node.name in look.placed:
             counted[look.placed[node.name]] += 1

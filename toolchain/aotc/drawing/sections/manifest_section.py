@@ -30,8 +30,11 @@ def manifest_section(content: bytes) -> Element:
             "payload/aotc.json as it stands; its sha256 is the artifact's id. "
             "Lines of more than 2000 characters are cut.",
         ),
-        tag("label", "show the lines with ", tag("input", type="search", id="lines",
-            autocomplete="off")),
+        tag(
+            "label",
+            "show the lines with ",
+            tag("input", type="search", id="lines", autocomplete="off"),
+        ),
         tag("p", id="counted", role="status", class_="quiet"),
         *parts,
     )

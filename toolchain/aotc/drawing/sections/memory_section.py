@@ -19,7 +19,13 @@ def memory_section(contents: Contents) -> Element:
     }
     parts: list[Element] = [
         table(
-            ("variant", "#weights", "#inputs, at most", "#activations, at most", "#process, measured"),
+            (
+                "variant",
+                "#weights",
+                "#inputs, at most",
+                "#activations, at most",
+                "#process, measured",
+            ),
             (
                 (
                     variant.name,
@@ -56,12 +62,18 @@ def memory_section(contents: Contents) -> Element:
                 continue
             node = graph.nodes[curve.peak]
             parts.append(
-                tag("div", memory_chart(curve, node.name, heading), class_="scroll", tabindex=0,
-                    role="region", aria_label=heading)
+                tag(
+                    "div",
+                    memory_chart(curve, node.name, heading),
+                    class_="scroll",
+                    tabindex=0,
+                    role="region",
+                    aria_label=heading,
+                )
             )
             if curve.unknown:
                 said = (
-                    f"{curve.unknown} of {curve.values} values have sizes that shape inference does "
+                    f"{curve.unknown} of {curve.values} values have sizes that inference does "
                     "not find; they are not counted, so the curve is a lower bound."
                 )
                 parts.append(tag("p", said, class_="warn"))

@@ -7,30 +7,39 @@ from xml.etree.ElementTree import Element
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.results.reports import ArtifactSummary, InspectReport
 from aotc.drawing.figures import bytes_text, seconds_text, short_provider
-from aotc.drawing.markup import section, shown_name, table, tag
+from aotc.drawing.markup import Content, section, shown_name, table, tag
 
 
 def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element:
     """Facts, signatures and findings, all as claims."""
     passed = [v.name for v in summary.variants if v.parity.status == "passed"]
     verdict = (
-        f"It claims that {len(passed)} of {len(summary.variants)} variants gave the model's answers "
-        "when they were built"
+        f"It claims that {len(passed)} of {len(summary.variants)} variants gave the model's "
+        "answers when they were built"
     )
     not_run = [v for v in summary.variants if v.parity.status != "passed"]
     toolchain = summary.toolchain
-    facts = [
+    facts: list[tuple[str, Content]] = [
         ("artifact id", tag("code", summary.artifact_id)),
-        ("model", f"{shown_name(report.name)}, {report.source.nodes_total} nodes, "
-         f"{bytes_text(report.source.size)}"),
+        (
+            "model",
+            f"{shown_name(report.name)}, {report.source.nodes_total} nodes, "
+            f"{bytes_text(report.source.size)}",
+        ),
         ("model's sha256", tag("code", report.source.sha256)),
         ("profile", summary.profile),
         ("target", summary.target),
         ("built", summary.built_at or "not stated: there is no evidence"),
-        ("toolchain", f"aotc {toolchain.aotc}, ONNX Runtime {toolchain.onnxruntime}, onnx "
-         f"{toolchain.onnx}, Python {toolchain.python}"),
-        ("payload", f"{bytes_text(summary.payload_bytes)} in {summary.files} files, "
-         f"{summary.fixtures} fixtures"),
+        (
+            "toolchain",
+            f"aotc {toolchain.aotc}, ONNX Runtime {toolchain.onnxruntime}, onnx "
+            f"{toolchain.onnx}, Python {toolchain.python}",
+        ),
+        (
+            "payload",
+            f"{bytes_text(summary.payload_bytes)} in {summary.files} files, "
+            f"{summary.fixtures} fixtures",
+        ),
     ]
     return section(
         "overview",

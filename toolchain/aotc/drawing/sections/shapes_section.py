@@ -48,8 +48,9 @@ def shapes_section(report: InspectReport, shapes: ShapeReport | None) -> Element
     if shapes is not None and shapes.learned is not None:
         learned = shapes.learned
         said = (
-            f"The profile was learned from {learned.requests} requests: {share_text(learned.coverage)}"
-            f" of them are accepted, with {learned.padding:.2f} elements added for each. "
+            f"The profile was learned from {learned.requests} requests: "
+            f"{share_text(learned.coverage)} of them are accepted, with {learned.padding:.2f} "
+            "elements added for each. "
         )
         parts.append(tag("p", said, learned.plan))
     if shapes is not None and shapes.traffic is not None:
