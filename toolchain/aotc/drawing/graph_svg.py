@@ -25,6 +25,7 @@ GAP_X: Final = 22
 GAP_Y: Final = 30
 _LABEL: Final = 25
 _PORT: Final = 12
+_MAX_PORT_EDGES: Final = 3
 
 
 @record
@@ -82,6 +83,8 @@ class _Drawing:
         }
         count = len(group.children)
         carried = self._edges(group, owner, count)
+        stubs = _stubs(carried, count)
+        carried = {edge: values for edge, values in carried.items() if edge not in stubs}
         laid = lay_out(count + 2, carried)
         used = {end for edge in carried for end in edge}
         width = laid.width * (BOX_WIDTH + GAP_X) + BOX_WIDTH + 2 * GAP_X
@@ -102,6 +105,9 @@ class _Drawing:
             drawn = (
                 self._node(child, depth) if isinstance(child, int) else self._group(child, depth)
             )
+            for way, edge in (("in", (count, place)), ("out", (place, count + 1))):
+                if edge in stubs:
+                    drawn.append(self._stub(way, stubs[edge]))
             drawn.set("transform", f"translate({x:.1f} {y:.1f})")
             drawn.set("data-x", f"{x:.1f}")
             drawn.set("data-l", str(point.layer))
@@ -131,17 +137,10 @@ class _Drawing:
         self, laid: Level, source: int, target: int, through: Sequence[Point], values: list[str]
     ) -> Element:
         points = [laid.places[source], *through, laid.places[target]]
-        sizes = [self.graph.sizes.get(value) for value in values]
         crossing = [value for value in values if value in self.look.boundary]
-        said = ", ".join(
-            f"{shown_name(value, 60)} {list(self.graph.shapes.get(value, ())) or ''} "
-            f"{bytes_text(size)}"
-            for value, size in list(zip(values, sizes, strict=True))[:6]
-        )
-        more = f", and {len(values) - 6} more" if len(values) > 6 else ""
         path = tag(
             "path",
-            tag("title", said + more),
+            tag("title", self._values(values)),
             class_="edge boundary" if crossing else "edge",
             d=_path(points),
             data_s=source,
@@ -154,6 +153,28 @@ class _Drawing:
         known = sum(size for size in moved if size is not None)
         label = bytes_text(known) if None not in moved else f"≥ {bytes_text(known)}"
         return tag("g", path, tag("text", label, class_="bytes", **_middle(points)), class_="e")
+
+    def _values(self, values: Sequence[str]) -> str:
+        """Names, shapes and bytes of the first few values."""
+        said = ", ".join(
+            f"{shown_name(value, 60)} {list(self.graph.shapes.get(value, ())) or ''} "
+            f"{bytes_text(self.graph.sizes.get(value))}"
+            for value in values[:6]
+        )
+        return said + (f", and {len(values) - 6} more" if len(values) > 6 else "")
+
+    def _stub(self, way: str, values: list[str]) -> Element:
+        """The end of an edge from or to outside, at its thing."""
+        side, top = (1, -1) if way == "in" else (-1, 1)
+        x, y = side * (18 - BOX_WIDTH / 2), top * BOX_HEIGHT / 2
+        word = "from" if way == "in" else "to"
+        return tag(
+            "g",
+            tag("title", f"{word} outside: {self._values(values)}"),
+            tag("path", class_="edge", d=f"M{x:.0f} {y:.0f}v{top * 9}"),
+            tag("circle", cx=x, cy=y + top * 11, r=3),
+            class_=f"stub {way}",
+        )
 
     def _port(
         self, place: int, inward: bool, depth: int, x: float, y: float, layer: int
@@ -227,8 +248,8 @@ class _Drawing:
             tag("title", said),
             _box(colour, stacked=True),
             tag("text", "▸", class_="fold", x=12 - BOX_WIDTH / 2, y=5),
-            tag("text", _short(group.label), class_="op", text_anchor="middle", y=-3),
-            tag("text", counted + extra, class_="nm", text_anchor="middle", y=13),
+            tag("text", _short(group.label, 17), class_="op", text_anchor="middle", x=8, y=-3),
+            tag("text", counted + extra, class_="nm", text_anchor="middle", x=8, y=13),
             inside,
             class_=f"group {group.kind} {'touched' if marks else ''}".strip(),
             role="treeitem",
@@ -246,6 +267,24 @@ class _Drawing:
         return f"p{list(self.look.providers).index(provider) % 6}"
 
 
+def _stubs(
+    carried: Mapping[tuple[int, int], list[str]], count: int
+) -> dict[tuple[int, int], list[str]]:
+    """Edges from and to outside that are drawn as ends only, where they would cover the rest.
+
+    So many are there if each layer of a network reads an input of its own, or makes an output.
+    """
+    found: dict[tuple[int, int], list[str]] = {}
+    fed = {target for source, target in carried if source < count}
+    read = {source for source, target in carried if target < count}
+    inward = {e: v for e, v in carried.items() if e[0] == count and e[1] in fed}
+    outward = {e: v for e, v in carried.items() if e[1] == count + 1 and e[0] in read}
+    for edges in (inward, outward):
+        if len(edges) > _MAX_PORT_EDGES:
+            found |= edges
+    return found
+
+
 def _box(colour: str, *, stacked: bool = False) -> Element:
     half_width, half_height = BOX_WIDTH / 2, BOX_HEIGHT / 2
     return tag(
@@ -259,10 +298,10 @@ def _box(colour: str, *, stacked: bool = False) -> Element:
     )
 
 
-def _short(name: str) -> str:
+def _short(name: str, length: int = _LABEL) -> str:
     """A name that fits into a box: its end tells more than its beginning."""
     shown = shown_name(name)
-    return shown if len(shown) <= _LABEL else f"…{shown[1 - _LABEL :]}"
+    return shown if len(shown) <= length else f"…{shown[1 - length :]}"
 
 
 def _x(x: float) -> float:

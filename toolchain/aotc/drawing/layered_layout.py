@@ -14,7 +14,7 @@ from aotc.records import record
 # Distance of two neighbours' centres in the library's units; also that of two layers.
 _SPACING: Final = 100
 # The width of a point that a long edge passes through, in boxes.
-_DUMMY: Final = 0.4
+_DUMMY: Final = 0.2
 # Above so many edges the library's last step, which swaps neighbours, takes most of the time.
 _CAREFUL: Final = 400
 

@@ -86,6 +86,9 @@
     at(op, { y: open ? 16 - h / 2 : -3 });
     at(nm, { y: open ? 29 - h / 2 : 13 });
     at(sign, { x: 12 - w / 2, y: open ? 18 - h / 2 : 5 });
+    for (const stub of kids(group, ".stub")) {
+      stub.setAttribute("transform", `translate(0 ${(stub.matches(".in") ? -1 : 1) * (h - H) / 2})`);
+    }
     sign.textContent = open ? "▾" : "▸";
     const inside = kids(group, ".level")[0];
     if (open) {
@@ -104,6 +107,16 @@
   function scale(svg, zoom) {
     zooms.set(svg, zoom);
     at(svg, { width: Math.round(svg.size.w * zoom), height: Math.round(svg.size.h * zoom) });
+  }
+
+  // A wide graph is made smaller at first, and its middle shown.
+  function frame(svg) {
+    const room = svg.parentNode.clientWidth - 12;
+    if (room <= 0) return;
+    scale(svg, Math.max(0.5, Math.min(1, room / svg.size.w)));
+    const port = svg.querySelector(".port, .node, .group");
+    if (port) svg.parentNode.scrollLeft = port.cx * zooms.get(svg) - room / 2;
+    svg.framed = true;
   }
 
   function setOpen(group, open) {
@@ -217,6 +230,8 @@
   const choose = (id) => {
     for (const figure of all(document, ".variant")) figure.hidden = figure.id !== id;
     choice.value = id;
+    const svg = shownSvg();
+    if (svg && !svg.framed) frame(svg);
   };
   if (choice) choice.addEventListener("change", () => { choose(choice.value); search(); });
 
@@ -285,6 +300,7 @@
       if (more) for (const group of next) setOpen(group, true);
     }
     draw(svg);
+    frame(svg);
     const first = svg.querySelector("[role=treeitem]");
     if (first) first.setAttribute("tabindex", "0");
   }

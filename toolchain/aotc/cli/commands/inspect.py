@@ -11,13 +11,13 @@ from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json
 from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_YES
+from aotc.errors import EXIT_YES, AotcError
 
 app = new_app()
 
 
 @app.command(cls=Command)
-@examples("aotc inspect model.onnx", "aotc inspect model.aotc --traffic traffic.jsonl")
+@examples("aotc inspect model.onnx", "aotc inspect model.aotc --html model.html")
 def inspect(
     path: Annotated[
         Path,
@@ -37,15 +37,50 @@ def inspect(
             help="recorded shapes (.jsonl or .csv): what the artifact would do with them",
         ),
     ] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="page to write, for readers without aotc: graph, memory, claims; '-' is standard "
+            "output",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what an artifact or a model says of itself, unverified.
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
+    if html == "-" and json:
+        raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
+    if html is not None:
+        _write_page(path, html, traffic)
+        if html == "-":
+            return EXIT_YES
     from aotc.cli.views.inspection_view import inspect_view
     from aotc.inspection.summary import inspect as inspect_path
 
     report = inspect_path(path, traffic=traffic)
     respond(report, inspect_view, json=json)
     return EXIT_YES
+
+
+def _write_page(path: Path, html: str, traffic: Path | None) -> None:
+    """Write the page of an artifact; a file that exists is replaced."""
+    from aotc.cli.extras import needs
+
+    with needs("inspect --html", "report"):
+        from aotc.drawing.artifact_page import artifact_page
+    text = artifact_page(path, traffic=traffic)
+    if html == "-":
+        import sys
+
+        from aotc.cli import streams
+
+        with streams.answering(sys.stdout):
+            sys.stdout.write(text)
+        return
+    from aotc.cli.written import write_text
+
+    write_text(Path(html), text)

@@ -146,12 +146,12 @@ def _legend(graph: DrawnGraph, look: Look, variant: Variant) -> Element:
             tag(
                 "span",
                 tag("span", class_=f"swatch p{index % 6}", aria_hidden="true"),
-                f"{short_provider(name)} {counted[name]} nodes",
+                f"{short_provider(name)} {_counted(counted[name], 'node')}",
                 class_="key",
             )
             for index, name in enumerate(look.providers)
         ),
-        f"{len(graph.parts)} partition{'' if len(graph.parts) == 1 else 's'}",
+        _counted(len(graph.parts), "partition"),
         class_="legend",
     )
 
@@ -160,7 +160,34 @@ def _partitions(report: PartitionReport | None) -> list[Element]:
     if report is None:
         return [tag("p", "One provider runs all nodes: there is no boundary.", class_="quiet")]
     crossing = [t for t in report.transfers if t.source and t.target]
-    found = [
+    others = [t for t in report.transfers if not (t.source and t.target)]
+    refusals = table(
+        ("node", "operator", "refused by", "reason"),
+        (
+            (
+                shown_name(refused.node),
+                shown_name(refused.op, 60),
+                short_provider(refused.provider),
+                refused.reason,
+            )
+            for refused in report.refusals
+        ),
+    )
+    return [
+        tag("h3", "Partitions"),
+        table(
+            ("partition", "provider", "#nodes", "operators", "compiled"),
+            (
+                (
+                    tag("b", shown_name(part.name)),
+                    short_provider(part.provider),
+                    str(part.nodes),
+                    ", ".join(f"{shown_name(op, 60)} {count}" for op, count in part.ops.items()),
+                    "into one node" if part.compiled else "no",
+                )
+                for part in report.partitions
+            ),
+        ),
         tag("h3", "Boundaries"),
         table(
             ("value", "from", "to", "#bytes at optimal sizes", "#at largest sizes"),
@@ -172,29 +199,20 @@ def _partitions(report: PartitionReport | None) -> list[Element]:
                     bytes_text(transfer.bytes),
                     bytes_text(transfer.bytes_max),
                 )
-                for transfer in (*crossing, *(t for t in report.transfers if t not in crossing))
+                for transfer in (*crossing, *others)
             ),
-            caption=f"{len(crossing)} values go from one provider to another in each call.",
+            caption=f"{_counted(len(crossing), 'value')} from one provider to another in each "
+            f"call, and {len(others)} between provider and caller.",
         ),
         tag("h3", "Refusals"),
+        refusals
+        if report.refusals
+        else tag("p", "No provider refused a node that it was offered."),
     ]
-    if not report.refusals:
-        return [*found, tag("p", "No provider refused a node that it was offered.")]
-    return [
-        *found,
-        table(
-            ("node", "operator", "refused by", "reason"),
-            (
-                (
-                    shown_name(refused.node),
-                    shown_name(refused.op, 60),
-                    short_provider(refused.provider),
-                    refused.reason,
-                )
-                for refused in report.refusals
-            ),
-        ),
-    ]
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
 
 
 def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> Element:
