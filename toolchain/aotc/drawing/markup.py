@@ -83,8 +83,8 @@ def section(anchor: str, title: str, *content: Content) -> Element:
 
 
 def html_text(page: Element) -> str:
-    """The document as text; script and style elements are written as they are."""
-    return "<!doctype html>\n" + tostring(page, encoding="unicode", method="html") + "\n"
+    """The document in ASCII; script and style elements are written as they are."""
+    return "<!doctype html>\n" + tostring(page, encoding="us-ascii", method="html").decode() + "\n"
 
 
 def _number(value: float) -> str:

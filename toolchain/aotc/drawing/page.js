@@ -89,7 +89,7 @@
     for (const stub of kids(group, ".stub")) {
       stub.setAttribute("transform", `translate(0 ${(stub.matches(".in") ? -1 : 1) * (h - H) / 2})`);
     }
-    sign.textContent = open ? "▾" : "▸";
+    sign.textContent = open ? "\u25be" : "\u25b8";
     const inside = kids(group, ".level")[0];
     if (open) {
       inside.setAttribute("transform", `translate(${-group.inner.w / 2} ${HEAD - h / 2})`);
