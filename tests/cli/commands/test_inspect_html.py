@@ -54,7 +54,8 @@ def test_refusals(
 ) -> None:
     given = [word.format(artifact=artifact, folder=tmp_path) for word in words]
     assert main(["inspect", *given]) == status
-    assert code in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert code in shown.out + shown.err
     assert list(tmp_path.iterdir()) == []
 
 

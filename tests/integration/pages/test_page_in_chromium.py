@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ for (const level of open) {
   const boxes = Array.from(level.children).filter((e) => e.matches('.node, .group'))
     .map((e) => e.querySelector(':scope > .box').getBoundingClientRect());
   boxes.forEach((a, i) => boxes.slice(i + 1).forEach((b) => {
-    if (a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 1 && b.top < a.bottom - 1) found += 1;
+    const beside = a.left >= b.right - 1 || b.left >= a.right - 1;
+    const above = a.top >= b.bottom - 1 || b.top >= a.bottom - 1;
+    if (!beside && !above) found += 1;
   }));
 }
 return found;
@@ -181,5 +184,5 @@ def test_it_prints_in_light_colours_without_controls(browser: Browser, page: Pat
     assert not browser.run("return document.querySelector('.tools').checkVisibility()")
     printed = browser.driver.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
     assert len(printed["data"]) > 20_000
-    page.with_suffix(".pdf").write_bytes(__import__("base64").b64decode(printed["data"]))
+    page.with_suffix(".pdf").write_bytes(base64.b64decode(printed["data"]))
     browser.emulate("")

@@ -89,7 +89,7 @@ class _Drawing:
         used = {end for edge in carried for end in edge}
         width = laid.width * (BOX_WIDTH + GAP_X) + BOX_WIDTH + 2 * GAP_X
         height = laid.layers * (BOX_HEIGHT + GAP_Y) + GAP_Y
-        content = tag("g", class_="level", data_w=width, data_n=laid.layers)
+        content = tag("g", class_="level", role="none", data_n=laid.layers)
         for route in laid.routes:
             values = carried[route.source, route.target]
             content.append(self._edge(laid, route.source, route.target, route.through, values))
@@ -142,6 +142,7 @@ class _Drawing:
             "path",
             tag("title", self._values(values)),
             class_="edge boundary" if crossing else "edge",
+            aria_hidden="true",
             d=_path(points),
             data_s=source,
             data_e=target,
@@ -228,6 +229,7 @@ class _Drawing:
         name = f"{self.look.name}-g{self.groups}"
         inside, _, height = self.level(group, depth + 1)
         inside.set("class", "level inside")
+        inside.set("role", "group")
         inside.set("visibility", "hidden")
         inside.set("display", "none")
         counted = f"{len(group.nodes)} nodes"

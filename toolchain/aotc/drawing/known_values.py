@@ -93,28 +93,35 @@ def _compute(
 
 def _evaluated(node: onnx.NodeProto, constants: Mapping[str, Any], model: onnx.ModelProto) -> Any:
     import numpy as np
-    import onnx
-    from onnx import helper
-    from onnx.reference import ReferenceEvaluator
 
     names = [name for name in dict.fromkeys(node.input) if name]
     if sum(constants[name].size for name in names) > _MAX_ELEMENTS:
         return None
     try:
-        values = [
-            helper.make_tensor_value_info(
-                name, helper.np_dtype_to_tensor_dtype(constants[name].dtype), None
-            )
-            for name in names
-        ]
-        results = [onnx.ValueInfoProto(name=name) for name in node.output]
-        graph = helper.make_graph([node], "one", values, results)
-        opsets = [o for o in model.opset_import if o.domain in STANDARD]
-        one = helper.make_model(graph, opset_imports=opsets)
-        (value,) = ReferenceEvaluator(one).run(None, {name: constants[name] for name in names})
-        return np.asarray(value)
+        # A division by zero warns, and is as little a shape as what fails.
+        with np.errstate(all="raise"):
+            return _run_alone(node, {name: constants[name] for name in names}, model)
     except _FAILURES:
         return None
+
+
+def _run_alone(node: onnx.NodeProto, given: Mapping[str, Any], model: onnx.ModelProto) -> Any:
+    """The one output of a node whose inputs are `given`; raises what the evaluator does."""
+    import numpy as np
+    import onnx
+    from onnx import helper
+    from onnx.reference import ReferenceEvaluator
+
+    values = [
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), None)
+        for name, value in given.items()
+    ]
+    results = [onnx.ValueInfoProto(name=name) for name in node.output]
+    opsets = [opset for opset in model.opset_import if opset.domain in STANDARD]
+    graph = helper.make_graph([node], "one", values, results)
+    one = helper.make_model(graph, opset_imports=opsets)
+    (value,) = ReferenceEvaluator(one).run(None, dict(given))
+    return np.asarray(value)
 
 
 def _constants(model: onnx.ModelProto) -> dict[str, Any]:

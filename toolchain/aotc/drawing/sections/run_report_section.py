@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 from xml.etree.ElementTree import Element
 
 from aotc.drawing.figures import seconds_text
-from aotc.drawing.markup import Content, section, shown_name, table, tag
+from aotc.drawing.markup import section, shown_name, table, tag
 
 
 class RunReport(Protocol):
@@ -24,7 +24,19 @@ def run_section(run: RunReport) -> Element:
     """Outcome, gates, breaches and findings of `run`."""
     good = run.outcome == "passed"
     parts: list[Element] = [
-        tag("p", f"aotc {run.command}: ", tag("b", run.outcome, class_="good" if good else "bad"))
+        tag("p", f"aotc {run.command}: ", tag("b", run.outcome, class_="good" if good else "bad")),
+        _facts(
+            run,
+            (
+                "model",
+                "model_sha256",
+                "profile",
+                "target",
+                "artifact",
+                "artifact_id",
+                "tool_version",
+            ),
+        ),
     ]
     if run.breaches:
         parts.append(tag("h3", "Breaches"))
@@ -59,8 +71,25 @@ def run_section(run: RunReport) -> Element:
                 ),
             )
         )
+    figures = getattr(run, "figures", ())
+    if figures:
+        parts.append(tag("h3", "Measured"))
+        parts.append(
+            table(
+                ("figure", "of", "#value", "unit"),
+                (
+                    (
+                        _text(figure, "name"),
+                        shown_name(_text(figure, "subject")),
+                        f"{figure.value:.6g}",
+                        _text(figure, "unit"),
+                    )
+                    for figure in figures
+                ),
+            )
+        )
     stages = getattr(run, "stages", None)
-    if isinstance(stages, dict) and stages:
+    if isinstance(stages, Mapping) and stages:
         parts.append(tag("h3", "Time"))
         parts.append(
             table(
@@ -71,26 +100,29 @@ def run_section(run: RunReport) -> Element:
     return section("run", "Run", *parts)
 
 
+def _facts(thing: object, fields: Sequence[str]) -> Element:
+    """What is stated of `fields`, by their names."""
+    stated = [(field, _text(thing, field)) for field in fields]
+    return tag(
+        "dl",
+        *(
+            element
+            for field, text in stated
+            if text
+            for element in (tag("dt", field.replace("_", " ")), tag("dd", text))
+        ),
+    )
+
+
 def _breach(breach: object) -> Element:
-    rows: list[tuple[str, Content]] = [
-        (name, _text(breach, field))
-        for name, field in (
-            ("where", "where"),
-            ("expected", "expected"),
-            ("found", "found"),
-            ("fix", "fix"),
-        )
-    ]
+    facts = _facts(breach, ("where", "expected", "found", "fix"))
     place = _place(breach)
     if place:
-        rows.append(("stated at", place))
+        facts.extend((tag("dt", "stated at"), tag("dd", place)))
     return tag(
         "div",
         tag("p", tag("b", _text(breach, "code"), class_="bad"), f" {_text(breach, 'what')}"),
-        tag(
-            "dl",
-            *(e for name, value in rows if value for e in (tag("dt", name), tag("dd", value))),
-        ),
+        facts,
     )
 
 
