@@ -89,18 +89,57 @@ def test_every_node_is_drawn_once_and_in_the_table(page: Element, artifact: Path
     assert {e.get("id", "").replace("-n", "-r") for e in drawn} == {row.get("id") for row in rows}
 
 
-def test_times_that_nobody_measured_are_said_to_be_missing(page: Element, artifact: Path) -> None:
+def test_times_that_nobody_measured_are_said_to_be_missing(page: Element) -> None:
     assert "were not measured" in text_of(part(page, "graph"))
-    manifest = json.loads((artifact / "payload/aotc.json").read_text("utf-8"))
-    nodes = [node["name"] for node in manifest["variants"][0]["placement"]["nodes"]]
-    times = {name: (place + 1) * 1e-3 for place, name in enumerate(nodes)}
-    measured = read_page(artifact_page(artifact, node_seconds={"portable": times}))
+
+
+def timed(artifact: Path, file: Path, **change: object) -> Path:
+    """A document like those of `aotc bench --nodes --json`, with a time for every node."""
+    content = (artifact / "payload/aotc.json").read_bytes()
+    nodes = json.loads(content)["variants"][0]["placement"]["nodes"]
+    times = [{"name": n["name"], "seconds": (i + 1) * 1e-3} for i, n in enumerate(nodes)]
+    document = {
+        "schema": "aotc.bench/1",
+        "load": {"artifact_id": hashlib.sha256(content).hexdigest()},
+        "nodes": {"variant": "portable", "nodes": times},
+        **change,
+    }
+    file.write_text(json.dumps(document))
+    return file
+
+
+def test_measured_times_and_their_shares(artifact: Path, tmp_path: Path) -> None:
+    file = timed(artifact, tmp_path / "times.json")
+    stated = json.loads(file.read_text())["nodes"]["nodes"]
+    times = {node["name"]: node["seconds"] for node in stated}
+    measured = read_page(artifact_page(artifact, times=file))
     table = next(e for e in measured.iter("table") if e.get("class") == "nodes")
     total = sum(times.values())
     for row in list(table.iter("tr"))[1:]:
         seconds = times[text_of(row[0])]
         assert text_of(row[-2]) == f"{seconds * 1e3:.3g} ms"
         assert text_of(row[-1]) == f"{seconds / total:.1%}"
+    assert "The slowest of" in text_of(part(measured, "graph"))
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"schema": "aotc.inspect/1"}, "the document is not of 'aotc bench'"),
+        ({"load": {"artifact_id": "0" * 64}}, "the document is about another artifact"),
+        ({"nodes": None}, "the document has no times of nodes"),
+        (
+            {"nodes": {"nodes": [{"name": 1}]}},
+            "the document has a node without name or seconds",
+        ),
+    ],
+)
+def test_other_documents_are_no_times(
+    artifact: Path, tmp_path: Path, change: dict[str, object], what: str
+) -> None:
+    with pytest.raises(AotcError) as refused:
+        artifact_page(artifact, times=timed(artifact, tmp_path / "times.json", **change))
+    assert (refused.value.code, refused.value.what) == ("AOTC-I058", what)
 
 
 def test_memory_has_the_node_at_the_peak(page: Element, artifact: Path) -> None:

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from aotc.drawing.artifact_contents import read_contents
 from aotc.drawing.markup import tag
+from aotc.drawing.node_times import read_node_times
 from aotc.drawing.page_frame import page
 from aotc.drawing.sections.exactness_section import exactness_section
-from aotc.drawing.sections.graph_section import NodeSeconds, graph_section
+from aotc.drawing.sections.graph_section import graph_section
 from aotc.drawing.sections.manifest_section import manifest_section
 from aotc.drawing.sections.memory_section import memory_section
 from aotc.drawing.sections.overview_section import overview_section
@@ -40,17 +41,18 @@ def artifact_page(
     *,
     traffic: Path | None = None,
     run_report: RunReport | None = None,
-    node_seconds: NodeSeconds | None = None,
+    times: Path | None = None,
 ) -> str:
-    """The page as text; `node_seconds` are measured times by variant and node name.
+    """The page as text; `times` is what `aotc bench --nodes --json` printed for the artifact.
 
     Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
-    what `inspection.summary.inspect` does.
+    what `inspection.summary.inspect` and `node_times.read_node_times` do.
     """
     contents = read_contents(artifact, traffic=traffic)
     report = contents.report
     summary = report.artifact
     assert summary is not None
+    seconds = read_node_times(times, summary.artifact_id) if times is not None else {}
     return page(
         report.name,
         (
@@ -66,7 +68,7 @@ def artifact_page(
         (
             *((run_section(run_report),) if run_report is not None else ()),
             overview_section(report, summary),
-            graph_section(contents, node_seconds or {}),
+            graph_section(contents, seconds),
             memory_section(contents),
             shapes_section(report, summary.shapes),
             exactness_section(summary, contents.evidence),

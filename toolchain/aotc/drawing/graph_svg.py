@@ -38,6 +38,12 @@ class Look:
     boundary: Annotated[Mapping[str, int | None], "bytes by value that changes provider"] = field(
         default_factory=dict
     )
+    peers: Annotated[Mapping[int, str], "id of the same node in another drawing"] = field(
+        default_factory=dict
+    )
+    peers: Annotated[Mapping[int, str], "id of the same node in another drawing"] = field(
+        default_factory=dict
+    )
     marks: Annotated[Mapping[int, str], "added, removed, moved or changed, by node"] = field(
         default_factory=dict
     )
@@ -222,6 +228,8 @@ class _Drawing:
             aria_level=depth,
             aria_label=said,
             id=f"{self.look.name}-n{index}",
+            data_peer=self.look.peers.get(index),
+            data_peer=self.look.peers.get(index),
         )
 
     def _group(self, group: Group, depth: int) -> Element:

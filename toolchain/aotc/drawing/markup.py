@@ -84,7 +84,8 @@ def section(anchor: str, title: str, *content: Content) -> Element:
 
 def html_text(page: Element) -> str:
     """The document in ASCII; script and style elements are written as they are."""
-    return "<!doctype html>\n" + tostring(page, encoding="us-ascii", method="html").decode() + "\n"
+    text: bytes = tostring(page, encoding="us-ascii", method="html")
+    return f"<!doctype html>\n{text.decode()}\n"
 
 
 def _number(value: float) -> str:

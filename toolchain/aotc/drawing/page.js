@@ -148,7 +148,9 @@
   }
 
   function tell(item) {
-    const panel = item.closest(".variant, .side").querySelector(".detail");
+    const peer = document.getElementById(item.getAttribute("data-peer"));
+    if (peer) showPeer(item, peer);
+    const panel = item.closest(".variant, .side")?.querySelector(".detail");
     if (!panel) return;
     panel.replaceChildren();
     const title = document.createElement("h3");
@@ -174,12 +176,30 @@
     panel.append(list);
   }
 
-  function reveal(item) {
-    for (let up = item.parentNode.closest(".group"); up; up = up.parentNode.closest(".group")) setOpen(up, true);
-    const svg = item.closest("svg.graph");
-    draw(svg);
-    for (const old of all(svg, ".hit")) old.classList.remove("hit");
+  function mark(item) {
+    for (const old of all(item.closest("svg.graph"), ".hit")) old.classList.remove("hit");
     item.classList.add("hit");
+  }
+
+  function unfoldTo(item) {
+    for (let up = item.parentNode.closest(".group"); up; up = up.parentNode.closest(".group")) setOpen(up, true);
+    draw(item.closest("svg.graph"));
+  }
+
+  // The same node on the other side, in the middle of its own frame; the page stays where it is.
+  function showPeer(item, peer) {
+    unfoldTo(peer);
+    mark(item);
+    mark(peer);
+    const frame = peer.closest(".canvas"), box = kids(peer, ".box")[0].getBoundingClientRect();
+    const around = frame.getBoundingClientRect();
+    frame.scrollLeft += box.left + box.width / 2 - around.left - around.width / 2;
+    frame.scrollTop += box.top + box.height / 2 - around.top - around.height / 2;
+  }
+
+  function reveal(item) {
+    unfoldTo(item);
+    mark(item);
     tell(item);
     focusOn(item);
     kids(item, ".box")[0].scrollIntoView({ block: "center", inline: "center" });

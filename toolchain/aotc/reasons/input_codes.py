@@ -134,6 +134,9 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I057", "page is of an artifact", USAGE,
      "A page shows what an artifact claims, and this is a model.",
      "Build the model first, and draw the artifact."),
+    ("AOTC-I058", "times of nodes are unusable", INPUT,
+     "--times names a document that is not what 'aotc bench --nodes --json' printed for this artifact.",
+     "Measure the artifact: aotc bench ARTIFACT --nodes --json > FILE."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",

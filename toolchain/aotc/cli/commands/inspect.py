@@ -46,6 +46,15 @@ def inspect(
             "output",
         ),
     ] = None,
+    times: Annotated[
+        Path | None,
+        typer.Option(
+            "--times",
+            metavar="FILE",
+            parser=Path,
+            help="what 'aotc bench --nodes --json' printed: the page shows these times",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what an artifact or a model says of itself, unverified.
@@ -54,8 +63,10 @@ def inspect(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
+    if times is not None and html is None:
+        raise AotcError("AOTC-I027", "--times is of --html", where="--times")
     if html is not None:
-        _write_page(path, html, traffic)
+        _write_page(path, html, traffic, times)
         if html == "-":
             return EXIT_YES
     from aotc.cli.views.inspection_view import inspect_view
@@ -66,13 +77,13 @@ def inspect(
     return EXIT_YES
 
 
-def _write_page(path: Path, html: str, traffic: Path | None) -> None:
+def _write_page(path: Path, html: str, traffic: Path | None, times: Path | None) -> None:
     """Write the page of an artifact; a file that exists is replaced."""
     from aotc.cli.extras import needs
 
     with needs("inspect --html", "report"):
         from aotc.drawing.artifact_page import artifact_page
-    text = artifact_page(path, traffic=traffic)
+    text = artifact_page(path, traffic=traffic, times=times)
     if html == "-":
         import sys
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 from xml.etree.ElementTree import Element
 
 from aotc.drawing.figures import seconds_text
 from aotc.drawing.markup import section, shown_name, table, tag
+
+
+_RUN_FACTS: Final = (
+    *("model", "model_sha256", "profile", "target", "artifact", "artifact_id", "tool_version"),
+)
 
 
 class RunReport(Protocol):
@@ -25,18 +30,7 @@ def run_section(run: RunReport) -> Element:
     good = run.outcome == "passed"
     parts: list[Element] = [
         tag("p", f"aotc {run.command}: ", tag("b", run.outcome, class_="good" if good else "bad")),
-        _facts(
-            run,
-            (
-                "model",
-                "model_sha256",
-                "profile",
-                "target",
-                "artifact",
-                "artifact_id",
-                "tool_version",
-            ),
-        ),
+        _facts(run, _RUN_FACTS),
     ]
     if run.breaches:
         parts.append(tag("h3", "Breaches"))
