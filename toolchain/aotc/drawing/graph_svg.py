@@ -41,9 +41,6 @@ class Look:
     peers: Annotated[Mapping[int, str], "id of the same node in another drawing"] = field(
         default_factory=dict
     )
-    peers: Annotated[Mapping[int, str], "id of the same node in another drawing"] = field(
-        default_factory=dict
-    )
     marks: Annotated[Mapping[int, str], "added, removed, moved or changed, by node"] = field(
         default_factory=dict
     )
@@ -228,7 +225,6 @@ class _Drawing:
             aria_level=depth,
             aria_label=said,
             id=f"{self.look.name}-n{index}",
-            data_peer=self.look.peers.get(index),
             data_peer=self.look.peers.get(index),
         )
 

@@ -9,7 +9,6 @@ from xml.etree.ElementTree import Element
 from aotc.drawing.figures import seconds_text
 from aotc.drawing.markup import section, shown_name, table, tag
 
-
 _RUN_FACTS: Final = (
     *("model", "model_sha256", "profile", "target", "artifact", "artifact_id", "tool_version"),
 )
