@@ -101,7 +101,7 @@ def read_graph_job(request: Json) -> Json:
     """In the worker: the graph of `model.onnx` as JSON; see `read_graphs`."""
     import onnx
 
-    from aotc.drawing.known_values import with_known_values
+    from aotc.drawing.computed_shapes import with_known_values
     from aotc.drawing.stand_ins import with_stand_ins
     from aotc.partitioning.assignment import Rules, assign
     from aotc.partitioning.compute import flops_of, sizes_at

@@ -80,18 +80,12 @@ def inspect(
 def _write_page(path: Path, html: str, traffic: Path | None, times: Path | None) -> None:
     """Write the page of an artifact; a file that exists is replaced."""
     from aotc.cli.extras import needs
+    from aotc.cli.written import write_output, write_text
 
     with needs("inspect --html", "report"):
         from aotc.drawing.artifact_page import artifact_page
     text = artifact_page(path, traffic=traffic, times=times)
     if html == "-":
-        import sys
-
-        from aotc.cli import streams
-
-        with streams.answering(sys.stdout):
-            sys.stdout.write(text)
-        return
-    from aotc.cli.written import write_text
-
-    write_text(Path(html), text)
+        write_output(text)
+    else:
+        write_text(Path(html), text)

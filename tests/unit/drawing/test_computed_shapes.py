@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.drawing.known_values import with_known_values
+from aotc.drawing.computed_shapes import with_known_values
 from aotc.drawing.stand_ins import with_stand_ins
 from aotc.partitioning.compute import sizes_at
 
