@@ -234,6 +234,29 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
     assert "too much <b>runs</b> on the CPU" in said
     assert "profiles/edge.yaml:7:3" in said
     assert "nothing was built" in said
+    # Of an artifact that was refused, as `verify` may have it.
+    write_page(tmp_path / "none.aotc", file, run)
+    said = text_of(read_page(file.read_text("ascii")))
+    assert "The artifact could not be read: AOTC-I001" in said
+    assert "profiles/edge.yaml:7:3" in said
+
+
+def test_a_run_and_its_artifact_are_on_one_page(artifact: Path, tmp_path: Path) -> None:
+    run = SimpleNamespace(
+        command="build",
+        outcome="passed",
+        gates=(),
+        breaches=(),
+        findings=(),
+        figures=(SimpleNamespace(name="payload", subject="", value=1e6, unit="bytes"),),
+        stages={"optimize": 1.5},
+    )
+    file = tmp_path / "run.html"
+    write_page(artifact, file, run)
+    page = read_page(file.read_text("ascii"))
+    assert "aotc build: passed" in text_of(part(page, "run"))
+    assert "1e+06" in text_of(part(page, "run"))
+    assert part(page, "graph") is not None
 
 
 @needs_models

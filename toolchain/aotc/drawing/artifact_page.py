@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from aotc.drawing.artifact_contents import read_contents
 from aotc.drawing.markup import tag
@@ -16,24 +17,39 @@ from aotc.drawing.sections.overview_section import overview_section
 from aotc.drawing.sections.passes_section import passes_section
 from aotc.drawing.sections.run_report_section import RunReport, run_section
 from aotc.drawing.sections.shapes_section import shapes_section
+from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.writing import write_atomically
 
 
-def write_page(artifact: Path | None, file: Path, run_report: RunReport | None = None) -> None:
-    """Write the page of an artifact, or of a run that built none, into `file`.
+_MISSING_LIBRARY: Final = "AOTC-I019"
 
-    Raises what `artifact_page` and `run_page` do, and I018 (full disk) and I026 for the file.
+
+def write_page(artifact: Path | None, file: Path, run_report: RunReport | None = None) -> None:
+    """Write the page of an artifact, or of a run, into `file`.
+
+    Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises what
+    `artifact_page` does where there is no run to tell of, AOTC-I019 where a library is missing, and
+    I018 (full disk) and I026 for the file.
     """
-    text = (
-        run_page(run_report)
-        if artifact is None and run_report is not None
-        else artifact_page(artifact or Path(), run_report=run_report)
-    )
+    text = _page_of(artifact, run_report)
     try:
-        write_atomically(file, text.encode("utf-8"))
+        write_atomically(file, text.encode("ascii"))
     except OSError as error:
         raise cannot_write(error, "cannot write the page", str(file)) from None
+
+
+def _page_of(artifact: Path | None, run: RunReport | None) -> str:
+    if artifact is None:
+        if run is None:
+            raise ValueError("a page is of an artifact, of a run, or of both")
+        return run_page(run)
+    try:
+        return artifact_page(artifact, run_report=run)
+    except AotcError as error:
+        if run is None or error.code == _MISSING_LIBRARY:
+            raise
+        return run_page(run, why=error.line())
 
 
 def artifact_page(
@@ -78,9 +94,14 @@ def artifact_page(
     )
 
 
-def run_page(run: RunReport) -> str:
-    """The page of a run without an artifact: outcome, breaches and gates."""
+def run_page(run: RunReport, *, why: str = "") -> str:
+    """The page of a run without an artifact: outcome, breaches and gates.
+
+    `why` is why the artifact, if there is one, is not on it.
+    """
     said = "There is no artifact: this page tells what the run judged, and nothing was built."
+    if why:
+        said = f"This page tells what the run judged. The artifact could not be read: {why}"
     return page(
         f"aotc {run.command}: {run.outcome}",
         (tag("p", said, class_="notice"),),
