@@ -21,7 +21,6 @@ from aotc.errors import AotcError
 from aotc.files.failures import cannot_write
 from aotc.files.writing import write_atomically
 
-
 _MISSING_LIBRARY: Final = "AOTC-I019"
 
 
