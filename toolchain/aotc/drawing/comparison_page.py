@@ -158,7 +158,7 @@ def _legend() -> Element:
     words = (
         "Outlined are nodes that one artifact alone has (added in B: green; removed from A: red, "
         "dashed), that another provider runs (moved), or that have another name or operator "
-        "(changed: brown). Groups with such nodes are outlined in pink. A click on a node shows "
+        "(changed). Groups with such nodes are outlined in pink. A click on a node shows "
         "the same one on the other side."
     )
     return tag("p", words, class_="quiet")

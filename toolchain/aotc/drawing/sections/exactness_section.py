@@ -8,6 +8,7 @@ from aotc.contract.results.build_evidence import Comparison, Evidence
 from aotc.contract.results.reports import ArtifactSummary
 from aotc.drawing.artifact_contents import sizes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag
+from aotc.records import values_of
 
 
 def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> Element:
@@ -19,7 +20,8 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
         state = "passed" if parity.status == "passed" else f"NOT PROVEN: {parity.reason}"
         parts.append(tag("h3", f"{variant.name}: ", _state(state, parity.status == "passed")))
         if parity.tolerance is not None:
-            said = f"{parity.arithmetic}, within {parity.tolerance}"
+            limits = ", ".join(f"{k} {v}" for k, v in values_of(parity.tolerance).items())
+            said = f"{parity.arithmetic}, within {limits}"
             parts.append(tag("p", said, class_="quiet"))
         if variant.worst:
             parts.append(
