@@ -94,3 +94,11 @@ def test_an_operator_that_the_evaluator_refuses() -> None:
         five=[5],
     )
     assert shapes(graph, 2).get("y") in (None, (8,))
+
+
+@pytest.mark.parametrize("opset", [9, 18])
+def test_blocked_channels_are_cut_to_those_of_the_graph(opset: int) -> None:
+    node = helper.make_node("ReorderOutput", ["x"], ["r"], domain="com.microsoft.nchwc", channels=3)
+    graph = model([node, helper.make_node("Relu", ["r"], ["y"])])
+    graph.opset_import[0].version = opset
+    assert shapes(graph, 5)["y"] == (5, 3)

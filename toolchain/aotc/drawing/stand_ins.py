@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aotc.contract.operator_domains import STANDARD
+
 if TYPE_CHECKING:
     import onnx
 
@@ -46,6 +48,8 @@ _STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
 }
 _UNDATED: Final = ("LayerNormalization", "SimplifiedLayerNormalization")
 _DOMAINS: Final = ("com.microsoft", "com.microsoft.nchwc")
+# From this opset on, Slice takes its bounds as inputs.
+_SLICE_INPUTS: Final = 10
 # Attributes that the operators of ONNX have too; the others would make them invalid.
 _KEPT: Final = frozenset(
     (
@@ -65,6 +69,9 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     for node in copied.graph.node:
         # ONNX Runtime writes these without a domain into models of any opset.
         if node.domain not in _DOMAINS and node.op_type not in _UNDATED:
+            continue
+        if node.op_type == "ReorderOutput":
+            _cut_channels(node, copied)
             continue
         op, taken = _STAND_INS.get(node.op_type, ("", ()))
         if not op or any(index >= len(node.input) for index in taken):
@@ -93,6 +100,27 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
         copied.graph.node.append(node)
         copied.graph.node.extend(made[value] for value in node.output if value in made)
     return copied
+
+
+def _cut_channels(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
+    """Blocked channels are rounded up; behind them the graph has as many as it had."""
+    import numpy as np
+    from onnx import helper, numpy_helper
+
+    stated = {attribute.name: attribute.i for attribute in node.attribute}
+    channels = stated.get("channels", 0)
+    if channels <= 0 or stated.get("channels_last"):
+        return
+    bounds = {"starts": [0], "ends": [channels], "axes": [1]}
+    names = [node.input[0]]
+    opset = max((o.version for o in model.opset_import if o.domain in STANDARD), default=1)
+    if opset >= _SLICE_INPUTS:
+        for name, value in bounds.items():
+            names.append(f"{node.output[0]}/{name}")
+            tensor = numpy_helper.from_array(np.array(value, np.int64), names[-1])
+            model.graph.initializer.append(tensor)
+        bounds = {}
+    node.CopyFrom(helper.make_node("Slice", names, list(node.output), name=node.name, **bounds))
 
 
 def _given(model: onnx.ModelProto) -> set[str]:
