@@ -120,7 +120,8 @@ def _cut_channels(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
             tensor = numpy_helper.from_array(np.array(value, np.int64), names[-1])
             model.graph.initializer.append(tensor)
         bounds = {}
-    node.CopyFrom(helper.make_node("Slice", names, list(node.output), name=node.name, **bounds))
+    node.CopyFrom(helper.make_node("Slice", names, list(node.output), name=node.name))
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in bounds.items())
 
 
 def _given(model: onnx.ModelProto) -> set[str]:
