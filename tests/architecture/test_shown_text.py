@@ -43,6 +43,7 @@ IMPORTED = {
 STREAMS = {
     ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
     ("cli/json_document.py", "write_document", 2): "JSON, in printable ASCII",
+    ("cli/written.py", "write_output", 2): "a page, in which each text is `printable`, in ASCII",
     ("cli/main.py", "_run", 3): "flushes",
     ("cli/streams.py", "prepare", 6): "opens them where they are closed, sets their encoding up",
     ("cli/all_commands.py", "_show_version", 1): "our version",

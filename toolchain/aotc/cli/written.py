@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from aotc.cli import streams
 from aotc.files.failures import cannot_write
 from aotc.files.replacing import check_output
 from aotc.files.writing import is_written_through, write_atomically
@@ -29,3 +31,9 @@ def write_text(path: Path, text: str) -> None:
         write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise cannot_write(error, "cannot write the file", str(path)) from None
+
+
+def write_output(text: str) -> None:
+    """Write text to standard output; raises AOTC-I018 (full disk) and I026."""
+    with streams.answering(sys.stdout):
+        sys.stdout.write(text)

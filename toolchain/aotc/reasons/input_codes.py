@@ -175,6 +175,16 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The whole confidence interval of the artifact's median latency over the baseline's is above the ratio that "
      "--allow permits.",
      "See with --nodes where the time goes; or permit more with --allow."),
+    ("AOTC-I056", "graph is not drawn", FINDING,
+     "A page leaves out the graph of a variant: its model cannot be read, or the page has as many nodes as a browser "
+     "shows. All else is on the page.",
+     "Nothing to do. 'aotc inspect --json' lists where every node runs."),
+    ("AOTC-I057", "page is of an artifact", USAGE,
+     "A page shows what an artifact claims, and this is a model.",
+     "Build the model first, and draw the artifact."),
+    ("AOTC-I058", "times of nodes are unusable", INPUT,
+     "--times names a document that is not what 'aotc bench --nodes --json' printed for this artifact.",
+     "Measure the artifact: aotc bench ARTIFACT --nodes --json > FILE."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",

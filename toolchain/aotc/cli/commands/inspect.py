@@ -11,13 +11,13 @@ from aotc.cli.commands.base import respond
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json, Summary
 from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_YES
+from aotc.errors import EXIT_YES, AotcError
 
 app = new_app()
 
 
 @app.command(cls=Command)
-@examples("aotc inspect model.onnx", "aotc inspect model.aotc --traffic traffic.jsonl")
+@examples("aotc inspect model.onnx", "aotc inspect model.aotc --html model.html")
 def inspect(
     path: Annotated[
         Path,
@@ -38,12 +38,38 @@ def inspect(
         ),
     ] = None,
     summary: Summary = False,
+    html: Annotated[
+        str | None,
+        typer.Option(
+            "--html",
+            metavar="FILE",
+            help="page to write, for readers without aotc: graph, memory, claims; '-' is standard "
+            "output",
+        ),
+    ] = None,
+    times: Annotated[
+        Path | None,
+        typer.Option(
+            "--times",
+            metavar="FILE",
+            parser=Path,
+            help="what 'aotc bench --nodes --json' printed: the page shows these times",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what an artifact or a model says of itself, unverified.
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
+    if html == "-" and json:
+        raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
+    if times is not None and html is None:
+        raise AotcError("AOTC-I027", "--times is of --html", where="--times")
+    if html is not None:
+        _write_page(path, html, traffic, times)
+        if html == "-":
+            return EXIT_YES
     from aotc.inspection.summary import inspect as inspect_path
 
     if str(path) == "-":
@@ -60,3 +86,17 @@ def inspect(
         from aotc.cli.views.inspection_view import inspect_view as view
     respond(report, view, json=json)
     return EXIT_YES
+
+
+def _write_page(path: Path, html: str, traffic: Path | None, times: Path | None) -> None:
+    """Write the page of an artifact; a file that exists is replaced."""
+    from aotc.cli.extras import needs
+    from aotc.cli.written import write_output, write_text
+
+    with needs("inspect --html", "report"):
+        from aotc.drawing.artifact_page import artifact_page
+    text = artifact_page(path, traffic=traffic, times=times)
+    if html == "-":
+        write_output(text)
+    else:
+        write_text(Path(html), text)
