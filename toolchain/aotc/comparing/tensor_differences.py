@@ -46,8 +46,8 @@ class WeightReader:
         """The differences of all weights of two graphs.
 
         Weights are matched by name; of the others, those with equal types, shapes and bytes; then
-        those that `names` gives, by names in A, and what the pass half-precision converted, which it
-        names after the original and the type.  What the manifests list with one digest is equal
+        those that `names` gives, by names in A, and what the pass half-precision converted, which
+        names it after the original and the type.  What the manifests list with one digest is equal
         without being read.  Raises AOTC-I062 if a file ends early, and what opening a file does.
         """
         removed = {name: each for name, each in a.tensors.items() if name not in b.tensors}

@@ -145,10 +145,8 @@ def _nodes(nodes: Sequence[NodesDiff]) -> list[RenderableType]:
             *_moves(each.moved),
             *_counted("added", each.added, "op_b"),
             *_counted("removed", each.removed, "op_a"),
-            *_named(
-                "replaced", each.replaced, [f"{n.a}: {n.op_a} -> {n.op_b}" for n in each.replaced]
-            ),
-            *_named("renamed", each.renamed, [f"{n.a} -> {n.b}" for n in each.renamed]),
+            *_named("replaced", [f"{n.a}: {n.op_a} -> {n.op_b}" for n in each.replaced]),
+            *_named("renamed", [f"{n.a} -> {n.b}" for n in each.renamed]),
         ]
         if details:
             how = "" if each.by_structure else ", by name alone"
