@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,6 @@ EXAMPLES = [(name, call) for name, each in every_command().items() for call in e
 # What an example needs that is not everywhere, by a word in it: where it is found, and what it is.
 NEEDED = {
     "jq": (shutil.which("jq"), "jq, the program, is not installed"),
-    "--html": (find_spec("plotly"), "plotly is not installed: pip install '.[html]'"),
 }
 # What is built once, in this order, for the examples to work on.
 MADE = (

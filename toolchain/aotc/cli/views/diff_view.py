@@ -57,7 +57,7 @@ def diff_view(report: DiffReport) -> list[RenderableType]:
     if report.failed:
         parts.append(refusals_section("failed", report.failed))
     if changed:
-        rows = [row for area in changed for row in _area_rows(area)]
+        rows = [row for area in changed for row in _area_rows(area, _only(report))]
         parts.append(section("changed", ("", "A", "B", "B / A"), rows))
     parts += _nodes(report.nodes)
     parts += _weights(report.weights)
@@ -79,11 +79,16 @@ def _artifact(artifact: ComparedArtifact) -> str:
     )
 
 
-def _area_rows(area: AreaDiff) -> list[Sequence[Cell]]:
+def _only(report: DiffReport) -> str:
+    """The variants' label if there is one pair, which then need not be told apart."""
+    return report.variants[0].label if len(report.variants) == 1 else ""
+
+
+def _area_rows(area: AreaDiff, only: str) -> list[Sequence[Cell]]:
     rows: list[Sequence[Cell]] = [
         (
             "" if index else area.area,
-            _what(area, change),
+            _what(area, change, only),
             *_values(area, change),
             f"{change.ratio:.4g}" if change.ratio is not None else "",
         )
@@ -94,9 +99,9 @@ def _area_rows(area: AreaDiff) -> list[Sequence[Cell]]:
     return rows
 
 
-def _what(area: AreaDiff, change: Change) -> str:
+def _what(area: AreaDiff, change: Change, only: str) -> str:
     what = change.what.removeprefix(f"{area.area}.")
-    return f"{change.subject}: {what}" if change.subject else what
+    return f"{change.subject}: {what}" if change.subject not in ("", only) else what
 
 
 def _values(area: AreaDiff, change: Change) -> tuple[str, str]:
@@ -114,7 +119,7 @@ def _values(area: AreaDiff, change: Change) -> tuple[str, str]:
 
 def _items(items: Sequence[Json], of: Sequence[Json]) -> str:
     if not items:
-        return f"{len(of)} of both" if of else "none"
+        return "nothing else" if of else "none"
     return _cut(listed([_value(item) for item in items]))
 
 
@@ -233,6 +238,8 @@ def _type(dtype: str, shape: tuple[int, ...] | None) -> str:
 
 
 def _measured(rows: Sequence[MeasuredRow]) -> list[RenderableType]:
+    if all(row.a == row.b for row in rows):
+        return []
     shown = [
         (
             row.variant,
@@ -244,7 +251,7 @@ def _measured(rows: Sequence[MeasuredRow]) -> list[RenderableType]:
         for row in rows
     ]
     columns = ("", "A", "B", "B / A")
-    return [section("measured, not compared", columns, shown)] if shown else []
+    return [section("measured, not compared", columns, shown)]
 
 
 def _timed(what: str) -> str:

@@ -1,74 +1,99 @@
-"""The page that `aotc profile learn --html` writes: distribution, buckets and plans, to explore."""
+"""The page that `aotc profile learn --html` writes: distribution, buckets and plans."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
-from typing import Any
+from typing import Final
 
-from aotc.contract.results.command_reports import LearnReport
-from aotc.errors import AotcError, install_extra
+from aotc.cli.render import duration
+from aotc.cli.views.size_chart import size_chart
+from aotc.contract.results.command_reports import LearnReport, PlanRow
 from aotc.escaping import printable
+
+_STYLE: Final = """
+:root { color-scheme: light dark; --ink: #1d2733; --soft: #55636f; --line: #d5dbe1;
+  --bar: #3f73ad; --mark: #b4481a; --best: #e9f4ec; --paper: #ffffff; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e4eaf0; --soft: #a3b0bc; --line: #34404c;
+  --bar: #6fa4dd; --mark: #f09a6b; --best: #17301f; --paper: #11161c; } }
+body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: var(--ink);
+  background: var(--paper); font: 15px/1.45 system-ui, "Segoe UI", "Helvetica Neue", Arial,
+  sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.3rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
+svg { width: 100%; height: auto; display: block; }
+svg text { font-size: 12px; fill: var(--soft); text-anchor: middle; }
+svg text.tick { text-anchor: end; } svg text.axis { fill: var(--ink); font-size: 13px; }
+svg text.bucket { fill: var(--mark); font-weight: 600; }
+.grid { stroke: var(--line); } .bar { fill: var(--bar); }
+.bucket { stroke: var(--mark); stroke-dasharray: 4 3; } text.bucket { stroke: none; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
+  vertical-align: top; }
+td.number, th.number { text-align: right; white-space: nowrap; }
+td.cost { width: 32%; } td.cost svg { height: 1.1rem; }
+tr.chosen { background: var(--best); font-weight: 600; }
+@media print { body { max-width: none; } }
+"""
+_LEGEND: Final = "Dashed lines are the buckets of the chosen plan."
 
 
 def learn_page(answer: LearnReport) -> str:
-    """One HTML page that needs nothing else; raises AOTC-I019 where plotly is not installed."""
-    try:
-        from plotly import graph_objects, subplots
-    except ImportError as error:
-        raise AotcError(
-            "AOTC-I019",
-            "plotly cannot be imported",
-            found=str(error),
-            fix=install_extra("html"),
-        ) from None
+    """One HTML page that needs nothing else: no script, no other file, no network."""
     chosen = next(plan for plan in answer.plans if plan.chosen)
-    titles = [f"requests by {name}" for name in answer.sizes] + ["expected cost of a request"]
-    figure: Any = subplots.make_subplots(
-        rows=len(titles), cols=1, subplot_titles=[_shown(title) for title in titles]
-    )
-    for row, (name, sizes) in enumerate(answer.sizes.items(), 1):
-        figure.add_trace(
-            graph_objects.Bar(
-                x=[counted.size for counted in sizes],
-                y=[counted.requests for counted in sizes],
-                name=_shown(name),
-            ),
-            row=row,
-            col=1,
-        )
-        for bucket in chosen.buckets.get(name, ()):
-            figure.add_vline(
-                x=bucket, line_dash="dash", annotation_text=str(bucket), row=row, col=1
-            )
-    labels = [
-        _shown(f"{plan.name}, {plan.variants}" + (" (chosen)" if plan.chosen else ""))
-        for plan in answer.plans
+    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    parts = [
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{_shown(answer.path)}</title><style>{_STYLE}</style></head><body><main>",
+        f"<h1>{_shown(answer.path)}</h1><p>{_shown(answer.verdict)}</p>",
+        f"<p>{answer.requests:,} requests, {answer.coverage:.2%} accepted, "
+        f"{answer.padding:.1%} of elements added by padding. "
+        f"Costs: {_shown(answer.backend)}, noise {answer.noise:.1%}.</p>",
     ]
-    figure.add_trace(
-        graph_objects.Bar(
-            x=[plan.ratio for plan in answer.plans],
-            y=labels,
-            orientation="h",
-            name="to the best",
-            customdata=[
-                [plan.seconds * 1e3, plan.padding, _shown(str(dict(plan.buckets)))]
-                for plan in answer.plans
-            ],
-            hovertemplate="%{x:.3f} of the best, %{customdata[0]:.3f} ms, "
-            "padding %{customdata[1]:.1%}<br>%{customdata[2]}<extra></extra>",
-        ),
-        row=len(titles),
-        col=1,
+    for name, sizes in answer.sizes.items():
+        buckets = chosen.buckets.get(name, ())
+        legend = f"<p>{_LEGEND}</p>" if buckets else ""
+        parts.append(f"<section><h2>Requests by {_shown(name)}</h2>")
+        parts.append(f"{size_chart(name, sizes, buckets)}{legend}</section>")
+    parts += _plans(answer)
+    return "".join((*parts, "</main></body></html>\n"))
+
+
+def _plans(answer: LearnReport) -> list[str]:
+    worst = max(plan.ratio for plan in answer.plans)
+    return [
+        "<section><h2>Plans, by the expected cost of a request</h2><table><thead><tr>",
+        '<th>plan</th><th>buckets</th><th class="number">variants</th>',
+        '<th class="number">a request</th><th>cost, the best plan being 1</th>',
+        '<th class="number">padding</th><th class="number">accepted</th></tr></thead><tbody>',
+        *(_plan(plan, worst) for plan in answer.plans),
+        "</tbody></table></section>",
+    ]
+
+
+def _plan(plan: PlanRow, worst: float) -> str:
+    name = _shown(plan.name) + (" (chosen)" if plan.chosen else "")
+    buckets = "; ".join(
+        f"{_shown(dim)} {', '.join(map(str, sizes))}" for dim, sizes in plan.buckets.items()
     )
-    figure.update_yaxes(autorange="reversed", row=len(titles), col=1)
-    figure.update_layout(
-        title=_shown(f"{answer.path}: {answer.verdict}"),
-        showlegend=False,
-        height=360 * len(titles) + 18 * len(labels),
+    kind = ' class="chosen"' if plan.chosen else ""
+    cost = f"{plan.ratio:.3f}"
+    width = 100 * plan.ratio / worst
+    bar = (
+        f'<svg viewBox="0 0 100 10" preserveAspectRatio="none" role="img" aria-label="{cost}">'
+        f'<rect class="bar" x="0" y="1" width="{width:.2f}" height="8"/></svg>{cost}'
     )
-    return str(figure.to_html(include_plotlyjs=True, full_html=True))
+    return (
+        f"<tr{kind}><td>{name}</td><td>{buckets}</td>"
+        f'<td class="number">{plan.variants}</td><td class="number">{duration(plan.seconds)}</td>'
+        f'<td class="cost">{bar}</td><td class="number">{plan.padding:.1%}</td>'
+        f'<td class="number">{plan.coverage:.1%}</td></tr>'
+    )
 
 
 def _shown(text: str) -> str:
-    """Text that plotly, which reads tags and links in what it shows, shows as it is."""
+    """Text of others as text of a page: printable, and without tags."""
     return html.escape(printable(text))
