@@ -16,6 +16,7 @@ _RIGHT, _BOTTOM = 28, 58
 # Width of a digit of 12 px, in the widest of the usual fonts.
 _DIGIT: Final = 7.6
 _LINE: Final = 16
+_TOP: Final = 16
 _MAX_BARS: Final = 400
 _TICKS: Final = 8
 _LONGEST_TITLE: Final = 60
@@ -35,7 +36,7 @@ def size_chart(dim: str, sizes: Sequence[SizeCount], buckets: Sequence[int]) -> 
     top_tick = _nice(max(bars.values(), default=1))
     left = max(len(f"{tick:,}") for tick in _ticks(top_tick)) * _DIGIT + 34
     rows = _label_rows(buckets, left, largest)
-    above = 10 + _LINE * (max(rows.values(), default=-1) + 1)
+    above = _TOP + _LINE * (max(rows.values(), default=-1) + 1)
     height = above + _PLOT + _BOTTOM
 
     def x_at(size: float) -> float:
@@ -63,7 +64,7 @@ def size_chart(dim: str, sizes: Sequence[SizeCount], buckets: Sequence[int]) -> 
             f"<title>{name} {span}: {requests:,} requests</title></rect>"
         )
     for bucket in buckets:
-        x, y = x_at(bucket), 10 + _LINE * rows[bucket]
+        x, y = x_at(bucket), _TOP + _LINE * rows[bucket]
         parts.append(
             f'<line class="bucket" x1="{x:.1f}" y1="{y + 4:.1f}" x2="{x:.1f}" y2="{y_at(0):.1f}"/>'
             f'<text class="bucket" x="{x:.1f}" y="{y:.1f}">{bucket}</text>'
