@@ -31,7 +31,7 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
   vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; }
-td.cost { width: 32%; } td.cost svg { height: 1.1rem; }
+td.buckets { width: 36%; } td.cost { width: 18%; } td.cost svg { height: 1.1rem; }
 tr.chosen { background: var(--best); font-weight: 600; }
 @media print { body { max-width: none; } }
 """
@@ -87,7 +87,7 @@ def _plan(plan: PlanRow, worst: float) -> str:
         f'<rect class="bar" x="0" y="1" width="{width:.2f}" height="8"/></svg>{cost}'
     )
     return (
-        f"<tr{kind}><td>{name}</td><td>{buckets}</td>"
+        f'<tr{kind}><td>{name}</td><td class="buckets">{buckets}</td>'
         f'<td class="number">{plan.variants}</td><td class="number">{duration(plan.seconds)}</td>'
         f'<td class="cost">{bar}</td><td class="number">{plan.padding:.1%}</td>'
         f'<td class="number">{plan.coverage:.1%}</td></tr>'
