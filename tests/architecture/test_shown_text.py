@@ -29,8 +29,8 @@ WRITERS = {
 IMPORTED = {
     ("cli/render.py", "rich"): "checked below, call by call",
     ("cli/progress.py", "rich"): "checked below, call by call",
-    ("cli/views/learned_page.py", "html"): "`_shown`, checked below",
-    ("cli/views/size_chart.py", "html"): "of what `printable` made, checked below",
+    ("cli/pages/html_page.py", "html"): "`shown`, checked below",
+    ("cli/pages/size_chart.py", "html"): "of what `printable` made, checked below",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
     ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
@@ -69,8 +69,8 @@ DESCRIPTORS = {
 SAFE = {"printable", "_cell", "_shown"}
 # Names that hold text which is escaped already, or is escaped as part of a longer text.
 SAFE_NAMES = {
-    "cli/views/learned_page.py": ("name",),
-    "cli/views/size_chart.py": ("said",),
+    "cli/pages/learned_page.py": ("name",),
+    "cli/pages/size_chart.py": ("said",),
 }
 SHOWS = {"Text", "append", "append_text", "add_row", "add_column", "print", "add_task", "getpass"}
 SHOWN = {
@@ -191,10 +191,10 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
 
 
 def test_whatever_is_drawn_is_safe() -> None:
-    """Texts of others stand in the page as `_shown` or `escape` gives them."""
+    """Texts of others stand in the page as `shown` or `escape` gives them."""
     for path, foreign in (
-        ("cli/views/learned_page.py", {"path", "verdict", "backend", "name", "dim"}),
-        ("cli/views/size_chart.py", {"dim", "shown", "said"}),
+        ("cli/pages/learned_page.py", {"path", "verdict", "backend", "name", "dim"}),
+        ("cli/pages/size_chart.py", {"dim", "shown", "said"}),
     ):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FormattedValue):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -52,7 +51,7 @@ def diff(
             "--html",
             metavar="FILE",
             parser=Path,
-            help="write a page with both graphs side by side (extra: report)",
+            help="page to write: what differs, and both graphs side by side",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace a page that exists")] = False,
@@ -68,31 +67,16 @@ def diff(
     from aotc.cli.views.diff_view import diff_view
     from aotc.comparing.artifact_comparison import compare
 
-    write_page = _page_writer(html, force) if html is not None else None
+    if html is not None:
+        from aotc.cli.written import refuse_existing
+
+        refuse_existing([html], force)
     report = compare(a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights)
-    if write_page is not None:
-        write_page(a, b, report, html)
+    if html is not None:
+        from aotc.cli.pages.diff_page import diff_page
+        from aotc.cli.written import write_text
+        from aotc.comparing.aligned_nodes import aligned_nodes
+
+        write_text(html, diff_page(report, aligned_nodes(a, b, report)))
     respond(report, diff_view, json=json)
     return EXIT_NO if report.failed else EXIT_YES
-
-
-def _page_writer(file: Path, force: bool) -> Callable[..., None]:
-    """What writes the page; raises AOTC-I019 without its extra, I017 and I026 for its file."""
-    from importlib import import_module
-
-    from aotc.cli.written import refuse_existing
-    from aotc.errors import AotcError, install_extra
-
-    refuse_existing([file], force)
-    try:
-        page = import_module("aotc.drawing.comparison_page")
-    except ModuleNotFoundError as error:
-        raise AotcError(
-            "AOTC-I019",
-            "the page of a comparison cannot be drawn",
-            where="--html",
-            found=f"no module {error.name}",
-            fix=install_extra("report"),
-        ) from None
-    writer: Callable[..., None] = page.write_comparison
-    return writer

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.cli.views.learned_page import learn_page
+from aotc.cli.pages.learned_page import learn_page
 from aotc.contract.builtin import load_profile
 from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
 
