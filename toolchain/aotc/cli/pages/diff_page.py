@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Final
 
 from aotc.cli.pages.html_page import page, shown, table
 from aotc.cli.render import duration, provider, short, size
-from aotc.contract.codec.parsing import Json
+from aotc.cli.views.change_words import both_values, only_pair, what_changed
 from aotc.contract.results.diff_report import (
     AreaDiff,
     ComparedArtifact,
@@ -22,10 +21,11 @@ from aotc.contract.results.diff_report import (
 
 _STYLE: Final = """
 body { max-width: 76rem; }
-table.graphs { table-layout: fixed; } table.graphs td { width: 50%; padding: .15rem .6rem; }
+table.graphs, table.area { table-layout: fixed; } table.area th:last-child { width: 6rem; }
+table.graphs td { width: 50%; padding: .15rem .6rem; }
 table.graphs small { color: var(--soft); }
 tr.new td + td { background: var(--new); } tr.gone td:first-child { background: var(--gone); }
-tr.moved td { background: var(--moved); }
+tr.moved td, tr.replaced td { background: var(--moved); }
 tr.run td { color: var(--soft); }
 """
 # Equal nodes in a row, of which more are folded.
@@ -55,7 +55,7 @@ def diff_page(report: DiffReport, graphs: Mapping[str, Sequence[NodeChange]]) ->
     body.append(f"<p>Unchanged: {shown(same) or 'nothing'}.</p>")
     body += [f"<p>Not compared: {shown(f'{each.area}: {each.reason}')}</p>" for each in skipped]
     for area in changed:
-        body += _area(area)
+        body += _area(area, only_pair(report))
     for nodes in report.nodes:
         body += _graphs(nodes, graphs.get(nodes.variant, ()))
     for weights in report.weights:
@@ -74,27 +74,18 @@ def _artifact(letter: str, artifact: ComparedArtifact) -> tuple[str, ...]:
     )
 
 
-def _area(area: AreaDiff) -> Iterator[str]:
+def _area(area: AreaDiff, only: str) -> Iterator[str]:
     rows = [
         (
-            change.subject,
-            change.what.removeprefix(f"{area.area}."),
-            _value(change.a),
-            _value(change.b),
+            what_changed(area, change, only),
+            *both_values(area, change, _LONGEST_VALUE),
             f"{change.ratio:.4g}" if change.ratio is not None else "",
         )
         for change in area.changes
     ]
     yield f"<section><h2>{shown(area.area)}: {len(rows)} different</h2>"
-    yield table(("of", "what", "A", "B", "B / A"), rows, 1)
+    yield table(("", "A", "B", "B / A"), rows, 1, kind="area")
     yield "</section>"
-
-
-def _value(value: Json) -> str:
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}..."
 
 
 def _graphs(nodes: NodesDiff, rows: Sequence[NodeChange]) -> Iterator[str]:
@@ -119,9 +110,8 @@ def _graphs(nodes: NodesDiff, rows: Sequence[NodeChange]) -> Iterator[str]:
         if kind or len(together) <= _SHOWN_EQUAL:
             yield from (_row(row, kind) for row in together)
         else:
-            inner = "".join(
-                f"<div>{_side(row.a, row.op_a, row.provider_a)}</div>" for row in together
-            )
+            sides = (_side(row.a, row.op_a, row.provider_a) for row in together)
+            inner = "".join(f"<div>{side}</div>" for side in sides)
             yield (
                 f'<tr class="run"><td colspan="2"><details><summary>{len(together)} equal nodes'
                 f"</summary>{inner}</details></td></tr>"
@@ -135,23 +125,25 @@ def _kind(row: NodeChange) -> str:
         return "new"
     if not row.b:
         return "gone"
-    same = (row.a, row.op_a, row.provider_a) == (row.b, row.op_b, row.provider_b)
-    if same:
-        return ""
-    return "moved" if (row.op_a, row.provider_a) != (row.op_b, row.provider_b) else "renamed"
+    if row.provider_a != row.provider_b:
+        return "moved"
+    if row.op_a != row.op_b:
+        return "replaced"
+    return "renamed" if row.a != row.b else ""
 
 
-_WORDS: Final = {"new": "added", "gone": "removed", "moved": "moved", "renamed": "renamed", "": ""}
+# Said in words too, for who does not see colours.
+_WORDS: Final = {"new": "added", "gone": "removed"}
 
 
 def _row(row: NodeChange, kind: str) -> str:
     one = _side(row.a, row.op_a, row.provider_a)
     other = _side(row.b, row.op_b, row.provider_b)
-    # Said in words too, for who does not see colours.
+    word = f" <small>{_WORDS.get(kind, kind)}</small>" if kind else ""
     if kind == "gone":
-        one += f" <small>{_WORDS[kind]}</small>"
-    elif kind:
-        other += f" <small>{_WORDS[kind]}</small>"
+        one += word
+    else:
+        other += word
     return f'<tr class="{kind or "equal"}"><td>{one}</td><td>{other}</td></tr>'
 
 

@@ -52,8 +52,10 @@ def shown(text: str) -> str:
     return html.escape(printable(text))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) -> str:
-    """A table of texts; the last `numbers` columns are set to the right."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, *, kind: str = "plain"
+) -> str:
+    """A table of texts of class `kind`; the last `numbers` columns are set to the right."""
     first_number = len(columns) - numbers
 
     def line(tag: str, cells: Sequence[str]) -> str:
@@ -64,4 +66,6 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 
         return f"<tr>{inner}</tr>"
 
     body = "".join(line("td", row) for row in rows)
-    return f"<table><thead>{line('th', columns)}</thead><tbody>{body}</tbody></table>"
+    return (
+        f'<table class="{kind}"><thead>{line("th", columns)}</thead><tbody>{body}</tbody></table>'
+    )

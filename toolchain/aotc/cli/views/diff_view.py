@@ -18,12 +18,11 @@ from aotc.cli.render import (
     short,
     size,
 )
+from aotc.cli.views.change_words import both_values, only_pair, what_changed
 from aotc.cli.views.refusals_section import refusals_section
-from aotc.contract.codec.parsing import Json
 from aotc.contract.results.diff_report import (
     AREAS,
     AreaDiff,
-    Change,
     ComparedArtifact,
     DiffReport,
     MeasuredRow,
@@ -57,7 +56,7 @@ def diff_view(report: DiffReport) -> list[RenderableType]:
     if report.failed:
         parts.append(refusals_section("failed", report.failed))
     if changed:
-        rows = [row for area in changed for row in _area_rows(area, _only(report))]
+        rows = [row for area in changed for row in _area_rows(area, only_pair(report))]
         parts.append(section("changed", ("", "A", "B", "B / A"), rows))
     parts += _nodes(report.nodes)
     parts += _weights(report.weights)
@@ -79,17 +78,12 @@ def _artifact(artifact: ComparedArtifact) -> str:
     )
 
 
-def _only(report: DiffReport) -> str:
-    """The variants' label if there is one pair, which then need not be told apart."""
-    return report.variants[0].label if len(report.variants) == 1 else ""
-
-
 def _area_rows(area: AreaDiff, only: str) -> list[Sequence[Cell]]:
     rows: list[Sequence[Cell]] = [
         (
             "" if index else area.area,
-            _what(area, change, only),
-            *_values(area, change),
+            what_changed(area, change, only),
+            *both_values(area, change, _WIDEST_VALUE),
             f"{change.ratio:.4g}" if change.ratio is not None else "",
         )
         for index, change in enumerate(area.changes[:_MAX_CHANGES])
@@ -97,50 +91,6 @@ def _area_rows(area: AreaDiff, only: str) -> list[Sequence[Cell]]:
     if len(area.changes) > _MAX_CHANGES:
         rows.append(("", f"and {len(area.changes) - _MAX_CHANGES} more", "", "", ""))
     return rows
-
-
-def _what(area: AreaDiff, change: Change, only: str) -> str:
-    what = change.what.removeprefix(f"{area.area}.")
-    return f"{change.subject}: {what}" if change.subject not in ("", only) else what
-
-
-def _values(area: AreaDiff, change: Change) -> tuple[str, str]:
-    """Both values; of lists, what the other lacks."""
-    one, other = change.a, change.b
-    if isinstance(one, list) and isinstance(other, list):
-        left = [item for item in one if item not in other]
-        right = [item for item in other if item not in one]
-        if not left and not right:
-            return "in this order", "in another order"
-        return _items(left, one), _items(right, other)
-    is_bytes = area.area in ("memory", "size") or change.what.endswith(("bytes", "bytes_max"))
-    return _value(one, is_bytes=is_bytes), _value(other, is_bytes=is_bytes)
-
-
-def _items(items: Sequence[Json], of: Sequence[Json]) -> str:
-    if not items:
-        return "nothing else" if of else "none"
-    return _cut(listed([_value(item) for item in items]))
-
-
-def _value(value: Json, *, is_bytes: bool = False) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if is_bytes and isinstance(value, int):
-        return size(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, dict):
-        return _cut(", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none")
-    if isinstance(value, list):
-        return _cut(listed([_value(item) for item in value]) or "none")
-    return _cut(str(value)) or "none"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST_VALUE else f"{text[: _WIDEST_VALUE - 3]}..."
 
 
 def _nodes(nodes: Sequence[NodesDiff]) -> list[RenderableType]:
