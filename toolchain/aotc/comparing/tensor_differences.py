@@ -158,8 +158,11 @@ class _Weights:
             digest.update(block)
         return digest.digest()
 
-    def blocks(self, tensor: StoredTensor) -> Iterator[bytes]:
-        """Its bytes, `_BLOCK` elements at a time; raises AOTC-I062 if its file ends early."""
+    def blocks(self, tensor: StoredTensor) -> Iterator[bytes | bytearray]:
+        """Its bytes, `_BLOCK` elements at a time; raises AOTC-I062 if its file ends early.
+
+        A block may be overwritten by the next one.
+        """
         elements = math.prod(tensor.shape)
         size = _BLOCK * max(tensor.length // elements, 1) if elements else _BLOCK
         if tensor.held is not None:
@@ -172,7 +175,7 @@ class _Weights:
         while done < tensor.length:
             view = memoryview(buffer)[: min(size, tensor.length - done)]
             _fill(file, tensor, tensor.offset + done, view)
-            yield bytes(view)
+            yield buffer if len(view) == len(buffer) else bytes(view)
             done += len(view)
 
     def _file(self, path: str) -> ArtifactFile:
@@ -198,7 +201,10 @@ def _fill(file: ArtifactFile, tensor: StoredTensor, offset: int, view: memoryvie
 
 
 def _float_difference(
-    blocks_a: Iterator[bytes], blocks_b: Iterator[bytes], a: StoredTensor, b: StoredTensor
+    blocks_a: Iterator[bytes | bytearray],
+    blocks_b: Iterator[bytes | bytearray],
+    a: StoredTensor,
+    b: StoredTensor,
 ) -> tuple[bool, float, float | None]:
     """Whether all numbers have equal bytes or values; max |b - a|, and that to max |a|.
 
@@ -235,11 +241,11 @@ def _finite_difference(a: Any, b: Any) -> float:
     return float(np.max(np.abs(left_b - left_a), initial=0.0))
 
 
-def _bfloat16(data: bytes) -> Any:
+def _bfloat16(data: bytes | bytearray) -> Any:
     return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
 
 
-_READERS: Final[Mapping[str, Callable[[bytes], Any]]] = {
+_READERS: Final[Mapping[str, Callable[[bytes | bytearray], Any]]] = {
     "float16": lambda data: np.frombuffer(data, "<f2").astype(np.float32),
     "bfloat16": _bfloat16,
     "float32": lambda data: np.frombuffer(data, "<f4"),
