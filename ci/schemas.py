@@ -21,6 +21,7 @@ from aotc.contract.results import reports as report
 from aotc.contract.results.bench_history import HistoryLine
 from aotc.contract.results.bench_reports import BenchReport
 from aotc.contract.results.cache_reports import CacheListReport, PruneReport
+from aotc.contract.results.diff_report import DiffReport
 from aotc.contract.results.explain_report import ExplainReport
 from aotc.contract.results.model_checks import CheckModelsReport
 from aotc.contract.results.packing_reports import PackReport, UnpackReport
@@ -45,6 +46,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "learn", command_reports.LearnReport),
     ("manifests", "load", report.LoadReport),
     ("manifests", "inspect", report.InspectReport),
+    ("manifests", "diff", DiffReport),
     ("manifests", "error", command_reports.ErrorReport),
     ("manifests", "report", RunReport),
     ("manifests", "run", command_reports.RunReport),

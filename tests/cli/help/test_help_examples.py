@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ EXAMPLES = [(name, call) for name, each in every_command().items() for call in e
 # What an example needs that is not everywhere, by a word in it: where it is found, and what it is.
 NEEDED = {
     "jq": (shutil.which("jq"), "jq, the program, is not installed"),
-    "--html": (find_spec("plotly"), "plotly is not installed: pip install '.[html]'"),
 }
 # What is built once, in this order, for the examples to work on.
 MADE = (

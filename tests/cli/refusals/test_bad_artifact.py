@@ -399,7 +399,7 @@ def test_a_host_without_onnx(aotc: Command, words: list[str], status: int) -> No
 
 def test_loading_needs_onnxruntime_and_numpy_alone(aotc: Command) -> None:
     """As the help of a base install says: 'pip install onnxruntime' is enough to run."""
-    others = '("onnx", "google", "ml_dtypes", "cyclonedx", "prometheus_client", "plotly")'
+    others = '("onnx", "google", "ml_dtypes", "cyclonedx", "prometheus_client")'
     code = _BLOCKED.replace('("onnx", "onnxruntime", "numpy", "ml_dtypes")', others)
     assert others in code
     for words in (["run", "a.aotc"], ["bench", "a.aotc", "--runs", "1"]):

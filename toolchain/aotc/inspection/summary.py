@@ -92,10 +92,10 @@ def _inspect_artifact(
         raise AotcError(
             "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
         ) from None
-    manifest = _manifest(content)
+    manifest = read_manifest(content)
     problems: list[Refusal] = []
     artifact_id = hashlib.sha256(content).hexdigest()
-    claims, evidence = _attestations(container, artifact_id, problems)
+    claims, evidence = read_attestations(container, artifact_id, problems)
     measured = (
         {variant.name: variant for variant in evidence.variants} if evidence is not None else {}
     )
@@ -131,7 +131,7 @@ def _inspect_artifact(
     )
 
 
-def _manifest(content: bytes) -> Manifest:
+def read_manifest(content: bytes) -> Manifest:
     """aotc.json as a record; raises G009 with all problems, G010 for another major version."""
     try:
         data = strict_json(content)
@@ -191,7 +191,7 @@ def _profile_name(profile: Json) -> str:
     return str(name or "")
 
 
-def _attestations(
+def read_attestations(
     container: Container, artifact_id: str, problems: list[Refusal]
 ) -> tuple[tuple[Claim, ...], Evidence | None]:
     """The claim of every bundle, and the evidence about this aotc.json if there is one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from aotc.reasons.build_codes import BUILDING
+from aotc.reasons.comparison_codes import COMPARING
 from aotc.reasons.input_codes import INPUTS
 from aotc.reasons.load_codes import LOADING
 from aotc.reasons.reason import Reason
@@ -18,6 +19,6 @@ from aotc.reasons.trust_codes import TRUST
 __all__ = ["REASONS", "Reason"]
 
 REASONS: Final[dict[str, Reason]] = {
-    row[0]: Reason(*row) for row in sorted((*INPUTS, *BUILDING, *LOADING, *TRUST))
+    row[0]: Reason(*row) for row in sorted((*INPUTS, *BUILDING, *LOADING, *TRUST, *COMPARING))
 }
 """Every reason by its code, in the order of the codes."""

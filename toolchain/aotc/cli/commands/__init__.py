@@ -10,6 +10,7 @@ _ROWS: Final = (
     ("build", "build", "Build a signed artifact from an ONNX model, and prove it."),
     ("verify", "verify", "Check an artifact's signature, digests and fit to a host."),
     ("inspect", "inspect", "Show what an artifact or a model says of itself, unverified."),
+    ("diff", "diff", "Show what changed from one artifact to another."),
     ("run", "run", "Load an artifact and run it on files, or on its fixtures."),
     ("bench", "bench", "Time an artifact, against the plain model or a baseline if one is given."),
     (

@@ -216,7 +216,7 @@ def learn(
             progress=progress,
         )
     if html is not None:
-        from aotc.cli.views.learned_page import learn_page
+        from aotc.cli.pages.learned_page import learn_page
 
         write_text(html, learn_page(answer))
     if output is not None:

@@ -44,3 +44,11 @@ def usages(incomplete: str) -> list[str]:
 
     before, comma, word = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in get_args(Usage) if name.startswith(word)]
+
+
+def areas(incomplete: str) -> list[str]:
+    """The areas in which artifacts are compared, after a comma the next one."""
+    from aotc.contract.results.diff_report import AREAS
+
+    before, comma, word = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in AREAS if name.startswith(word)]

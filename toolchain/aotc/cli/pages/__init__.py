@@ -1,0 +1,1 @@
+"""Pages of HTML that hold all they need: no script, no other file, no network."""

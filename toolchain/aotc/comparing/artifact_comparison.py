@@ -1,0 +1,132 @@
+"""Two artifacts compared, area by area."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from aotc.comparing import measured_areas, model_areas
+from aotc.comparing.allowed_differences import failures, read_allowed
+from aotc.comparing.field_changes import change
+from aotc.comparing.graph_comparison import (
+    GraphComparison,
+    Weights,
+    by_name_alone,
+    compare_graphs,
+)
+from aotc.comparing.opened_artifact import ArtifactContents, open_artifact
+from aotc.comparing.placement_area import is_moved, placement_changes
+from aotc.comparing.trust_area import trust_changes
+from aotc.comparing.variant_pairs import Pair, pair_variants
+from aotc.contract.results.diff_report import (
+    Area,
+    AreaDiff,
+    Change,
+    ComparedArtifact,
+    DiffReport,
+    NodesDiff,
+)
+from aotc.records import replace
+
+
+def compare(
+    a: str | Path, b: str | Path, *, fail_on: Iterable[str] = (), weights: bool = True
+) -> DiffReport:
+    """What changed from artifact `a` to artifact `b`, folders, packed files or ids of a store.
+
+    Nothing is verified, and the digests that the manifests state are believed.  `fail_on` names
+    areas that must not differ, or not by more than a ratio (`size:1.05`): `failed` of the report
+    holds those that do.  Without onnx and numpy, weights are not compared, and nodes are
+    matched by name alone.  With `weights` false, weights are not read, unless `fail_on` names them.
+
+    Raises AOTC-I059 for what is no artifact, I060 for an unknown area, I019 if `fail_on` names
+    weights that cannot be read for want of a package, and what `aotc inspect` does for an artifact
+    that cannot be read.
+    """
+    allowed = read_allowed(fail_on)
+    asked: Weights = "where-possible" if weights else "never"
+    if any(each.area == "weights" for each in allowed):
+        asked = "always"
+    with ExitStack() as stack:
+        one = open_artifact(a)
+        stack.callback(one.container.close)
+        other = open_artifact(b)
+        stack.callback(other.container.close)
+        report = _compared(one, other, asked)
+    where = f"{one.path} and {other.path}"
+    return replace(report, allowed=allowed, failed=failures(allowed, report.areas, where))
+
+
+def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> DiffReport:
+    pairs, alone = pair_variants(a.manifest.variants, b.manifest.variants)
+    same = a.artifact_id == b.artifact_id
+    # Of one manifest: both list the same files, so there is nothing to read.
+    graphs = by_name_alone(pairs) if same else compare_graphs(a, b, pairs, weights)
+    areas = (
+        _area("source", model_areas.source_changes(a, b)),
+        _area("toolchain", model_areas.toolchain_changes(a, b)),
+        _area("profile", model_areas.profile_changes(a, b)),
+        _area("variants", model_areas.variant_changes(pairs, alone)),
+        _area("passes", model_areas.pass_changes(pairs)),
+        _placement(pairs, graphs.nodes),
+        _area("shapes", model_areas.shape_changes(a, b, pairs)),
+        _area("precision", model_areas.precision_changes(pairs)),
+        _area("exactness", *measured_areas.exactness_changes(a, b, pairs)),
+        _area("memory", *measured_areas.memory_changes(pairs)),
+        _area("size", *measured_areas.size_changes(a, b)),
+        _weights(graphs),
+        _area("requirements", model_areas.requirement_changes(a, b, pairs)),
+        _area("trust", trust_changes(a, b)),
+    )
+    return DiffReport(
+        a=_described(a),
+        b=_described(b),
+        same_id=same,
+        areas=areas,
+        variants=(*(pair.row() for pair in pairs), *alone),
+        nodes=graphs.nodes,
+        weights=graphs.weights,
+        measured=measured_areas.measured_rows(a, b, pairs),
+        problems=(*a.problems, *b.problems, *graphs.problems),
+    )
+
+
+def _described(artifact: ArtifactContents) -> ComparedArtifact:
+    return ComparedArtifact(
+        path=str(artifact.path),
+        name=artifact.manifest.name,
+        artifact_id=artifact.artifact_id,
+        manifest=artifact.manifest.schema,
+        payload_bytes=artifact.payload_bytes,
+        built_at=artifact.evidence.built_at if artifact.evidence is not None else "",
+    )
+
+
+def _area(area: Area, changes: Sequence[Change], ratio: float | None = None) -> AreaDiff:
+    return AreaDiff(
+        area=area, status="changed" if changes else "same", ratio=ratio, changes=tuple(changes)
+    )
+
+
+def _placement(pairs: Sequence[Pair], nodes: Sequence[NodesDiff]) -> AreaDiff:
+    changes = list(placement_changes(pairs))
+    for each in nodes:
+        if is_moved(each):
+            for what in ("moved", "added", "removed", "replaced"):
+                count = len(getattr(each, what))
+                if count:
+                    changes.append(change(f"nodes {what}", None, count, each.variant))
+    return _area("placement", changes)
+
+
+def _weights(graphs: GraphComparison) -> AreaDiff:
+    if graphs.why_no_weights:
+        return AreaDiff(area="weights", status="not-compared", reason=graphs.why_no_weights)
+    changes = []
+    for each in graphs.weights:
+        for what in ("changed", "added", "removed"):
+            count = len(getattr(each, what))
+            if count:
+                changes.append(change(f"tensors {what}", None, count, ", ".join(each.variants)))
+    return _area("weights", changes)

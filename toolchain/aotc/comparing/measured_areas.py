@@ -1,0 +1,150 @@
+"""Areas with a number: exactness, memory and size; and measurements, which are only shown."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from aotc.comparing.field_changes import change, changes_of, ratio
+from aotc.comparing.opened_artifact import ArtifactContents
+from aotc.comparing.variant_pairs import Pair
+from aotc.contract.manifest.variant import MemoryPlan
+from aotc.contract.results.build_evidence import OutputError
+from aotc.contract.results.diff_report import Change, MeasuredRow
+from aotc.inspection.summary import worst_errors
+
+# Errors of two runs of one graph differ by the order of sums on more than one thread.
+_SAME_ERROR: Final = 1.1
+
+
+def exactness_changes(
+    a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]
+) -> tuple[tuple[Change, ...], float | None]:
+    """Verdicts, tolerances and compared shapes, and the worst error of each output.
+
+    Errors count as different from a factor of 1.1 on.  The ratio is that of the output whose error
+    grew most, the largest float if an error appeared; None if no output was measured in both.
+    """
+    found: list[Change] = []
+    ratios: list[float] = []
+    for pair in pairs:
+        found += changes_of(
+            pair.a.parity, pair.b.parity, "parity", subject=pair.label, without=("arithmetic",)
+        )
+        one, other = _errors(a, pair.a.name), _errors(b, pair.b.name)
+        for output in dict.fromkeys((*one, *other)):
+            before, after = one.get(output), other.get(output)
+            if before is not None and after is not None:
+                ratios.append(_error_ratio(before.max_abs, after.max_abs))
+            found += _error_changes(before, after, output, pair.label)
+    return tuple(found), max(ratios, default=None)
+
+
+def _errors(artifact: ArtifactContents, variant: str) -> Mapping[str, OutputError]:
+    measured = artifact.measured(variant)
+    found = worst_errors(measured) if measured is not None else ()
+    return {error.output: error for error in found}
+
+
+def _error_changes(
+    a: OutputError | None, b: OutputError | None, output: str, subject: str
+) -> list[Change]:
+    found = []
+    for name in ("max_abs", "max_rel"):
+        one, other = getattr(a, name, None), getattr(b, name, None)
+        if one is None or other is None:
+            is_same = one == other
+        else:
+            is_same = 1 / _SAME_ERROR <= _error_ratio(one, other) <= _SAME_ERROR
+        if not is_same:
+            found.append(change(f"{output}.{name}", one, other, subject))
+    if a is not None and b is not None and a.passed != b.passed:
+        found.append(change(f"{output}.passed", a.passed, b.passed, subject))
+    return found
+
+
+def _error_ratio(a: float, b: float) -> float:
+    if a == b:
+        return 1.0
+    return b / a if a > 0 else sys.float_info.max
+
+
+def memory_changes(pairs: Sequence[Pair]) -> tuple[tuple[Change, ...], float | None]:
+    """Planned memory by purpose; the ratio of the variant whose total grew most.
+
+    Activations that neither plan counts are left out of the total.  None if one plan alone counts
+    them, or there is no pair.
+    """
+    found: list[Change] = []
+    ratios: list[float | None] = []
+    for pair in pairs:
+        one, other = pair.a.memory, pair.b.memory
+        found += changes_of(one, other, subject=pair.label)
+        is_known = (one.activation_bytes_max is None) == (other.activation_bytes_max is None)
+        ratios.append(ratio(_total(one), _total(other)) if is_known else None)
+    known = [each for each in ratios if each is not None]
+    return tuple(found), max(known) if known and len(known) == len(ratios) else None
+
+
+def _total(plan: MemoryPlan) -> int:
+    return plan.weights_bytes + plan.input_bytes_max + (plan.activation_bytes_max or 0)
+
+
+def size_changes(
+    a: ArtifactContents, b: ArtifactContents
+) -> tuple[tuple[Change, ...], float | None]:
+    """The payload's size, by role and by file, and its ratio."""
+    found = [
+        *changes_of(a.payload_bytes, b.payload_bytes, "payload"),
+        *changes_of(_by_role(a), _by_role(b)),
+    ]
+    files_a = {entry.path: entry.size for entry in a.manifest.files}
+    files_b = {entry.path: entry.size for entry in b.manifest.files}
+    for path in sorted({*files_a, *files_b}):
+        if files_a.get(path) != files_b.get(path):
+            found.append(change("size", files_a.get(path), files_b.get(path), path))
+    return tuple(found), ratio(a.payload_bytes, b.payload_bytes)
+
+
+def _by_role(artifact: ArtifactContents) -> Mapping[str, int]:
+    sizes: dict[str, int] = {}
+    for entry in artifact.manifest.files:
+        sizes[entry.role] = sizes.get(entry.role, 0) + entry.size
+    return sizes
+
+
+def measured_rows(
+    a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]
+) -> tuple[MeasuredRow, ...]:
+    """Times and peaks of memory of both builds, which say as much of their hosts as of them."""
+    rows = []
+    for pair in pairs:
+        one, other = _measurements(a, pair.a.name), _measurements(b, pair.b.name)
+        for what in dict.fromkeys((*one, *other)):
+            unit: Literal["seconds", "bytes"] = "bytes" if what == "peak memory" else "seconds"
+            before, after = one.get(what), other.get(what)
+            rows.append(
+                MeasuredRow(
+                    variant=pair.label,
+                    what=what,
+                    unit=unit,
+                    a=before,
+                    b=after,
+                    ratio=ratio(before, after),
+                )
+            )
+    return tuple(rows)
+
+
+def _measurements(artifact: ArtifactContents, variant: str) -> dict[str, float]:
+    measured = artifact.measured(variant)
+    if measured is None:
+        return {}
+    found = {
+        "load": measured.load_seconds,
+        "first run": measured.first_run_seconds,
+        **{f"run {name}": seconds for name, seconds in measured.run_seconds.items()},
+        "peak memory": measured.peak_memory_bytes,
+    }
+    return {what: float(value) for what, value in found.items() if value is not None}
