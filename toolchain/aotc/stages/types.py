@@ -36,6 +36,7 @@ from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
+from aotc.contract.trust.signer import SignedBy
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols
 from aotc.partitioning.assignment import Assignment
@@ -363,5 +364,4 @@ class SignedArtifact:
 
     artifact: Artifact
     path: Path
-    key_id: str
-    development_key: bool
+    signed_by: SignedBy

@@ -7,9 +7,18 @@ from typing import Annotated, Final
 
 import typer
 
+from aotc.cli.commands.base import signer_of
 from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import Force, Json, Profile, SigningKey
+from aotc.cli.grammar.command import Command, bare, examples, exclusive, new_app
+from aotc.cli.grammar.options import (
+    Force,
+    IdentityToken,
+    Json,
+    Keyless,
+    Profile,
+    SigningKey,
+    TrustConfig,
+)
 from aotc.cli.grammar.typed_values import pairs
 from aotc.errors import EXIT_YES
 
@@ -20,6 +29,8 @@ _STATEMENTS: Final = "what the attestations say"
 
 @app.command(cls=Command)
 @exclusive("--tune", "--tuned-from")
+@exclusive("--key", "--keyless")
+@bare("--release", "tag")
 @examples(
     "aotc build resnet.onnx --dim batch=1..8",
     "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",
@@ -60,6 +71,9 @@ def build(
         ),
     ] = None,
     key: SigningKey = None,
+    keyless: Keyless = False,
+    identity_token: IdentityToken = None,
+    trust_config: TrustConfig = None,
     force: Force = False,
     dims: Annotated[
         list[str],
@@ -129,8 +143,8 @@ def build(
         str,
         typer.Option(
             "--release",
-            metavar="VERSION",
-            help="version of what is built, such as 1.4.0",
+            metavar="[VERSION]",
+            help="version of what is built, such as 1.4.0; without VERSION that of the CI's tag",
             rich_help_panel=_STATEMENTS,
         ),
     ] = "",
@@ -148,9 +162,13 @@ def build(
     """Build a signed artifact from an ONNX model, and prove it.
 
     The artifact's answers are compared with those of the model. Exit status 1 where a gate of the
-    profile fails, 3 where the input must be fixed; nothing is left at the output then.
+    profile fails, 3 where the input must be fixed; nothing is left at the output then. --keyless
+    signs as the identity of an OIDC token, which the CI gives, instead of with a key.
     """
     ranges = pairs(dims, "--dim")
+    given = keyless or identity_token is not None or trust_config is not None
+    # An identity that is missing is told before anything is built.
+    signer = signer_of(key, keyless, identity_token, trust_config) if given else key
     from aotc.cli.extras import needs
 
     with needs("build", "cpu"):
@@ -164,7 +182,7 @@ def build(
             target=target,
             precision=precision,
             output=output,
-            key=key,
+            key=signer,
             force=force,
             dims=ranges,
             fixtures=fixtures,

@@ -27,6 +27,7 @@ Function = TypeVar("Function", bound=Callable[..., int])
 _EXAMPLES: Final = "command_examples"
 _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
+_BARE: Final = "command_bare"
 
 
 def examples(*calls: str) -> Callable[[Function], Function]:
@@ -35,13 +36,30 @@ def examples(*calls: str) -> Callable[[Function], Function]:
 
 
 def exclusive(*options: str) -> Callable[[Function], Function]:
-    """Options of which at most one may be given."""
-    return _stating(_EXCLUSIVE, options)
+    """Options of which at most one may be given; a command may have several such groups."""
+
+    def decorate(function: Function) -> Function:
+        known: tuple[tuple[str, ...], ...] = getattr(function, _EXCLUSIVE, ())
+        setattr(function, _EXCLUSIVE, (options, *known))
+        return function
+
+    return decorate
 
 
 def choice(*options: str) -> Callable[[Function], Function]:
     """Options of which exactly one must be given."""
     return _stating(_CHOICE, options)
+
+
+def bare(option: str, value: str) -> Callable[[Function], Function]:
+    """The value of an option that is given without one, as its last word or before an option."""
+
+    def decorate(function: Function) -> Function:
+        known: dict[str, str] = getattr(function, _BARE, {})
+        setattr(function, _BARE, {**known, option: value})
+        return function
+
+    return decorate
 
 
 def _stating(name: str, value: tuple[str, ...]) -> Callable[[Function], Function]:
@@ -79,8 +97,9 @@ class Command(TyperCommand):
             args,
             self.params,
             prog,
-            exclusive=(self._stated(_EXCLUSIVE),),
+            exclusive=getattr(self.callback, _EXCLUSIVE, ()),
             choice=self._stated(_CHOICE),
+            bare=getattr(self.callback, _BARE, words.NO_DEFAULTS),
         )
         try:
             return super().parse_args(ctx, stated)

@@ -16,7 +16,7 @@ def build_view(report: BuildReport, inspected: InspectReport) -> list[Renderable
     """What was built, from its report and from the artifact itself."""
     only = " (development key, which only this user trusts)" if report.development_key else ""
     slowest = sorted(report.stages.items(), key=lambda item: -item[1])[:3]
-    rows = identity(inspected, signer=f"{short(report.key_id)}{only}")
+    rows = identity(inspected, signer=report.identity or f"{short(report.key_id)}{only}")
     rows.append(
         (
             "took",

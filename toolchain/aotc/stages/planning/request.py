@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from aotc.contract.profile import Profile
-from aotc.contract.trust.signer import Signer
+from aotc.contract.trust.signer import Sealer, Signer
 from aotc.engine.worker_pool import Workers
 from aotc.records import field, record
 
@@ -27,7 +27,7 @@ class BuildRequest:
     target: str | Path | None = None
     precision: str | None = None
     output: str | Path | None = None
-    key: str | Path | Signer | None = None
+    key: str | Path | Signer | Sealer | None = None
     force: bool = False
     dims: Mapping[str, str | int] | None = None
     fixtures: str | Path | None = None
