@@ -15,7 +15,7 @@ from aotc.contract.codec.schema import schema_text
 from aotc.contract.counters import TelemetryReport
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
-from aotc.contract.results import command_reports
+from aotc.contract.results import command_reports, init_report
 from aotc.contract.results import reports as report
 from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.contract.results.explain_report import ExplainReport
@@ -61,6 +61,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "unpack", UnpackReport),
     ("manifests", "attest", attestations.AttestReport),
     ("manifests", "check", command_reports.CheckReport),
+    ("manifests", "init", init_report.InitReport),
     ("manifests", "check-models", CheckModelsReport),
     ("manifests", "doctor", command_reports.DoctorReport),
     *(("manifests", kind.usage, kind.load_record()) for kind in KINDS.values() if kind.record),
