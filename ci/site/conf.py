@@ -45,6 +45,7 @@ _GUIDES: Final = {
         "docs/guides/gpu",
         "docs/guides/cache",
         "docs/guides/outputs",
+        "docs/guides/ci",
     ),
     "Artifacts and trust": (
         "docs/guides/artifact",
