@@ -192,8 +192,9 @@ def python_alone(debian: Path, folder: Path) -> None:
     found = inside.run("/usr/bin/ldd", f"/{_PYTHON}", *modules).stdout
     libraries = sorted(set(re.findall(r"(/\S+\.so\S*)", found)) - {f"{each}:" for each in modules})
     kept |= {each.lstrip("/").rstrip(":") for each in libraries}
-    # Compiled packages of pip load these.
-    kept |= {"lib/x86_64-linux-gnu/libgcc_s.so.1"} if os.uname().machine == "x86_64" else set()
+    # Such images have these packages of Debian, which compiled packages of pip load.
+    listed = inside.run("/usr/bin/dpkg", "-L", "libc6", "libgcc-s1").stdout.splitlines()
+    kept |= {each.lstrip("/") for each in listed if re.search(r"\.so[.\d]*$", each)}
     for name in ("bin", "lib", "lib64", "sbin"):
         if (debian / name).is_symlink():
             folder.mkdir(parents=True, exist_ok=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from aotc.cli.render import write_lines
 from aotc.errors import AotcError
-from aotc.escaping import printable
 
 # Listed, and how far below the folder they are looked for.
 _MAX_MODELS: Final = 20
@@ -24,10 +24,9 @@ def chosen_model(folder: Path) -> Path:
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
         raise AotcError("AOTC-I070", "there is no model, and no terminal to ask for it on")
     found = sorted(_models(folder))[:_MAX_MODELS]
-    for number, path in enumerate(found, 1):
-        sys.stderr.write(f"{number:>3}  {printable(str(path))}\n")
-    offer = f"a number, or a path [{printable(str(found[0]))}]" if found else "its path"
-    sys.stderr.write(f"Model ({offer}): ")
+    offer = f"a number, or a path [{found[0]}]" if found else "its path"
+    rows = (f"{number:>3}  {path}" for number, path in enumerate(found, 1))
+    write_lines([*rows, f"Model ({offer}):"], file=sys.stderr)
     sys.stderr.flush()
     answer = sys.stdin.readline()
     stated = answer.strip()

@@ -64,6 +64,7 @@ def start_project(
     return InitReport(
         model=str(place),
         profile=str(file),
+        ci=ci,
         dims=free_dims(inputs),
         files=tuple(InitFile(path=str(each), action=actions[each]) for each in texts),
     )

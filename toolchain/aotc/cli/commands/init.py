@@ -27,7 +27,7 @@ def init(
     *,
     ci: Annotated[
         Literal["github", "gitlab", "none"],
-        typer.Option("--ci", metavar="SYSTEM", help="CI system: github, gitlab or none"),
+        typer.Option("--ci", metavar="SYSTEM", help="whose job to write: github, gitlab or none"),
     ] = "github",
     force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
     json: Json = False,

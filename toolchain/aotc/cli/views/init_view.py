@@ -22,5 +22,10 @@ def init_view(report: InitReport) -> list[RenderableType]:
         parts.append(section("free dims", ("",), rows))
     model, profile = shlex.quote(report.model), shlex.quote(report.profile)
     steps = (f"aotc profile check {profile}", f"aotc build {model} --profile {profile}")
-    parts.append(listing(["next", *(f"  {step}" for step in steps)]))
+    lines = ["next", *(f"  {step}" for step in steps)]
+    if report.ci != "none":
+        lines.append(
+            "  and set AOTC_PACKAGE in the CI's variables: a wheel of aotc, by path or URL"
+        )
+    parts.append(listing(lines))
     return parts

@@ -28,5 +28,6 @@ class InitReport:
     schema: Literal["aotc.init/1"] = "aotc.init/1"
     model: Annotated[str, "path of the model, in the folder of the project"]
     profile: Annotated[str, "path of the profile"]
+    ci: Annotated[str, "system whose job was written; none: no job"]
     dims: Annotated[Mapping[str, tuple[str, ...]], "positions of the free dims, by their names"]
     files: tuple[InitFile, ...]
