@@ -211,6 +211,20 @@ def test_jobs_for_gitlab(aotc: Command) -> None:
     }
 
 
+@pytest.mark.parametrize("ci", ["github", "gitlab"])
+def test_a_job_names_the_model_as_it_is(ci: str, aotc: Command) -> None:
+    name = "a b,c=d@e+f_\u00e9-1.onnx"
+    save(linear(), aotc.folder / name)
+    assert aotc("init", name, "--ci", ci).status == 0
+    if ci == "github":
+        jobs = yaml.safe_load((aotc.folder / ".github/workflows/aotc.yml").read_text())["jobs"]
+        named = [job["steps"][1]["with"]["model"] for job in jobs.values()]
+    else:
+        jobs = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
+        named = [job["variables"]["AOTC_MODEL"] for key, job in jobs.items() if key != "include"]
+    assert named == [name, name]
+
+
 @pytest.mark.parametrize(
     "name", ["$(evil).onnx", "${{ evil }}.onnx", "it's.onnx", "-evil.onnx", "a\nb.onnx", "a`b.onnx"]
 )

@@ -59,6 +59,8 @@ class Runner:
         for step in document["runs"]["steps"]:
             if failed and "always()" not in step.get("if", ""):
                 continue
+            if not self._wanted(step.get("if", ""), contexts):
+                continue
             if "uses" in step:
                 inputs_of = {
                     key: self._text(value, contexts) for key, value in step["with"].items()
@@ -113,6 +115,17 @@ class Runner:
         path[:0] = files["GITHUB_PATH"].read_text().splitlines()[::-1]
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
         return done.returncode
+
+    def _wanted(self, condition: str, contexts: Mapping[str, Any]) -> bool:
+        """Whether all comparisons of a condition hold; an empty one does."""
+        stated = condition.removeprefix("${{").removesuffix("}}")
+        for term in filter(None, (each.strip() for each in stated.split("&&"))):
+            if term == "always()":
+                continue
+            left, sign, right = term.split()
+            if (self._value(left, contexts) == right.strip("'")) is not (sign == "=="):
+                return False
+        return True
 
     def _text(self, template: str, contexts: Mapping[str, Any]) -> str:
         return _EXPRESSION.sub(lambda found: self._value(found[1], contexts), str(template))

@@ -109,11 +109,16 @@ def test_builds_verifies_and_keeps(runner: Callable[[], Runner]) -> None:
 @pytest.mark.slow
 def test_a_breach_ends_the_job_with_its_reason(runner: Callable[[], Runner]) -> None:
     job = runner()
+    # As 'aotc init' writes it, away from any clone.
+    job.action = job.workspace / ".github" / "actions" / "aotc" / "action.yml"
+    job.action.parent.mkdir(parents=True)
+    shutil.copy2(ACTION, job.action)
     profile = job.workspace / "tight.profile.yaml"
     profile.write_text(
         "schema: aotc.profile/1\nname: tight\nbudgets:\n  artifact_bytes: 10\n", encoding="utf-8"
     )
-    assert job.run(model="model.onnx", profile="tight.profile.yaml", artifact="model.aotc") == 1
+    words = {"model": "model.onnx", "profile": "tight.profile.yaml", "artifact": "model.aotc"}
+    assert job.run(**words, package=str(ROOT)) == 1
     assert [step.name for step in job.steps][-2:] == ["Build", "Upload"]
     assert "AOTC-B" in job.step("Build").output or "artifact_bytes" in job.step("Build").output
     assert not (job.workspace / "model.aotc").exists()
@@ -192,6 +197,9 @@ def test_signed_by_the_job_and_named_by_its_tag(
         assert job.run(**words) == 0, job.steps
         assert f"https://github.com/{workflow}" in " ".join(job.step("Build").output.split())
         assert job.step("Verify").status == 0
+        # Other branches may write a CI's cache: a release neither takes nor keeps anything there.
+        assert "Build cache" not in [step.name for step in job.steps]
+        assert not (job.temp / "aotc-cache").exists()
         # Without the permission there is no identity, and nothing is built.
         del job.variables["ACTIONS_ID_TOKEN_REQUEST_URL"]
         job.steps.clear()

@@ -81,6 +81,15 @@ def test_builds_verifies_and_keeps(
     done = run(following, tmp_path / "second", python_on_path, offline, AOTC_PACKAGE=str(ROOT))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "from the build cache" in done.stdout
+    # A release takes nothing from the cache, which other branches may write.
+    done = run(
+        *(following, tmp_path / "second", python_on_path, offline),
+        AOTC_PACKAGE=str(ROOT),
+        AOTC_RELEASE="tag",
+        CI_COMMIT_TAG="v1.4.0",
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "from the build cache" not in done.stdout
     # A tag of another form is refused, and what is told is the status of the job.
     (folder / "model.aotc.zip").unlink()
     done = run(
@@ -125,6 +134,7 @@ def test_a_release_is_a_build_with_an_identity_and_a_tag() -> None:
     found = jobs()
     release = found[".aotc-release"]
     assert release["extends"] == ".aotc-build"
+    assert release["cache"] == []
     assert set(release["variables"]) <= set(found[".aotc-build"]["variables"])
     assert release["id_tokens"] == {"SIGSTORE_ID_TOKEN": {"aud": "sigstore"}}
     pipeline = yaml.safe_load(PIPELINE.read_text())
