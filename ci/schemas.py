@@ -16,7 +16,7 @@ from aotc.contract.config import Config
 from aotc.contract.counters import TelemetryReport
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile import Profile
-from aotc.contract.results import command_reports
+from aotc.contract.results import command_reports, init_report
 from aotc.contract.results import reports as report
 from aotc.contract.results.bench_history import HistoryLine
 from aotc.contract.results.bench_reports import BenchReport
@@ -72,6 +72,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "unpack", UnpackReport),
     ("manifests", "attest", attestations.AttestReport),
     ("manifests", "check", command_reports.CheckReport),
+    ("manifests", "init", init_report.InitReport),
     ("manifests", "check-models", CheckModelsReport),
     ("manifests", "doctor", command_reports.DoctorReport),
     *(("manifests", kind.usage, kind.load_record()) for kind in KINDS.values() if kind.record),

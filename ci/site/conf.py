@@ -46,6 +46,7 @@ _GUIDES: Final = {
         "docs/guides/bench",
         "docs/guides/cache",
         "docs/guides/outputs",
+        "docs/guides/ci",
     ),
     "Artifacts and trust": (
         "docs/guides/artifact",

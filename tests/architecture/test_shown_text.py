@@ -62,6 +62,7 @@ STREAMS = {
     ("cli/shown_warnings.py", "escaped_warnings", 1): "given to `write_lines`",
     ("cli/commands/profile.py", "show", 1): "YAML, in printable ASCII",
     ("cli/commands/target.py", "_write", 1): "YAML, in printable ASCII",
+    ("cli/asking.py", "chosen_model", 3): "asks whether it is a terminal; given to `write_lines`",
     ("cli/progress/__init__.py", "stages", 1): "asks whether it is a terminal",
     ("cli/render.py", "show", 1): "what the functions below made",
     ("cli/render.py", "write_lines", 1): "each line through `printable`",

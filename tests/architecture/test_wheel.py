@@ -40,4 +40,8 @@ def test_what_is_in_the_wheel(tmp_path: Path) -> None:
         for path in (ROOT / folder).glob(pattern):
             if path.is_file():
                 wanted.add(f"aotc/_{folder}/{path.relative_to(ROOT / folder).as_posix()}")
+    templates = ROOT / "ci" / "templates"
+    for path in templates.rglob("*"):
+        if path.is_file():
+            wanted.add(f"aotc/_ci/templates/{path.relative_to(templates).as_posix()}")
     assert names == wanted

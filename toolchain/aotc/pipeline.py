@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Final
 
 from aotc.caching.cache import BuildCache
-from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.journal import Journal
 from aotc.contract.results.reports import BuildReport
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
+from aotc.contract.trust.anchors import Anchor
 from aotc.contract.trust.attestations import format_instant
-from aotc.contract.trust.signer import Signer
+from aotc.contract.trust.signer import Sealer
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.failures import cannot_write, translated_errors
@@ -32,6 +32,7 @@ from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
 from aotc.signing.sealing import seal
+from aotc.signing.who_signs import findings_of, own_anchors
 from aotc.stages.all_breaches import all_breaches
 from aotc.stages.analyze import analyze
 from aotc.stages.build_answer import build_report
@@ -100,11 +101,11 @@ def build(request: BuildRequest) -> BuildReport:
     user's inputs, included in the artifact with `embed_fixtures`.  With `cache` an equal earlier
     build is taken from the user's cache, and a new one is stored there.  `tune` measures the
     profile's candidates and chooses the fastest; `tuned_from`, an artifact or its evidence, repeats
-    an earlier choice.  Without `key` the user's development key signs.  `builder_id` (a URI;
-    default: $AOTC_BUILDER_ID), `invocation_id` and `release`, a version, are recorded in the
-    provenance, and the model's `licence` in the bill of materials.  `workers` run the jobs and stay
-    running; without them the build starts its own.  `journal` receives what is judged and measured,
-    also of a build that fails.
+    an earlier choice.  Without `key` the user's development key signs; a `KeylessSigner` signs as
+    an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID), `invocation_id` and `release`, a
+    version or "tag" for the CI's, are recorded in the provenance, and the model's `licence` in the
+    bill of materials.  `workers` run the jobs and stay running; without them the build starts its
+    own.  `journal` receives what is judged and measured, also of a build that fails.
     Raises `AotcError`: its exit status is 3 if the input must be fixed, 1 if a gate of the profile
     failed; then nothing new is at `output`.
     """
@@ -125,7 +126,8 @@ def build(request: BuildRequest) -> BuildReport:
         given_workers or Workers(profile.limits, PRELOADED_MODULES) as workers,
     ):
         # Done while the worker process starts, and while the first job runs.
-        signer = load_signer(request.key)
+        signer = request.key if isinstance(request.key, Sealer) else load_signer(request.key)
+        trusted = own_anchors(signer, "the key of this build")
         host = probe()
         workers.submit(_import_ahead)
         target = target_of(profile, host, places)
@@ -162,14 +164,14 @@ def build(request: BuildRequest) -> BuildReport:
                 request,
                 label=label,
                 started=started_at,
-                options=_stated_options(request),
+                options=request.stated_options(),
                 host=host,
                 source_sha256=source_digest(),
                 cached=cached is not None,
             )
-            seal(artifact.folder, artifact.digests, evidence, materials, signer)
+            by = seal(artifact.folder, artifact.digests, evidence, materials, signer)
         with clock.stage("check"):
-            rehearse(_staged_artifact(artifact, signer, options), workers, work / "check")
+            rehearse(_staged_artifact(artifact, trusted, options), workers, work / "check")
         # If the file was changed meanwhile, it is unknown which content was built.
         if slot is not None and cached is None and model_digest(request.model) == source:
             with clock.stage("cache"):
@@ -178,12 +180,10 @@ def build(request: BuildRequest) -> BuildReport:
             put_in_place(artifact.folder, output, force=request.force)
         except OSError as error:
             raise cannot_write(error, "cannot write the output", str(output)) from None
-    signed = SignedArtifact(
-        artifact=artifact, path=output, key_id=signer.key_id, development_key=signer.development
-    )
+    signed = SignedArtifact(artifact=artifact, path=output, signed_by=by)
     findings = (
         *artifact.findings,
-        *signer.findings,
+        *findings_of(signer),
         *tuning_findings(evidence),
         *slowdown_findings(evidence),
         *(cache.findings() if cache is not None else ()),
@@ -198,23 +198,21 @@ def _import_ahead() -> None:
     source_digest()
 
 
-def _staged_artifact(artifact: Artifact, signer: Signer, options: BuildOptions) -> Staged:
+def _staged_artifact(
+    artifact: Artifact, signers: tuple[Anchor, ...], options: BuildOptions
+) -> Staged:
     """What is checked before it is published.
 
     A payload from the cache was loaded here when it was stored, and has the same digests: it is
     verified again, because it is signed anew, but not loaded.
     """
-    proven_variants: dict[str, list[str]] = {}
-    for proven in artifact.proven:
-        if proven.parity.status == "passed":
-            proven_variants.setdefault(proven.plan.spec, []).append(proven.plan.name)
     # The profile may restrict the GPUs that this host's variants are for.
     host = replace(options.target, compute_capabilities=options.host.compute_capabilities)
     return Staged(
         folder=artifact.folder,
-        signer=signer,
+        signers=signers,
         target=None if host == options.host else options.target,
-        ran=proven_variants,
+        ran=artifact.proven_here,
         libraries={plugin.provider: plugin.library for plugin in options.profile.plugins.values()},
         bytes=artifact.payload_bytes,
     )
@@ -231,12 +229,6 @@ class _Tuned:
     model: AnalyzedModel | None = None
     table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
-
-
-def _stated_options(request: BuildRequest) -> dict[str, Json]:
-    """Options of the request that the provenance states."""
-    stated = {"embed_fixtures": request.embed_fixtures, "tune": request.tune}
-    return stated if request.precision is None else {**stated, "precision": request.precision}
 
 
 def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:

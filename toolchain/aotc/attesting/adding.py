@@ -14,8 +14,6 @@ from aotc.attesting.approval import make_approval
 from aotc.contract.artifact_names import artifact_path
 from aotc.contract.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
 from aotc.contract.codec.parsing import Json, encode
-from aotc.contract.finding import Finding
-from aotc.contract.trust.anchors import TrustedKey
 from aotc.contract.trust.attestations import (
     Approval,
     ArtifactName,
@@ -26,8 +24,8 @@ from aotc.contract.trust.attestations import (
 from aotc.contract.trust.signer import Sealer, Signer
 from aotc.errors import AotcError
 from aotc.records import replace
-from aotc.signing import dsse, oms, sealing, statements
-from aotc.signing.bundle_verification import claimed_signer
+from aotc.signing import oms, sealing, statements
+from aotc.signing.who_signs import findings_of, own_key, signed_by
 from aotc.verification.container.base import MAX_BUNDLES
 from aotc.verification.container.folder_container import FolderContainer
 from aotc.verification.gate import AuthenticArtifact, authenticate
@@ -70,17 +68,18 @@ def sign(
             found=f"key {signer_tag(signer)}",
         )
     bundle = oms.sign(found.digests, signer)
+    by = signed_by(bundle, signer)
     path, replaced = _add(place, name, bundle, force=force)
     return AttestReport(
         artifact=str(place),
         artifact_id=found.id,
         path=str(path),
         predicate_type=oms.PREDICATE_TYPE,
-        key_id=claimed_signer(dsse.parse(bundle)),
-        identity=_identity(bundle, signer),
-        development_key=own is not None and own.development,
+        key_id=by.key_id,
+        identity=by.identity,
+        development_key=by.development_key,
         replaced=replaced,
-        findings=_findings(signer),
+        findings=findings_of(signer),
     )
 
 
@@ -156,13 +155,6 @@ def signer_tag(signer: Signer | Sealer) -> str:
     return signer.tag() if isinstance(signer, Sealer) else signer.key_id[:_TAG_DIGITS]
 
 
-def own_key(signer: Signer | Sealer) -> TrustedKey | None:
-    """The public key of a signer; None for a keyless signer."""
-    if isinstance(signer, Sealer):
-        return None
-    return TrustedKey(pem=signer.public_pem, origin="signer", development=signer.development)
-
-
 def attesting_trust(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
     """The trust by which an artifact must be signed before it gets another attestation.
 
@@ -215,31 +207,18 @@ def add_statement(
     document: Json = encode(predicate)
     subjects: Mapping[str, str] = {"aotc.json": predicate.artifact.id}
     bundle = statements.sign(predicate_type, document, subjects, signer)
+    by = signed_by(bundle, signer)
     path, replaced = _add(artifact, name, bundle, force=force)
-    own = own_key(signer)
     return AttestReport(
         artifact=str(artifact),
         artifact_id=predicate.artifact.id,
         path=str(path),
         predicate_type=predicate_type,
-        key_id=claimed_signer(dsse.parse(bundle)),
-        identity=_identity(bundle, signer),
-        development_key=own is not None and own.development,
+        key_id=by.key_id,
+        identity=by.identity,
+        development_key=by.development_key,
         replaced=replaced,
         approval=predicate if isinstance(predicate, Approval) else None,
         qualification=predicate if isinstance(predicate, Qualification) else None,
-        findings=_findings(signer),
+        findings=findings_of(signer),
     )
-
-
-def _findings(signer: Signer | Sealer) -> tuple[Finding, ...]:
-    return () if isinstance(signer, Sealer) else signer.findings
-
-
-def _identity(bundle: bytes, signer: Signer | Sealer) -> str:
-    """Identity and issuer of a keyless signature; empty for a key."""
-    if not isinstance(signer, Sealer):
-        return ""
-    from aotc.signing.keys.certificates import leaf_name
-
-    return f"{leaf_name(dsse.parse(bundle).certificates)} by {signer.issuer()}"

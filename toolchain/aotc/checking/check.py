@@ -185,7 +185,7 @@ class _Checker:
             return check
         data = [str(data_set.absolute()) for data_set in model.data]
         key = {"pem": self.pem, "origin": "the key of this check", "development": False}
-        request = {"artifact": str(artifact), "key": key, "model": source, "data": data}
+        request = {"artifact": str(artifact), "keys": [key], "model": source, "data": data}
         try:
             found = sandbox.run(
                 "aotc.checking.comparing:compare_answers",

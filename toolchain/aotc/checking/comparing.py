@@ -28,7 +28,7 @@ Outputs = Mapping[str, Any]
 def compare_answers(request: Json) -> Json:
     """Run every set of the `data` with the `artifact`, and if necessary with the `model`.
 
-    `key` is the one that signed the artifact.  Answers are compared by the tolerance of the
+    `keys` is the one that signed the artifact.  Answers are compared by the tolerance of the
     artifact's own parity.  Returns `answers`, the `code` of a refusal, `what` and `where`.
     """
     try:

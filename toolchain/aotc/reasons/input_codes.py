@@ -123,6 +123,13 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The operating system refused a step: too many open files or processes, a failing or read-only disk, a file "
      "without read permission, a folder that no longer exists. Neither the model nor ONNX Runtime is the cause.",
      "Fix what the message says, and run the command again."),
+    ("AOTC-I070", "no model to begin with", INPUT,
+     "'aotc init' writes a profile for a model. Without one it asks for it, which takes a terminal.",
+     "Name the model: aotc init MODEL."),
+    ("AOTC-I071", "model cannot be named in a CI job", INPUT,
+     "The files of 'aotc init' name the model by its path in the project, where a CI job finds it too. A path outside, "
+     "or one with characters that a shell, YAML or a CI system reads as its own, cannot be named.",
+     "Move or rename the model, or start 'aotc init' in the folder of the project."),
     ("AOTC-I046", "document is made by a newer aotc", INPUT,
      "The document's schema is known, but its major version is later than any that this release reads. The document "
      "may be valid.",

@@ -148,6 +148,14 @@ TRUST: Final[tuple[Row, ...]] = (
      "The permissions of the file let users other than its owner read the signing key, and anyone who has it can "
      "sign as you.",
      "Remove these permissions (chmod 600). If others may have read the key, make a new one and revoke this one."),
+    ("AOTC-I068", "no tag to take the release from", INPUT,
+     "'--release' without a version takes the version from the tag that started the CI job, and none did: the job is "
+     "for a branch or a pull request, or this is no CI system that is known by its variables.",
+     "Start the job for a tag, or write --release VERSION."),
+    ("AOTC-I069", "tag is not a version", INPUT,
+     "'--release' without a version takes the version from the tag that started the CI job; a version is one to four "
+     "numbers with dots between them, with or without a 'v' before it.",
+     "Name the tag after the version, such as v1.4.0, or write --release VERSION."),
     ("AOTC-N009", "qualification failed", NO,
      "On this host the artifact did not load as promised, its answers are not the golden ones, or it holds no "
      "fixture to compare with. Nothing was signed.",

@@ -14,8 +14,7 @@ from typing import Final
 
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.target import Target
-from aotc.contract.trust.anchors import TrustedKey
-from aotc.contract.trust.signer import Signer
+from aotc.contract.trust.anchors import Anchor, TrustedIdentity, TrustedKey
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.records import record
@@ -36,7 +35,7 @@ _FIXES: Final = {
 
 @record
 class Staged:
-    """A finished artifact in `folder`, not published yet, and its signer.
+    """A finished artifact in `folder`, not published yet, and the key or identity that signed it.
 
     `target` is what it was built for (None: this host).  `ran` are the names of the variants that
     were run on this host at build, by the profile's variant that they belong to.  `libraries` are
@@ -44,7 +43,7 @@ class Staged:
     """
 
     folder: Path
-    signer: Signer
+    signers: tuple[Anchor, ...]
     target: Target | None
     ran: Mapping[str, Sequence[str]]
     libraries: Mapping[str, str]
@@ -54,7 +53,7 @@ class Staged:
 def rehearse(staged: Staged, workers: Workers, work: Path) -> None:
     """Judge and load a staged artifact; `work` is a folder for the jobs.
 
-    1. The whole gate, trusting only the key that signed: container, signatures, digests, schema,
+    1. The whole gate, trusting only who signed: container, signatures, digests, schema,
        references; then whether the target accepts it, and on this host each variant that ran here.
     2. Each of the profile's variants that ran here is loaded from the staged folder: its placement
        is compared, and its fixtures run.
@@ -63,14 +62,12 @@ def rehearse(staged: Staged, workers: Workers, work: Path) -> None:
     artifact.
     """
     folder = staged.folder.resolve()
-    key = TrustedKey(
-        pem=staged.signer.public_pem,
-        origin="the key of this build",
-        development=staged.signer.development,
-    )
     common: dict[str, Json] = {
         "artifact": str(folder),
-        "key": encode(key),
+        "keys": [encode(item) for item in staged.signers if isinstance(item, TrustedKey)],
+        "identities": [
+            encode(item) for item in staged.signers if isinstance(item, TrustedIdentity)
+        ],
         "libraries": dict(staged.libraries),
     }
     target = encode(staged.target, full=True) if staged.target is not None else None

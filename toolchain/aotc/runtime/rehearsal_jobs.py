@@ -12,7 +12,7 @@ from pathlib import Path
 
 from aotc.contract.codec.parsing import Json, decode
 from aotc.contract.target import Target
-from aotc.contract.trust.anchors import TrustedKey
+from aotc.contract.trust.anchors import Anchor, TrustedIdentity, TrustedKey
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
 from aotc.runtime.loading import open_stored
@@ -83,9 +83,12 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
 
 
 def _authenticate(request: Json, *, every_byte: bool) -> AuthenticArtifact:
-    key = decode(TrustedKey, request["key"])
+    anchors: tuple[Anchor, ...] = (
+        *decode(tuple[TrustedKey, ...], request["keys"]),
+        *decode(tuple[TrustedIdentity, ...], request.get("identities", [])),
+    )
     with FolderContainer(Path(request["artifact"])) as container:
-        return authenticate(container, [key], files_to_read=None if every_byte else lambda _: ())
+        return authenticate(container, anchors, files_to_read=None if every_byte else lambda _: ())
 
 
 def _libraries(request: Json) -> dict[str, Path]:

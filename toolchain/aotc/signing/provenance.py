@@ -24,6 +24,7 @@ from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, format_i
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
 from aotc.records import field, record
+from aotc.signing.ci_tag import TAG, release_of_tag
 
 BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
 # Distributions that read, compile, encode or sign; their requirements are added.
@@ -89,8 +90,12 @@ class Materials:
 def build_label(builder_id: str | None, invocation: str = "", release: str = "") -> BuildLabel:
     """The label of a build; the builder defaults to $AOTC_BUILDER_ID or urn:aotc:builder:local.
 
-    Raises AOTC-I027 if the builder's id is not a URI, or `release` is not a version such as 1.4.0.
+    `release` is a version such as 1.4.0, or "tag" for that of the tag which the CI builds.
+    Raises AOTC-I027 if the builder's id is not a URI, or `release` is not a version; and what
+    `release_of_tag` does.
     """
+    if release == TAG:
+        release = release_of_tag()
     where = "--builder-id" if builder_id is not None else f"${BUILDER_VARIABLE}"
     found = builder_id
     if found is None:
@@ -100,7 +105,7 @@ def build_label(builder_id: str | None, invocation: str = "", release: str = "")
             "AOTC-I027",
             "the release is not a version",
             where="--release",
-            expected="one to four numbers, such as 1.4.0",
+            expected="one to four numbers, such as 1.4.0, or nothing for the CI's tag",
             found=release,
         )
     if not _URI.fullmatch(found):

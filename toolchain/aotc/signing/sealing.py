@@ -16,7 +16,7 @@ from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.build_evidence import Evidence
-from aotc.contract.trust.signer import Signer
+from aotc.contract.trust.signer import Sealer, SignedBy, Signer
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.files.failures import cannot_write
@@ -25,6 +25,7 @@ from aotc.files.replacing import NEW, reason_to_keep
 from aotc.files.work_folders import remove_abandoned_in, work_folder
 from aotc.files.writing import remove_leftovers, write_hidden, write_new
 from aotc.signing import oms, provenance, sbom, statements
+from aotc.signing.who_signs import signed_by
 
 # Begins the temporary name of an attestation that replaces another one.
 _REPLACING: Final = "aotc-replacing-"
@@ -35,12 +36,13 @@ def seal(
     digests: Mapping[str, str],
     evidence: Evidence,
     materials: provenance.Materials,
-    signer: Signer,
-) -> None:
+    signer: Signer | Sealer,
+) -> SignedBy:
     """Write the attestations of a build into `folder/attestations`.
 
     `folder/payload` holds the finished payload; `digests` maps its paths to their sha256 (hex).
-    Equal arguments give equal bytes; the signature and the bill of materials hold no time.
+    Equal arguments with a key give equal bytes; the signature and the bill of materials hold no
+    time.  An identity signs each of them with a key of its own.  Returns who signed the payload.
     """
     manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
     libraries = provenance.libraries(manifest)
@@ -57,11 +59,13 @@ def seal(
         ("sbom", subject, sbom.bill_of_materials(manifest, artifact, materials, libraries)),
     )
     (folder / ATTESTATIONS).mkdir()
-    (folder / KINDS["oms"].path).write_bytes(oms.sign(digests, signer))
+    signature = oms.sign(digests, signer)
+    (folder / KINDS["oms"].path).write_bytes(signature)
     for usage, subjects, predicate in predicates:
         kind = KINDS[usage]
         bundle = statements.sign(kind.predicate_type, predicate, subjects, signer)
         (folder / kind.path).write_bytes(bundle)
+    return signed_by(signature, signer)
 
 
 def attestation_path(artifact: Path, name: str, *, force: bool) -> Path:

@@ -36,6 +36,7 @@ from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
+from aotc.contract.trust.signer import SignedBy
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols
 from aotc.partitioning.assignment import Assignment
@@ -370,6 +371,15 @@ class Artifact:
     proven: tuple[ProvenModel, ...]
     findings: tuple[Finding, ...]
 
+    @property
+    def proven_here(self) -> dict[str, list[str]]:
+        """The names of the variants that passed on this host, by the profile's variant."""
+        found: dict[str, list[str]] = {}
+        for item in self.proven:
+            if item.parity.status == "passed":
+                found.setdefault(item.plan.spec, []).append(item.plan.name)
+        return found
+
 
 @record
 class SignedArtifact:
@@ -377,5 +387,4 @@ class SignedArtifact:
 
     artifact: Artifact
     path: Path
-    key_id: str
-    development_key: bool
+    signed_by: SignedBy

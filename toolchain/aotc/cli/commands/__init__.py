@@ -7,6 +7,7 @@ from typing import Final
 from aotc.registry import Registry
 
 _ROWS: Final = (
+    ("init", "init", "Write a profile, a CI job and a .gitignore for a model."),
     ("build", "build", "Build a signed artifact from an ONNX model, and prove it."),
     ("verify", "verify", "Check an artifact's signature, digests and fit to a host."),
     ("inspect", "inspect", "Show what an artifact or a model says of itself, unverified."),

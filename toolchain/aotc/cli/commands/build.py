@@ -7,9 +7,21 @@ from typing import Annotated, Final
 
 import typer
 
+from aotc.cli.commands.base import signer_of
 from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import Force, Format, Json, Profile, Reports, SigningKey, Summary
+from aotc.cli.grammar.command import Command, bare, examples, exclusive, new_app
+from aotc.cli.grammar.options import (
+    Force,
+    Format,
+    IdentityToken,
+    Json,
+    Keyless,
+    Profile,
+    Reports,
+    SigningKey,
+    Summary,
+    TrustConfig,
+)
 from aotc.cli.grammar.typed_values import pairs
 from aotc.errors import EXIT_YES
 
@@ -20,6 +32,8 @@ _STATEMENTS: Final = "what the attestations say"
 
 @app.command(cls=Command)
 @exclusive("--tune", "--tuned-from")
+@exclusive("--key", "--keyless")
+@bare("--release", "tag")
 @examples(
     "aotc build resnet.onnx --dim batch=1..8",
     "aotc build resnet.onnx --profile server-cpu --key release.pem -o release.aotc",
@@ -62,6 +76,9 @@ def build(
         ),
     ] = None,
     key: SigningKey = None,
+    keyless: Keyless = False,
+    identity_token: IdentityToken = None,
+    trust_config: TrustConfig = None,
     force: Force = False,
     dims: Annotated[
         list[str],
@@ -132,8 +149,8 @@ def build(
         str,
         typer.Option(
             "--release",
-            metavar="VERSION",
-            help="version of what is built, such as 1.4.0",
+            metavar="[VERSION]",
+            help="version of what is built, such as 1.4.0; without VERSION that of the CI's tag",
             rich_help_panel=_STATEMENTS,
         ),
     ] = "",
@@ -155,9 +172,11 @@ def build(
 
     The artifact's answers are compared with those of the model. Exit status 1 where gates of the
     profile fail, all of which are told, 3 where the input must be fixed; nothing is left at the
-    output then. The outcome is shown on one screen, with --verbose in full.
+    output then. --keyless signs as the identity of an OIDC token, which the CI gives, instead of
+    with a key. The outcome is shown on one screen, with --verbose in full.
     """
     ranges = pairs(dims, "--dim")
+    by_identity = keyless or identity_token is not None or trust_config is not None
     from aotc.cli.extras import needs
 
     with needs("build", "cpu"):
@@ -171,13 +190,15 @@ def build(
         reported("build", reports, form, json=json, model=str(model), profile=profile) as run,
         stages(quiet=json) as progress,
     ):
+        # An identity that is missing is told before anything is built.
+        signer = signer_of(key, keyless, identity_token, trust_config) if by_identity else key
         report = run_pipeline(
             given,
             profile=profile,
             target=target,
             precision=precision,
             output=output,
-            key=key,
+            key=signer,
             force=force,
             dims=ranges,
             fixtures=fixtures,

@@ -29,6 +29,7 @@ _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
 # The words of a call, in its context.
 _WORDS: Final = "aotc.words"
+_BARE: Final = "command_bare"
 
 
 def examples(*calls: str) -> Callable[[Function], Function]:
@@ -37,13 +38,30 @@ def examples(*calls: str) -> Callable[[Function], Function]:
 
 
 def exclusive(*options: str) -> Callable[[Function], Function]:
-    """Options of which at most one may be given."""
-    return _stating(_EXCLUSIVE, options)
+    """Options of which at most one may be given; a command may have several such groups."""
+
+    def decorate(function: Function) -> Function:
+        known: tuple[tuple[str, ...], ...] = getattr(function, _EXCLUSIVE, ())
+        setattr(function, _EXCLUSIVE, (options, *known))
+        return function
+
+    return decorate
 
 
 def choice(*options: str) -> Callable[[Function], Function]:
     """Options of which exactly one must be given."""
     return _stating(_CHOICE, options)
+
+
+def bare(option: str, value: str) -> Callable[[Function], Function]:
+    """The value of an option that is given without one, as its last word or before an option."""
+
+    def decorate(function: Function) -> Function:
+        known: dict[str, str] = getattr(function, _BARE, {})
+        setattr(function, _BARE, {**known, option: value})
+        return function
+
+    return decorate
 
 
 def _stating(name: str, value: tuple[str, ...]) -> Callable[[Function], Function]:
@@ -92,8 +110,9 @@ class Command(TyperCommand):
             args,
             self.params,
             prog,
-            exclusive=(self._stated(_EXCLUSIVE), verbosity.QUIET_OR_VERBOSE),
+            exclusive=(*getattr(self.callback, _EXCLUSIVE, ()), verbosity.QUIET_OR_VERBOSE),
             choice=self._stated(_CHOICE),
+            bare=getattr(self.callback, _BARE, words.NO_DEFAULTS),
         )
         configured.set_defaults(ctx, stated, self.params)
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from typer.core import TyperArgument, TyperOption
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typer._click.core import Parameter
 
 HELP = ("-h", "--help")
+NO_DEFAULTS: Final[Mapping[str, str]] = {}
 _NEGATIVE_NUMBER = re.compile(r"-\d+$|-\d*\.\d+$")
 
 
@@ -68,9 +69,11 @@ def read(
     prog: str,
     exclusive: Sequence[Sequence[str]] = (),
     choice: Sequence[str] = (),
+    bare: Mapping[str, str] = NO_DEFAULTS,
 ) -> list[str]:
     """The words in one form: `--option=value` and flags, then `--` and the arguments.
 
+    An option in `bare` may be without a value, and has the one that is given there.
     Of the options that stand together in `exclusive` or `choice`, at most one may be given; of
     those in `choice`, one must be. Raises AOTC-I027, which names the nearest option to an unknown
     one.
@@ -102,9 +105,12 @@ def read(
             found.append(name)
             continue
         if value is None:
-            if not queue or is_option(queue[0], options):
+            if queue and not is_option(queue[0], options):
+                value = queue.popleft()
+            else:
+                value = next((bare[each] for each in option.opts if each in bare), None)
+            if value is None:
                 refuse(f"argument {label(option)}: expected one argument", prog)
-            value = queue.popleft()
         found.append(f"{max(option.opts, key=len)}={value}")
     taken = positionals(parameters)
     _refuse_unknown([*unknown, *arguments[len(taken) :]], options, prog)

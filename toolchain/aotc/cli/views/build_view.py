@@ -41,7 +41,7 @@ def outcome(report: BuildReport, inspected: InspectReport) -> tuple[str, str]:
 def signer_text(report: BuildReport) -> str:
     """Whose key signed it."""
     only = " (development key, which only this user trusts)" if report.development_key else ""
-    return f"{short(report.key_id)}{only}"
+    return report.identity or f"{short(report.key_id)}{only}"
 
 
 def took(report: BuildReport) -> str:

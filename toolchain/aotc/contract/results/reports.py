@@ -103,7 +103,8 @@ class BuildReport:
     artifact: Annotated[str, "path of the folder that was written"]
     artifact_id: Annotated[str, "sha256 of aotc.json"]
     payload_bytes: int
-    key_id: str
+    key_id: Annotated[str, "of the signing key; that of a keyless signature is not used again"]
+    identity: Annotated[str, "of a keyless signature, and its issuer; empty for a key"] = ""
     development_key: bool
     variants: tuple[VariantEvidence, ...]
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Protocol, runtime_checkable
 
 from aotc.contract.codec.parsing import Bounds, Problem
 from aotc.contract.finding import Finding
+from aotc.contract.trust.anchors import TrustedIdentity
 from aotc.records import record
 
 
@@ -46,8 +47,20 @@ class Sealer(Protocol):
     def issuer(self) -> str:
         """The URL of the OIDC issuer that confirms its identity."""
 
+    def anchors(self) -> tuple[TrustedIdentity, ...]:
+        """Its possible names, one of which its signatures verify for."""
+
     def seal(self, payload: bytes) -> bytes:
         """A verified sigstore bundle (JSON) with the in-toto statement `payload`."""
+
+
+@record
+class SignedBy:
+    """Who made a bundle: the id of the key, and the identity with its issuer, or empty."""
+
+    key_id: str
+    identity: str
+    development_key: bool
 
 
 @record

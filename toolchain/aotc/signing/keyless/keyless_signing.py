@@ -53,7 +53,7 @@ class KeylessSigner:
         not verify for the identity of the token.
         """
         identity = self._current_identity()
-        config = self._config or public_config()
+        config = self._services()
         try:
             data = sign_payload(config, identity, payload)
         except AotcError:
@@ -63,8 +63,30 @@ class KeylessSigner:
             raise AotcError(
                 "AOTC-I037", "the services of sigstore did not sign", found=error_text(error)
             ) from None
-        _check(data, payload, identity, config)
+        _check(data, payload, self.anchors())
         return data
+
+    def anchors(self) -> tuple[TrustedIdentity, ...]:
+        """The names that the certificate may hold, for the roots of the services.
+
+        Raises AOTC-I037 if the public services cannot be reached for their roots.
+        """
+        roots = self._services().trusted_root._inner.to_json()
+        return tuple(
+            TrustedIdentity(
+                identity=name,
+                issuer=self._identity.issuer,
+                origin="identity token",
+                trusted_root=roots,
+            )
+            for name in self._identity.names
+        )
+
+    def _services(self) -> ClientTrustConfig:
+        """The services, of which the public ones are fetched once."""
+        if self._config is None:
+            self._config = public_config()
+        return self._config
 
     def _current_identity(self) -> Identity:
         """The identity, with a new token if the first one has expired meanwhile."""
@@ -77,22 +99,15 @@ class KeylessSigner:
         return renewed
 
 
-def _check(data: bytes, payload: bytes, identity: Identity, config: ClientTrustConfig) -> None:
-    """Raise AOTC-I037 unless the bundle verifies for this payload and identity."""
-    roots = config.trusted_root._inner.to_json()
-    anchors = [
-        TrustedIdentity(
-            identity=name, issuer=identity.issuer, origin="identity token", trusted_root=roots
-        )
-        for name in identity.names
-    ]
+def _check(data: bytes, payload: bytes, anchors: tuple[TrustedIdentity, ...]) -> None:
+    """Raise AOTC-I037 unless the bundle verifies for this payload and one of the identities."""
     try:
         verified = verify_bundle(dsse.parse(data), anchors)
     except AotcError as error:
         raise AotcError(
             "AOTC-I037",
             "the result of the sigstore services does not verify for the identity token",
-            expected=f"{' or '.join(identity.names)} by {identity.issuer}",
+            expected=" or ".join(f"{who.identity} by {who.issuer}" for who in anchors),
             found=error.line(),
             also=(error,),
         ) from None

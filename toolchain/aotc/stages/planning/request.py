@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import Profile
 from aotc.contract.results.journal import Journal
-from aotc.contract.trust.signer import Signer
+from aotc.contract.trust.signer import Sealer, Signer
 from aotc.engine.worker_pool import Workers
 from aotc.records import field, record
 
@@ -28,7 +29,7 @@ class BuildRequest:
     target: str | Path | None = None
     precision: str | None = None
     output: str | Path | None = None
-    key: str | Path | Signer | None = None
+    key: str | Path | Signer | Sealer | None = None
     force: bool = False
     dims: Mapping[str, str | int] | None = None
     fixtures: str | Path | None = None
@@ -53,6 +54,11 @@ class BuildRequest:
     def output_path(self) -> Path:
         """The path for the artifact."""
         return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")
+
+    def stated_options(self) -> dict[str, Json]:
+        """Options that the provenance states."""
+        stated: dict[str, Json] = {"embed_fixtures": self.embed_fixtures, "tune": self.tune}
+        return stated if self.precision is None else {**stated, "precision": self.precision}
 
 
 def called_with(

@@ -1,0 +1,323 @@
+"""`aotc init`: what it writes is valid, works, and replaces nothing of the user's."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+import yaml
+from command import SCRIPT, Command
+from made_models import linear, model_of, save
+from onnx import TensorProto, helper
+from third_party_models import MODELS, needs_models
+
+# What a dim may be called in a model, and what a comment, YAML or a terminal would make of it.
+HOSTILE = {
+    "a line": "batch\n  evil: 1..8",
+    "a comment": "batch # evil",
+    "a mapping": "batch: {evil: 1}",
+    "quotes": "'\"`$(evil)",
+    "an expression": "${{ secrets.TOKEN }}",
+    "a terminal's": "batch\x1b[31m\r",
+    "right to left": "batch\u202eevil",
+    "beyond the first plane": "\U0001f600 batch",
+    "another line end": "batch\u2028evil\x85",
+    "a word of YAML": "null",
+    "a number": "1e3x",
+    "a document": "---",
+    "an alias": "*batch",
+    "blanks": " batch ",
+    "NUL": "batch\x00evil",
+}
+
+
+def named(dim: str, input_name: str = "x") -> onnx.ModelProto:
+    """A model with a free dim of this name."""
+    shape = [dim, 16]
+    return model_of(
+        [helper.make_node("Relu", [input_name], ["y"])],
+        inputs=[helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape)],
+        outputs=[helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+    )
+
+
+@pytest.fixture
+def aotc(tmp_path: Path) -> Command:
+    command = Command(tmp_path / "project")
+    command.folder.mkdir()
+    return command
+
+
+def actions(document: dict[str, object]) -> dict[str, str]:
+    files = document["files"]
+    assert isinstance(files, list)
+    return {each["path"]: each["action"] for each in files}
+
+
+def test_what_it_writes_is_checked_and_built(aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    found = aotc("init", "model.onnx")
+    assert found.status == 0
+    assert found.document["dims"] == {"batch": ["x.0"]}
+    assert actions(found.document) == dict.fromkeys(
+        (
+            "model.profile.yaml",
+            ".github/actions/aotc/action.yml",
+            ".github/workflows/aotc.yml",
+            ".gitignore",
+        ),
+        "written",
+    )
+    assert aotc.plain("profile", "check", "model.profile.yaml").status == 0
+    assert aotc("build", "model.onnx", "--profile", "model.profile.yaml").status == 0
+    text = (aotc.folder / "model.profile.yaml").read_text()
+    assert "#   batch: 1..8  # x.0\n" in text
+    # What is offered works once it is taken: the range is then promised.
+    offered = text.replace("# dims:\n#   batch: 1..8", "dims:\n  batch: 1..8")
+    (aotc.folder / "model.profile.yaml").write_text(offered)
+    built = aotc("build", "model.onnx", "--profile", "model.profile.yaml", "--force")
+    assert built.status == 0
+    ranges = aotc("inspect", "model.aotc").document["domain"]["dims"]
+    assert (ranges["batch"]["min"], ranges["batch"]["max"]) == (1, 8)
+    # The inputs stand in the profile: a model with others is refused, as a pull request should be.
+    save(linear(features=8), aotc.folder / "model.onnx")
+    words = ("build", "model.onnx", "--profile", "model.profile.yaml", "--force")
+    assert aotc(*words).status == 3
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_name_is_a_name(kind: str, aotc: Command) -> None:
+    name = HOSTILE[kind]
+    save(named(name), aotc.folder / "model.onnx")
+    plain = aotc.plain("init", "model.onnx")
+    assert plain.status == 0, plain
+    assert not any(character in plain.stdout for character in "\x1b\r\u202e\x00\x85\u2028")
+    raw = (aotc.folder / "model.profile.yaml").read_bytes().decode()
+    stated = yaml.safe_load(raw)
+    assert set(stated) == {"schema", "name", "inputs"}
+    comments = [line for line in raw.splitlines() if line.startswith("#   ")]
+    assert len(comments) == 1
+    # What it offers to take is this one dim.
+    (taken,) = yaml.safe_load(comments[0][1:])
+    document = aotc("init", "model.onnx").document
+    assert list(document["dims"]) == [taken]
+    assert aotc.plain("profile", "check", "model.profile.yaml").status == 0
+    assert aotc("build", "model.onnx", "--profile", "model.profile.yaml").status == 0
+    workflow = (aotc.folder / ".github/workflows/aotc.yml").read_text()
+    assert "evil" not in workflow
+    assert "secrets" not in workflow
+
+
+def test_a_hostile_input_is_a_name(aotc: Command) -> None:
+    save(named("batch", "x: {}\n# \u202e"), aotc.folder / "model.onnx")
+    assert aotc("init", "model.onnx").status == 0
+    assert aotc.plain("profile", "check", "model.profile.yaml").status == 0
+    assert aotc("build", "model.onnx", "--profile", "model.profile.yaml").status == 0
+
+
+@needs_models
+@pytest.mark.parametrize(
+    "name",
+    [
+        "silero_vad_v6",
+        "tiny_gpt2_past_genai",
+        "tinybert_untrained",
+        "basic_pitch_nmp",
+        "ultraface_rfb320",
+        "xgboost_onnxmltools",
+        "gtcrn_stream",
+        "yunet_n_dynamic",
+    ],
+)
+def test_models_of_others(name: str, aotc: Command) -> None:
+    model = aotc.folder / "models" / f"{name}.onnx"
+    model.parent.mkdir()
+    model.write_bytes((MODELS / f"{name}.onnx").read_bytes())
+    found = aotc("init", f"models/{name}.onnx", "--ci", "none")
+    assert found.status == 0
+    profile = found.document["profile"]
+    assert aotc.plain("profile", "check", profile).status == 0
+    described = aotc("inspect", f"models/{name}.onnx").document
+    free = {d for each in described["inputs"] for d in each["shape"] if isinstance(d, str)}
+    assert set(found.document["dims"]) == free
+    # What it says is right of the model, as its build finds, which is long for some.
+    if name in ("ultraface_rfb320", "xgboost_onnxmltools", "tinybert_untrained"):
+        built = aotc("build", f"models/{name}.onnx", "--profile", profile)
+        assert built.status == 0
+
+
+def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    (aotc.folder / ".gitignore").write_text("mine\n*.pem")
+    (aotc.folder / "model.profile.yaml").write_text("mine\n")
+    (aotc.folder / ".github" / "workflows").mkdir(parents=True)
+    (aotc.folder / ".github" / "workflows" / "aotc.yml").write_text("mine\n")
+    before = {path: path.read_bytes() for path in aotc.folder.rglob("*") if path.is_file()}
+    refused = aotc("init", "model.onnx")
+    refused.refused("AOTC-I017", 3)
+    # Both are told at once, and nothing was written, not even what is new.
+    assert refused.codes == ["AOTC-I017", "AOTC-I017"]
+    after = {
+        path: path.read_bytes()
+        for path in aotc.folder.rglob("*")
+        if path.is_file() and "home" not in path.parts
+    }
+    assert after == before
+    forced = aotc("init", "model.onnx", "--force")
+    assert actions(forced.document) == {
+        "model.profile.yaml": "replaced",
+        ".github/actions/aotc/action.yml": "written",
+        ".github/workflows/aotc.yml": "replaced",
+        ".gitignore": "extended",
+    }
+    ignored = (aotc.folder / ".gitignore").read_text().splitlines()
+    assert ignored[:2] == ["mine", "*.pem"]
+    assert ignored.count("*.pem") == 1
+    assert "*.aotc/" in ignored
+    # A second time there is nothing to do, and no need for --force.
+    assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept"}
+
+
+def test_a_link_is_not_followed(aotc: Command, tmp_path: Path) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    (tmp_path / "elsewhere").write_text("mine\n")
+    (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "elsewhere")
+    for words in ((), ("--force",)):
+        aotc("init", "model.onnx", *words).refused("AOTC-I017", 3)
+    assert (tmp_path / "elsewhere").read_text() == "mine\n"
+
+
+def test_jobs_for_gitlab(aotc: Command) -> None:
+    (aotc.folder / "models").mkdir()
+    save(linear(), aotc.folder / "models" / "a model+1.onnx")
+    found = aotc("init", "models/a model+1.onnx", "--ci", "gitlab")
+    assert set(actions(found.document)) == {
+        "a-model-1.profile.yaml",
+        ".gitlab/aotc.gitlab-ci.yml",
+        ".gitlab-ci.yml",
+        ".gitignore",
+    }
+    job = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())["build-artifact"]
+    assert job["variables"] == {
+        "AOTC_MODEL": "models/a model+1.onnx",
+        "AOTC_PROFILE": "a-model-1.profile.yaml",
+        "AOTC_ARTIFACT": "a model+1.aotc",
+    }
+
+
+@pytest.mark.parametrize("ci", ["github", "gitlab"])
+def test_a_job_names_the_model_as_it_is(ci: str, aotc: Command) -> None:
+    name = "a b,c=d@e+f_\u00e9-1.onnx"
+    save(linear(), aotc.folder / name)
+    assert aotc("init", name, "--ci", ci).status == 0
+    if ci == "github":
+        jobs = yaml.safe_load((aotc.folder / ".github/workflows/aotc.yml").read_text())["jobs"]
+        named = [job["steps"][1]["with"]["model"] for job in jobs.values()]
+    else:
+        jobs = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
+        named = [job["variables"]["AOTC_MODEL"] for key, job in jobs.items() if key != "include"]
+    assert named == [name, name]
+
+
+@pytest.mark.parametrize(
+    "name", ["$(evil).onnx", "${{ evil }}.onnx", "it's.onnx", "-evil.onnx", "a\nb.onnx", "a`b.onnx"]
+)
+def test_a_path_that_a_job_would_read_as_code(name: str, aotc: Command) -> None:
+    save(linear(), aotc.folder / name)
+    aotc("init", f"./{name}").refused("AOTC-I071", 3)
+    assert not (aotc.folder / ".gitignore").exists()
+
+
+def test_a_model_outside_of_the_project(aotc: Command, tmp_path: Path) -> None:
+    save(linear(), tmp_path / "model.onnx")
+    aotc("init", "../model.onnx").refused("AOTC-I071", 3)
+    # By its absolute path, a model of the project is one.
+    save(linear(), aotc.folder / "model.onnx")
+    found = aotc("init", aotc.folder / "model.onnx")
+    assert found.document["model"] == "model.onnx"
+
+
+def test_what_is_no_model(aotc: Command) -> None:
+    (aotc.folder / "model.onnx").write_bytes(b"not a model")
+    assert aotc("init", "model.onnx").status == 3
+    assert aotc("init", "missing.onnx").refused("AOTC-I001", 3)
+    assert not (aotc.folder / ".gitignore").exists()
+
+
+def test_without_a_terminal_it_needs_the_model(aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    aotc("init").refused("AOTC-I070", 3)
+
+
+def test_a_folder_that_cannot_be_written(aotc: Command) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("the administrator may write anywhere")
+    save(linear(), aotc.folder / "model.onnx")
+    aotc.folder.chmod(0o500)
+    aotc("init", "model.onnx").refused("AOTC-I026", 3)
+
+
+def test_a_folder_in_the_way(aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    (aotc.folder / ".github").write_text("a file\n")
+    assert aotc("init", "model.onnx").status == 3
+
+
+def on_terminal(command: Command, words: Sequence[str], typed: bytes) -> tuple[int, str]:
+    """Run a command with a terminal on all three streams, and type an answer."""
+    controller, terminal = pty.openpty()
+    process = subprocess.Popen(
+        [str(SCRIPT), *words],
+        cwd=command.folder,
+        env=command.environment() | {"TERM": "dumb"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
+    os.close(terminal)
+    os.write(controller, typed)
+    shown = b""
+    while True:
+        try:
+            data = os.read(controller, 65536)
+        except OSError:
+            break
+        if not data:
+            break
+        shown += data
+    os.close(controller)
+    return process.wait(60), shown.decode()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="terminals of POSIX")
+@pytest.mark.parametrize(
+    ("typed", "profile"),
+    [
+        (b"2\n", "b.profile.yaml"),
+        (b"\n", "a.profile.yaml"),
+        (b"deep/c.onnx\n", "c.profile.yaml"),
+        (b"\x04", ""),
+    ],
+)
+def test_on_a_terminal_it_asks(typed: bytes, profile: str, aotc: Command) -> None:
+    for name in ("a", "b", "deep/c", "x.aotc/payload/d"):
+        path = aotc.folder / f"{name}.onnx"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save(linear(), path)
+    status, shown = on_terminal(aotc, ("init",), typed)
+    assert "  1  a.onnx" in shown
+    assert "deep/c.onnx" in shown
+    assert "d.onnx" not in shown.replace("\r", "")
+    if profile:
+        assert status == 0, shown
+        assert (aotc.folder / profile).is_file()
+    else:
+        assert status == 3
+        assert "AOTC-I070" in shown

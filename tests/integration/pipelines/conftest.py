@@ -1,0 +1,66 @@
+"""Packages for clean environments, fetched once: what runs there reaches no index."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from repository import ROOT
+
+LOCK = ROOT / "requirements" / "dev.lock"
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A function that puts requirements into one folder of wheels, by the versions of the lock."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    pins = folder / "pins.txt"
+    text = LOCK.read_text()
+    pins.write_text("\n".join(re.findall(r"^[A-Za-z0-9_.-]+==[^ ;]+", text, re.MULTILINE)))
+
+    def fetch(*requirements: str) -> Path:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pip", "download", "--quiet", "--only-binary", ":all:"),
+                *("--disable-pip-version-check", "--retries", "1", "--dest", str(folder)),
+                *("--constraint", str(pins), *requirements),
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            pytest.skip(f"pip reaches no index with {' '.join(requirements)}: {lines[-1:]}")
+        return folder
+
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def packages(wheelhouse: Callable[..., Path]) -> Path:
+    """What aotc needs with its extras cpu and sigstore, and what builds its wheel."""
+    listed = ("typer", "rich", "cryptography", "PyYAML", "rfc8785", "onnx", "onnxruntime", "numpy")
+    return wheelhouse(*listed, "cyclonedx-python-lib", "sigstore", "hatchling", "editables")
+
+
+@pytest.fixture
+def offline(packages: Path) -> dict[str, str]:
+    """The variables by which pip takes those packages and asks nobody."""
+    return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages), "PIP_CONFIG_FILE": os.devnull}
+
+
+@pytest.fixture(scope="session")
+def python_on_path(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the `python` that a job's set-up would put on PATH: no environment of ours."""
+    folder = tmp_path_factory.mktemp("python")
+    base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    for name in ("python", "python3"):
+        (folder / name).write_text(f'#!/bin/sh\nexec "{base}" "$@"\n')
+        (folder / name).chmod(0o755)
+    yield folder

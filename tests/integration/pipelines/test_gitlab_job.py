@@ -1,0 +1,142 @@
+"""The jobs for GitLab: their script lines run in one shell, in a folder that all may write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from made_models import linear, save
+from repository import ROOT
+
+GITLAB = ROOT / "ci" / "templates" / "gitlab"
+JOBS = GITLAB / "aotc.gitlab-ci.yml"
+PIPELINE = GITLAB / "pipeline.yml"
+
+
+def jobs() -> dict[str, Any]:
+    found = yaml.safe_load(JOBS.read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def run(
+    folder: Path, place: Path, python: Path, environment: dict[str, str], **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `before_script` and `script` of the build job in one shell, as a runner does."""
+    job = jobs()[".aotc-build"]
+    lines = "\n".join((*job["before_script"], *job["script"]))
+    # Each job has its container: what lies in /tmp there is a folder of its own here.
+    script = lines.replace("/tmp/", f"{place}/")
+    return subprocess.run(
+        ["sh", "-e", "-c", script],
+        cwd=folder,
+        env={
+            **environment,
+            **job["variables"],
+            "PATH": f"{python}:/usr/local/bin:/usr/bin:/bin",
+            "HOME": str(place),
+            "GITLAB_CI": "true",
+            "CI_PROJECT_URL": "https://gitlab.example.com/team/models",
+            "CI_JOB_URL": "https://gitlab.example.com/team/models/-/jobs/17",
+            "AOTC_MODEL": "model.onnx",
+            "AOTC_ARTIFACT": "model.aotc",
+            **variables,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def project(folder: Path) -> Path:
+    """A checkout as GitLab's runner leaves it: anybody may write there."""
+    folder.mkdir()
+    save(linear(), folder / "model.onnx")
+    folder.chmod(0o777)
+    return folder
+
+
+@pytest.mark.slow
+def test_builds_verifies_and_keeps(
+    tmp_path: Path, python_on_path: Path, offline: dict[str, str]
+) -> None:
+    folder = project(tmp_path / "checkout")
+    (tmp_path / "first").mkdir()
+    done = run(folder, tmp_path / "first", python_on_path, offline, AOTC_PACKAGE=str(ROOT))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert (folder / "model.aotc.zip").is_file()
+    assert list((folder / ".aotc-cache").rglob("index.json"))
+    # The next job begins with the cache, unpacked so that anybody may write it.
+    following = project(tmp_path / "following")
+    shutil.copytree(folder / ".aotc-cache", following / ".aotc-cache")
+    for path in (following / ".aotc-cache").rglob("*"):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    (tmp_path / "second").mkdir()
+    done = run(following, tmp_path / "second", python_on_path, offline, AOTC_PACKAGE=str(ROOT))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "from the build cache" in done.stdout
+    # A release takes nothing from the cache, which other branches may write.
+    done = run(
+        *(following, tmp_path / "second", python_on_path, offline),
+        AOTC_PACKAGE=str(ROOT),
+        AOTC_RELEASE="tag",
+        CI_COMMIT_TAG="v1.4.0",
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "from the build cache" not in done.stdout
+    # A tag of another form is refused, and what is told is the status of the job.
+    (folder / "model.aotc.zip").unlink()
+    done = run(
+        *(folder, tmp_path / "second", python_on_path, offline),
+        AOTC_PACKAGE=str(ROOT),
+        AOTC_RELEASE="tag",
+        CI_COMMIT_TAG="nightly",
+    )
+    assert done.returncode == 3
+    assert "AOTC-I069" in done.stdout + done.stderr
+    assert not (folder / "model.aotc.zip").exists()
+
+
+@pytest.mark.parametrize("package", ["", "aotc", "missing.whl"])
+def test_nothing_is_looked_up_by_its_name(
+    package: str, tmp_path: Path, python_on_path: Path
+) -> None:
+    folder = project(tmp_path / "checkout")
+    done = run(folder, tmp_path, python_on_path, {"PIP_NO_INDEX": "1"}, AOTC_PACKAGE=package)
+    assert done.returncode == 1
+    assert "Set the variable AOTC_PACKAGE" in done.stderr
+    assert not (tmp_path / "aotc").exists()
+
+
+@pytest.mark.parametrize("file", [JOBS, PIPELINE], ids=lambda path: path.name)
+def test_it_is_what_gitlab_reads(file: Path) -> None:
+    pytest.importorskip("check_jsonschema")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.gitlab-ci"),
+            *("--data-transform", "gitlab-ci", str(file)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_release_is_a_build_with_an_identity_and_a_tag() -> None:
+    found = jobs()
+    release = found[".aotc-release"]
+    assert release["extends"] == ".aotc-build"
+    assert release["cache"] == []
+    assert set(release["variables"]) <= set(found[".aotc-build"]["variables"])
+    assert release["id_tokens"] == {"SIGSTORE_ID_TOKEN": {"aud": "sigstore"}}
+    pipeline = yaml.safe_load(PIPELINE.read_text())
+    extended = {each["extends"] for name, each in pipeline.items() if name != "include"}
+    assert extended == {".aotc-build", ".aotc-release"}

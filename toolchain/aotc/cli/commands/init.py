@@ -1,0 +1,53 @@
+"""`aotc init`: the first files of a project."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json
+from aotc.errors import EXIT_YES
+
+app = new_app()
+
+
+@app.command(cls=Command)
+@examples("aotc init model.onnx", "aotc init model.onnx --ci gitlab --force")
+def init(
+    model: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="MODEL", parser=Path, help="ONNX file in this folder; asked for on a terminal"
+        ),
+    ] = None,
+    *,
+    ci: Annotated[
+        Literal["github", "gitlab", "none"],
+        typer.Option("--ci", metavar="SYSTEM", help="whose job to write: github, gitlab or none"),
+    ] = "github",
+    force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
+    json: Json = False,
+) -> int:
+    """Write a profile, a CI job and a .gitignore for a model.
+
+    The profile states the model's inputs, and lists its free dims to bound. The files are written
+    into the working directory; one that exists is replaced with --force alone, and a .gitignore
+    only gets further lines.
+    """
+    from aotc.cli.extras import needs
+
+    with needs("init", "cpu"):
+        from aotc.inspection.model_capture import inspect_model
+    from aotc.cli.asking import chosen_model
+    from aotc.cli.views.init_view import init_view
+    from aotc.scaffolding.project_files import start_project
+
+    path = chosen_model(Path()) if model is None else model
+    report = inspect_model(path)
+    answer = start_project(path, report.inputs, folder=Path(), ci=ci, force=force)
+    respond(answer, init_view, json=json)
+    return EXIT_YES

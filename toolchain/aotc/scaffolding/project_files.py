@@ -1,0 +1,146 @@
+"""The files that a project starts with, and how they are written: nothing of the user's is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final, Literal
+
+from aotc.contract.builtin import data_folder
+from aotc.contract.manifest.interface import Value
+from aotc.contract.results.init_report import FileAction, InitFile, InitReport
+from aotc.errors import AotcError
+from aotc.files.failures import cannot_write
+from aotc.files.replacing import check_output
+from aotc.files.writing import write_atomically
+from aotc.scaffolding.proposed_profile import free_dims, profile_text, proposed_profile
+
+CiSystem = Literal["github", "gitlab", "none"]
+_IGNORED: Final = (".aotc-cache/", "*.aotc/", "*.aotc.zip", "*.pem")
+_IGNORE_FILE: Final = PurePosixPath(".gitignore")
+# What neither a shell, nor YAML, nor the expressions of a CI system read as anything else.
+_PATH: Final = re.compile(r"(?!-)[\w./+@=,-]+( +[\w./+@=,-]+)*")
+# From the template, which is next to the others, to the place in the project.
+_TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
+    "github": {
+        "github/action.yml": ".github/actions/aotc/action.yml",
+        "github/workflow.yml": ".github/workflows/aotc.yml",
+    },
+    "gitlab": {
+        "gitlab/aotc.gitlab-ci.yml": ".gitlab/aotc.gitlab-ci.yml",
+        "gitlab/pipeline.yml": ".gitlab-ci.yml",
+    },
+    "none": {},
+}
+
+
+def start_project(
+    model: Path, inputs: tuple[Value, ...], *, folder: Path, ci: CiSystem, force: bool
+) -> InitReport:
+    """Write profile, CI job and .gitignore for a model into `folder`, which holds the model.
+
+    A file that exists with the same content stays; .gitignore gets the lines that it lacks.
+    Raises AOTC-I071 if the CI could not name the model, I017 if another file of one of the names
+    exists, unless `force`, and I018 and I026 if one cannot be written; all but the last two before
+    anything is written.
+    """
+    place = _path_in(model, folder)
+    profile = proposed_profile(model.stem, inputs)
+    file = PurePosixPath(f"{profile.name}.profile.yaml")
+    texts = {file: profile_text(profile, inputs, place, file)}
+    words = {"@MODEL@": str(place), "@PROFILE@": str(file), "@ARTIFACT@": f"{place.stem}.aotc"}
+    for template, path in _TEMPLATES[ci].items():
+        texts[PurePosixPath(path)] = _filled(template, words)
+    actions: dict[PurePosixPath, FileAction] = {
+        each: _action(folder / each, text) for each, text in texts.items()
+    }
+    _refuse_replacing(folder, actions, force)
+    texts[_IGNORE_FILE], actions[_IGNORE_FILE] = _ignored(folder / _IGNORE_FILE)
+    for written, text in texts.items():
+        if actions[written] != "kept":
+            _write(folder / written, text)
+    return InitReport(
+        model=str(place),
+        profile=str(file),
+        ci=ci,
+        dims=free_dims(inputs),
+        files=tuple(InitFile(path=str(each), action=actions[each]) for each in texts),
+    )
+
+
+def _path_in(model: Path, folder: Path) -> PurePosixPath:
+    """The path of the model from the folder; raises AOTC-I071 if a CI job could not use it."""
+    path = Path(os.path.relpath(model.absolute(), folder.absolute()))
+    if ".." in path.parts:
+        raise AotcError(
+            "AOTC-I071",
+            "the model is not in the folder of the project",
+            where=str(model),
+            expected=f"a file in {folder.absolute()}",
+        )
+    if not _PATH.fullmatch(path.as_posix()):
+        raise AotcError(
+            "AOTC-I071",
+            "the path of the model has characters that a CI system would read as its own",
+            where=str(model),
+            expected="letters, digits, spaces and ./_+@=,-",
+        )
+    return PurePosixPath(path.as_posix())
+
+
+def _filled(template: str, words: Mapping[str, str]) -> str:
+    text = (data_folder("ci/templates") / template).read_text("utf-8")
+    for mark, word in words.items():
+        text = text.replace(mark, word)
+    return text
+
+
+def _action(path: Path, text: str) -> FileAction:
+    if not path.exists() and not path.is_symlink():
+        return "written"
+    try:
+        return "kept" if path.read_bytes() == text.encode("utf-8") else "replaced"
+    except OSError:
+        return "replaced"
+
+
+def _refuse_replacing(folder: Path, actions: Mapping[PurePosixPath, str], force: bool) -> None:
+    """Raise AOTC-I017 with every file that would be replaced and may not be."""
+    refused = []
+    for path, action in actions.items():
+        if action == "replaced":
+            try:
+                check_output(folder / path, force=force)
+            except AotcError as error:
+                refused.append(error)
+    if refused:
+        first, *rest = refused
+        first.also = tuple(rest)
+        raise first
+
+
+def _ignored(path: Path) -> tuple[str, FileAction]:
+    """The text of .gitignore with the lines that it needs, and what happens to the file."""
+    try:
+        known = path.read_text("utf-8")
+    except FileNotFoundError:
+        return "".join(f"{line}\n" for line in _IGNORED), "written"
+    except (OSError, UnicodeDecodeError) as error:
+        raise AotcError(
+            "AOTC-I026", "the file cannot be extended", where=str(path), found=str(error)
+        ) from None
+    missing = [line for line in _IGNORED if line not in known.splitlines()]
+    if not missing:
+        return known, "kept"
+    end = "" if not known or known.endswith("\n") else "\n"
+    return known + end + "".join(f"{line}\n" for line in missing), "extended"
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode("utf-8"))
+    except OSError as error:
+        raise cannot_write(error, "cannot write the file", str(path)) from None
