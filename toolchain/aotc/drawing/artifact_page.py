@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from aotc.drawing.artifact_contents import read_contents
+from aotc.drawing.given_times import read_node_times
 from aotc.drawing.markup import tag
-from aotc.drawing.node_times import read_node_times
 from aotc.drawing.page_frame import page
 from aotc.drawing.sections.exactness_section import exactness_section
 from aotc.drawing.sections.graph_section import graph_section
