@@ -92,6 +92,6 @@ def _notes(tokens: list[Token], at: int) -> dict[str, str]:
 def pages() -> list[Page]:
     """The README, all guides, and what lies beside the examples; the README first."""
     places = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    places += sorted((ROOT / "docs" / "guides").glob("*.md"))
+    places += sorted((ROOT / "docs" / "guides").rglob("*.md"))
     places += sorted((ROOT / "examples").rglob("*.md"))
     return [Page(path.relative_to(ROOT).as_posix()) for path in places]

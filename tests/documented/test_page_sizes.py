@@ -13,5 +13,9 @@ def test_the_readme_is_short() -> None:
 
 
 def test_guides_stand_few_side_by_side() -> None:
-    for folder in (ROOT / "docs", ROOT / "docs" / "guides"):
+    for folder in (
+        ROOT / "docs",
+        *(page.parent for page in ROOT.glob("docs/guides/*/*.md")),
+        ROOT / "docs" / "guides",
+    ):
         assert len(list(folder.glob("*.md"))) <= MOST, folder
