@@ -84,8 +84,11 @@ def first_refusal(
 ) -> AotcError:
     """Why a variant's first form was refused; `error`, which ended the attempts, is in `also`.
 
+    Only `error` where it says that the last form computes rightly, and what it costs is too much.
     `plan` is of the variant that failed; None: any variant with another attempt.
     """
+    if all(map(is_budget, (error, *error.also))):
+        return error
     name = plan.name if plan is not None else None
     first = next(
         (
