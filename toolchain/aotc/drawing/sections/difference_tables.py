@@ -6,12 +6,18 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from aotc.contract.results.diff_report import DiffReport, MeasuredRow, NodesDiff, TensorChange
+from aotc.contract.results.diff_report import (
+    DiffReport,
+    MeasuredRow,
+    NodeChange,
+    NodesDiff,
+    TensorChange,
+)
 from aotc.drawing.figures import bytes_text, seconds_text, short_provider
 from aotc.drawing.markup import Content, section, shown_name, table, tag
 
 # Of each table; `aotc diff --json` has all.
-_MAX_ROWS: Final = 500
+_MAX_ROWS: Final = 1000
 _KINDS: Final = ("replaced", "renamed", "moved", "added", "removed")
 
 
@@ -32,7 +38,7 @@ def _nodes(report: DiffReport) -> Iterator[Element]:
         rows = list(_differing(nodes))
         if rows:
             parts.append(tag("h3", shown_name(nodes.variant)))
-            parts += _cut(("", "operator", "A", "on", "operator", "B", "on"), rows)
+            parts += _cut(("", "operator", "A", "on", "B", "on"), rows)
     if parts:
         yield section("nodes", "Nodes that differ", *parts)
 
@@ -41,14 +47,24 @@ def _differing(nodes: NodesDiff) -> Iterator[tuple[Content, ...]]:
     for kind in _KINDS:
         for change in getattr(nodes, kind):
             yield (
-                kind,
-                shown_name(change.op_a),
+                _whole(kind),
+                _operator(change),
                 shown_name(change.a),
-                shown_name(short_provider(change.provider_a)),
-                shown_name(change.op_b),
+                _whole(short_provider(change.provider_a)),
                 shown_name(change.b),
-                shown_name(short_provider(change.provider_b)),
+                _whole(short_provider(change.provider_b)),
             )
+
+
+def _operator(change: NodeChange) -> str:
+    """The operator without its domain; both where they differ."""
+    known = (op.rpartition("::")[2] for op in (change.op_a, change.op_b) if op)
+    return shown_name(" \u2192 ".join(dict.fromkeys(known)))
+
+
+def _whole(text: str) -> Element:
+    """A short text that is not broken into lines."""
+    return tag("span", shown_name(text), class_="whole")
 
 
 def _weights(report: DiffReport) -> Iterator[Element]:
