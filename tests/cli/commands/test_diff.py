@@ -118,7 +118,9 @@ _BLOCKED = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("onnx", "onnxruntime", "numpy", "ml_dtypes"):
+        if name.partition(".")[0] in (
+            *("onnx", "onnxruntime", "numpy", "ml_dtypes", "fast_sugiyama"),
+        ):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocked())
 from aotc.cli.main import main
@@ -155,6 +157,19 @@ def test_a_base_install(aotc: Command) -> None:
     (error,) = json.loads(done.stdout)["errors"]
     assert error["code"] == "AOTC-I019"
     assert "[cpu]" in error["mend"]
+
+
+def test_a_page_needs_an_extra(aotc: Command) -> None:
+    """Without it the gate is judged all the same."""
+    done = base_install(aotc, "--html", "page.html")
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (done.returncode, error["code"]) == (3, "AOTC-I019")
+    assert "[report]" in error["mend"]
+    done = base_install(aotc, "--html", "page.html", "--fail-on", "toolchain")
+    assert done.returncode == 1
+    assert [each["code"] for each in json.loads(done.stdout)["failed"]] == ["AOTC-I061"]
+    assert "AOTC-I019" in done.stderr
+    assert not (aotc.folder / "page.html").exists()
 
 
 PAGE = ("diff", "a.aotc", "b.aotc.zip", "--html")
