@@ -69,7 +69,7 @@ STREAMS = {
     ("cli/streams.py", "answering", 1): "compared, and written nowhere",
     ("cli/run_reporting.py", "_write_out", 2): "a form of `aotc.reporting`, which escapes all text",
     ("cli/run_reporting.py", "write", 2): "annotations, whose texts are through `printable`",
-    ("cli/run_reporting.py", "reported", 2): "given to `write_lines`",
+    ("cli/run_reporting.py", "tell_lost", 2): "given to `write_lines`",
     ("engine/worker.py", "work", 2): "flushes",
     ("files/writing.py", "write_atomically", 2): "flushes, before a file that is standard output",
     ("signing/keys/passwords.py", "_ask", 1): "asks whether it is a terminal",

@@ -118,7 +118,9 @@ _BLOCKED = """
 import sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in ("onnx", "onnxruntime", "numpy", "ml_dtypes"):
+        if name.partition(".")[0] in (
+            *("onnx", "onnxruntime", "numpy", "ml_dtypes", "fast_sugiyama"),
+        ):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Blocked())
 from aotc.cli.main import main
@@ -157,17 +159,57 @@ def test_a_base_install(aotc: Command) -> None:
     assert "[cpu]" in error["mend"]
 
 
+def test_a_page_needs_an_extra(aotc: Command) -> None:
+    """Without it the gate is judged all the same."""
+    done = base_install(aotc, "--html", "page.html")
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (done.returncode, error["code"]) == (3, "AOTC-I019")
+    assert "[report]" in error["mend"]
+    done = base_install(aotc, "--html", "page.html", "--fail-on", "toolchain")
+    assert done.returncode == 1
+    assert [each["code"] for each in json.loads(done.stdout)["failed"]] == ["AOTC-I061"]
+    assert "AOTC-I019" in done.stderr
+    assert not (aotc.folder / "page.html").exists()
+
+
+PAGE = ("diff", "a.aotc", "b.aotc.zip", "--html")
+
+
 def test_a_page(aotc: Command) -> None:
-    assert aotc("diff", "a.aotc", "b.aotc.zip", "--html", "page.html").status == 0
-    page = (aotc.folder / "page.html").read_text("utf-8")
-    assert "Graphs of portable: " in page
-    assert "<script" not in page
-    again = ("diff", "a.aotc", "b.aotc.zip", "--html")
-    aotc(*again, "page.html").refused("AOTC-I017", 3)
-    assert aotc(*again, "page.html", "--force").status == 0
-    aotc(*again, "no/page.html").refused("AOTC-I026", 3)
+    page = aotc.folder / "page.html"
+    page.write_text("old")
+    done = aotc(*PAGE, "page.html")
+    assert (done.status, done.document["schema"]) == (0, "aotc.diff/1")
+    drawn = page.read_text("ascii")
+    assert drawn.startswith("<!doctype html>")
+    assert drawn.count('<svg class="graph"') == 2
+    aotc(*PAGE, "no/page.html").refused("AOTC-I026", 3)
     aotc("diff", "a.aotc", "model.onnx", "--html", "other.html").refused("AOTC-I059", 3)
     assert not (aotc.folder / "other.html").exists()
+
+
+def test_a_page_on_standard_output(aotc: Command) -> None:
+    done = aotc.plain(*PAGE, "-", "--fail-on", "toolchain")
+    assert (done.status, done.stderr) == (1, "")
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.endswith("</html>\n")
+    assert "AOTC-I061" in done.stdout
+    aotc(*PAGE, "-").refused("AOTC-I027", 2)
+
+
+def test_a_lost_page_does_not_hide_a_failed_gate(aotc: Command) -> None:
+    done = aotc(*PAGE, "no/page.html", "--fail-on", "toolchain")
+    assert done.status == 1
+    assert [each["code"] for each in done.document["failed"]] == ["AOTC-I061"]
+    assert "AOTC-I026" in done.stderr
+    assert "no/page.html" in done.stderr
+
+
+def test_a_page_of_an_entry_of_a_store(aotc: Command) -> None:
+    done = aotc("install", "a.aotc", "--key", str(RELEASE.with_name("release.pub")))
+    entry = f"sha256-{done.document['artifact_id']}"
+    assert aotc("diff", entry, "b.aotc.zip", "--html", "page.html").status == 0
+    assert entry in (aotc.folder / "page.html").read_text("ascii")
 
 
 def test_names_of_others_are_shown_safely(aotc: Command) -> None:

@@ -14,6 +14,9 @@ from aotc.cli import streams
 from aotc.cli.fixture_words import fixture_in_words, with_fixtures_in_words
 from aotc.cli.result_styles import FAILED, Result, noticed
 from aotc.escaping import MAX_CHARACTERS, printable
+from aotc.reporting.plain_values import MAX_LISTED as MAX_LISTED
+from aotc.reporting.plain_values import listed as listed
+from aotc.reporting.plain_values import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -30,8 +33,6 @@ _USUAL_WIDTH = 80
 # Of a table, or of a cell that holds lines.
 _MAX_ROWS = 200
 _BAR = 40
-# Names of operators and features in one cell.
-MAX_LISTED = 8
 _WIDEST_NAME = 80
 _LEAST_NAME = 16
 # Of a line that several texts make up, each of which is cut by itself.
@@ -259,18 +260,6 @@ class _Hanging:
             yield Text("  ").append_text(line)
 
 
-def size(count: int) -> str:
-    """Bytes in decimal units: `160.1 kB`."""
-    if count < 1000:
-        return f"{count} B"
-    value = float(count)
-    for unit in ("kB", "MB", "GB", "TB"):
-        value /= 1000
-        if value < 999.95 or unit == "TB":
-            break
-    return f"{value:.1f} {unit}"
-
-
 def duration(seconds: float) -> str:
     """Seconds to three digits, in the unit that suits: `27.1 us`, `5.00 ms`, `12.3 s`."""
     for factor, unit in ((1e6, "us"), (1e3, "ms")):
@@ -287,12 +276,6 @@ def _three_digits(number: float) -> str:
         if number >= 9.995
         else f"{number:.2f}"
     )
-
-
-def listed(items: Sequence[str]) -> str:
-    """Names in one cell, of many the first `MAX_LISTED`."""
-    rest = len(items) - MAX_LISTED
-    return ", ".join(items[:MAX_LISTED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def short(digest: str) -> str:

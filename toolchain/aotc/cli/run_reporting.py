@@ -137,6 +137,17 @@ def _write_out(text: str) -> None:
         sys.stdout.write(text)
 
 
+def tell_lost(lost: Iterable[AotcError]) -> None:
+    """Tell on standard error of files that could not be written beside a judgement that stands."""
+    from aotc.cli import streams
+    from aotc.cli.refusal_output import error_lines
+    from aotc.cli.render import write_lines
+
+    with streams.may_be_lost(sys.stderr):
+        for each in lost:
+            write_lines(error_lines(each), file=sys.stderr)
+
+
 @contextmanager
 def reported(
     command: str, files: Sequence[str], form: str | None, *, json: bool, **subject: str
@@ -176,10 +187,4 @@ def reported(
     if run.record().exit_status == EXIT_YES:
         lost[0].also = tuple(lost[1:])
         raise lost[0]
-    from aotc.cli import streams
-    from aotc.cli.refusal_output import error_lines
-    from aotc.cli.render import write_lines
-
-    with streams.may_be_lost(sys.stderr):
-        for each in lost:
-            write_lines(error_lines(each), file=sys.stderr)
+    tell_lost(lost)

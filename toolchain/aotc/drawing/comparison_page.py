@@ -2,87 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
 from xml.etree.ElementTree import Element
 
-from aotc.contract.codec.parsing import Json
+from aotc.contract.results.diff_report import AreaDiff, ComparedArtifact, DiffReport, NodesDiff
 from aotc.drawing.artifact_contents import Contents, read_contents
 from aotc.drawing.figures import bytes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag
 from aotc.drawing.page_frame import page
+from aotc.drawing.sections.difference_tables import difference_tables
 from aotc.drawing.sections.side_by_side import Marks, side_by_side
-from aotc.files.failures import cannot_write
-from aotc.files.writing import write_atomically
+from aotc.errors import AotcError
+from aotc.reporting.change_words import both_values, only_pair, what_changed
 
 _MAX_SHOWN = 200
+_LONGEST_VALUE = 300
 
 
-class DiffReport(Protocol):
-    """What a page shows of a comparison; `contract.results.diff_report.DiffReport` has it."""
+def comparison_page(a: Path, b: Path, report: DiffReport) -> str:
+    """The page of `report`, which is of the artifacts `a` and `b`, in ASCII.
 
-    a: Any
-    b: Any
-    same_id: bool
-    areas: Sequence[Any]
-    variants: Sequence[Any]
-    nodes: Sequence[Any]
-    failed: Sequence[Any]
-    problems: Sequence[Any]
-
-
-def write_comparison(a: Path, b: Path, report: DiffReport, file: Path) -> None:
-    """Write the page of `report`, which is of the artifacts `a` and `b`.
-
-    Raises what `artifact_contents.read_contents` does, AOTC-I019 where a library of the extra
-    `report` is missing, and I018 (full disk) and I026 for the file.
+    Raises AOTC-G006 if one of them was replaced since, AOTC-I019 where a library of the extra
+    `report` is missing, and what `artifact_contents.read_contents` does.
     """
-    text = comparison_page(read_contents(a), read_contents(b), report)
-    try:
-        write_atomically(file, text.encode("ascii"))
-    except OSError as error:
-        raise cannot_write(error, "cannot write the page", str(file)) from None
-
-
-def comparison_page(a: Contents, b: Contents, report: DiffReport) -> str:
-    """The page as text; raises what `layered_layout.lay_out` does."""
+    contents = _contents(a, report.a), _contents(b, report.b)
     said = (
         "Nothing on this page was checked against a signature: both artifacts say so of themselves."
     )
     return page(
-        f"{report.a.name} and {report.b.name}",
+        f"{report.a.path} and {report.b.path}",
         (tag("p", tag("b", "UNVERIFIED. "), said, class_="notice"),),
         (
             _overview(report),
-            section("graphs", "Graphs", _legend(), *_graphs(a, b, report)),
+            section("graphs", "Graphs", _legend(), *_graphs(*contents, report)),
             _changes(report),
+            *difference_tables(report),
         ),
     )
+
+
+def _contents(path: Path, compared: ComparedArtifact) -> Contents:
+    found = read_contents(path)
+    if found.report.artifact is None or found.report.artifact.artifact_id != compared.artifact_id:
+        raise AotcError("AOTC-G006", "the artifact changed while it was read", where=str(path))
+    return found
 
 
 def _overview(report: DiffReport) -> Element:
     rows = [
         (
             name,
-            shown_name(str(side.path)),
-            tag("code", str(side.artifact_id)),
+            shown_name(side.name),
+            shown_name(side.path),
+            tag("code", side.artifact_id),
             bytes_text(side.payload_bytes),
             side.built_at or "not stated",
         )
         for name, side in (("A", report.a), ("B", report.b))
     ]
-    parts = [table(("", "path", "id", "#payload", "built"), rows)]
+    parts = [table(("", "name", "path", "id", "#payload", "built"), rows)]
     if report.same_id:
         parts.append(tag("p", "Both manifests are the same, byte for byte.", class_="good"))
     for failed in report.failed:
         found = f"{failed.what}: expected {failed.expected}, found {failed.found}"
-        parts.append(tag("p", tag("b", str(failed.code)), f" {found}", class_="bad"))
+        parts.append(tag("p", tag("b", failed.code), f" {found}", class_="bad"))
     for problem in report.problems:
         parts.append(tag("p", f"Could not be read: {problem.code} {problem.what}", class_="warn"))
     parts.append(
         table(
-            ("area", "", "#b / a", "#changes"),
+            ("area", "", "#B / A", "#changes"),
             (
                 (
                     tag("a", area.area, href=f"#{_anchor(area)}") if area.changes else area.area,
@@ -132,7 +121,7 @@ def _placed(contents: Contents, variant: str) -> Mapping[str, str]:
     return {node.name: node.provider for node in found.placement.nodes}
 
 
-def _marks(nodes: Any) -> Marks:
+def _marks(nodes: NodesDiff) -> Marks:
     in_a: dict[str, str] = {change.a: "removed" for change in nodes.removed}
     in_b: dict[str, str] = {change.b: "added" for change in nodes.added}
     for kind, changes in (
@@ -147,25 +136,27 @@ def _marks(nodes: Any) -> Marks:
     return Marks(a=in_a, b=in_b, renamed=renamed)
 
 
-def _counted(nodes: Any) -> str:
+def _counted(nodes: NodesDiff) -> str:
     counts = ("moved", "added", "removed", "renamed", "replaced")
     found = [f"{len(getattr(nodes, name))} {name}" for name in counts if getattr(nodes, name)]
     said = f"{nodes.nodes_a} nodes in A, {nodes.nodes_b} in B, {nodes.matched} matched"
-    return f"{said}: {', '.join(found) or 'all alike'}."
+    how = "" if nodes.by_structure else " They are matched by name alone."
+    return f"{said}: {', '.join(found) or 'all alike'}.{how}"
 
 
 def _legend() -> Element:
     words = (
-        "Outlined are nodes that one artifact alone has (added in B: green; removed from A: red, "
-        "dashed), that another provider runs (moved), or that have another name or operator "
-        "(changed). Groups with such nodes are outlined in pink. A click on a node shows "
-        "the same one on the other side."
+        "Nodes that differ are outlined: removed, which A alone has (red, dashed); added, which B "
+        "alone has (green); moved to another provider, or with another name or operator (brown). "
+        "Groups that hold such nodes are outlined in pink. A click on a group unfolds it; a click "
+        "on a node shows the same one on the other side."
     )
     return tag("p", words, class_="quiet")
 
 
 def _changes(report: DiffReport) -> Element:
     parts: list[Element] = []
+    only = only_pair(report)
     for area in report.areas:
         if not area.changes:
             continue
@@ -174,15 +165,14 @@ def _changes(report: DiffReport) -> Element:
             parts.append(tag("p", area.reason, class_="quiet"))
         rows: list[tuple[Content, ...]] = [
             (
-                shown_name(change.subject),
-                shown_name(change.what),
-                _value(change.a),
-                _value(change.b),
+                shown_name(what_changed(area, change, only)),
+                *(shown_name(value, _LONGEST_VALUE) for value in values),
                 "" if change.ratio is None else f"{change.ratio:.3g}",
             )
             for change in area.changes[:_MAX_SHOWN]
+            for values in (both_values(area, change, _LONGEST_VALUE),)
         ]
-        parts.append(table(("of", "what", "A", "B", "#b / a"), rows))
+        parts.append(table(("", "A", "B", "#B / A"), rows))
         if len(area.changes) > _MAX_SHOWN:
             more = f"And {len(area.changes) - _MAX_SHOWN} more: 'aotc diff --json' has all."
             parts.append(tag("p", more))
@@ -191,14 +181,10 @@ def _changes(report: DiffReport) -> Element:
     return section("changes", "Changes", *parts)
 
 
-def _status(area: Any) -> Element:
+def _status(area: AreaDiff) -> Element:
     kind = {"same": "good", "changed": "warn"}.get(area.status, "quiet")
     return tag("span", f"{area.status}{f': {area.reason}' if area.reason else ''}", class_=kind)
 
 
-def _anchor(area: Any) -> str:
+def _anchor(area: AreaDiff) -> str:
     return f"area-{area.area}"
-
-
-def _value(value: Json) -> str:
-    return "" if value is None else shown_name(str(value), 300)

@@ -58,8 +58,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Content]], *, caption: st
     found = tag("table")
     if caption:
         found.append(tag("caption", caption))
-    found.append(tag("thead", tag("tr", *(tag("th", name, scope="col") for name in columns))))
     numeric = [name.startswith("#") for name in head]
+    heads = zip(numeric, columns, strict=True)
+    names = (tag("th", name, scope="col", class_="n" if n else None) for n, name in heads)
+    found.append(tag("thead", tag("tr", *names)))
     body = tag("tbody")
     for row in rows:
         cells = zip(numeric, row, strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +12,10 @@ from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json
 from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_NO, EXIT_YES
+from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.results.diff_report import DiffReport
 
 app = new_app()
 
@@ -22,6 +25,7 @@ _HELP = "NAME.aotc folder, packed file, or sha256-ID of an artifact in a store"
 @app.command(cls=Command)
 @examples(
     "aotc diff model.aotc release.aotc.zip",
+    "aotc diff model.aotc release.aotc.zip --html changes.html",
     "aotc diff model.aotc release.aotc.zip --fail-on placement,precision,size:1.05",
 )
 def diff(
@@ -46,15 +50,14 @@ def diff(
         ),
     ] = False,
     html: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--html",
             metavar="FILE",
-            parser=Path,
-            help="page to write: what differs, and both graphs side by side",
+            help="page to write: both graphs drawn side by side, and what differs; '-' is standard "
+            "output",
         ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="replace a page that exists")] = False,
     json: Json = False,
 ) -> int:
     """Show what changed from one artifact to another.
@@ -63,20 +66,39 @@ def diff(
     exactness, memory, size, weights, requirements and trust. Nothing is verified: 'aotc verify'
     does that. Artifacts that differ are no failure, unless --fail-on says so.
     """
+    if html == "-" and json:
+        raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
     from aotc.cli.grammar.typed_values import comma_separated
     from aotc.cli.views.diff_view import diff_view
     from aotc.comparing.artifact_comparison import compare
 
-    if html is not None:
-        from aotc.cli.written import refuse_existing
-
-        refuse_existing([html], force)
     report = compare(a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights)
-    if html is not None:
-        from aotc.cli.pages.diff_page import diff_page
-        from aotc.cli.written import write_text
-        from aotc.comparing.aligned_nodes import aligned_nodes
+    lost = None if html is None else _write_page(a, b, report, html)
+    if lost is not None and not report.failed:
+        raise lost
+    if html != "-" or lost is not None:
+        respond(report, diff_view, json=json)
+    if lost is not None:
+        from aotc.cli.run_reporting import tell_lost
 
-        write_text(html, diff_page(report, aligned_nodes(a, b, report)))
-    respond(report, diff_view, json=json)
+        tell_lost([lost])
     return EXIT_NO if report.failed else EXIT_YES
+
+
+def _write_page(a: Path, b: Path, report: DiffReport, html: str) -> AotcError | None:
+    """Write the page of a comparison, in place of one that exists; why it could not be written."""
+    from aotc.cli.extras import needs
+    from aotc.cli.written import write_output, write_text
+
+    try:
+        with needs("diff --html", "report"):
+            from aotc.drawing.comparison_page import comparison_page
+
+            text = comparison_page(a, b, report)
+        if html != "-":
+            write_text(Path(html), text)
+    except AotcError as error:
+        return error
+    if html == "-":
+        write_output(text)
+    return None

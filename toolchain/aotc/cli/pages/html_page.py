@@ -1,22 +1,20 @@
-"""The frame of a page: style for light and dark, a policy that admits nothing else, and tables."""
+"""The frame of a page: style for light and dark, and a policy that admits nothing else."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from aotc.escaping import printable
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1d2733; --soft: #55636f; --line: #d5dbe1;
-  --bar: #3f73ad; --mark: #b4481a; --best: #e9f4ec; --paper: #ffffff; --new: #e5f3e8;
-  --gone: #fbe9e7; --moved: #fdf3dc; }
+  --bar: #3f73ad; --mark: #b4481a; --best: #e9f4ec; --paper: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4eaf0; --soft: #a3b0bc; --line: #34404c;
-  --bar: #6fa4dd; --mark: #f09a6b; --best: #17301f; --paper: #11161c; --new: #16301f;
-  --gone: #3a1c19; --moved: #362c14; } }
+  --bar: #6fa4dd; --mark: #f09a6b; --best: #17301f; --paper: #11161c; } }
 body { margin: 2rem auto; max-width: 60rem; padding: 0 1rem; color: var(--ink);
   background: var(--paper); font: 15px/1.45 system-ui, "Segoe UI", "Helvetica Neue", Arial,
   sans-serif; overflow-wrap: anywhere; }
@@ -25,7 +23,6 @@ table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .3rem .6rem; border-bottom: 1px solid var(--line);
   vertical-align: top; }
 td.number, th.number { text-align: right; white-space: nowrap; }
-summary { cursor: pointer; color: var(--soft); }
 @media print { body { max-width: none; } }
 """
 
@@ -50,22 +47,3 @@ def page(title: str, body: Iterable[str], style: str = "") -> str:
 def shown(text: str) -> str:
     """Text of others as text of a page: printable, and without tags."""
     return html.escape(printable(text))
-
-
-def table(
-    columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0, *, kind: str = "plain"
-) -> str:
-    """A table of texts of class `kind`; the last `numbers` columns are set to the right."""
-    first_number = len(columns) - numbers
-
-    def line(tag: str, cells: Sequence[str]) -> str:
-        inner = "".join(
-            f"<{tag}{' class=number' if index >= first_number else ''}>{shown(cell)}</{tag}>"
-            for index, cell in enumerate(cells)
-        )
-        return f"<tr>{inner}</tr>"
-
-    body = "".join(line("td", row) for row in rows)
-    return (
-        f'<table class="{kind}"><thead>{line("th", columns)}</thead><tbody>{body}</tbody></table>'
-    )

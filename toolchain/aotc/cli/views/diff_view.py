@@ -18,7 +18,6 @@ from aotc.cli.render import (
     short,
     size,
 )
-from aotc.cli.views.change_words import both_values, only_pair, what_changed
 from aotc.cli.views.refusals_section import refusals_section
 from aotc.contract.results.diff_report import (
     AREAS,
@@ -31,6 +30,7 @@ from aotc.contract.results.diff_report import (
     TensorChange,
     WeightsDiff,
 )
+from aotc.reporting.change_words import both_values, only_pair, what_changed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aotc.cli.render import listed, size
 from aotc.contract.codec.parsing import Json
 from aotc.contract.results.diff_report import AreaDiff, Change, DiffReport
+from aotc.reporting.plain_values import listed, size
 
 
 def only_pair(report: DiffReport) -> str:
