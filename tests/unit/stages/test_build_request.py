@@ -29,7 +29,7 @@ def test_the_library_takes_the_fields_and_their_defaults() -> None:
 
 
 def test_the_command_line_sets_only_fields_of_the_request() -> None:
-    # How the command answers and reports is its own; an identity that signs is a `key` of the library.
+    # How the command answers and reports is its own; an identity is a `key` of the library.
     own = {"json", "reports", "form", "summary", "keyless", "identity_token", "trust_config"}
     asked = set(inspect.signature(build).parameters) - own
     assert asked == FIELDS.keys() - {"progress", "journal", "workers"}
