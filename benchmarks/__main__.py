@@ -33,6 +33,7 @@ TITLES = {
     "calls": "Cost of a call",
     "startup": "Start of the command",
     "records": "Records",
+    "pages": "Pages and comparisons",
 }
 
 
