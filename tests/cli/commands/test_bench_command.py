@@ -110,7 +110,7 @@ def test_a_baseline_that_is_not_there(aotc: Command) -> None:
 
 def test_a_trace_on_standard_output(aotc: Command) -> None:
     """Nothing else is there, so that it may be piped; the answer is on standard error."""
-    outcome = aotc.plain("bench", "model.aotc", "--runs", "5", "--trace", "-")
+    outcome = aotc.plain("bench", "model.aotc", "--runs", "5", "--trace", "-", "-q")
     assert outcome.status == 0
     path = file_of(aotc, "piped.json")
     path.write_text(outcome.stdout)

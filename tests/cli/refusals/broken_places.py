@@ -34,6 +34,7 @@ ROWS: Mapping[str, str] = {
     "build": "{in}/model.onnx -o {out}/new.aotc --key {in}/key.pem",
     "verify": "{in}/made.aotc --key {in}/key.pub",
     "inspect": "{in}/made.aotc",
+    "diff": "{in}/made.aotc {in}/made.aotc --html {out}/new.html",
     "run": "{in}/made.aotc --key {in}/key.pub --output-dir {out}/newdir --metrics {out}/newer.json",
     "bench": "{in}/made.aotc --key {in}/key.pub --runs 2",
     "check-models": "{in}/models --output {out}/new.json",
@@ -67,6 +68,9 @@ ROWS: Mapping[str, str] = {
     "completion": "bash",
     "doctor": "",
 }
+
+# They write into the working directory alone, which is no place of these: `test_init_command`.
+ELSEWHERE = frozenset({"init"})
 
 
 class CannotMakeError(Exception):

@@ -52,7 +52,7 @@ def ask(tmp_path_factory: pytest.TempPathFactory) -> Ask:
         found: dict[str, Any] = compare_answers(
             {
                 "artifact": str(folder / "double.aotc"),
-                "key": key,
+                "keys": [key],
                 "model": str(folder / f"{model}.onnx"),
                 "data": list(data),
             }

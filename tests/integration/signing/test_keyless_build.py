@@ -165,8 +165,14 @@ def test_an_identity_signs_all_that_a_build_states(
 
 
 def test_the_terminal_names_the_identity(
-    job: Services, config: Path, model: Path, capsys: pytest.CaptureFixture[str]
+    job: Services,
+    config: Path,
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # On one of 80 columns it is cut, as a line of the summary.
+    monkeypatch.setenv("COLUMNS", "160")
     words = ["build", str(model), "--keyless", "--trust-config", str(config)]
     assert main(words) == 0
     shown = " ".join(capsys.readouterr().out.split())

@@ -27,7 +27,11 @@ def positions(data: bytes) -> Positions:
 
     if len(data) > MAX_YAML_BYTES:
         return {}
-    reading = loader()(data.decode("utf-8", "replace"))
+    try:
+        # A character that YAML does not allow is refused here already.
+        reading = loader()(data.decode("utf-8", "replace"))
+    except yaml.YAMLError:
+        return {}
     try:
         root = reading.get_single_node()
         return {"": (1, 1)} if root is None else {"": _position(root), **dict(_below(root, ""))}

@@ -42,9 +42,10 @@ def rehearse_calls(
     else:
         return
     for sizes in wanted:
-        inputs = inputs_at(manifest, sizes, payload)
-        if inputs is None:
-            continue
+        # A sequence, such as of tensors, has no other sizes.
         with suppress(AotcError):
+            inputs = inputs_at(manifest, sizes, payload)
+            if inputs is None:
+                continue
             for _ in range(calls):
                 answer(inputs)
