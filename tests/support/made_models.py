@@ -87,6 +87,29 @@ def endless() -> onnx.ModelProto:
     )
 
 
+def looping(rounds: int) -> onnx.ModelProto:
+    """A loop that adds its input `rounds` times."""
+    names = (("going", TensorProto.BOOL, []), ("sum", TensorProto.FLOAT, [1]))
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["sum_in", "x"], ["sum_out"], name="add"),
+            helper.make_node("Identity", ["going_in"], ["going_out"], name="go_on"),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("round", TensorProto.INT64, []),
+            *(helper.make_tensor_value_info(f"{name}_in", *rest) for name, *rest in names),
+        ],
+        [helper.make_tensor_value_info(f"{name}_out", *rest) for name, *rest in names],
+    )
+    return model_of(
+        [helper.make_node("Loop", ["rounds", "", "x"], ["total"], name="loop", body=body)],
+        inputs=[helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
+        outputs=[helper.make_tensor_value_info("total", TensorProto.FLOAT, [1])],
+        initializers=[numpy_helper.from_array(np.array(rounds, np.int64), "rounds")],
+    )
+
+
 def enormous(count: int = 16 << 30) -> onnx.ModelProto:
     """A tensor of `count` floats (64 GiB) from an input of one number."""
     return model_of(

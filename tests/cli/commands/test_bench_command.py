@@ -108,6 +108,77 @@ def test_a_baseline_that_is_not_there(aotc: Command) -> None:
     aotc("bench", "model.aotc", "--baseline", "none.jsonl").refused("AOTC-I001", 3)
 
 
+def test_a_history_that_is_not_there_yet(aotc: Command) -> None:
+    error = aotc(
+        "bench", "model.aotc", "--baseline", "new.jsonl", "--history", "new.jsonl"
+    ).refused("AOTC-I001", 3)
+    assert error["what"] == "there is no baseline yet: nothing was appended to the history"
+    assert not file_of(aotc, "new.jsonl").exists()
+
+
+def test_a_gate_by_a_history_is_not_passed_by_running_it_again(aotc: Command) -> None:
+    """The baseline is the other artifact each time, and the slower one never its own."""
+    words = ("build", "model.onnx", "--dim", "batch=1..4", "-o", "earlier.aotc")
+    assert aotc(*words).status == 0
+    words = ("--runs", "30", "--dim", "batch=1", "--history", "gate.jsonl")
+    assert aotc("bench", "earlier.aotc", *words).status == 0
+    gate = ("--baseline", "gate.jsonl", "--allow")
+    outcomes = [aotc("bench", "model.aotc", *words, *gate, "0.001") for _ in range(3)]
+    assert [outcome.status for outcome in outcomes] == [1, 1, 1]
+    compared = [outcome.document["comparison"] for outcome in outcomes]
+    assert {each["artifact_id"] for each in compared} == {compared[0]["artifact_id"]}
+    assert {each["measurements"] for each in compared} == {1}
+    lines = [json.loads(line) for line in file_of(aotc, "gate.jsonl").read_text().splitlines()]
+    assert [line["verdict"] for line in lines] == ["", "slower", "slower", "slower"]
+    assert lines[0]["artifact_id"] == compared[0]["artifact_id"] != lines[1]["artifact_id"]
+
+
+def test_a_baseline_that_does_not_take_the_inputs(aotc: Command) -> None:
+    """Its refusal is not the artifact's: not the exit status of a slower one."""
+    words = ("build", "model.onnx", "--dim", "batch=1..2", "-o", "narrow.aotc")
+    assert aotc(*words).status == 0
+    words = ("bench", "model.aotc", "--dim", "batch=7", "--baseline", "narrow.aotc")
+    error = aotc(*words).refused("AOTC-I065", 3)
+    assert error["where"] == "narrow.aotc"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--trace", "model.aotc/aotc.json"],
+        ["--trace", "model.onnx", "--against", "model.onnx"],
+        ["--trace", "x.json", "--history", "./x.json"],
+        ["--trace", "x.json", "--report", "x.json"],
+        ["--history", "x.jsonl", "--baseline", "x.jsonl", "--trace", "x.jsonl"],
+        ["--history", "other.aotc/h.jsonl", "--baseline", "other.aotc"],
+        ["--history", "model.aotc.zip", "--baseline", "model.aotc.zip"],
+    ],
+    ids=" ".join,
+)
+def test_no_output_overwrites_an_input_or_another_output(words: list[str], aotc: Command) -> None:
+    if not file_of(aotc, "model.aotc.zip").exists():
+        assert aotc("pack", "model.aotc", "-o", "model.aotc.zip").status == 0
+    before = {path: path.read_bytes() for path in aotc.folder.glob("model.*") if path.is_file()}
+    outcome = aotc("bench", "model.aotc", *words)
+    outcome.refused("AOTC-I027", 2)
+    assert all(path.read_bytes() == content for path, content in before.items())
+    assert not list(aotc.folder.glob("x.json*"))
+
+
+def test_a_report_has_the_quantiles_the_throughput_and_the_verdict(aotc: Command) -> None:
+    words = ("bench", "model.aotc", "--runs", "1", "--baseline", "model.aotc")
+    assert aotc(*words, "--report", "short.json").status == 0
+    report = json.loads(file_of(aotc, "short.json").read_text())
+    assert [gate["status"] for gate in report["gates"]] == ["not-judged"]
+    words = ("bench", "model.aotc", "--runs", "300", "--baseline", "model.aotc", "--allow", "100")
+    assert aotc(*words, "--report", "long.json").status == 0
+    report = json.loads(file_of(aotc, "long.json").read_text())
+    assert [gate["status"] for gate in report["gates"]] == ["passed"]
+    figures = {each["name"]: each for each in report["figures"] if each["subject"] == "artifact"}
+    assert 0 < figures["p50"]["value"] <= figures["p90"]["value"] <= figures["p99"]["value"]
+    assert (figures["throughput"]["unit"], figures["throughput"]["value"] > 0) == ("runs/s", True)
+
+
 def test_a_trace_on_standard_output(aotc: Command) -> None:
     """Nothing else is there, so that it may be piped; the answer is on standard error."""
     outcome = aotc.plain("bench", "model.aotc", "--runs", "5", "--trace", "-", "-q")
@@ -116,7 +187,7 @@ def test_a_trace_on_standard_output(aotc: Command) -> None:
     path.write_text(outcome.stdout)
     events, _ = read_trace(path)
     assert sum(event["name"] == "run artifact" for event in events) == 5
-    assert outcome.stderr.startswith("model.aotc  5 runs\n")
+    assert "\nmodel.aotc  5 runs\n" in outcome.stderr
 
 
 @pytest.mark.parametrize(

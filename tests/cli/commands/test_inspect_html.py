@@ -72,3 +72,28 @@ def test_the_layout_library_is_named_where_it_is_missing(
     shown = capsys.readouterr().err
     assert "AOTC-I019" in shown
     assert "[report]" in shown
+
+
+@pytest.mark.parametrize("command", ["inspect", "diff"])
+@pytest.mark.parametrize(
+    "file", ["{artifact}/payload/page.html", "{folder}/s.zip", "{folder}/l.zip"]
+)
+def test_an_input_is_not_overwritten(
+    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, file: str
+) -> None:
+    """Neither in the artifact nor over a packed one, also where a link names it."""
+    packed = tmp_path / "s.zip"
+    assert main(["pack", str(artifact), "-o", str(packed)]) == 0
+    (tmp_path / "l.zip").symlink_to(packed)
+    content = packed.read_bytes()
+    capsys.readouterr()
+    inputs = [str(packed)] if "{folder}" in file else [str(artifact)]
+    if command == "diff":
+        inputs.insert(0, str(artifact))
+    html = file.format(artifact=artifact, folder=tmp_path)
+    assert main([command, *inputs, "--html", html]) == 2
+    told = capsys.readouterr().err
+    assert "AOTC-I027" in told
+    assert "--html would overwrite an input" in told
+    assert packed.read_bytes() == content
+    assert not (artifact / "payload/page.html").exists()

@@ -215,3 +215,21 @@ def test_traffic_that_says_too_little_of_an_artifact(learner: Command) -> None:
     learner("inspect", "a.aotc", "--traffic", "other.jsonl", "--json").refused("AOTC-S020", 3)
     words = ("inspect", "linear.onnx", "--traffic", "shapes.jsonl", "--json")
     learner(*words).refused("AOTC-I027", 2)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--html", "shapes.jsonl"],
+        ["--html", "linear.onnx"],
+        ["--html", "costs.json"],
+        ["--html", "new", "-o", "new"],
+    ],
+    ids=" ".join,
+)
+def test_a_page_overwrites_nothing_that_it_is_made_of(words: list[str], learner: Command) -> None:
+    """Not with --force either, which is for earlier outputs."""
+    before = {path: path.read_bytes() for path in learner.folder.iterdir() if path.is_file()}
+    learner(*learn(learner, "--costs", "costs.json", "--force", *words)).refused("AOTC-I027", 2)
+    after = {path: path.read_bytes() for path in learner.folder.iterdir() if path.is_file()}
+    assert after == before

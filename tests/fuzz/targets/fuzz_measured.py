@@ -40,6 +40,7 @@ LINE = HistoryLine(
 WANTED = Conditions(
     machine=LINE.machine,
     source_sha256=LINE.source_sha256,
+    variant=LINE.variant,
     sizes=LINE.sizes,
     threads=None,
     streams=1,
@@ -70,7 +71,7 @@ def _is_history() -> bool:
         append_line(AGAIN, line)
     assert list(read_history(AGAIN)) == lines
     try:
-        alike = baseline_lines(FILE, WANTED)
+        alike = baseline_lines(FILE, WANTED, LINE.artifact_id)
     except AotcError as error:
         assert error.code in ("AOTC-I064", "AOTC-I065")
         return True

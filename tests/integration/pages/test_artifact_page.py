@@ -122,6 +122,16 @@ def test_measured_times_and_their_shares(artifact: Path, tmp_path: Path) -> None
     assert "The slowest of" in text_of(part(measured, "graph"))
 
 
+def test_times_that_are_all_0_have_no_shares(artifact: Path, tmp_path: Path) -> None:
+    file = timed(artifact, tmp_path / "times.json")
+    document = json.loads(file.read_text())
+    for node in document["nodes"]["nodes"]:
+        node["seconds"] = 0.0
+    file.write_text(json.dumps(document))
+    measured = read_page(artifact_page(artifact, times=file))
+    assert "The slowest of" in text_of(part(measured, "graph"))
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [

@@ -42,8 +42,15 @@ LINE = HistoryLine(
     samples=(0.001, 0.002, 0.003),
 )
 WANTED = Conditions(
-    machine=MACHINE, source_sha256="cd" * 32, sizes={"batch": 1}, threads=None, streams=1
+    machine=MACHINE,
+    source_sha256="cd" * 32,
+    variant="native",
+    sizes={"batch": 1},
+    threads=None,
+    streams=1,
 )
+# The artifact that is measured; no line is of it unless a test says so.
+OWN = "ef" * 32
 
 # Appends a line often, as long as another process may do the same.
 WRITER = """
@@ -148,13 +155,13 @@ def test_the_last_artifacts_lines_under_these_conditions_are_taken(path: Path) -
     later = replace(LINE, time="2026-02-01T12:00:00Z")
     for line in (older, LINE, other_model, later, elsewhere, replace(LINE, streams=4)):
         append_line(path, line)
-    assert baseline_lines(path, WANTED) == (LINE, later)
+    assert baseline_lines(path, WANTED, OWN) == (LINE, later)
 
 
 def test_of_many_lines_the_last_are_taken(path: Path) -> None:
     for number in range(25):
         append_line(path, replace(LINE, name=f"m{number}"))
-    taken = [line.name for line in baseline_lines(path, WANTED)]
+    taken = [line.name for line in baseline_lines(path, WANTED, OWN)]
     assert taken == [f"m{number}" for number in range(5, 25)]
 
 
@@ -172,7 +179,7 @@ def test_another_machine_is_refused_with_what_differs(
     change: dict[str, Any], expected: str, found: str, path: Path
 ) -> None:
     append_line(path, replace(LINE, machine=replace(MACHINE, **change)))
-    error = refused(lambda: baseline_lines(path, WANTED))
+    error = refused(lambda: baseline_lines(path, WANTED, OWN))
     what = f"AOTC-I064 the baseline is of another machine [{path}]"
     assert error.line() == f"{what} (expected {expected}; found {found})"
 
@@ -181,6 +188,7 @@ def test_another_machine_is_refused_with_what_differs(
     ("change", "expected", "found"),
     [
         ({"sizes": {"batch": 8}}, "sizes batch=1", "sizes batch=8"),
+        ({"variant": "portable"}, "variant native", "variant portable"),
         ({"threads": 2}, "threads one for each core", "threads 2"),
         ({"streams": 4}, "streams 1", "streams 4"),
         ({"source_sha256": "ef" * 32}, f"model {'cd' * 32}", f"model {'ef' * 32}"),
@@ -190,16 +198,40 @@ def test_another_model_or_measurement_is_refused_with_what_differs(
     change: dict[str, Any], expected: str, found: str, path: Path
 ) -> None:
     append_line(path, replace(LINE, **change))
-    error = refused(lambda: baseline_lines(path, WANTED))
+    error = refused(lambda: baseline_lines(path, WANTED, OWN))
     assert (error.code, error.exit_status) == ("AOTC-I065", 3)
     assert (error.expected, error.found) == (expected, found)
+
+
+def test_the_measured_artifact_is_its_own_baseline_only_where_there_is_no_other(path: Path) -> None:
+    own = replace(LINE, artifact_id=OWN)
+    append_line(path, own)
+    assert baseline_lines(path, WANTED, OWN) == (own,)
+    append_line(path, LINE)
+    append_line(path, own)
+    assert baseline_lines(path, WANTED, OWN) == (LINE,)
+
+
+def test_what_was_judged_slower_is_no_baseline(path: Path) -> None:
+    slower = replace(LINE, artifact_id="12" * 32, verdict="slower")
+    append_line(path, slower)
+    error = refused(lambda: baseline_lines(path, WANTED, OWN))
+    assert (error.code, error.found) == ("AOTC-I065", "")
+    assert "slower" in error.what
+    for line in (LINE, slower):
+        append_line(path, line)
+    assert baseline_lines(path, WANTED, OWN) == (LINE,)
+    # Measured again without a baseline, it is accepted.
+    accepted = replace(slower, verdict="")
+    append_line(path, accepted)
+    assert baseline_lines(path, WANTED, OWN) == (accepted,)
 
 
 def test_another_onnx_runtime_may_be_compared(path: Path) -> None:
     """To move to another one is a reason to measure."""
     line = replace(LINE, onnxruntime="1.30.0")
     append_line(path, line)
-    assert baseline_lines(path, WANTED) == (line,)
+    assert baseline_lines(path, WANTED, OWN) == (line,)
 
 
 def test_what_cannot_hold_lines_is_refused_before(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ def bench(
     step = progress or (lambda text: None)
     if against is not None and not Path(against).is_file():
         raise AotcError("AOTC-I001", "no such model file", where=str(against))
-    if baseline is not None and not baseline.is_artifact:
+    if baseline is not None:
         # Before anything is measured in vain.
-        list(read_history(baseline.path))
+        _require_baseline(baseline, history)
     if history is not None:
         require_appendable(history)
     require_streams(plan.streams)
@@ -114,13 +114,14 @@ def bench(
         conditions = Conditions(
             machine=this_machine(),
             source_sha256=ready.manifest.source.sha256,
+            variant=ready.report.variant,
             sizes=used_sizes,
             threads=loading.threads,
             streams=plan.streams,
         )
         earlier: tuple[HistoryLine, ...] = ()
         if baseline is not None and not baseline.is_artifact:
-            earlier = baseline_lines(baseline.path, conditions)
+            earlier = baseline_lines(baseline.path, conditions, ready.report.artifact_id)
         sides = [artifact_side(ARTIFACT, ready, inputs, steps)]
         if against is not None:
             step("load the model")
@@ -142,7 +143,7 @@ def bench(
         if nodes or trace:
             step("profile the nodes")
             profiled = profile_nodes(ready, inputs, loading.threads)
-        line = _line(ready, conditions, timings[ARTIFACT], measured)
+        line = _line(ready, conditions, timings[ARTIFACT], measured, comparison)
         report = _report(
             str(artifact), ready, plan, conditions, measured, timings, _findings(ready, against)
         )
@@ -156,10 +157,40 @@ def bench(
     return Answer(report=report, trace=text)
 
 
+def _require_baseline(baseline: Baseline, history: Path | None) -> None:
+    """Raise AOTC-I001 if nothing is there, and I063 if it is a file that is no history.
+
+    AOTC-I027 is for an artifact that the measurement would be appended to.
+    """
+    path = baseline.path
+    if stated_id(path) is None and not path.exists():
+        if history is not None and history.resolve() == path.resolve():
+            raise AotcError(
+                "AOTC-I001",
+                "there is no baseline yet: nothing was appended to the history",
+                where=str(path),
+                fix="Measure once with --history alone.",
+            )
+        raise AotcError("AOTC-I001", "no such baseline", where=str(path))
+    if not baseline.is_artifact:
+        list(read_history(path))
+    elif history is not None and history.resolve() == path.resolve():
+        raise AotcError(
+            "AOTC-I027",
+            "--history would overwrite an input, or write into it",
+            where=f"--history {history}",
+            found=str(path),
+            fix="Name another file.",
+        )
+
+
 def _baseline_side(
     path: Path, ready: ReadyModel, inputs: Inputs, loading: Loading
 ) -> tuple[ReadyModel, Side]:
-    """The baseline, loaded and called once; raises AOTC-I065 if another model is in it."""
+    """The baseline, loaded and called once.
+
+    Raises AOTC-I065 if another model is in it, or it does not accept the inputs.
+    """
     other, steps = load_artifact(path, loading)
     try:
         ours, theirs = ready.manifest.source.sha256, other.manifest.source.sha256
@@ -171,6 +202,17 @@ def _baseline_side(
                 expected=f"model {ours}",
                 found=f"model {theirs}",
             )
+        try:
+            other.route(inputs)
+        except AotcError as error:
+            # Not as a refusal of the artifact that is measured, whose exit status it may have.
+            raise AotcError(
+                "AOTC-I065",
+                "the baseline does not accept the inputs that the artifact is measured with",
+                where=str(path),
+                found=error.line(),
+                fix="Measure at sizes that both accept (--dim), or name another baseline.",
+            ) from None
         return other, artifact_side(BASELINE, other, inputs, steps)
     except AotcError:
         other.close()
@@ -211,7 +253,11 @@ def _comparison(
 
 
 def _line(
-    ready: ReadyModel, conditions: Conditions, timing: Timing, measured: Measured
+    ready: ReadyModel,
+    conditions: Conditions,
+    timing: Timing,
+    measured: Measured,
+    comparison: Comparison | None,
 ) -> HistoryLine:
     samples = sorted(seconds for block in seconds_of(measured.of(ARTIFACT)) for seconds in block)
     return HistoryLine(
@@ -221,7 +267,7 @@ def _line(
         name=ready.manifest.name,
         artifact_id=ready.report.artifact_id,
         source_sha256=conditions.source_sha256,
-        variant=ready.report.variant,
+        variant=conditions.variant,
         sizes=conditions.sizes,
         threads=conditions.threads,
         streams=conditions.streams,
@@ -231,6 +277,7 @@ def _line(
         calls_per_second=timing.calls_per_second or 0.0,
         runs=timing.samples,
         samples=thinned(samples),
+        verdict=comparison.verdict if comparison else "",
     )
 
 

@@ -31,6 +31,7 @@ class Conditions:
 
     machine: Machine
     source_sha256: str
+    variant: str
     sizes: Mapping[str, int]
     threads: int | None
     streams: int
@@ -86,14 +87,16 @@ def _append(descriptor: int, data: bytes) -> None:
         raise
 
 
-def baseline_lines(path: Path, wanted: Conditions) -> tuple[HistoryLine, ...]:
+def baseline_lines(path: Path, wanted: Conditions, artifact_id: str) -> tuple[HistoryLine, ...]:
     """The last lines of a history that were measured under the conditions `wanted`.
 
-    They are of one artifact, which is that of the last one, and at most 20.
+    They are of one artifact, which is that of the last one, and at most 20.  A line that was judged
+    slower is none of them, and one of the artifact `artifact_id` itself only where there is no
+    other: else a second run would be compared with the first, and pass.
 
     Raises AOTC-I001 if the file cannot be read, I063 if a line of it cannot (or none is there),
-    I064 if no line is of this machine, and I065 if none of those is of the same model, at the same
-    sizes and with the same threads and streams.
+    I064 if no line is of this machine, and I065 if none of those is of the same model and variant,
+    at the same sizes and with the same threads and streams, or all such lines were judged slower.
     """
     lines = list(read_history(path))
     here = [line for line in lines if line.machine == wanted.machine]
@@ -104,7 +107,17 @@ def baseline_lines(path: Path, wanted: Conditions) -> tuple[HistoryLine, ...]:
     if not alike:
         what = "the baseline is of another model, or was measured otherwise"
         raise _differs("AOTC-I065", what, path, _measured(wanted), _measured(here[-1]))
-    same = [line for line in alike if line.artifact_id == alike[-1].artifact_id]
+    kept = [line for line in alike if line.verdict != "slower"]
+    if not kept:
+        raise AotcError(
+            "AOTC-I065",
+            "every measurement in the baseline was slower than the baseline of its own",
+            where=str(path),
+            fix="Accept the artifact: measure it with --history alone, and no --baseline.",
+        )
+    others = [line for line in kept if line.artifact_id != artifact_id]
+    last = (others or kept)[-1].artifact_id
+    same = [line for line in kept if line.artifact_id == last]
     return tuple(same[-_MAX_LINES:])
 
 
@@ -146,6 +159,7 @@ def _unreadable(where: str, found: str) -> AotcError:
 def _measured(each: HistoryLine | Conditions) -> dict[str, Json]:
     return {
         "model": each.source_sha256,
+        "variant": each.variant,
         "sizes": dict(each.sizes),
         "threads": each.threads or "one for each core",
         "streams": each.streams,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -37,6 +37,8 @@ _RUNS: Final = 20
 _SECONDS: Final = 5.0
 # ONNX Runtime's profiler keeps a million events, and nothing of later ones.
 _MAX_EVENTS: Final = 500_000
+# Operators whose subgraph runs as often as their inputs say.
+_REPEATING: Final = ("Loop", "Scan")
 
 
 @record
@@ -56,8 +58,9 @@ def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Pro
     """Time per node of the variant that takes these inputs, padded as `run` pads them.
 
     A variant that captures CUDA graphs runs without them here, because a replayed graph has no
-    nodes that could be told apart.  Raises as creating a session does, R005, AOTC-I066 if ONNX
-    Runtime's profile was cut off, and I018 and I026 if it cannot be written.
+    nodes that could be told apart.  With a loop, the events of one run are counted first, in a
+    session of its own.  Raises as creating a session does, R005, AOTC-I066 if ONNX Runtime's
+    profile was cut off or lacks a run, and I018 and I026 if it cannot be written.
     """
     route = ready.route(inputs)
     variant = next(each for each in ready.variants if each.name == route.variant)
@@ -66,8 +69,18 @@ def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Pro
         padder = Padder(ready.manifest.inputs, ready.manifest.padding)
         inputs = padder.pad(inputs, route.sizes, route.padded_to).inputs
     with temporary_folder("profile") as folder:
-        path, start, count = _run(ready.payload, variant, inputs, sizes, threads, folder)
-        runs = profiled_runs(read_events(path), path)[-count:]
+        events = len(variant.placement.nodes)
+        if any(node.op in _REPEATING for node in variant.placement.nodes):
+            path, _, _ = _run(ready.payload, variant, inputs, sizes, threads, folder, 1)
+            found = read_events(path)
+            _require_runs(profiled_runs(found, path), 1, path)
+            events = len(found)
+            path.unlink()
+        most = max(1, _MAX_EVENTS // max(1, events))
+        path, start, count = _run(ready.payload, variant, inputs, sizes, threads, folder, most)
+        runs = profiled_runs(read_events(path), path)
+        _require_runs(runs, count, path)
+        runs = runs[min(_WARM_UP, most - 1) :]
     known = KnownNodes(runs, variant, ready.payload)
     profiled = {node.node: node.op for run in runs for node in run.nodes}
     parts = {name: known.partition(name) for name in profiled}
@@ -82,6 +95,19 @@ def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Pro
     )
 
 
+def _require_runs(runs: Sequence[ProfiledRun], count: int, path: Path) -> None:
+    """Raise AOTC-I066 unless all runs are in the profile, of which the first events are kept."""
+    if len(runs) != count:
+        raise AotcError(
+            "AOTC-I066",
+            "ONNX Runtime's profile lacks runs, as it keeps a million events",
+            where=str(path),
+            expected=f"{count} runs",
+            found=f"{len(runs)} runs",
+            fix="Measure without --nodes and --trace, or with fewer rounds of the model's loops.",
+        )
+
+
 def _run(
     payload: Path,
     variant: Variant,
@@ -89,8 +115,12 @@ def _run(
     sizes: Mapping[str, int],
     threads: int | None,
     folder: Path,
+    most: int,
 ) -> tuple[Path, float, int]:
-    """The profile, the start of the first run after the warm-up, and the number of such runs."""
+    """The profile, the start of the first run after the warm-up, and the number of all runs.
+
+    There are at most `most` runs, and no warm-up if that is 1.
+    """
 
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
         return open_variant(
@@ -99,11 +129,12 @@ def _run(
 
     runner = open_runner(replace(variant, graphs=None), CudaPlace(), opened)
     try:
-        for _ in range(_WARM_UP):
+        count = min(_WARM_UP, most - 1)
+        for _ in range(count):
             runner.run(inputs, None, sizes)
-        most = max(1, min(_RUNS, _MAX_EVENTS // max(1, len(variant.placement.nodes)) - _WARM_UP))
-        start, count = time.perf_counter(), 0
-        while count < most and (not count or time.perf_counter() - start < _SECONDS):
+        last = min(count + _RUNS, most)
+        start, first = time.perf_counter(), count
+        while count < last and (count == first or time.perf_counter() - start < _SECONDS):
             runner.run(inputs, None, sizes)
             count += 1
         try:

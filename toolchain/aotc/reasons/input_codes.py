@@ -172,11 +172,12 @@ INPUTS: Final[tuple[Row, ...]] = (
      "differ, so that times say nothing about the artifact.",
      "Name the earlier artifact as the baseline: both are then measured here, in turn."),
     ("AOTC-I065", "baseline of another model", INPUT,
-     "The baseline was built from another model file, or measured at other sizes, or with other threads or streams.",
-     "Name an artifact of the same model, or measure as the baseline was: --dim, --threads, --streams."),
+     "The baseline was built from another model file, or measured at other sizes, of another variant, or with other "
+     "threads or streams, or it does not accept the inputs.",
+     "Name an artifact of the same model, or measure as the baseline was: --dim, --variant, --threads, --streams."),
     ("AOTC-I066", "trace or profile is cut off", INPUT,
-     "A trace, or the profile that ONNX Runtime wrote of a session, is not complete JSON, or holds no run. A full "
-     "temporary folder cuts a profile off.",
+     "A trace, or the profile that ONNX Runtime wrote of a session, is not complete JSON, or lacks a run. A full "
+     "temporary folder cuts a profile off, and so does a run of more than a million nodes.",
      "Free space in the temporary folder (TMPDIR), and measure again."),
     ("AOTC-I067", "slower than the baseline", NO,
      "The whole confidence interval of the artifact's median latency over the baseline's is above the ratio that "

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from aotc.contract.results.bench_reports import BenchReport
+from collections.abc import Mapping
+from typing import Final
+
+from aotc.contract.results.bench_reports import BenchReport, Verdict
 from aotc.contract.results.reports import Refusal
-from aotc.contract.results.run_report import Figure, Gate
+from aotc.contract.results.run_report import Figure, Gate, GateStatus
 from aotc.reasons import REASONS
+
+_STATUS: Final[Mapping[Verdict, GateStatus]] = {
+    "slower": "failed",
+    "within": "passed",
+    "not shown": "not-judged",
+}
 
 
 def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
@@ -19,7 +28,13 @@ def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
             ("median", side.median_seconds),
             ("lower quartile", side.lower_seconds),
             ("upper quartile", side.upper_seconds),
+            *side.latency_seconds.items(),
         )
+    ]
+    sides += [
+        Figure(name="throughput", subject=side.name, value=side.calls_per_second, unit="runs/s")
+        for side in report.timings
+        if side.calls_per_second is not None
     ]
     ratios = (
         ("load", report.load_ratio),
@@ -35,7 +50,7 @@ def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
 
 
 def comparison_gate(report: BenchReport) -> tuple[Gate, ...]:
-    """The baseline as a gate; none without one.  What is not shown to be slower has passed."""
+    """The baseline as a gate; none without one.  What is not shown is not judged."""
     compared = report.comparison
     if compared is None:
         return ()
@@ -43,7 +58,7 @@ def comparison_gate(report: BenchReport) -> tuple[Gate, ...]:
         Gate(
             name="baseline",
             subject=report.artifact,
-            status="failed" if compared.verdict == "slower" else "passed",
+            status=_STATUS[compared.verdict],
             limit=f"median latency at most {compared.allow:g} times that of {compared.baseline}",
             measured=_interval(report),
         ),

@@ -27,6 +27,8 @@ from aotc.contract.artifact_names import artifact_path
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from aotc.contract.results.bench_reports import BenchReport
 
 app = new_app()
@@ -158,6 +160,7 @@ def bench(
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
     _check_words(allow, baseline, trace, history, json=json)
+    _check_outputs(trace, history, reports, (artifact, against, trust, key), baseline)
     sizes = _sizes(dims)
     from aotc.cli.extras import needs
 
@@ -252,6 +255,30 @@ def _check_words(
         )
     files = [path for path in (trace, history) if path is not None and path != _STDOUT]
     refuse_existing(files, force=True)
+
+
+def _check_outputs(
+    trace: Path | None,
+    history: Path | None,
+    reports: Sequence[str],
+    inputs: Sequence[str | Path | None],
+    baseline: Path | None,
+) -> None:
+    """Refuse outputs that would overwrite an input: I027; a history may be its own baseline."""
+    from aotc.cli.written import refuse_overwriting
+
+    if trace is None and history is None and not reports:
+        return
+    from aotc.reporting.report_forms import is_standard_output
+
+    options = (("--trace", trace), ("--history", history))
+    outputs = [(option, path) for option, path in options if path is not None]
+    outputs += [("--report", Path(file)) for file in reports if not is_standard_output(file)]
+    refuse_overwriting(outputs, [None if path is None else Path(path) for path in inputs])
+    if baseline is not None:
+        appended = history is not None and history.resolve() == baseline.resolve()
+        kept = [each for each in outputs if not appended or each[0] != "--history"]
+        refuse_overwriting(kept, [baseline])
 
 
 def _sizes(dims: list[str]) -> dict[str, int]:

@@ -72,6 +72,10 @@ def diff(
     from aotc.cli.views.diff_view import diff_view
     from aotc.comparing.artifact_comparison import compare
 
+    if html is not None:
+        from aotc.cli.written import refuse_overwriting
+
+        refuse_overwriting([("--html", Path(html))], (a, b))
     report = compare(a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights)
     lost = None if html is None else _write_page(a, b, report, html)
     if lost is not None and not report.failed:

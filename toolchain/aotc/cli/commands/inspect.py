@@ -67,6 +67,9 @@ def inspect(
     if times is not None and html is None:
         raise AotcError("AOTC-I027", "--times is of --html", where="--times")
     if html is not None:
+        from aotc.cli.written import refuse_overwriting
+
+        refuse_overwriting([("--html", Path(html))], (path, traffic, times))
         _write_page(path, html, traffic, times)
         if html == "-":
             return EXIT_YES

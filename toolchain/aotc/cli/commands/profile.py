@@ -194,9 +194,14 @@ def learn(
     """
     from aotc.cli.extras import needs
     from aotc.cli.views.learned_views import learn_view
-    from aotc.cli.written import refuse_existing, write_text
+    from aotc.cli.written import refuse_existing, refuse_overwriting, write_text
 
     files = [path for path in (output, save_costs, html) if path is not None]
+    options = (("-o", output), ("--save-costs", save_costs), ("--html", html))
+    refuse_overwriting([(option, path) for option, path in options if path is not None])
+    if html is not None:
+        # A profile, and costs, may be replaced by what was learned from them.
+        refuse_overwriting([("--html", html)], (shapes, model, costs, Path(profile)))
     refuse_existing(files, force)
     with needs("profile learn", "cpu"):
         from aotc.learning.learn import learn as choose

@@ -60,3 +60,6 @@ class HistoryLine:
         Bounds(1, MAX_SAMPLES),
         "seconds of the calls, ascending; of more than 512, the quantiles of 512 even shares",
     ]
+    verdict: Annotated[
+        Literal["", "slower", "within", "not shown"], "on the baseline; empty: there was none"
+    ] = ""

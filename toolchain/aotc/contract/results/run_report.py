@@ -18,7 +18,9 @@ class Gate:
 
     name: Annotated[str, "setting of the profile, step of the gate, or what is compared"]
     subject: Annotated[str, "what was judged, such as a variant"]
-    status: Annotated[GateStatus, "not-judged: an earlier failure left nothing to judge"]
+    status: Annotated[
+        GateStatus, "not-judged: an earlier failure left nothing to judge, or nothing is shown"
+    ]
     limit: str = ""
     measured: str = ""
     place: Annotated[Place | None, "where the limit is stated; None: in no file"] = None

@@ -227,6 +227,10 @@ def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> E
     slowest = sorted(times, key=lambda name: -times[name])[:10]
     return table(
         ("node", "#time", "#share"),
-        ((shown_name(n), seconds_text(times[n]), share_text(times[n] / total)) for n in slowest),
+        (
+            # Where all are 0, as clocks that are too coarse have it, there are no shares.
+            (shown_name(n), seconds_text(times[n]), share_text(times[n] / total if total else None))
+            for n in slowest
+        ),
         caption=f"The slowest of {len(times)} measured nodes, {seconds_text(total)} together.",
     )
