@@ -295,7 +295,9 @@ def _built(
         options = options.with_subfolder("not-empty")
         with clock.stage("analyze", "without size 0"):
             model = analyze(source, ranges, options, empties=False)
+        options.journal.withdrawn(findings)
         findings = [*source.capture.findings, *model.findings, empty_sizes_finding(empty[0])]
+        options.journal.noticed(findings)
         settled = run_stages(model, plans, options)
         dropped, refusals = drop_failed(settled.attempts, settled.variants, options)
     variants = settled.variants
@@ -360,7 +362,7 @@ def _run_once(
         partitioned = partition(claimed, options)
     with clock.stage("lower"):
         lowered, dropped, refused = lower(partitioned, options)
-    options.journal.judged(map(refused_gate, (error for _, error in refused)))
+    options.journal.judged(refused_gate(plan.name, error) for plan, error in refused)
     findings += [finding for item in lowered for finding in item.findings]
     proven: list[ProvenModel] = []
     failed: list[tuple[LoweredModel, AotcError]] = []

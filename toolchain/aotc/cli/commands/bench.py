@@ -157,29 +157,29 @@ def bench(
     Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
-    _check_words(allow, baseline, trace, history, json=json)
-    sizes = _sizes(dims)
     from aotc.cli.extras import needs
-
-    with needs("bench", loads=True):
-        from aotc.benching.bench import Baseline
-        from aotc.benching.bench import bench as measure
-        from aotc.benching.rounds import Plan
-        from aotc.benching.sides import Loading
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
 
-    plan = Plan(
-        runs=_RUNS * streams if runs is None and seconds is None else runs,
-        seconds=_SECONDS if runs is None and seconds is None else seconds,
-        streams=streams,
-        warm_up=warm_up,
-    )
-    model = str(against) if against is not None else ""
+    stated = {"model": str(against) if against is not None else "", "artifact": str(artifact)}
+    others = (artifact, against, baseline, trace, history)
     with (
-        reported("bench", reports, form, json=json, model=model, artifact=str(artifact)) as run,
+        reported("bench", reports, form, json=json, others=others, **stated) as run,
         stages(quiet=json) as progress,
     ):
+        _check_words(allow, baseline, trace, history, json=json)
+        sizes = _sizes(dims)
+        with needs("bench", loads=True):
+            from aotc.benching.bench import Baseline
+            from aotc.benching.bench import bench as measure
+            from aotc.benching.rounds import Plan
+            from aotc.benching.sides import Loading
+        plan = Plan(
+            runs=_RUNS * streams if runs is None and seconds is None else runs,
+            seconds=_SECONDS if runs is None and seconds is None else seconds,
+            streams=streams,
+            warm_up=warm_up,
+        )
         if run.on_standard_output and trace == _STDOUT:
             raise AotcError(
                 "AOTC-I027", "--report and --trace both write to standard output", where="--trace"
