@@ -16,6 +16,7 @@ from made_models import linear, save, save_external
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.results.run_report import RunReport
+from aotc.records import replace
 
 # No artifact is so small.
 TIGHT = "schema: aotc.profile/1\nname: tight\nbudgets: {artifact_bytes: 10}\n"
@@ -159,6 +160,30 @@ def test_a_report_is_put_into_no_artifact(aotc: Command, words: tuple[str, ...])
     after = [path for path in sorted(aotc.folder.rglob("*")) if "home" not in path.parts]
     assert [path for path in before if "home" not in path.parts] == after
     assert aotc("verify", "good.aotc", "--key", "ci.pub").status == 0
+
+
+def test_a_build_from_the_cache_tells_the_gates_of_the_first_one(aotc: Command) -> None:
+    """They stand at the lines of its own profile, which may be another file."""
+    text = "schema: aotc.profile/1\nname: {}\ndims: {{batch: 1..4}}\n"
+    text = text.format("gates") + "budgets: {artifact_bytes: 1000000000, load_seconds: 60}\n"
+    (aotc.folder / "first.yaml").write_text(text)
+    (aotc.folder / "again.yaml").write_text("# The same, a line lower.\n" + text)
+    made = []
+    for name in ("first", "again"):
+        words = ("build", "linear.onnx", "--profile", f"{name}.yaml", "-o", f"{name}.aotc")
+        answer = aotc(*words, "--report", "r.json")
+        assert answer.document["cached"] == (name == "again")
+        made.append(read(aotc))
+    first, again = made
+    assert [replace(gate, place=None) for gate in first.gates] == [
+        replace(gate, place=None) for gate in again.gates
+    ]
+    assert first.figures == again.figures
+    for one, other in zip(first.gates, again.gates, strict=True):
+        assert (one.place is None) == (other.place is None)
+        if one.place and other.place:
+            assert (one.place.file, other.place.file) == ("first.yaml", "again.yaml")
+            assert other.place.line == one.place.line + 1
 
 
 def test_no_colour_lets_a_name_command_the_runner(aotc: Command) -> None:
