@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from aotc.escaping import printable
@@ -71,6 +71,12 @@ class AotcError(Exception):
         fields = ("code", "what", "where", "expected", "found", "fix", "also", "rows", "place")
         return _from_fields, ({name: getattr(self, name) for name in fields},)
 
+    def every(self) -> Iterator[AotcError]:
+        """This refusal, and the further ones in `also` with theirs."""
+        yield self
+        for other in self.also:
+            yield from other.every()
+
     def line(self) -> str:
         """The error as one printable line, without the fix."""
         what, where, expected, found = map(
@@ -119,8 +125,11 @@ INSTALL_RUNTIME: Final = (
 )
 # All that loading and running needs.
 _RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
-# Top-level modules of the extra `cpu`; `google` is protobuf's.
-_EXTRA_MODULES: Final = ("onnx", "onnxruntime", "numpy", "google", "junitparser")
+# Top-level modules of the extras `cpu` and `report`; `google` is protobuf's.
+_EXTRA_MODULES: Final = (
+    *("onnx", "onnxruntime", "numpy", "google", "junitparser"),
+    "fast_sugiyama",
+)
 
 
 def missing_package(

@@ -61,7 +61,6 @@ from aotc.stages.retrying.other_forms import (
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
 from aotc.stages.reuse.cached_build import cache_slot, cached_artifact, store_build
-from aotc.stages.reuse.cached_gates import judge_cached
 from aotc.stages.reuse.content_digests import model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
@@ -152,10 +151,8 @@ def build(request: BuildRequest) -> BuildReport:
         tuned = _tuned(request, options)
         options = tuned.options
         slot = cache_slot(source, request.name, options)
-        cached = cached_artifact(slot, work / NEW) if slot is not None else None
+        cached = cached_artifact(slot, work / NEW, options) if slot is not None else None
         artifact, evidence = cached or _built(request, tuned.model, work / NEW, options)
-        if cached is not None:
-            judge_cached(artifact, evidence, options)
         if tuned.table:
             measured_on = tuned.measured_on or evidence.model
             evidence = replace(evidence, tuning=tuned.table, tuned_on=measured_on)
@@ -175,7 +172,7 @@ def build(request: BuildRequest) -> BuildReport:
         # If the file was changed meanwhile, it is unknown which content was built.
         if slot is not None and cached is None and model_digest(request.model) == source:
             with clock.stage("cache"):
-                store_build(slot, artifact, evidence)
+                store_build(slot, artifact, evidence, journal)
         try:
             put_in_place(artifact.folder, output, force=request.force)
         except OSError as error:
@@ -295,7 +292,9 @@ def _built(
         options = options.with_subfolder("not-empty")
         with clock.stage("analyze", "without size 0"):
             model = analyze(source, ranges, options, empties=False)
+        options.journal.withdrawn(findings)
         findings = [*source.capture.findings, *model.findings, empty_sizes_finding(empty[0])]
+        options.journal.noticed(findings)
         settled = run_stages(model, plans, options)
         dropped, refusals = drop_failed(settled.attempts, settled.variants, options)
     variants = settled.variants
@@ -360,7 +359,7 @@ def _run_once(
         partitioned = partition(claimed, options)
     with clock.stage("lower"):
         lowered, dropped, refused = lower(partitioned, options)
-    options.journal.judged(map(refused_gate, (error for _, error in refused)))
+    options.journal.judged(refused_gate(plan.name, error) for plan, error in refused)
     findings += [finding for item in lowered for finding in item.findings]
     proven: list[ProvenModel] = []
     failed: list[tuple[LoweredModel, AotcError]] = []

@@ -154,15 +154,15 @@ def test_models_of_others(name: str, aotc: Command) -> None:
 
 def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
     save(linear(), aotc.folder / "model.onnx")
+    own = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
+    users = [aotc.folder / "model.profile.yaml", aotc.folder / ".github" / "workflows" / "aotc.yml"]
+    for path in (own, *users):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine\n")
     (aotc.folder / ".gitignore").write_text("mine\n*.pem")
-    (aotc.folder / "model.profile.yaml").write_text("mine\n")
-    (aotc.folder / ".github" / "workflows").mkdir(parents=True)
-    (aotc.folder / ".github" / "workflows" / "aotc.yml").write_text("mine\n")
     before = {path: path.read_bytes() for path in aotc.folder.rglob("*") if path.is_file()}
-    refused = aotc("init", "model.onnx")
-    refused.refused("AOTC-I017", 3)
-    # Both are told at once, and nothing was written, not even what is new.
-    assert refused.codes == ["AOTC-I017", "AOTC-I017"]
+    aotc("init", "model.onnx").refused("AOTC-I017", 3)
+    # Nothing was written, not even what is new.
     after = {
         path: path.read_bytes()
         for path in aotc.folder.rglob("*")
@@ -171,25 +171,50 @@ def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
     assert after == before
     forced = aotc("init", "model.onnx", "--force")
     assert actions(forced.document) == {
-        "model.profile.yaml": "replaced",
-        ".github/actions/aotc/action.yml": "written",
-        ".github/workflows/aotc.yml": "replaced",
+        "model.profile.yaml": "left",
+        ".github/actions/aotc/action.yml": "replaced",
+        ".github/workflows/aotc.yml": "left",
         ".gitignore": "extended",
     }
+    assert [path.read_text() for path in users] == ["mine\n", "mine\n"]
+    assert own.read_text() != "mine\n"
     ignored = (aotc.folder / ".gitignore").read_text().splitlines()
     assert ignored[:2] == ["mine", "*.pem"]
     assert ignored.count("*.pem") == 1
     assert "*.aotc/" in ignored
     # A second time there is nothing to do, and no need for --force.
-    assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept"}
+    assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept", "left"}
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_pipeline_of_gitlab_gets_the_job_beside_its_own(
+    force: tuple[str, ...], aotc: Command
+) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    (aotc.folder / ".gitlab-ci.yml").write_text("stages: [mine]\n")
+    (aotc.folder / "model.profile.yaml").write_text("dims: {batch: 1..8}\n")
+    shown = aotc.plain("init", "model.onnx", "--ci", "gitlab", *force)
+    assert shown.status == 0
+    # What is to be added is told, and where it is known that it is needed.
+    assert "include:\n      - local: .gitlab/aotc.gitlab-ci.yml\n" in shown.stdout
+    assert (aotc.folder / ".gitlab" / "aotc.gitlab-ci.yml").is_file()
+    assert (aotc.folder / ".gitlab-ci.yml").read_text() == "stages: [mine]\n"
+    assert (aotc.folder / "model.profile.yaml").read_text() == "dims: {batch: 1..8}\n"
+    (aotc.folder / ".gitlab-ci.yml").unlink()
+    assert "include:" not in aotc.plain("init", "model.onnx", "--ci", "gitlab").stdout
 
 
 def test_a_link_is_not_followed(aotc: Command, tmp_path: Path) -> None:
     save(linear(), aotc.folder / "model.onnx")
     (tmp_path / "elsewhere").write_text("mine\n")
     (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "elsewhere")
+    own = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
+    own.parent.mkdir(parents=True)
+    own.symlink_to(tmp_path / "elsewhere")
     for words in ((), ("--force",)):
         aotc("init", "model.onnx", *words).refused("AOTC-I017", 3)
+    own.unlink()
+    assert aotc("init", "model.onnx").status == 0
     assert (tmp_path / "elsewhere").read_text() == "mine\n"
 
 

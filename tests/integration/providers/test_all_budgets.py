@@ -39,6 +39,11 @@ budgets:
   artifact_bytes: 100
 """
 
+# Met on the CPU alone.
+BUDGETS = (
+    "fallback: {policy: alternate-variant}\nbudgets: {providers: {cuda: {min_node_share: 0.95}}}\n"
+)
+
 
 def failed(bench: Workbench, folder: Path, text: str) -> tuple[AotcError, Journal]:
     """The refusal of a build with the profile `text`, and what was judged."""
@@ -110,3 +115,28 @@ def test_what_may_not_stay_unproven_is_told_with_its_budgets(
     codes = [each.code for each in (error, *error.also)]
     assert codes[:2] == ["AOTC-P001", "AOTC-N002"]
     assert codes.count("AOTC-P002") == 4
+
+
+def test_a_build_from_the_cache_tells_of_the_variant_that_was_left_out(
+    bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
+    text = PROFILE[: PROFILE.index("fallback")]
+    # One runs on any host.
+    text = text.replace("dims:", "  - {name: plain, providers: [cpu]}\ndims:")
+    (tmp_path / "cached.yaml").write_text(text + BUDGETS)
+    model = bench.save(models.whole_numbers(), "cached")
+    told = []
+    for number in range(2):
+        journal = Journal()
+        report = build(
+            model,
+            profile=tmp_path / "cached.yaml",
+            output=tmp_path / f"{number}.aotc",
+            key=bench.private,
+            journal=journal,
+        )
+        assert report.cached == (number == 1)
+        told.append((journal.gates, journal.figures, journal.findings, journal.model_sha256))
+    assert told[0] == told[1]
+    assert "not-judged" in [gate.status for gate in told[0][0]], told[0][0]

@@ -16,17 +16,17 @@ WITHOUT = """
 import sys
 for name in ("onnx", "onnxruntime", "numpy", "ml_dtypes", "google.protobuf", "junitparser"):
     sys.modules[name] = None
-sys.modules["aotc.drawing"] = None
+sys.modules["fast_sugiyama"] = None
 from aotc.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 
 
-def verify(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def verify(folder: Path, *words: str, python: str = WITHOUT) -> subprocess.CompletedProcess[str]:
     """`aotc verify` of a released artifact in a Python without the extras."""
     return subprocess.run(
         [
-            *(sys.executable, "-c", WITHOUT, "verify", str(RELEASE / "digits.aotc")),
+            *(sys.executable, "-c", python, "verify", str(RELEASE / "digits.aotc")),
             *("--key", str(RELEASE / "release.pub"), *words),
         ],
         cwd=folder,
@@ -61,3 +61,12 @@ def test_a_page_asks_for_the_extra_that_brings_it(tmp_path: Path) -> None:
     (error,) = json.loads(done.stdout)["errors"]
     assert (done.returncode, error["code"]) == (3, "AOTC-I019")
     assert "[report]" in error["mend"]
+    assert "fast_sugiyama" in error["what"]
+
+
+def test_a_module_of_our_own_that_is_missing_asks_for_no_extra(tmp_path: Path) -> None:
+    python = WITHOUT[WITHOUT.index("from aotc") :]
+    python = f"import sys\nsys.modules['aotc.drawing.artifact_page'] = None\n{python}"
+    done = verify(tmp_path, "--report", "r.html", "--json", python=python)
+    (error,) = json.loads(done.stdout)["errors"]
+    assert (done.returncode, error["code"]) == (70, "AOTC-R999")

@@ -15,10 +15,11 @@ from reported_runs import HOSTILE, failed_build
 from repository import ROOT
 
 from aotc.contract.codec.parsing import decode
-from aotc.contract.results.run_report import RunReport
+from aotc.contract.results.run_report import Figure, RunReport
 from aotc.escaping import printable
 from aotc.records import replace
 from aotc.reporting.github_annotations import annotation_lines
+from aotc.reporting.markdown_report import MAX_CHARACTERS
 from aotc.reporting.report_forms import TEXTS, report_text
 
 SARIF = ROOT / "tests" / "data" / "sarif" / "sarif-2.1.0.schema.json"
@@ -139,6 +140,30 @@ def test_a_fingerprint_is_of_the_breach_and_not_of_what_was_measured(report: Run
     assert fingerprints[0] == fingerprints[1]
 
 
+def test_a_fingerprint_is_the_same_in_another_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name in ("one", "another"):
+        folder = tmp_path / name
+        (folder / "sub").mkdir(parents=True)
+        monkeypatch.chdir(folder / "sub")
+        for root in ("", str(folder)):
+            monkeypatch.setenv("GITHUB_WORKSPACE", root)
+            (folder if root else folder / "sub").joinpath("p.yaml").touch()
+            report = failed_build(folder if root else folder / "sub", "y")
+            first = replace(report.breaches[0], where=f"{folder}/sub/m.onnx: W")
+            issues = json.loads(
+                report_text(replace(report, breaches=(first,)), "r.codequality.json")
+            )
+            found.append(issues[0]["fingerprint"])
+    assert found[:2] == found[2:]
+    # Another file is another breach.
+    other = replace(first, where=f"{folder}/sub/other.onnx: W")
+    issues = json.loads(report_text(replace(report, breaches=(other,)), "r.codequality.json"))
+    assert issues[0]["fingerprint"] not in found
+
+
 def decoded(annotation: str) -> tuple[str, dict[str, str], str]:
     """A workflow command as GitHub's runner reads it: its name, its properties, its message."""
     assert annotation.startswith("::")
@@ -216,5 +241,32 @@ def test_a_comment_is_short_enough_for_a_pull_request(tmp_path: Path) -> None:
     report = failed_build(tmp_path, HOSTILE)
     many = replace(report, gates=report.gates * 500, breaches=report.breaches * 500)
     text = report_text(many, "r.md")
-    assert len(text) < 65536
+    assert len(text) <= MAX_CHARACTERS == 65536
     assert "and 980 more" in text
+
+
+def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
+    report = failed_build(tmp_path, "x" * 300)
+    gates = [
+        replace(gate, measured=f"{i}{gate.measured}") for i in range(20) for gate in report.gates
+    ]
+    text = report_text(replace(report, gates=gates, breaches=report.breaches * 15), "r.md")
+    assert len(text) <= MAX_CHARACTERS
+    assert text.count("- **AOTC-") == 20
+    tables = re.findall(r"<summary>(\w+) ", text)
+    assert tables == ["Concerned"]
+    assert "Too long for a comment: 4 tables are left out." in text
+    # What fits is there.
+    few = report_text(report, "r.md")
+    assert re.findall(r"<summary>(\w+) ", few)[-1] == "Stages"
+    assert "Too long" not in few
+
+
+def test_bytes_are_told_in_full(tmp_path: Path) -> None:
+    figures = (
+        Figure(name="size", subject="a", value=65777664.0, unit="B"),
+        Figure(name="t", subject="a", value=0.25, unit="s"),
+    )
+    text = report_text(replace(failed_build(tmp_path), figures=figures), "r.md")
+    assert "65,777,664 B |" in text
+    assert "0.25 s |" in text

@@ -6,6 +6,7 @@ from aotc.contract.results.journal import Journal
 from aotc.contract.results.run_report import Gate
 from aotc.errors import AotcError, Place
 from aotc.stages.all_breaches import all_breaches
+from aotc.stages.variant_gates import refused_gate
 
 
 def breach(code: str, what: str, line: int | None, *, found: str = "") -> AotcError:
@@ -65,3 +66,15 @@ def test_what_a_variant_breaches_that_is_left_out_is_kept_and_refuses_nothing() 
         ("variant a", "passed"),
     ]
     assert journal.gates[0].measured == "2; the variant is left out"
+
+
+def test_what_could_not_be_run_is_of_its_variant_wherever_the_error_was() -> None:
+    """An error of the session names a file of this attempt; the next attempt judges anew."""
+    journal = Journal()
+    error = AotcError("AOTC-R008", "no session", where="/tmp/aotc-work/a.onnx", found="a kernel")
+    journal.judged([refused_gate("a", error)])
+    assert [(each.subject, each.measured) for each in journal.gates] == [("variant a", "a kernel")]
+    journal.left_out("variant a")
+    assert [each.status for each in journal.gates] == ["not-judged"]
+    journal.forget("variant a")
+    assert journal.gates == ()

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
+from aotc.contract.builtin import load_profile
 from aotc.contract.cuda_options import CudaOptions, GraphOptions
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.errors import AotcError
 from aotc.records import replace
 from aotc.stages.optimizing.image_layout import is_convolutional
-from aotc.stages.retrying.other_forms import Attempt, next_attempts
+from aotc.stages.retrying.other_forms import Attempt, drop_failed, next_attempts
 from aotc.stages.types import SpecializedModel, VariantPlan
 
 PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
@@ -118,6 +119,30 @@ def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it()
     assert following(refusing, (FUSED,), "AOTC-P014") is None
     # Without a wish for graphs, it is a refusal of something else.
     assert following(PLAN, (FUSED,), "AOTC-P014") is None
+
+
+@pytest.mark.parametrize("refused", ["run", "fail"])
+def test_a_graph_that_may_run_uncaptured_is_no_breach_of_what_fails_otherwise(
+    refused: Literal["run", "fail"],
+) -> None:
+    graphs = GraphOptions(capture="sizes", refused=refused)
+    plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
+    wrong = AotcError("AOTC-N001", "the answers differ", also=(AotcError("AOTC-M002", "memory"),))
+    uncaptured = AotcError("AOTC-P014", "not captured", also=(wrong,))
+    for first in (replaced(wrong, uncaptured), uncaptured):
+        attempts = {"gpu": Attempt(plan=plan, first=first)}
+        lowered: Any = SimpleNamespace(plan=plan)
+        made: Any = SimpleNamespace(failed=((lowered, wrong),), refused=(), left_out=(), proven=())
+        options: Any = SimpleNamespace(profile=load_profile("edge"))
+        _, (refusal,) = drop_failed(attempts, made, options)
+        codes = {each.code for each in refusal.every()}
+        assert ("AOTC-P014" in codes) == (refused == "fail")
+        assert {"AOTC-N001", "AOTC-M002"} <= codes
+
+
+def replaced(error: AotcError, also: AotcError) -> AotcError:
+    """`error`, with another one in place of its further ones."""
+    return AotcError(error.code, error.what, also=(also,))
 
 
 def test_an_error_of_another_kind_ends_it() -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from aotc.checking.outcomes import in_words, is_good
 from aotc.contract.results.model_checks import CheckModelsReport, ModelCheck
 from aotc.contract.results.reports import Refusal
 from aotc.contract.results.run_report import Gate
+from aotc.errors import Place
 from aotc.reasons import REASONS
 
 
-def judged_models(report: CheckModelsReport) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:
+def judged_models(
+    report: CheckModelsReport, folder: Path
+) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:
     """A gate for each model, and a breach for each that fails it.
 
     Compared with an earlier document, a model fails if its outcome is worse than then; else if it
-    is not built, or its artifact answers otherwise.
+    is not built, or its artifact answers otherwise.  The place of a breach is the model's file in
+    `folder`.
     """
     worse = (
         {change.model: change.before for change in report.against.worse}
@@ -34,7 +40,7 @@ def judged_models(report: CheckModelsReport) -> tuple[tuple[Gate, ...], tuple[Re
             )
         )
         if not good:
-            breaches.append(_breach(check, (worse or {}).get(check.model, limit)))
+            breaches.append(_breach(check, folder, (worse or {}).get(check.model, limit)))
     gates += [
         Gate(name="model", subject=name, status="not-judged", measured="interrupted")
         for name in report.unchecked
@@ -42,7 +48,7 @@ def judged_models(report: CheckModelsReport) -> tuple[tuple[Gate, ...], tuple[Re
     return tuple(gates), tuple(breaches)
 
 
-def _breach(check: ModelCheck, expected: str) -> Refusal:
+def _breach(check: ModelCheck, folder: Path, expected: str) -> Refusal:
     code = check.code if check.code in REASONS else "AOTC-I050"
     return Refusal(
         code=code,
@@ -51,4 +57,5 @@ def _breach(check: ModelCheck, expected: str) -> Refusal:
         expected=check.expected or expected,
         found=check.found or in_words(check),
         fix=REASONS[code].fix,
+        place=Place(file=str(folder / check.model)),
     )

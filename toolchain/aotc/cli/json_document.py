@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from typing import Any
 
 from aotc.cli import streams
 from aotc.contract.codec.parsing import encode
+from aotc.contract.codec.shown_json import document
 
 
 def document_text(answer: Any) -> str:
     """A record as text, every field in it, in printable ASCII."""
-    text = json.dumps(encode(answer, full=True), indent=2, allow_nan=False) + "\n"
-    # Of the characters that steer a terminal the one that is ASCII and that JSON leaves as it is.
-    return text.replace("\x7f", "\\u007f")
+    return document(encode(answer, full=True))
 
 
 def write_document(answer: Any) -> None:

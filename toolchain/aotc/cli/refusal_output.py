@@ -42,7 +42,7 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
             lines += _indented(
                 f"  {_LABEL_WORDS.get(label, label) + ':':<10}", printable(text), room
             )
-    others = list(_flat(error.also))
+    others = list(error.every())[1:]
     if others:
         lines.append(f"and {len(others)} more:")
     for other in others[:_MAX_OTHERS]:
@@ -71,7 +71,7 @@ def tables(error: AotcError) -> list[RenderableType]:
     from aotc.cli.render import section
 
     found = {
-        tuple(tuple(row.items()) for row in refused.rows): refused for refused in _flat((error,))
+        tuple(tuple(row.items()) for row in refused.rows): refused for refused in error.every()
     }
     shown = []
     for rows in found:
@@ -125,13 +125,6 @@ def error_answer(error: AotcError) -> ErrorReport:
                 rows=refused.rows,
                 place=refused.place,
             )
-            for refused in _flat((error,))
+            for refused in error.every()
         ),
     )
-
-
-def _flat(errors: tuple[AotcError, ...]) -> list[AotcError]:
-    found: list[AotcError] = []
-    for error in errors:
-        found += [error, *_flat(error.also)]
-    return found

@@ -95,7 +95,7 @@ def write_error(lines: Sequence[str], file: TextIO) -> None:
     console = Console(file=file, highlight=False, markup=False, emoji=False, legacy_windows=False)
     with console.capture() as captured:
         for line in lines:
-            text = Text(printable(line, _LONGEST_LINE))
+            text = Text(no_command(printable(line, _LONGEST_LINE)))
             text.highlight_regex(r"^error:", f"bold {FAILED}")
             # A line that is too long goes on where the terminal lets it: a command is copied whole.
             console.print(text, soft_wrap=True)

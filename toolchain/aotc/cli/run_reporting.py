@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotc.errors import EXIT_NO, EXIT_YES, AotcError
@@ -22,15 +23,26 @@ class Run:
     """What a command writes down of its run; nothing is kept where nobody asked for a report."""
 
     def __init__(
-        self, command: str, files: Sequence[str], form: str | None, *, json: bool, **subject: str
+        self,
+        command: str,
+        files: Sequence[str],
+        form: str | None,
+        *,
+        json: bool,
+        others: Iterable[Path | None] = (),
+        **subject: str,
     ) -> None:
-        """`subject` are fields of the report that are known from the start, such as `model`."""
+        """`subject` are fields of the report that are known from the start, such as `model`.
+
+        `others` are files and artifacts of the command, which no report may replace or be put into.
+        """
         self.command = command
         self.files = tuple(files)
         on_actions = os.environ.get("GITHUB_ACTIONS") == "true"
         self.annotates = form == "github" or (form is None and on_actions)
         self.journal: Journal | None = None
         self.on_standard_output = False
+        self.reader_gone = False
         self._fields: dict[str, Any] = dict(subject)
         self._started = time.monotonic()
         if not self.is_wanted:
@@ -38,7 +50,7 @@ class Run:
         from aotc.contract.results.journal import Journal
         from aotc.reporting.report_forms import is_standard_output, require_forms
 
-        require_forms(self.files)
+        require_forms(self.files, [other for other in others if other is not None])
         self.on_standard_output = any(map(is_standard_output, self.files))
         if self.on_standard_output and json:
             raise AotcError(
@@ -109,32 +121,45 @@ class Run:
         self.ended(error.exit_status, breaches=error_answer(error).errors)
 
     def write(self) -> list[AotcError]:
-        """Write every report; what could not be written."""
+        """Write every report; what could not be written.
+
+        What reads standard output may have gone: that report is the last, and where it has no
+        reader `reader_gone` is set.
+        """
+        from aotc.cli import streams
         from aotc.reporting.github_annotations import annotation_lines
-        from aotc.reporting.report_forms import is_standard_output, report_text, write_report
+        from aotc.reporting.report_forms import is_standard_output, write_report
 
         report, failed = self.record(), []
-        for file in self.files:
+        if self.annotates:
+            with streams.may_be_lost(sys.stderr):
+                sys.stderr.writelines(f"{line}\n" for line in annotation_lines(report))
+        for file in sorted(self.files, key=is_standard_output):
             try:
                 if is_standard_output(file):
-                    _write_out(report_text(report, file))
+                    _write_out(report, file)
                 else:
                     write_report(report, file)
             except AotcError as error:
                 failed.append(error)
-        if self.annotates:
-            from aotc.cli import streams
-
-            with streams.may_be_lost(sys.stderr):
-                sys.stderr.writelines(f"{line}\n" for line in annotation_lines(report))
+            except BrokenPipeError:
+                streams.silence(sys.stdout)
+                self.reader_gone = True
         return failed
 
 
-def _write_out(text: str) -> None:
+def _write_out(report: RunReport, file: str) -> None:
     from aotc.cli import streams
+    from aotc.cli.render import no_command
+    from aotc.reporting.report_forms import report_text, unwritten
 
+    try:
+        text = report_text(report, file)
+    except Exception as error:
+        raise unwritten(file, f"{type(error).__name__}: {error}") from error
     with streams.answering(sys.stdout):
-        sys.stdout.write(text)
+        sys.stdout.writelines(map(no_command, text.splitlines(keepends=True)))
+        sys.stdout.flush()
 
 
 def tell_lost(lost: Iterable[AotcError]) -> None:
@@ -150,15 +175,22 @@ def tell_lost(lost: Iterable[AotcError]) -> None:
 
 @contextmanager
 def reported(
-    command: str, files: Sequence[str], form: str | None, *, json: bool, **subject: str
+    command: str,
+    files: Sequence[str],
+    form: str | None,
+    *,
+    json: bool,
+    others: Iterable[Path | None] = (),
+    **subject: str,
 ) -> Iterator[Run]:
     """A run whose reports are written when it ends, whether it answers, is refused or breaks off.
 
     A report that cannot be written is an AOTC-I047 after a success. After anything else the outcome
     stays what it was, and the lost report is told with it.
-    Raises AOTC-I048, I019 and I027 for reports that could never be written, before the run begins.
+    Raises AOTC-I048, I019 and I027 for reports that could never be written, or would damage one of
+    the `others`, before the run begins.
     """
-    run = Run(command, files, form, json=json, **subject)
+    run = Run(command, files, form, json=json, others=others, **subject)
     if not run.is_wanted:
         yield run
         return
@@ -183,6 +215,8 @@ def reported(
         raise
     lost = run.write()
     if not lost:
+        if run.reader_gone:
+            raise BrokenPipeError
         return
     if run.record().exit_status == EXIT_YES:
         lost[0].also = tuple(lost[1:])

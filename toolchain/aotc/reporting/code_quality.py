@@ -6,10 +6,10 @@ path and a line.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from aotc.contract.codec.parsing import Json
+from aotc.contract.codec.shown_json import document
 from aotc.contract.results.run_report import RunReport
 from aotc.reporting.locations import location_of
 from aotc.reporting.wording import Told, everything_told
@@ -20,7 +20,7 @@ def code_quality_text(report: RunReport) -> str:
     issues = [_issue(told, report) for told in everything_told(report)]
     # Issues of one fingerprint are shown once, and findings of one place may be equal.
     unique = {issue["fingerprint"]: issue for issue in issues}
-    return json.dumps(list(unique.values()), indent=2) + "\n"
+    return document(list(unique.values()))
 
 
 def _issue(told: Told, report: RunReport) -> Json:

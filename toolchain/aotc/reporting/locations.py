@@ -33,14 +33,21 @@ def location_of(place: Place | None, report: RunReport) -> Location | None:
     """The place if it is in the checkout; else the run's profile, model or artifact that is.
 
     A built-in profile is no file of the user's, and what is outside cannot be shown: None where
-    nothing is inside.
+    nothing is inside.  A folder, such as an artifact's, is no file to show either.
     """
     if place is not None and (path := _inside(place.file)):
         return Location(path=path, line=place.line, column=place.column)
     for name in (report.profile, report.model, report.artifact):
-        if name and Path(name).exists() and (path := _inside(name)):
+        if name and _is_file(name) and (path := _inside(name)):
             return Location(path=path)
     return None
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except ValueError:
+        return False
 
 
 def _inside(name: str) -> str:

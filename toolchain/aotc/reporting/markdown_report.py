@@ -10,11 +10,12 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from aotc.contract.results.run_report import RunReport
+from aotc.contract.results.run_report import Figure, RunReport
 from aotc.escaping import printable
 from aotc.reporting.wording import Told, everything_told, told_breach
 
-# A comment has at most 65,536 characters.
+# Of a comment.
+MAX_CHARACTERS: Final = 65536
 _MAX_ROWS: Final = 60
 _MAX_BREACHES: Final = 20
 _LONGEST: Final = 240
@@ -28,11 +29,22 @@ _HEADINGS: Final = {
 
 
 def markdown_text(report: RunReport) -> str:
-    """The outcome, every breach with its fix, and tables of gates, figures and findings."""
-    return "\n\n".join(_parts(report)) + "\n"
+    """The outcome, every breach with its fix, and tables of gates, figures and findings.
+
+    Tables that would make it longer than a comment may be are left out, the last ones first.
+    """
+    said, tables = list(_said(report)), list(_tables(report))
+    end = f"aotc {report.tool_version}, {report.seconds:.1f} s"
+    for kept in range(len(tables), -1, -1):
+        left = len(tables) - kept
+        more = [f"Too long for a comment: {left} tables are left out."] if left else []
+        text = "\n\n".join((*said, *tables[:kept], *more, end)) + "\n"
+        if len(text) <= MAX_CHARACTERS:
+            break
+    return text
 
 
-def _parts(report: RunReport) -> Iterator[str]:
+def _said(report: RunReport) -> Iterator[str]:
     yield f"### {_HEADINGS[report.outcome].format(command=report.command)}"
     facts = (
         ("model", report.model),
@@ -55,6 +67,9 @@ def _parts(report: RunReport) -> Iterator[str]:
         yield from map(_breach, told[:_MAX_BREACHES])
         if len(told) > _MAX_BREACHES:
             yield f"and {len(told) - _MAX_BREACHES} more, which the report in JSON lists."
+
+
+def _tables(report: RunReport) -> Iterator[str]:
     # Breaches of one variant are often about the same nodes.
     for rows in dict.fromkeys(
         tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.breaches
@@ -66,10 +81,7 @@ def _parts(report: RunReport) -> Iterator[str]:
         for gate in report.gates
     ]
     yield from _table("Gates", ("gate", "of", "limit", "measured", ""), gates)
-    figures = [
-        (cell(each.name), cell(each.subject), f"{each.value:,.6g} {each.unit}")
-        for each in report.figures
-    ]
+    figures = [(cell(each.name), cell(each.subject), _value(each)) for each in report.figures]
     yield from _table("Measured", ("", "of", "value"), figures)
     findings = [
         (each.code, each.title, cell(each.where), cell(each.what))
@@ -79,7 +91,12 @@ def _parts(report: RunReport) -> Iterator[str]:
     yield from _table("Findings", ("code", "", "where", "what"), findings)
     stages = [(cell(name), f"{seconds:.2f} s") for name, seconds in report.stages.items()]
     yield from _table("Stages", ("stage", "time"), stages)
-    yield f"aotc {report.tool_version}, {report.seconds:.1f} s"
+
+
+def _value(figure: Figure) -> str:
+    """A measured value with its unit; bytes are counted, and so in full."""
+    digits = ",.0f" if figure.unit == "B" else ",.6g"
+    return f"{figure.value:{digits}} {figure.unit}"
 
 
 def _breach(told: Told) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from aotc.contract.results.run_report import RunReport
-from aotc.errors import AotcError, install_extra, missing_package
+from aotc.errors import AotcError, missing_package
+from aotc.files.artifact_layout import MANIFEST
 from aotc.files.failures import system_message
 from aotc.files.writing import write_atomically
 from aotc.registry import Registry
@@ -30,6 +32,7 @@ PAGES: Final = Registry("page", ((".html", "aotc.drawing.artifact_page:write_pag
 # `-` alone is JSON, and `-.md` is Markdown.
 STANDARD_OUTPUT: Final = "-"
 _PAGE_EXTRA: Final = "report"
+_PAGE_MODULES: Final = ("fast_sugiyama", "onnx", "numpy")
 # Of a file that a page's own writer could not write.
 _UNWRITTEN: Final = frozenset({"AOTC-I018", "AOTC-I026"})
 
@@ -59,20 +62,37 @@ def suffix_of(file: str) -> str:
     )
 
 
-def require_forms(files: Sequence[str]) -> None:
+def require_forms(files: Sequence[str], others: Iterable[Path] = ()) -> None:
     """Refuse what cannot be written later, before anything else is done.
 
-    Raises AOTC-I048 (suffix), I027 (two reports for standard output), and I019 where the extra of a
-    form is not installed.
+    `others` are what the command reads or writes beside its reports: a report may be none of them,
+    and in none of them.
+    Raises AOTC-I048 (suffix), I027 (two reports for standard output, or a place in an artifact),
+    and I019 where the extra of a form is not installed.
     """
     if sum(map(is_standard_output, files)) > 1:
         raise AotcError("AOTC-I027", "two reports cannot share standard output", where="--report")
     for file in files:
         suffix = suffix_of(file)
         if suffix in PAGES:
-            _page_writer(suffix, file)
+            _page_writer(suffix)
         else:
             text_form(suffix)
+        if not is_standard_output(file):
+            _require_apart(file, [os.path.realpath(other) for other in others])
+
+
+def _require_apart(file: str, others: Sequence[str]) -> None:
+    path = Path(os.path.realpath(file))
+    for place in (path, *path.parents):
+        if str(place) in others or (place / MANIFEST).is_file():
+            raise AotcError(
+                "AOTC-I027",
+                "a report cannot be written into an artifact, nor over what the command is about",
+                where=f"--report {file}",
+                found=str(place),
+                fix="Name a file elsewhere.",
+            )
 
 
 def text_form(suffix: str) -> Text:
@@ -89,39 +109,45 @@ def report_text(report: RunReport, file: str) -> str:
     return text_form(suffix_of(file))(report)
 
 
-def _page_writer(suffix: str, file: str) -> Callable[[Path | None, Path, RunReport], None]:
+def _page_writer(suffix: str) -> Callable[[Path | None, Path, RunReport], None]:
     try:
+        # Pages import them late: without one the run would be in vain.
+        for module in _PAGE_MODULES:
+            importlib.import_module(module)
         found: Callable[[Path | None, Path, RunReport], None] = PAGES.load(suffix)
     except ModuleNotFoundError as error:
-        raise AotcError(
-            "AOTC-I019",
-            f"a page needs the extra {_PAGE_EXTRA!r}: the package {error.name} is missing",
-            where=f"--report {file}",
-            fix=install_extra(_PAGE_EXTRA),
-        ) from None
+        raise missing_package(error, "a page", _PAGE_EXTRA) from None
     return found
 
 
 def write_report(report: RunReport, file: str) -> None:
-    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails."""
+    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails.
+
+    That is so whatever fails: the outcome of the run is not the report's to change.
+    """
     path = Path(file)
     try:
         suffix = suffix_of(file)
         if suffix in PAGES:
             artifact = Path(report.artifact) if report.artifact_id else None
             try:
-                _page_writer(suffix, file)(artifact, path, report)
+                _page_writer(suffix)(artifact, path, report)
             except AotcError as error:
                 if error.code not in _UNWRITTEN:
                     raise
-                raise _unwritten(file, error.found) from None
+                raise unwritten(file, error.found) from None
         else:
             write_atomically(path, report_text(report, file).encode("utf-8"))
     except OSError as error:
-        raise _unwritten(file, system_message(error)) from None
+        raise unwritten(file, system_message(error)) from None
+    except AotcError:
+        raise
+    except Exception as error:
+        raise unwritten(file, f"{type(error).__name__}: {error}") from error
 
 
-def _unwritten(file: str, why: str) -> AotcError:
+def unwritten(file: str, why: str) -> AotcError:
+    """The AOTC-I047 of a report that could not be made or written."""
     return AotcError(
         "AOTC-I047", "the report cannot be written", where=f"--report {file}", found=why
     )

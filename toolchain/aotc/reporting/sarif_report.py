@@ -5,12 +5,13 @@ The format is OASIS Standard "Static Analysis Results Interchange Format (SARIF)
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
 from aotc.contract.codec.parsing import Json
+from aotc.contract.codec.shown_json import document
 from aotc.contract.results.run_report import RunReport
 from aotc.reasons import REASONS
 from aotc.reporting.locations import location_of
@@ -43,7 +44,7 @@ def sarif_text(report: RunReport) -> str:
         ],
         "results": [_result(each, codes, report) for each in told],
     }
-    return json.dumps({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
+    return document({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
 
 def _rule(code: str) -> Json:
@@ -83,7 +84,7 @@ def _result(told: Told, codes: Sequence[str], report: RunReport) -> Json:
     if found is not None:
         location: Json = {
             "physicalLocation": {
-                "artifactLocation": {"uri": quote(found.path), "uriBaseId": _ROOT},
+                "artifactLocation": {"uri": quote(os.fsencode(found.path)), "uriBaseId": _ROOT},
                 # Code scanning shows no result without a line.
                 "region": {"startLine": found.line or 1, "startColumn": found.column or 1},
             }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 from aotc.contract.results.reports import Refusal
 from aotc.contract.results.run_report import NoticedFinding, RunReport
@@ -11,6 +13,7 @@ from aotc.errors import Place
 from aotc.escaping import printable
 from aotc.reasons import REASONS
 from aotc.records import record
+from aotc.reporting.locations import checkout
 
 
 @record
@@ -41,11 +44,17 @@ class Told:
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same breach of another run, whatever was measured (sha256, hex)."""
-        file = self.place.file if self.place is not None else ""
-        return hashlib.sha256(
-            "\0".join((self.code, self.what, self.where, file)).encode()
-        ).hexdigest()
+        """The same for the same breach of another run, whatever was measured (sha256, hex).
+
+        So it is in another checkout: what lies in the working directory or the checkout is named
+        from there.
+        """
+        file = os.path.normpath(self.place.file) if self.place is not None else ""
+        text = "\0".join((self.code, self.what, self.where, file))
+        for root in dict.fromkeys((str(Path.cwd()), str(checkout()))):
+            text = text.replace(f"{root.rstrip('/')}/", "") if root != "/" else text
+        # A file name of other bytes than UTF-8 is a text with surrogates.
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def title_of(code: str) -> str:

@@ -18,6 +18,8 @@ from aotc.files.writing import write_atomically
 from aotc.scaffolding.proposed_profile import free_dims, profile_text, proposed_profile
 
 CiSystem = Literal["github", "gitlab", "none"]
+# What a newer aotc may bring anew; all else is the project's own as soon as it is written.
+_OURS: Final = frozenset({".github/actions/aotc/action.yml", ".gitlab/aotc.gitlab-ci.yml"})
 _IGNORED: Final = (".aotc-cache/", "*.aotc/", "*.aotc.zip", "*.pem")
 _IGNORE_FILE: Final = PurePosixPath(".gitignore")
 # What neither a shell, nor YAML, nor the expressions of a CI system read as anything else.
@@ -41,10 +43,11 @@ def start_project(
 ) -> InitReport:
     """Write profile, CI job and .gitignore for a model into `folder`, which holds the model.
 
-    A file that exists with the same content stays; .gitignore gets the lines that it lacks.
-    Raises AOTC-I071 if the CI could not name the model, I017 if another file of one of the names
-    exists, unless `force`, and I018 and I026 if one cannot be written; all but the last two before
-    anything is written.
+    A profile or pipeline that exists is the project's own and stays, and .gitignore gets the lines
+    that it lacks.  With `force` the file that holds aotc's own action or job is replaced.
+    Raises AOTC-I071 if the CI could not name the model, I017 if that file has other content,
+    unless `force`, and I018 and I026 if one cannot be written; all but the last two before anything
+    is written.
     """
     place = _path_in(model, folder)
     profile = proposed_profile(model.stem, inputs)
@@ -54,12 +57,12 @@ def start_project(
     for template, path in _TEMPLATES[ci].items():
         texts[PurePosixPath(path)] = _filled(template, words)
     actions: dict[PurePosixPath, FileAction] = {
-        each: _action(folder / each, text) for each, text in texts.items()
+        each: _action(folder / each, text, ours=str(each) in _OURS) for each, text in texts.items()
     }
     _refuse_replacing(folder, actions, force)
     texts[_IGNORE_FILE], actions[_IGNORE_FILE] = _ignored(folder / _IGNORE_FILE)
     for written, text in texts.items():
-        if actions[written] != "kept":
+        if actions[written] not in ("kept", "left"):
             _write(folder / written, text)
     return InitReport(
         model=str(place),
@@ -97,13 +100,14 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return text
 
 
-def _action(path: Path, text: str) -> FileAction:
+def _action(path: Path, text: str, *, ours: bool) -> FileAction:
+    other: FileAction = "replaced" if ours else "left"
     if not path.exists() and not path.is_symlink():
         return "written"
     try:
-        return "kept" if path.read_bytes() == text.encode("utf-8") else "replaced"
+        return "kept" if path.read_bytes() == text.encode("utf-8") else other
     except OSError:
-        return "replaced"
+        return other
 
 
 def _refuse_replacing(folder: Path, actions: Mapping[PurePosixPath, str], force: bool) -> None:

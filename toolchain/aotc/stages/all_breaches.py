@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from aotc.errors import EXIT_NO, AotcError
@@ -20,7 +20,7 @@ def all_breaches(errors: Iterable[AotcError]) -> AotcError:
     """
     found: dict[tuple[str, str, str, str], AotcError] = {}
     for error in errors:
-        for each in _flat(error):
+        for each in error.every():
             found.setdefault((each.code, each.what, each.where, each.expected), each)
     ordered = sorted(
         found.values(),
@@ -31,9 +31,3 @@ def all_breaches(errors: Iterable[AotcError]) -> AotcError:
         each.also = ()
     first.also = tuple(others)
     return first
-
-
-def _flat(error: AotcError) -> Iterator[AotcError]:
-    yield error
-    for other in error.also:
-        yield from _flat(other)

@@ -124,7 +124,7 @@ def judged_variant(lowered: LoweredModel, options: BuildOptions) -> JudgedVarian
     try:
         return prove(lowered, options)
     except AotcError as error:
-        options.journal.judged((refused_gate(error),))
+        options.journal.judged((refused_gate(lowered.plan.name, error),))
         return JudgedVariant(breach=error)
 
 

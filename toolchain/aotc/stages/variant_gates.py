@@ -34,11 +34,14 @@ def judge_together(judged: Iterable[Judged], journal: Journal) -> AotcError | No
     return found[0]
 
 
-def refused_gate(error: AotcError) -> Gate:
-    """The gate of a variant that could not be made or run, so that nothing else of it is judged."""
+def refused_gate(variant: str, error: AotcError) -> Gate:
+    """The gate of a variant that could not be made or run, so that nothing else of it is judged.
+
+    `variant` is its name; where the error was is in its breach, and differs between attempts.
+    """
     return Gate(
         name="variants",
-        subject=error.where,
+        subject=f"variant {variant}",
         status="failed",
         limit=error.expected,
         measured=error.found or error.what,

@@ -159,30 +159,30 @@ def bench(
     Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
-    _check_words(allow, baseline, trace, history, json=json)
-    _check_outputs(trace, history, reports, (artifact, against, trust, key), baseline)
-    sizes = _sizes(dims)
     from aotc.cli.extras import needs
-
-    with needs("bench", loads=True):
-        from aotc.benching.bench import Baseline
-        from aotc.benching.bench import bench as measure
-        from aotc.benching.rounds import Plan
-        from aotc.benching.sides import Loading
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
 
-    plan = Plan(
-        runs=_RUNS * streams if runs is None and seconds is None else runs,
-        seconds=_SECONDS if runs is None and seconds is None else seconds,
-        streams=streams,
-        warm_up=warm_up,
-    )
-    model = str(against) if against is not None else ""
+    stated = {"model": str(against) if against is not None else "", "artifact": str(artifact)}
+    others = (artifact, against, baseline, trace, history)
     with (
-        reported("bench", reports, form, json=json, model=model, artifact=str(artifact)) as run,
+        reported("bench", reports, form, json=json, others=others, **stated) as run,
         stages(quiet=json) as progress,
     ):
+        _check_words(allow, baseline, trace, history, json=json)
+        _check_outputs(trace, history, (artifact, against, trust, key), baseline)
+        sizes = _sizes(dims)
+        with needs("bench", loads=True):
+            from aotc.benching.bench import Baseline
+            from aotc.benching.bench import bench as measure
+            from aotc.benching.rounds import Plan
+            from aotc.benching.sides import Loading
+        plan = Plan(
+            runs=_RUNS * streams if runs is None and seconds is None else runs,
+            seconds=_SECONDS if runs is None and seconds is None else seconds,
+            streams=streams,
+            warm_up=warm_up,
+        )
         if run.on_standard_output and trace == _STDOUT:
             raise AotcError(
                 "AOTC-I027", "--report and --trace both write to standard output", where="--trace"
@@ -260,20 +260,19 @@ def _check_words(
 def _check_outputs(
     trace: Path | None,
     history: Path | None,
-    reports: Sequence[str],
     inputs: Sequence[str | Path | None],
     baseline: Path | None,
 ) -> None:
-    """Refuse outputs that would overwrite an input: I027; a history may be its own baseline."""
+    """Refuse outputs that would overwrite an input: I027; a history may be its own baseline.
+
+    Those of --report are kept apart by `reported`.
+    """
     from aotc.cli.written import refuse_overwriting
 
-    if trace is None and history is None and not reports:
+    if trace is None and history is None:
         return
-    from aotc.reporting.report_forms import is_standard_output
-
     options = (("--trace", trace), ("--history", history))
     outputs = [(option, path) for option, path in options if path is not None]
-    outputs += [("--report", Path(file)) for file in reports if not is_standard_output(file)]
     refuse_overwriting(outputs, [None if path is None else Path(path) for path in inputs])
     if baseline is not None:
         appended = history is not None and history.resolve() == baseline.resolve()

@@ -175,21 +175,22 @@ def build(
     output then. --keyless signs as the identity of an OIDC token, which the CI gives, instead of
     with a key. The outcome is shown on one screen, with --verbose in full.
     """
-    ranges = pairs(dims, "--dim")
-    by_identity = keyless or identity_token is not None or trust_config is not None
     from aotc.cli.extras import needs
-
-    with needs("build", "cpu"):
-        from aotc.pipeline import build as run_pipeline
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
-    from aotc.cli.standard_input import model_given
+    from aotc.cli.standard_input import DASH, model_given
 
+    by_identity = keyless or identity_token is not None or trust_config is not None
+    artifact = output or Path("model.aotc" if str(model) == DASH else f"{model.stem}.aotc")
+    stated = {"model": str(model), "profile": profile}
     with (
+        reported("build", reports, form, json=json, others=(artifact, model), **stated) as run,
         model_given(model) as given,
-        reported("build", reports, form, json=json, model=str(model), profile=profile) as run,
         stages(quiet=json) as progress,
     ):
+        ranges = pairs(dims, "--dim")
+        with needs("build", "cpu"):
+            from aotc.pipeline import build as run_pipeline
         # An identity that is missing is told before anything is built.
         signer = signer_of(key, keyless, identity_token, trust_config) if by_identity else key
         report = run_pipeline(

@@ -88,23 +88,23 @@ def check_models(
     none is worse than before; else 1.
     """
     from aotc.cli.extras import needs
-    from aotc.cli.views.check_views import check_models_view
-    from aotc.cli.written import refuse_existing, write_text
-
-    refuse_existing([output] if output is not None else [], force)
-    with needs("check-models", "cpu"):
-        from aotc.checking.check import check_models as check
-    from aotc.checking.outcomes import is_good
     from aotc.cli.json_document import document_text
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
+    from aotc.cli.views.check_views import check_models_view
+    from aotc.cli.written import refuse_existing, write_text
 
+    stated = {"model": str(folder), "profile": profile}
+    others = (output, against)
     with (
-        reported(
-            "check-models", reports, form, json=json, model=str(folder), profile=profile
-        ) as run,
+        reported("check-models", reports, form, json=json, others=others, **stated) as run,
         stages(quiet=json) as progress,
     ):
+        refuse_existing([output] if output is not None else [], force)
+        with needs("check-models", "cpu"):
+            from aotc.checking.check import check_models as check
+        from aotc.checking.outcomes import is_good
+
         answer = check(
             folder,
             profile=profile,
@@ -127,7 +127,7 @@ def check_models(
         if run.is_wanted:
             from aotc.checking.judged_models import judged_models
 
-            gates, breaches = judged_models(answer)
+            gates, breaches = judged_models(answer, folder)
             run.ended(status, gates=gates, breaches=breaches)
     if not run.on_standard_output:
         respond(answer, check_models_view, json=json)

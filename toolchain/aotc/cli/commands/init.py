@@ -29,13 +29,19 @@ def init(
         Literal["github", "gitlab", "none"],
         typer.Option("--ci", metavar="SYSTEM", help="whose job to write: github, gitlab or none"),
     ] = "github",
-    force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
+    force: Annotated[
+        bool,
+        typer.Option(
+            "--force",
+            help="replace aotc's own action or job",
+        ),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Write a profile, a CI job and a .gitignore for a model.
 
     The profile states the model's inputs, and lists its free dims to bound. The files are written
-    into the working directory; one that exists is replaced with --force alone, and a .gitignore
+    into the working directory. A profile or pipeline that exists is left as it is, and a .gitignore
     only gets further lines.
     """
     from aotc.cli.extras import needs

@@ -55,7 +55,8 @@ def verify(
     from aotc.cli.run_reporting import reported
     from aotc.verification.gate import verify as run_gate
 
-    with reported("verify", reports, form, json=json, artifact=str(artifact), target=target) as run:
+    stated = {"artifact": str(artifact), "target": target}
+    with reported("verify", reports, form, json=json, others=(artifact,), **stated) as run:
         report = run_gate(
             artifact,
             trust=trust,

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from aotc.records import record
 
-FileAction = Literal["written", "replaced", "extended", "kept"]
+FileAction = Literal["written", "replaced", "extended", "kept", "left"]
 
 
 @record
@@ -17,7 +17,8 @@ class InitFile:
     path: str
     action: Annotated[
         FileAction,
-        "kept: it had this content; extended: lines were added at its end",
+        "kept: it had this content; left: it exists with other content, which is the project's; "
+        "extended: lines were added at its end",
     ]
 
 

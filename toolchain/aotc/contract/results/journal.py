@@ -48,6 +48,11 @@ class Journal:
         """Write down findings; each stands there once."""
         self._findings.update(dict.fromkeys(findings))
 
+    def withdrawn(self, findings: Iterable[Finding]) -> None:
+        """Forget findings: what they are about is analyzed anew."""
+        for finding in findings:
+            self._findings.pop(finding, None)
+
     @property
     def gates(self) -> tuple[Gate, ...]:
         """The gates, by the line of the profile that states them; others stay in their order."""

@@ -113,8 +113,13 @@ def drop_failed(
     Those without a remaining form are included, and each refusal is its variant's first.  Raises
     the refusals of the variants that are left out if these are all.
     """
-    failed = [(first_refusal(attempts, error, item.plan), item.plan) for item, error in made.failed]
-    refusals = [first_refusal(attempts, error, plan) for plan, error in made.refused]
+    failed = [
+        (_of_gates(first_refusal(attempts, error, item.plan), item.plan), item.plan)
+        for item, error in made.failed
+    ]
+    refusals = [
+        _of_gates(first_refusal(attempts, error, plan), plan) for plan, error in made.refused
+    ]
     dropped = list(made.left_out)
     for error, plan in failed:
         try:
@@ -216,6 +221,22 @@ def _next_attempt(
         ),
         tried=(*attempt.tried, WrongForm(form=f"level {was}", reason=error.line()[:500])),
     )
+
+
+def _of_gates(error: AotcError, plan: VariantPlan) -> AotcError:
+    """`error` without AOTC-P014 where the profile lets graphs run that are not captured.
+
+    Such a refusal only asks for the next form, and is none where that was not the last.
+    """
+    if plan.cuda.graphs.refused != "run":
+        return error
+    others = [copy.copy(each) for each in error.every() if each.code != "AOTC-P014"]
+    if not others:
+        return error
+    for each in others:
+        each.also = ()
+    others[0].also = tuple(others[1:])
+    return others[0]
 
 
 def _of_proof(error: AotcError) -> AotcError:

@@ -9,9 +9,11 @@ from aotc.caching.cache import ARTIFACT, BuildCache
 from aotc.contract.codec.parsing import Json, ParseError, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
+from aotc.contract.results.journal import Journal
 from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.reuse.build_key import artifact_key_parts
+from aotc.stages.reuse.cached_gates import kept_judgements, tell_judgements
 from aotc.stages.types import Artifact
 
 
@@ -35,8 +37,13 @@ def cache_slot(source: str | None, name: str, options: BuildOptions) -> CachedBu
     return CachedBuild(options.cache, options.cache.key(ARTIFACT, parts), title)
 
 
-def cached_artifact(slot: CachedBuild, folder: Path) -> tuple[Artifact, Evidence] | None:
-    """The artifact, with a verified payload in `folder/payload`; None if it is not in the cache."""
+def cached_artifact(
+    slot: CachedBuild, folder: Path, options: BuildOptions
+) -> tuple[Artifact, Evidence] | None:
+    """The artifact, with a verified payload in `folder/payload`; None if it is not in the cache.
+
+    What its first build judged and measured is written into the journal.
+    """
     payload = folder / "payload"
     payload.mkdir(parents=True)
     document = slot.cache.get(slot.key, payload)
@@ -47,8 +54,10 @@ def cached_artifact(slot: CachedBuild, folder: Path) -> tuple[Artifact, Evidence
     try:
         evidence = decode(Evidence, document["evidence"])
         findings = tuple(decode(Finding, finding) for finding in document["findings"])
+        tell_judgements(document["judged"], options.journal, options.places)
     except (ParseError, KeyError, TypeError) as error:
         raise RuntimeError(f"a cached build cannot be read: {error}") from error
+    options.journal.model_sha256 = evidence.model
     digests: Mapping[str, str] = document["digests"]
     artifact = Artifact(
         folder=folder,
@@ -61,12 +70,15 @@ def cached_artifact(slot: CachedBuild, folder: Path) -> tuple[Artifact, Evidence
     return artifact, evidence
 
 
-def store_build(slot: CachedBuild, artifact: Artifact, evidence: Evidence) -> None:
-    """Store a finished build in the cache."""
+def store_build(
+    slot: CachedBuild, artifact: Artifact, evidence: Evidence, journal: Journal
+) -> None:
+    """Store a finished build in the cache, with what was judged."""
     document: Json = {
         "title": slot.title,
         "evidence": encode(evidence),
         "findings": [encode(finding) for finding in artifact.findings],
+        "judged": kept_judgements(journal),
         "digests": dict(artifact.digests),
         "payload_bytes": artifact.payload_bytes,
     }
