@@ -156,26 +156,15 @@ def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
     save(linear(), aotc.folder / "model.onnx")
     (aotc.folder / ".gitignore").write_text("mine\n*.pem")
     (aotc.folder / "model.profile.yaml").write_text("mine\n")
-    (aotc.folder / ".github" / "workflows").mkdir(parents=True)
-    (aotc.folder / ".github" / "workflows" / "aotc.yml").write_text("mine\n")
-    before = {path: path.read_bytes() for path in aotc.folder.rglob("*") if path.is_file()}
-    refused = aotc("init", "model.onnx")
-    refused.refused("AOTC-I017", 3)
-    # Both are told at once, and nothing was written, not even what is new.
-    assert refused.codes == ["AOTC-I017", "AOTC-I017"]
-    after = {
-        path: path.read_bytes()
-        for path in aotc.folder.rglob("*")
-        if path.is_file() and "home" not in path.parts
-    }
-    assert after == before
-    forced = aotc("init", "model.onnx", "--force")
-    assert actions(forced.document) == {
-        "model.profile.yaml": "replaced",
-        ".github/actions/aotc/action.yml": "written",
-        ".github/workflows/aotc.yml": "replaced",
-        ".gitignore": "extended",
-    }
+    workflow = aotc.folder / ".github" / "workflows" / "aotc.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text("mine\n")
+    for words in ((), ("--force",)):
+        found = actions(aotc("init", "model.onnx", *words).document)
+        assert found["model.profile.yaml"] == "kept"
+        assert found[".github/workflows/aotc.yml"] == "kept"
+        assert (aotc.folder / "model.profile.yaml").read_text() == "mine\n"
+        assert workflow.read_text() == "mine\n"
     ignored = (aotc.folder / ".gitignore").read_text().splitlines()
     assert ignored[:2] == ["mine", "*.pem"]
     assert ignored.count("*.pem") == 1
@@ -184,13 +173,63 @@ def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
     assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept"}
 
 
+@pytest.mark.parametrize(
+    ("ci", "own"),
+    [("github", ".github/actions/aotc/action.yml"), ("gitlab", ".gitlab/aotc.gitlab-ci.yml")],
+)
+def test_a_file_of_its_own_is_brought_up_to_date(ci: str, own: str, aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    first = aotc("init", "model.onnx", "--ci", ci)
+    assert set(actions(first.document).values()) == {"written"}
+    profile = aotc.folder / "model.profile.yaml"
+    bounded = profile.read_text().replace("# dims:\n#   batch: 1..8", "dims:\n  batch: 1..8")
+    profile.write_text(bounded)
+    current = (aotc.folder / own).read_text()
+    (aotc.folder / own).write_text("of an earlier release\n")
+    refused = aotc("init", "model.onnx", "--ci", ci)
+    assert refused.refused("AOTC-I017", 3)["where"] == own
+    forced = actions(aotc("init", "model.onnx", "--ci", ci, "--force").document)
+    assert {path for path, action in forced.items() if action != "kept"} == {own}
+    assert (aotc.folder / own).read_text() == current
+    assert profile.read_text() == bounded
+
+
 def test_a_link_is_not_followed(aotc: Command, tmp_path: Path) -> None:
     save(linear(), aotc.folder / "model.onnx")
     (tmp_path / "elsewhere").write_text("mine\n")
-    (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "elsewhere")
+    linked = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(tmp_path / "elsewhere")
     for words in ((), ("--force",)):
         aotc("init", "model.onnx", *words).refused("AOTC-I017", 3)
     assert (tmp_path / "elsewhere").read_text() == "mine\n"
+    # Nor is one that refers to nothing.
+    (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "missing")
+    aotc("init", "model.onnx", "--ci", "none").refused("AOTC-I017", 3)
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_pipeline_of_the_users_is_kept_and_told_what_it_lacks(aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    pipeline = aotc.folder / ".gitlab-ci.yml"
+    pipeline.write_text("stages: [mine]\n")
+    for words in ((), ("--force",)):
+        found = aotc("init", "model.onnx", "--ci", "gitlab", *words)
+        assert found.status == 0
+        assert pipeline.read_text() == "stages: [mine]\n"
+        assert actions(found.document)[".gitlab-ci.yml"] == "kept"
+        added = yaml.safe_load(found.document["to_add"][".gitlab-ci.yml"])
+        assert added["include"] == [{"local": ".gitlab/aotc.gitlab-ci.yml"}]
+        assert added["build-artifact"]["variables"]["AOTC_MODEL"] == "model.onnx"
+        # When pipelines run is the user's to say.
+        assert "workflow" not in added
+    assert (aotc.folder / ".gitlab" / "aotc.gitlab-ci.yml").is_file()
+    shown = aotc.plain("init", "model.onnx", "--ci", "gitlab").stdout
+    assert "add to .gitlab-ci.yml\n  include:\n    - local: .gitlab/aotc.gitlab-ci.yml\n" in shown
+    # Once it is there, nothing is to add.
+    pipeline.write_text("stages: [mine]\n" + found.document["to_add"][".gitlab-ci.yml"])
+    again = aotc("init", "model.onnx", "--ci", "gitlab")
+    assert "to_add" not in again.document or not again.document["to_add"]
 
 
 def test_jobs_for_gitlab(aotc: Command) -> None:
@@ -221,7 +260,7 @@ def test_a_job_names_the_model_as_it_is(ci: str, aotc: Command) -> None:
         named = [job["steps"][1]["with"]["model"] for job in jobs.values()]
     else:
         jobs = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
-        named = [job["variables"]["AOTC_MODEL"] for key, job in jobs.items() if key != "include"]
+        named = [job["variables"]["AOTC_MODEL"] for job in jobs.values() if "extends" in job]
     assert named == [name, name]
 
 

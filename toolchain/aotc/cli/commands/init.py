@@ -29,14 +29,16 @@ def init(
         Literal["github", "gitlab", "none"],
         typer.Option("--ci", metavar="SYSTEM", help="whose job to write: github, gitlab or none"),
     ] = "github",
-    force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="replace aotc's own file for the CI")
+    ] = False,
     json: Json = False,
 ) -> int:
     """Write a profile, a CI job and a .gitignore for a model.
 
     The profile states the model's inputs, and lists its free dims to bound. The files are written
-    into the working directory; one that exists is replaced with --force alone, and a .gitignore
-    only gets further lines.
+    into the working directory; one that exists is kept, and a .gitignore only gets further lines.
+    With --force, the file of aotc's own that the CI reads is brought up to date.
     """
     from aotc.cli.extras import needs
 

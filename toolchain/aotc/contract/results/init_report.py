@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from typing import Annotated, Literal
 
 from aotc.records import record
@@ -17,7 +18,7 @@ class InitFile:
     path: str
     action: Annotated[
         FileAction,
-        "kept: it had this content; extended: lines were added at its end",
+        "kept: it was there; replaced: a file of aotc's own, with --force; extended: at its end",
     ]
 
 
@@ -31,3 +32,6 @@ class InitReport:
     ci: Annotated[str, "system whose job was written; none: no job"]
     dims: Annotated[Mapping[str, tuple[str, ...]], "positions of the free dims, by their names"]
     files: tuple[InitFile, ...]
+    to_add: Annotated[
+        Mapping[str, str], "what a file of the user's, which was kept, needs for the job, by path"
+    ] = field(default_factory=dict)
