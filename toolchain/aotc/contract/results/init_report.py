@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from typing import Annotated, Literal
 
-from aotc.records import record
+from aotc.records import field, record
 
 FileAction = Literal["written", "replaced", "extended", "kept"]
 
