@@ -41,7 +41,7 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
         value = _several(setting.value) if option.multiple else setting.value
         if name == "report" and "--json" in given:
             # Standard output is for the answer that the call asks for.
-            value = tuple(each for each in value if not is_standard_output(each))
+            value = tuple(each for each in value if not is_standard_output(str(each)))
             if not value:
                 continue
             setting = replace(setting, value=value)
