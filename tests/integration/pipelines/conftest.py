@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,8 +47,10 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def packages(wheelhouse: Callable[..., Path]) -> Path:
     """What aotc needs with its extras cpu and sigstore, and what builds its wheel."""
-    listed = ("typer", "rich", "cryptography", "PyYAML", "rfc8785", "onnx", "onnxruntime", "numpy")
-    return wheelhouse(*listed, "cyclonedx-python-lib", "sigstore", "hatchling", "editables")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = (*project["dependencies"], *extras["cpu"], *extras["sigstore"])
+    return wheelhouse(*needed, "hatchling", "editables")
 
 
 @pytest.fixture

@@ -223,8 +223,8 @@ def test_a_lock_says_all_that_is_installed(
         check=True,
         text=True,
     ).stdout
-    installed = {each["name"].lower().replace("-", "_") for each in json.loads(listed)}
-    locked = {name.partition("==")[0].lower() for name in entries}
+    installed = {re.sub(r"[-_.]+", "_", each["name"].lower()) for each in json.loads(listed)}
+    locked = {re.sub(r"[-_.]+", "_", name.partition("==")[0].lower()) for name in entries}
     assert installed - {"pip", "setuptools"} <= locked | {"aotc"}
     # Another wheel of that version is not taken.
     other = runner()
