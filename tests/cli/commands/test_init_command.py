@@ -154,68 +154,82 @@ def test_models_of_others(name: str, aotc: Command) -> None:
 
 def test_nothing_of_the_user_is_replaced(aotc: Command) -> None:
     save(linear(), aotc.folder / "model.onnx")
-    own = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
-    users = [aotc.folder / "model.profile.yaml", aotc.folder / ".github" / "workflows" / "aotc.yml"]
-    for path in (own, *users):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("mine\n")
     (aotc.folder / ".gitignore").write_text("mine\n*.pem")
-    before = {path: path.read_bytes() for path in aotc.folder.rglob("*") if path.is_file()}
-    aotc("init", "model.onnx").refused("AOTC-I017", 3)
-    # Nothing was written, not even what is new.
-    after = {
-        path: path.read_bytes()
-        for path in aotc.folder.rglob("*")
-        if path.is_file() and "home" not in path.parts
-    }
-    assert after == before
-    forced = aotc("init", "model.onnx", "--force")
-    assert actions(forced.document) == {
-        "model.profile.yaml": "left",
-        ".github/actions/aotc/action.yml": "replaced",
-        ".github/workflows/aotc.yml": "left",
-        ".gitignore": "extended",
-    }
-    assert [path.read_text() for path in users] == ["mine\n", "mine\n"]
-    assert own.read_text() != "mine\n"
+    (aotc.folder / "model.profile.yaml").write_text("mine\n")
+    workflow = aotc.folder / ".github" / "workflows" / "aotc.yml"
+    workflow.parent.mkdir(parents=True)
+    workflow.write_text("mine\n")
+    for words in ((), ("--force",)):
+        found = actions(aotc("init", "model.onnx", *words).document)
+        assert found["model.profile.yaml"] == "kept"
+        assert found[".github/workflows/aotc.yml"] == "kept"
+        assert (aotc.folder / "model.profile.yaml").read_text() == "mine\n"
+        assert workflow.read_text() == "mine\n"
     ignored = (aotc.folder / ".gitignore").read_text().splitlines()
     assert ignored[:2] == ["mine", "*.pem"]
     assert ignored.count("*.pem") == 1
     assert "*.aotc/" in ignored
     # A second time there is nothing to do, and no need for --force.
-    assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept", "left"}
+    assert set(actions(aotc("init", "model.onnx").document).values()) == {"kept"}
 
 
-@pytest.mark.parametrize("force", [(), ("--force",)])
-def test_a_pipeline_of_gitlab_gets_the_job_beside_its_own(
-    force: tuple[str, ...], aotc: Command
-) -> None:
+@pytest.mark.parametrize(
+    ("ci", "own"),
+    [("github", ".github/actions/aotc/action.yml"), ("gitlab", ".gitlab/aotc.gitlab-ci.yml")],
+)
+def test_a_file_of_its_own_is_brought_up_to_date(ci: str, own: str, aotc: Command) -> None:
     save(linear(), aotc.folder / "model.onnx")
-    (aotc.folder / ".gitlab-ci.yml").write_text("stages: [mine]\n")
-    (aotc.folder / "model.profile.yaml").write_text("dims: {batch: 1..8}\n")
-    shown = aotc.plain("init", "model.onnx", "--ci", "gitlab", *force)
-    assert shown.status == 0
-    # What is to be added is told, and where it is known that it is needed.
-    assert "include:\n      - local: .gitlab/aotc.gitlab-ci.yml\n" in shown.stdout
-    assert (aotc.folder / ".gitlab" / "aotc.gitlab-ci.yml").is_file()
-    assert (aotc.folder / ".gitlab-ci.yml").read_text() == "stages: [mine]\n"
-    assert (aotc.folder / "model.profile.yaml").read_text() == "dims: {batch: 1..8}\n"
-    (aotc.folder / ".gitlab-ci.yml").unlink()
-    assert "include:" not in aotc.plain("init", "model.onnx", "--ci", "gitlab").stdout
+    first = aotc("init", "model.onnx", "--ci", ci)
+    assert set(actions(first.document).values()) == {"written"}
+    profile = aotc.folder / "model.profile.yaml"
+    bounded = profile.read_text().replace("# dims:\n#   batch: 1..8", "dims:\n  batch: 1..8")
+    profile.write_text(bounded)
+    current = (aotc.folder / own).read_text()
+    (aotc.folder / own).write_text("of an earlier release\n")
+    refused = aotc("init", "model.onnx", "--ci", ci)
+    assert refused.refused("AOTC-I017", 3)["where"] == own
+    forced = actions(aotc("init", "model.onnx", "--ci", ci, "--force").document)
+    assert {path for path, action in forced.items() if action != "kept"} == {own}
+    assert (aotc.folder / own).read_text() == current
+    assert profile.read_text() == bounded
 
 
 def test_a_link_is_not_followed(aotc: Command, tmp_path: Path) -> None:
     save(linear(), aotc.folder / "model.onnx")
     (tmp_path / "elsewhere").write_text("mine\n")
-    (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "elsewhere")
-    own = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
-    own.parent.mkdir(parents=True)
-    own.symlink_to(tmp_path / "elsewhere")
+    linked = aotc.folder / ".github" / "actions" / "aotc" / "action.yml"
+    linked.parent.mkdir(parents=True)
+    linked.symlink_to(tmp_path / "elsewhere")
     for words in ((), ("--force",)):
         aotc("init", "model.onnx", *words).refused("AOTC-I017", 3)
-    own.unlink()
-    assert aotc("init", "model.onnx").status == 0
     assert (tmp_path / "elsewhere").read_text() == "mine\n"
+    # Nor is one that refers to nothing.
+    (aotc.folder / "model.profile.yaml").symlink_to(tmp_path / "missing")
+    aotc("init", "model.onnx", "--ci", "none").refused("AOTC-I017", 3)
+    assert not (tmp_path / "missing").exists()
+
+
+def test_a_pipeline_of_the_users_is_kept_and_told_what_it_lacks(aotc: Command) -> None:
+    save(linear(), aotc.folder / "model.onnx")
+    pipeline = aotc.folder / ".gitlab-ci.yml"
+    pipeline.write_text("stages: [mine]\n")
+    for words in ((), ("--force",)):
+        found = aotc("init", "model.onnx", "--ci", "gitlab", *words)
+        assert found.status == 0
+        assert pipeline.read_text() == "stages: [mine]\n"
+        assert actions(found.document)[".gitlab-ci.yml"] == "kept"
+        added = yaml.safe_load(found.document["to_add"][".gitlab-ci.yml"])
+        assert added["include"] == [{"local": ".gitlab/aotc.gitlab-ci.yml"}]
+        assert added["build-artifact"]["variables"]["AOTC_MODEL"] == "model.onnx"
+        # When pipelines run is the user's to say.
+        assert "workflow" not in added
+    assert (aotc.folder / ".gitlab" / "aotc.gitlab-ci.yml").is_file()
+    shown = aotc.plain("init", "model.onnx", "--ci", "gitlab").stdout
+    assert "add to .gitlab-ci.yml\n  include:\n    - local: .gitlab/aotc.gitlab-ci.yml\n" in shown
+    # Once it is there, nothing is to add.
+    pipeline.write_text("stages: [mine]\n" + found.document["to_add"][".gitlab-ci.yml"])
+    again = aotc("init", "model.onnx", "--ci", "gitlab")
+    assert "to_add" not in again.document or not again.document["to_add"]
 
 
 def test_jobs_for_gitlab(aotc: Command) -> None:
@@ -246,7 +260,7 @@ def test_a_job_names_the_model_as_it_is(ci: str, aotc: Command) -> None:
         named = [job["steps"][1]["with"]["model"] for job in jobs.values()]
     else:
         jobs = yaml.safe_load((aotc.folder / ".gitlab-ci.yml").read_text())
-        named = [job["variables"]["AOTC_MODEL"] for key, job in jobs.items() if key != "include"]
+        named = [job["variables"]["AOTC_MODEL"] for job in jobs.values() if "extends" in job]
     assert named == [name, name]
 
 

@@ -95,7 +95,7 @@ def test_the_section_of_a_command_goes_before_the_rest(aotc: Command) -> None:
         "build: {profile: server-cpu, report: [a.json, b.md]}\n"
         "check-models:\n  cache: false\nbench:\n  key: release.pub\n",
     )
-    found = values(aotc)
+    found = values(Command(aotc.folder, {"AOTC_CONFIG": "aotc.yaml"}))
     assert found["build", "profile"] == ("server-cpu", "file", "aotc.yaml:5:9")
     assert found["build", "report"] == ("a.json, b.md", "file", "aotc.yaml:5:30")
     assert found["build", "cache"] == ("on", "file", "aotc.yaml:2:1")
@@ -110,6 +110,75 @@ def test_a_key_that_signs_is_not_one_to_trust(aotc: Command) -> None:
     found = values(aotc)
     assert found["build", "key"][0] == "release.pem"
     assert found["bench", "key"] == ("this user's development key", "default", "")
+
+
+SIGNER = """\
+schema: aotc.signer/1
+public_key: |
+{public}
+command: [sh, -c, "touch ran; exit 1"]
+"""
+PLUGIN = """\
+schema: aotc.profile/1
+name: mine
+plugins:
+  cuttlefish: {provider: CuttlefishExecutionProvider, library: ./libcuttlefish.so}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "place", "what"),
+    [
+        ("key: s.yaml\n", "key", (1, 1), "a signer file, which runs a program"),
+        ("build:\n  key: s.yaml\n", "build.key", (2, 3), "a signer file, which runs a program"),
+        ("profile: p.yaml\n", "profile", (1, 1), "a profile that loads plugin libraries"),
+        ("bench: {key: release.pub}\n", "bench.key", (1, 9), "a key to trust"),
+    ],
+)
+def test_a_file_that_nobody_named_runs_no_program_and_trusts_nobody(
+    aotc: Command, text: str, field: str, place: tuple[int, int], what: str
+) -> None:
+    assert aotc.plain("keygen", "-o", "release.pem").status == 0
+    public = (aotc.folder / "release.pub").read_text()
+    write(
+        aotc, SIGNER.format(public="".join(f"  {line}\n" for line in public.splitlines())), "s.yaml"
+    )
+    write(aotc, PLUGIN, "p.yaml")
+    write(aotc, text)
+    for words in (("build", "model.onnx"), ("bench", "model.aotc"), ("config",)):
+        reason = aotc(*words).refused("AOTC-I052", 3)
+        assert reason["what"] == f"a configuration that nobody named may not set {what}"
+        assert reason["where"] == f"aotc.yaml: {field}"
+        assert (reason["place"]["line"], reason["place"]["column"]) == place
+        assert "AOTC_CONFIG" in reason["mend"]
+    assert not (aotc.folder / "ran").exists()
+    # Who names the file, names what it names.
+    named = Command(aotc.folder, {"AOTC_CONFIG": "aotc.yaml"})
+    assert named("config").status == 0
+    if field == "key":
+        assert named("build", "model.onnx").status != 0
+        assert (aotc.folder / "ran").exists()
+
+
+def test_a_report_to_standard_output_is_one_wherever_the_file_is(aotc: Command) -> None:
+    write(aotc, "report: '-.md'\n", "ci/aotc.yaml")
+    named = Command(aotc.folder, {"AOTC_CONFIG": "ci/aotc.yaml"})
+    done = named.plain("build", "model.onnx")
+    assert done.status == 0, done
+    assert done.stdout.startswith("#")
+    assert not (aotc.folder / "ci" / "-.md").exists()
+
+
+def test_json_goes_before_a_report_that_the_file_has_on_standard_output(aotc: Command) -> None:
+    write(aotc, "report: ['-', all.json]\n")
+    done = aotc.plain("build", "model.onnx", "--json")
+    assert (done.status, done.stderr) == (0, "aotc.yaml sets report all.json\n")
+    assert done.document["artifact_id"]
+    assert (aotc.folder / "all.json").is_file()
+    write(aotc, "report: '-'\n")
+    done = aotc.plain("build", "model.onnx", "--force", "--json")
+    assert (done.status, done.stderr) == (0, "")
+    assert done.document["artifact_id"]
 
 
 def test_config_says_where_each_value_comes_from(aotc: Command) -> None:

@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -45,14 +47,31 @@ def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def packages(wheelhouse: Callable[..., Path]) -> Path:
     """What aotc needs with its extras cpu and sigstore, and what builds its wheel."""
-    listed = ("typer", "rich", "cryptography", "PyYAML", "rfc8785", "onnx", "onnxruntime", "numpy")
-    return wheelhouse(*listed, "cyclonedx-python-lib", "sigstore", "hatchling", "editables")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    needed = (*project["dependencies"], *extras["cpu"], *extras["sigstore"])
+    return wheelhouse(*needed, "hatchling", "editables")
 
 
 @pytest.fixture
 def offline(packages: Path) -> dict[str, str]:
     """The variables by which pip takes those packages and asks nobody."""
     return {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(packages), "PIP_CONFIG_FILE": os.devnull}
+
+
+@pytest.fixture
+def unhashed_lock(tmp_path: Path) -> str:
+    """Requirements that pip finds without an index, and of which one has no hash."""
+    wheel = tmp_path / "wheels" / "thing-1-py3-none-any.whl"
+    wheel.parent.mkdir()
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr(
+            "thing-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: thing\nVersion: 1\n"
+        )
+        tags = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        file.writestr("thing-1.dist-info/WHEEL", tags)
+        file.writestr("thing-1.dist-info/RECORD", "")
+    return f"--find-links {wheel.parent}\nthing==1\n"
 
 
 @pytest.fixture(scope="session")

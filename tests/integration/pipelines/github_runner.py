@@ -53,7 +53,11 @@ class Runner:
         contexts: dict[str, Any] = {
             "inputs": stated,
             "runner": {"temp": str(self.temp), "os": "Linux", "arch": "X64"},
-            "github": {"job": "build"},
+            "github": {
+                "job": "build",
+                "run_id": self.variables["GITHUB_RUN_ID"],
+                "run_attempt": self.variables["GITHUB_RUN_ATTEMPT"],
+            },
         }
         failed, path = 0, [self.variables["PATH"]]
         for step in document["runs"]["steps"]:

@@ -6,7 +6,9 @@ each file, the steps run in a root that debootstrap makes, with the same version
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -195,6 +197,38 @@ def test_an_image_is_pinned_unprivileged_and_says_how_it_was_run(file: Path) -> 
     assert dict(found)["ENTRYPOINT"].startswith("[")
     said = "test_container_steps.py" in file.read_text()
     assert said or "Not run by the tests" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    "file", [each for each in FILES if "COPY toolchain" in each.read_text()], ids=lambda p: p.stem
+)
+def test_what_builds_the_wheel_is_in_the_lock(file: Path) -> None:
+    """Pip builds aotc with what a step before installed by its hash, and fetches nothing for it."""
+    (steps,) = (
+        text for word, text in instructions(file.read_text()) if word == "RUN" and "pip" in text
+    )
+    before, own = (each for each in steps.split("&&") if " install " in each)
+    assert "--require-hashes" in before
+    assert "--no-build-isolation" in own
+    made = steps.split("&&")[0]
+    if not made.strip().startswith("awk"):
+        assert "requirements/demo.lock" in before
+        return
+    # The lines that it takes of the lock are whole, with hashes, and enough to build.
+    script = made.partition(">")[0]
+    lock = subprocess.check_output(["sh", "-c", script], cwd=ROOT, text=True)
+    named = [line for line in lock.splitlines() if not line.startswith(" ")]
+    assert all("==" in line for line in named)
+    assert lock.count("--hash=sha256:") >= len(named)
+    needed = {"hatchling"}
+    for _ in range(3):
+        needed |= {
+            re.split(r"[ ;<>=!~\[(]", each)[0]
+            for name in needed
+            for each in importlib.metadata.requires(name) or ()
+            if "tomli" not in each and "extra ==" not in each
+        }
+    assert {line.partition("==")[0] for line in named} == needed
 
 
 def test_the_image_for_cuda_differs_in_what_it_says_alone() -> None:

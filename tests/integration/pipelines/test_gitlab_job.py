@@ -70,7 +70,12 @@ def test_builds_verifies_and_keeps(
     (tmp_path / "first").mkdir()
     done = run(folder, tmp_path / "first", python_on_path, offline, AOTC_PACKAGE=str(ROOT))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    # What the job keeps is what it made, wherever that is; GitLab puts its variables in.
+    (kept,) = jobs()[".aotc-build"]["artifacts"]["paths"]
+    assert kept.replace("$AOTC_ARTIFACT", "model.aotc") == "model.aotc.zip"
     assert (folder / "model.aotc.zip").is_file()
+    assert (folder / "aotc.xml").is_file()
+    assert (folder / "aotc.codequality.json").is_file()
     assert list((folder / ".aotc-cache").rglob("index.json"))
     # The next job begins with the cache, unpacked so that anybody may write it.
     following = project(tmp_path / "following")
@@ -101,6 +106,62 @@ def test_builds_verifies_and_keeps(
     assert done.returncode == 3
     assert "AOTC-I069" in done.stdout + done.stderr
     assert not (folder / "model.aotc.zip").exists()
+
+
+# What GitLab states in the pipelines that a push, a merge request and a tag ask for.
+_BRANCH = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "topic"}
+_REQUEST = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_MERGE_REQUEST_IID": "1"}
+_TAG = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_TAG": "v1.4.0"}
+
+
+def holds(condition: str, variables: dict[str, str]) -> bool:
+    """Whether a condition of variables that are stated, or equal to a text, holds."""
+    if "||" in condition:
+        return any(holds(each, variables) for each in condition.split("||"))
+    for term in condition.split("&&"):
+        name, sign, text = term.strip().partition(" == ")
+        value = variables.get(name.removeprefix("$"), "")
+        if not (value == text.strip('"') if sign else value):
+            return False
+    return True
+
+
+def runs(rules: list[dict[str, str]], variables: dict[str, str]) -> bool:
+    """Whether the first rule that applies lets it run."""
+    found = next((each for each in rules if holds(each["if"], variables)), {"when": "never"})
+    return found.get("when") != "never"
+
+
+@pytest.mark.parametrize(
+    ("asked", "run", "job"),
+    [
+        ([_BRANCH], [True], "build-artifact"),
+        # With an open merge request, a push asks for two pipelines of one commit.
+        ([_BRANCH | {"CI_OPEN_MERGE_REQUESTS": "a!1"}, _REQUEST], [False, True], "build-artifact"),
+        ([_TAG], [True], "release-artifact"),
+    ],
+)
+def test_a_commit_has_one_pipeline(asked: list[dict[str, str]], run: list[bool], job: str) -> None:
+    pipeline = yaml.safe_load(PIPELINE.read_text())
+    assert [runs(pipeline["workflow"]["rules"], each) for each in asked] == run
+    rules = {
+        "build-artifact": pipeline["build-artifact"]["rules"],
+        "release-artifact": jobs()[".aotc-release"]["rules"],
+    }
+    last = asked[-1]
+    assert [name for name, own in rules.items() if runs(own, last)] == [job]
+
+
+def test_a_lock_without_hashes_installs_nothing(
+    tmp_path: Path, python_on_path: Path, unhashed_lock: str
+) -> None:
+    folder = project(tmp_path / "checkout")
+    (folder / "aotc.lock").write_text(unhashed_lock)
+    words = {"AOTC_PACKAGE": str(ROOT), "AOTC_LOCK": "aotc.lock"}
+    done = run(folder, tmp_path, python_on_path, {"PIP_NO_INDEX": "1"}, **words)
+    assert done.returncode == 1
+    assert "Hashes are required" in done.stdout + done.stderr
+    assert not (tmp_path / "aotc" / "bin" / "aotc").exists()
 
 
 @pytest.mark.parametrize("package", ["", "aotc", "missing.whl"])
@@ -138,5 +199,5 @@ def test_a_release_is_a_build_with_an_identity_and_a_tag() -> None:
     assert set(release["variables"]) <= set(found[".aotc-build"]["variables"])
     assert release["id_tokens"] == {"SIGSTORE_ID_TOKEN": {"aud": "sigstore"}}
     pipeline = yaml.safe_load(PIPELINE.read_text())
-    extended = {each["extends"] for name, each in pipeline.items() if name != "include"}
+    extended = {each["extends"] for each in pipeline.values() if "extends" in each}
     assert extended == {".aotc-build", ".aotc-release"}

@@ -1,7 +1,8 @@
 """Defaults that `aotc.yaml` in the working directory sets, or the file that AOTC_CONFIG names.
 
 Only commands that build or measure read it, and `aotc config`.  What decides whether an artifact is
-trusted never does: whoever may write into a folder must not choose whom a command there believes.
+trusted never does: whoever may write into a folder must not choose whom a command there believes,
+nor what program runs there.  So a file that nobody named may set less than one that was named.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.contract.builtin import builtin_profiles, builtin_targets
+from aotc.contract.builtin import builtin_profiles, builtin_targets, load_profile
 from aotc.contract.codec.parsing import ParseError, Problem, decode
 from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.codec.yaml_positions import located, nearest_position, place_of, positions
 from aotc.contract.config import OPTIONS, OWN_ONLY, Config
 from aotc.errors import AotcError, Place
 from aotc.records import record
+from aotc.reporting.report_forms import is_standard_output
 
 NAME: Final = "aotc.yaml"
 VARIABLE: Final = "AOTC_CONFIG"
@@ -31,6 +33,7 @@ class Setting:
     """A default that a file sets: the value as the command line would have it, and its place."""
 
     value: Any
+    field: str
     place: Place
 
 
@@ -48,7 +51,8 @@ def config_path() -> Path | None:
 def read_settings() -> Settings:
     """What the configuration sets, by command and option; empty where there is none.
 
-    Raises AOTC-I052 if it cannot be read or is not valid, and I046 if it is of a newer aotc.
+    Raises AOTC-I052 if it cannot be read, is not valid or sets what a file that nobody named may
+    not, and I046 if it is of a newer aotc.
     """
     path = config_path()
     if path is None:
@@ -60,7 +64,49 @@ def read_settings() -> Settings:
         config = decode(Config, {} if document is None else document)
     except ParseError as error:
         raise _invalid(path, data, error.problems) from None
-    return _settings(path, data, config)
+    settings = _settings(path, data, config)
+    if not os.environ.get(VARIABLE):
+        _refuse_unnamed(settings)
+    return settings
+
+
+def _refuse_unnamed(settings: Settings) -> None:
+    """Raise AOTC-I052 with every setting that takes a file which somebody named."""
+    refused = {}
+    for command, values in settings.items():
+        for name, setting in values.items():
+            if what := _takes_naming(command, name, setting.value):
+                refused[setting.place] = AotcError(
+                    "AOTC-I052",
+                    f"a configuration that nobody named may not set {what}",
+                    where=f"{NAME}: {setting.field}",
+                    found=str(setting.value),
+                    fix="Take it out of the file and name it on the command line, or have "
+                    f"{VARIABLE} name the file.",
+                    place=setting.place,
+                )
+    if refused:
+        first, *others = refused.values()
+        first.also = tuple(others)
+        raise first
+
+
+def _takes_naming(command: str, name: str, value: Any) -> str:
+    """What a setting would be obeyed in that runs a program or decides trust; empty if neither."""
+    if name == "key":
+        from aotc.signing.keys.signer_loading import is_signer_file
+
+        if command == "bench":
+            return "a key to trust"
+        return "a signer file, which runs a program" if is_signer_file(value) else ""
+    if name == "profile" and value not in builtin_profiles():
+        try:
+            plugins = load_profile(value).plugins
+        except AotcError:
+            # Who uses it is told why it cannot be loaded.
+            return ""
+        return "a profile that loads plugin libraries" if plugins else ""
+    return ""
 
 
 def _content(path: Path) -> bytes:
@@ -107,7 +153,7 @@ def _settings(path: Path, data: bytes, config: Config) -> Settings:
                 line, column = nearest_position(known, field)
                 value = _from_file(name, stated, path.parent)
                 place = Place(file=str(path), line=line, column=column)
-                setting = Setting(value=value, place=place)
+                setting = Setting(value=value, field=field, place=place)
                 found.setdefault(command, {})[name] = setting
     return found
 
@@ -122,4 +168,6 @@ def _from_file(name: str, stated: Any, folder: Path) -> Any:
         return stated
     if name == "target" and stated in ("host", *builtin_targets()):
         return stated
-    return stated if name == "report" and stated == "-" else str(folder / stated)
+    if name == "report" and is_standard_output(stated):
+        return stated
+    return str(folder / stated)

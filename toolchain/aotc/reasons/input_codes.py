@@ -151,8 +151,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Read the reason that the message names; 'aotc build' on the model alone tells more."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
-     "match its schema.",
-     "Fix the fields that the message names; 'aotc config' shows what it sets."),
+     "match its schema. Or aotc.yaml, which nobody named, sets what runs a program or decides trust: a signer file, a "
+     "profile that loads plugin libraries, or bench.key.",
+     "Fix the fields that the message names; 'aotc config' shows what it sets. What aotc.yaml may not set is named on "
+     "the command line, or in a file that AOTC_CONFIG names."),
     ("AOTC-I053", "standard input is not a model", INPUT,
      "'-' stands for a model on standard input, which is a terminal, empty, or larger than a file of ONNX can be.",
      "Direct a model of at most 2 GiB there, or give the path of its file."),

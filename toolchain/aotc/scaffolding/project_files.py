@@ -18,12 +18,11 @@ from aotc.files.writing import write_atomically
 from aotc.scaffolding.proposed_profile import free_dims, profile_text, proposed_profile
 
 CiSystem = Literal["github", "gitlab", "none"]
-# What a newer aotc may bring anew; all else is the project's own as soon as it is written.
-_OURS: Final = frozenset({".github/actions/aotc/action.yml", ".gitlab/aotc.gitlab-ci.yml"})
 _IGNORED: Final = (".aotc-cache/", "*.aotc/", "*.aotc.zip", "*.pem")
 _IGNORE_FILE: Final = PurePosixPath(".gitignore")
 # What neither a shell, nor YAML, nor the expressions of a CI system read as anything else.
 _PATH: Final = re.compile(r"(?!-)[\w./+@=,-]+( +[\w./+@=,-]+)*")
+_PIPELINE: Final = PurePosixPath(".gitlab-ci.yml")
 # From the template, which is next to the others, to the place in the project.
 _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     "github": {
@@ -36,6 +35,8 @@ _TEMPLATES: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "none": {},
 }
+# What aotc wrote and users do not edit; all else is theirs once it is there.
+_OWN: Final = frozenset((".github/actions/aotc/action.yml", ".gitlab/aotc.gitlab-ci.yml"))
 
 
 def start_project(
@@ -43,11 +44,12 @@ def start_project(
 ) -> InitReport:
     """Write profile, CI job and .gitignore for a model into `folder`, which holds the model.
 
-    A profile or pipeline that exists is the project's own and stays, and .gitignore gets the lines
-    that it lacks.  With `force` the file that holds aotc's own action or job is replaced.
-    Raises AOTC-I071 if the CI could not name the model, I017 if that file has other content,
-    unless `force`, and I018 and I026 if one cannot be written; all but the last two before anything
-    is written.
+    A file that exists stays, but for two: aotc's own file for the CI is replaced with `force`, and
+    .gitignore gets the lines that it lacks.  What a pipeline that stays would have to be given is
+    in the answer.
+    Raises AOTC-I071 if the CI could not name the model, I017 if another file of aotc's own exists,
+    unless `force`, or something that is not a file, and I018 and I026 if one cannot be written; all
+    but the last two before anything is written.
     """
     place = _path_in(model, folder)
     profile = proposed_profile(model.stem, inputs)
@@ -57,12 +59,13 @@ def start_project(
     for template, path in _TEMPLATES[ci].items():
         texts[PurePosixPath(path)] = _filled(template, words)
     actions: dict[PurePosixPath, FileAction] = {
-        each: _action(folder / each, text, ours=str(each) in _OURS) for each, text in texts.items()
+        each: _action(folder / each, text, own=str(each) in _OWN) for each, text in texts.items()
     }
     _refuse_replacing(folder, actions, force)
+    to_add = _to_add(folder / _PIPELINE, texts.get(_PIPELINE, ""))
     texts[_IGNORE_FILE], actions[_IGNORE_FILE] = _ignored(folder / _IGNORE_FILE)
     for written, text in texts.items():
-        if actions[written] not in ("kept", "left"):
+        if actions[written] != "kept":
             _write(folder / written, text)
     return InitReport(
         model=str(place),
@@ -70,6 +73,7 @@ def start_project(
         ci=ci,
         dims=free_dims(inputs),
         files=tuple(InitFile(path=str(each), action=actions[each]) for each in texts),
+        to_add={str(_PIPELINE): to_add} if to_add else {},
     )
 
 
@@ -100,14 +104,16 @@ def _filled(template: str, words: Mapping[str, str]) -> str:
     return text
 
 
-def _action(path: Path, text: str, *, ours: bool) -> FileAction:
-    other: FileAction = "replaced" if ours else "left"
+def _action(path: Path, text: str, *, own: bool) -> FileAction:
     if not path.exists() and not path.is_symlink():
         return "written"
+    if not own:
+        # What is not a file is refused.
+        return "kept" if path.is_file() else "replaced"
     try:
-        return "kept" if path.read_bytes() == text.encode("utf-8") else other
+        return "kept" if path.read_bytes() == text.encode("utf-8") else "replaced"
     except OSError:
-        return other
+        return "replaced"
 
 
 def _refuse_replacing(folder: Path, actions: Mapping[PurePosixPath, str], force: bool) -> None:
@@ -123,6 +129,23 @@ def _refuse_replacing(folder: Path, actions: Mapping[PurePosixPath, str], force:
         first, *rest = refused
         first.also = tuple(rest)
         raise first
+
+
+def _to_add(path: Path, text: str) -> str:
+    """What a pipeline of the user's lacks of the one that aotc would write; empty if nothing."""
+    if not text or not path.is_file():
+        return ""
+    try:
+        if b".gitlab/aotc.gitlab-ci.yml" in path.read_bytes():
+            return ""
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I026", "the pipeline cannot be read", where=str(path), found=str(error.strerror)
+        ) from None
+    # When pipelines run is the user's to say.
+    sections = text.split("\n\n")
+    kept = "\n\n".join(each for each in sections if not each.startswith("workflow:"))
+    return "".join(line for line in kept.splitlines(keepends=True) if not line.startswith("#"))
 
 
 def _ignored(path: Path) -> tuple[str, FileAction]:

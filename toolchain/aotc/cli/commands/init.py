@@ -30,19 +30,15 @@ def init(
         typer.Option("--ci", metavar="SYSTEM", help="whose job to write: github, gitlab or none"),
     ] = "github",
     force: Annotated[
-        bool,
-        typer.Option(
-            "--force",
-            help="replace aotc's own action or job",
-        ),
+        bool, typer.Option("--force", help="replace aotc's own file for the CI")
     ] = False,
     json: Json = False,
 ) -> int:
     """Write a profile, a CI job and a .gitignore for a model.
 
     The profile states the model's inputs, and lists its free dims to bound. The files are written
-    into the working directory. A profile or pipeline that exists is left as it is, and a .gitignore
-    only gets further lines.
+    into the working directory; one that exists is kept, and a .gitignore only gets further lines.
+    With --force, the file of aotc's own that the CI reads is brought up to date.
     """
     from aotc.cli.extras import needs
 

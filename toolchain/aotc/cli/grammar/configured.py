@@ -27,6 +27,8 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
     if ctx.command_path not in CONFIGURED:
         return
     from aotc.cli.configuration import read_settings
+    from aotc.records import replace
+    from aotc.reporting.report_forms import is_standard_output
 
     settings = read_settings().get(ctx.command_path.partition(" ")[2], {})
     given = {word.partition("=")[0] for word in words}
@@ -37,6 +39,12 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
         if option is None or option.name is None or given.intersection(_INSTEAD.get(name, ())):
             continue
         value = _several(setting.value) if option.multiple else setting.value
+        if name == "report" and "--json" in given:
+            # Standard output is for the answer that the call asks for.
+            value = tuple(each for each in value if not is_standard_output(str(each)))
+            if not value:
+                continue
+            setting = replace(setting, value=value)
         ctx.default_map[option.name] = value
         taken[name] = (option.name, setting)
 

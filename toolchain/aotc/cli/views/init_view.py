@@ -23,6 +23,8 @@ def init_view(report: InitReport) -> list[RenderableType]:
     if report.dims:
         rows = [(name, ", ".join(positions)) for name, positions in report.dims.items()]
         parts.append(section("free dims", ("",), rows))
+    for path, text in report.to_add.items():
+        parts.append(listing([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
     model, profile = shlex.quote(report.model), shlex.quote(report.profile)
     steps = (f"aotc profile check {profile}", f"aotc build {model} --profile {profile}")
     lines = ["next", *(f"  {step}" for step in steps)]

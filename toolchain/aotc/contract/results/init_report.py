@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from aotc.records import record
+from aotc.records import field, record
 
-FileAction = Literal["written", "replaced", "extended", "kept", "left"]
+FileAction = Literal["written", "replaced", "extended", "kept"]
 
 
 @record
@@ -17,8 +17,7 @@ class InitFile:
     path: str
     action: Annotated[
         FileAction,
-        "kept: it had this content; left: it exists with other content, which is the project's; "
-        "extended: lines were added at its end",
+        "kept: it was there; replaced: a file of aotc's own, with --force; extended: at its end",
     ]
 
 
@@ -32,3 +31,6 @@ class InitReport:
     ci: Annotated[str, "system whose job was written; none: no job"]
     dims: Annotated[Mapping[str, tuple[str, ...]], "positions of the free dims, by their names"]
     files: tuple[InitFile, ...]
+    to_add: Annotated[
+        Mapping[str, str], "what a file of the user's, which was kept, needs for the job, by path"
+    ] = field(default_factory=dict)
