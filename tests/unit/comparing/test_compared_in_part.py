@@ -1,4 +1,4 @@
-"""What has nothing to be compared with, or differs where no area looked, is never called the same."""
+"""What has nothing to compare with, or differs where no area looked, is never called the same."""
 
 from __future__ import annotations
 
