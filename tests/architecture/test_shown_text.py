@@ -29,7 +29,7 @@ WRITERS = {
 IMPORTED = {
     ("cli/render.py", "rich"): "checked below, call by call",
     ("cli/progress/terminal_progress.py", "rich"): "checked below, call by call",
-    ("cli/pages/html_page.py", "html"): "`shown`, checked below",
+    ("cli/pages/learned_page.py", "html"): "`_shown`, checked below",
     ("cli/pages/size_chart.py", "html"): "of what `printable` made, checked below",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
     ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
@@ -213,7 +213,7 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
 
 
 def test_whatever_is_drawn_is_safe() -> None:
-    """Texts of others stand in the page as `shown` or `escape` gives them."""
+    """Texts of others stand in the page as `_shown` or `escape` gives them."""
     for path, foreign in (
         ("cli/pages/learned_page.py", {"path", "verdict", "backend", "name", "dim"}),
         ("cli/pages/size_chart.py", {"dim", "shown", "said"}),

@@ -107,6 +107,18 @@ def test_a_page(learner: Command) -> None:
     assert "://" not in page, "the page needs another"
 
 
+def test_a_page_on_standard_output(learner: Command) -> None:
+    """The page alone, and no file of that name."""
+    done = learner.plain(*learn(learner, "--costs", "costs.json", "--html", "-"))
+    assert done.status == 0
+    assert done.stdout.startswith("<!doctype html>")
+    assert done.stdout.endswith("</html>\n")
+    assert not (learner.folder / "-").exists()
+    refused = learner(*learn(learner, "--costs", "costs.json", "--html", "-"))
+    assert refused.status == 2
+    assert [each["code"] for each in refused.document["errors"]] == ["AOTC-I027"]
+
+
 def test_the_distribution_is_drawn(learner: Command) -> None:
     text = shown(learner, *learn(learner, "--costs", "costs.json", "--max-variants", "2"))
     assert "to the best" in text

@@ -108,6 +108,13 @@ def test_bars_of_several_sizes_hold_all_requests() -> None:
     assert sum(told) == sum(counted.requests for counted in sizes)
 
 
+def test_a_bar_of_several_sizes_begins_at_no_negative_one() -> None:
+    """Sizes of 0 are requests too."""
+    page = learn_page(report({"batch": (SizeCount(size=0, requests=7), *spread(1000))}))
+    assert "<title>batch 0..2: " in page
+    assert "batch -" not in page
+
+
 def test_names_of_others_are_text() -> None:
     page = learn_page(report({HOSTILE: spread(5), "x" * 10_000: spread(3)}, HOSTILE))
     found = Elements(page)

@@ -103,6 +103,7 @@ def report() -> DiffReport:
                 removed=(NodeChange(a="s", op_a="Softmax", provider_a=CPU),) * 2,
                 renamed=tuple(NodeChange(a=f"old{n}", b=f"new{n}") for n in range(8)),
                 replaced=(NodeChange(a="r", b="r", op_a="Gelu", op_b="FastGelu"),),
+                altered=(NodeChange(a="c", b="c", op_a="Conv", op_b="Conv", attributes=("pads",)),),
             ),
         ),
         weights=(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +16,12 @@ import onnx
 import pytest
 from artifact_builder import build_artifact, sign_artifact
 from onnx import helper, numpy_helper
+from repository import TOOLCHAIN
 
 from aotc.comparing import tensor_differences
 from aotc.comparing.artifact_comparison import compare
 from aotc.contract.results.diff_report import DiffReport, TensorChange, WeightsDiff
+from aotc.engine.reading_limits import MAX_MODEL_BYTES
 from aotc.packing.pack import pack
 from aotc.signing.keys import key_files
 from aotc.signing.keys.key_loading import PrivateKey, load_private
@@ -234,6 +238,44 @@ def test_files_that_are_not_there_or_end_early(a: Path, key: PrivateKey, tmp_pat
     for path in (b / "payload").rglob("model.onnx"):
         path.write_bytes(b"no model")
     assert {each.code for each in compare(a, b).problems} == {"AOTC-I062"}
+
+
+def test_an_attribute_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    """Of a node with the same name and weights: it computes something else."""
+
+    def doubled(model: onnx.ModelProto) -> None:
+        model.graph.node[0].attribute.append(helper.make_attribute("alpha", 2.0))
+
+    report = compare(a, edited(tmp_path / "b.aotc", key, edit=doubled), fail_on=["placement"])
+    (altered,) = report.nodes[0].altered
+    assert (altered.a, altered.b, altered.attributes) == ("gemm", "gemm", ("alpha",))
+    assert report.area("placement").changes[0].what == "nodes altered"
+    assert len(report.failed) == 1
+    assert weights(report).changed == ()
+
+
+_PARSED_HERE = """
+import sys
+from aotc.comparing.artifact_comparison import compare
+report = compare(*sys.argv[1:])
+assert report.weights and report.nodes[0].by_structure and not report.problems
+sys.exit("onnx" in sys.modules)
+"""
+
+
+def test_a_worker_parses_the_models(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    """They are foreign: this process has no parser, and reads none of a size that takes all."""
+    b = edited(tmp_path / "b.aotc", key, (values(a) + 1).tobytes())
+    done = subprocess.run(
+        [sys.executable, "-c", _PARSED_HERE, a, b],
+        env={**os.environ, "PYTHONPATH": str(TOOLCHAIN)},
+        check=False,
+    )
+    assert done.returncode == 0
+    for path in (b / "payload").rglob("model.onnx"):
+        with path.open("r+b") as file:
+            file.truncate(MAX_MODEL_BYTES + 1)
+    assert {each.code for each in compare(a, b).problems} == {"AOTC-G012"}
 
 
 def test_weights_are_not_read_where_they_are_not_asked_for(

@@ -68,6 +68,9 @@ def _exceeded(allowed: AllowedDiff, area: AreaDiff) -> tuple[str, str] | None:
         first = f", the first of {area.changes[0].what}" if area.changes else ""
         return "no difference", f"{count or 'some'} difference{'' if count == 1 else 's'}{first}"
     expected = f"at most {allowed.ratio:g} times A's"
+    if area.reason:
+        # The number is not of all that is promised.
+        return expected, area.reason
     if area.status == "same" or (area.ratio is not None and area.ratio <= allowed.ratio):
         return None
     if area.ratio is None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 from aotc.comparing import measured_areas, model_areas
 from aotc.comparing.allowed_differences import failures, read_allowed
+from aotc.comparing.contents_area import contents_changes, manifest_changes
 from aotc.comparing.field_changes import change
 from aotc.comparing.graph_comparison import (
     GraphComparison,
@@ -26,6 +28,7 @@ from aotc.contract.results.diff_report import (
     ComparedArtifact,
     DiffReport,
     NodesDiff,
+    VariantPair,
 )
 from aotc.records import replace
 
@@ -63,27 +66,31 @@ def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> Dif
     same = a.artifact_id == b.artifact_id
     # Of one manifest: both list the same files, so there is nothing to read.
     graphs = by_name_alone(pairs) if same else compare_graphs(a, b, pairs, weights)
-    areas = (
+    left_out = _left_out(alone)
+    areas = [
         _area("source", model_areas.source_changes(a, b)),
         _area("toolchain", model_areas.toolchain_changes(a, b)),
         _area("profile", model_areas.profile_changes(a, b)),
-        _area("variants", model_areas.variant_changes(pairs, alone)),
-        _area("passes", model_areas.pass_changes(pairs)),
-        _placement(pairs, graphs.nodes),
-        _area("shapes", model_areas.shape_changes(a, b, pairs)),
-        _area("precision", model_areas.precision_changes(pairs)),
-        _area("exactness", *measured_areas.exactness_changes(a, b, pairs)),
-        _area("memory", *measured_areas.memory_changes(pairs)),
-        _area("size", *measured_areas.size_changes(a, b)),
-        _weights(graphs),
-        _area("requirements", model_areas.requirement_changes(a, b, pairs)),
+        _area("variants", model_areas.variant_changes(a, b, pairs, alone)),
+        _area("passes", model_areas.pass_changes(pairs), left_out),
+        _area("placement", _placement(pairs, graphs.nodes), left_out),
+        _area("shapes", model_areas.shape_changes(a, b, pairs), left_out),
+        _area("precision", model_areas.precision_changes(pairs), left_out),
+        _measured("exactness", measured_areas.exactness(a, b, pairs), left_out),
+        _measured("memory", measured_areas.memory(pairs), left_out),
+        _measured("size", measured_areas.size(a, b)),
+        _weights(graphs, left_out),
+        _area("requirements", model_areas.requirement_changes(a, b, pairs), left_out),
         _area("trust", trust_changes(a, b)),
-    )
+        _area("contents", contents_changes(a, b, pairs)),
+    ]
+    if not same and not any(area.changes for area in areas):
+        areas[-1] = _area("contents", manifest_changes(a, b))
     return DiffReport(
         a=_described(a),
         b=_described(b),
         same_id=same,
-        areas=areas,
+        areas=tuple(areas),
         variants=(*(pair.row() for pair in pairs), *alone),
         nodes=graphs.nodes,
         weights=graphs.weights,
@@ -103,24 +110,41 @@ def _described(artifact: ArtifactContents) -> ComparedArtifact:
     )
 
 
-def _area(area: Area, changes: Sequence[Change], ratio: float | None = None) -> AreaDiff:
-    return AreaDiff(
-        area=area, status="changed" if changes else "same", ratio=ratio, changes=tuple(changes)
-    )
+def _left_out(alone: Sequence[VariantPair]) -> str:
+    """Why areas of variants are compared in part: which variants there is no other of."""
+    found = [f"{row.a} of A" if row.a else f"{row.b} of B" for row in alone]
+    return f"nothing to compare with {', '.join(found)}" if found else ""
 
 
-def _placement(pairs: Sequence[Pair], nodes: Sequence[NodesDiff]) -> AreaDiff:
+def _area(
+    area: Area, changes: Sequence[Change], reason: str = "", ratio: float | None = None
+) -> AreaDiff:
+    """One area; with a `reason` it was compared in part at most, so it is never the same."""
+    status: Literal["same", "changed", "not-compared"] = "same"
+    if changes:
+        status = "changed"
+    elif reason:
+        status = "not-compared"
+    return AreaDiff(area=area, status=status, reason=reason, ratio=ratio, changes=tuple(changes))
+
+
+def _measured(area: Area, found: measured_areas.Measured, left_out: str = "") -> AreaDiff:
+    reason = "; ".join(filter(None, (found.reason, left_out)))
+    return _area(area, found.changes, reason, found.ratio)
+
+
+def _placement(pairs: Sequence[Pair], nodes: Sequence[NodesDiff]) -> Sequence[Change]:
     changes = list(placement_changes(pairs))
     for each in nodes:
         if is_moved(each):
-            for what in ("moved", "added", "removed", "replaced"):
+            for what in ("moved", "added", "removed", "replaced", "altered"):
                 count = len(getattr(each, what))
                 if count:
                     changes.append(change(f"nodes {what}", None, count, each.variant))
-    return _area("placement", changes)
+    return changes
 
 
-def _weights(graphs: GraphComparison) -> AreaDiff:
+def _weights(graphs: GraphComparison, left_out: str) -> AreaDiff:
     if graphs.why_no_weights:
         return AreaDiff(area="weights", status="not-compared", reason=graphs.why_no_weights)
     changes = []
@@ -129,4 +153,4 @@ def _weights(graphs: GraphComparison) -> AreaDiff:
             count = len(getattr(each, what))
             if count:
                 changes.append(change(f"tensors {what}", None, count, ", ".join(each.variants)))
-    return _area("weights", changes)
+    return _area("weights", changes, left_out)

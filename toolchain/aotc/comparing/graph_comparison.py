@@ -46,15 +46,17 @@ def compare_graphs(
     Raises AOTC-I019 without onnx and numpy if `weights` is always.
     """
     try:
-        from aotc.comparing.stored_graph import read_graph
+        from aotc.comparing.stored_graph import GraphReader
         from aotc.comparing.tensor_differences import WeightReader
+
+        graphs = GraphReader()
     except ModuleNotFoundError as error:
         refusal = missing_package(error, "comparing weights")
         if weights == "always" or not isinstance(refusal, AotcError):
             raise refusal from None
         return by_name_alone(pairs, f"{refusal.what}: {refusal.fix}")
-    with WeightReader(a, b) as reader:
-        comparer = _Comparer(a, b, read_graph, reader if weights != "never" else None)
+    with graphs, WeightReader(a, b) as reader:
+        comparer = _Comparer(a, b, graphs.read, reader if weights != "never" else None)
         for pair in pairs:
             comparer.add(pair)
     return comparer.result()

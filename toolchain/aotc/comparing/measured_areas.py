@@ -13,32 +13,59 @@ from aotc.contract.manifest.variant import MemoryPlan
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.diff_report import Change, MeasuredRow
 from aotc.inspection.summary import worst_errors
+from aotc.records import record
 
 # Errors of two runs of one graph differ by the order of sums on more than one thread.
 _SAME_ERROR: Final = 1.1
 
 
-def exactness_changes(
-    a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]
-) -> tuple[tuple[Change, ...], float | None]:
+@record
+class Measured:
+    """What differs in an area with a number, that number, and what the number does not tell."""
+
+    changes: tuple[Change, ...]
+    ratio: float | None
+    reason: str = ""
+
+
+def exactness(a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]) -> Measured:
     """Verdicts, tolerances and compared shapes, and the worst error of each output.
 
     Errors count as different from a factor of 1.1 on.  The ratio is that of the output whose error
-    grew most, the largest float if an error appeared; None if no output was measured in both.
+    grew most, the largest float if an error appeared; None if no output was measured in both.  The
+    reason names verdicts that differ, and outputs that were measured in A alone or in neither.
     """
     found: list[Change] = []
     ratios: list[float] = []
+    reasons: list[str] = []
     for pair in pairs:
         found += changes_of(
             pair.a.parity, pair.b.parity, "parity", subject=pair.label, without=("arithmetic",)
         )
         one, other = _errors(a, pair.a.name), _errors(b, pair.b.name)
+        if pair.a.parity.status != pair.b.parity.status:
+            words = f"{pair.a.parity.status} in A and {pair.b.parity.status} in B"
+            reasons.append(f"{pair.label}: parity {words}")
+        # Of one payload, errors are the same whether somebody wrote them down or not.
+        if not one and not other and a.artifact_id != b.artifact_id:
+            reasons.append(f"{pair.label}: neither artifact has measured errors")
+        reasons += [
+            f"{pair.label}: output {output} is not measured in B"
+            for output in one
+            if output not in other
+        ]
+        reasons += [
+            f"{pair.label}: output {output} passed in {'A' if one[output].passed else 'B'} alone"
+            for output in one
+            if output in other and one[output].passed != other[output].passed
+        ]
         for output in dict.fromkeys((*one, *other)):
             before, after = one.get(output), other.get(output)
             if before is not None and after is not None:
                 ratios.append(_error_ratio(before.max_abs, after.max_abs))
             found += _error_changes(before, after, output, pair.label)
-    return tuple(found), max(ratios, default=None)
+    worst = max(ratios, default=None)
+    return Measured(changes=tuple(found), ratio=worst, reason="; ".join(reasons))
 
 
 def _errors(artifact: ArtifactContents, variant: str) -> Mapping[str, OutputError]:
@@ -70,7 +97,7 @@ def _error_ratio(a: float, b: float) -> float:
     return b / a if a > 0 else sys.float_info.max
 
 
-def memory_changes(pairs: Sequence[Pair]) -> tuple[tuple[Change, ...], float | None]:
+def memory(pairs: Sequence[Pair]) -> Measured:
     """Planned memory by purpose; the ratio of the variant whose total grew most.
 
     Activations that neither plan counts are left out of the total.  None if one plan alone counts
@@ -84,16 +111,15 @@ def memory_changes(pairs: Sequence[Pair]) -> tuple[tuple[Change, ...], float | N
         is_known = (one.activation_bytes_max is None) == (other.activation_bytes_max is None)
         ratios.append(ratio(_total(one), _total(other)) if is_known else None)
     known = [each for each in ratios if each is not None]
-    return tuple(found), max(known) if known and len(known) == len(ratios) else None
+    is_complete = bool(known) and len(known) == len(ratios)
+    return Measured(changes=tuple(found), ratio=max(known) if is_complete else None)
 
 
 def _total(plan: MemoryPlan) -> int:
     return plan.weights_bytes + plan.input_bytes_max + (plan.activation_bytes_max or 0)
 
 
-def size_changes(
-    a: ArtifactContents, b: ArtifactContents
-) -> tuple[tuple[Change, ...], float | None]:
+def size(a: ArtifactContents, b: ArtifactContents) -> Measured:
     """The payload's size, by role and by file, and its ratio."""
     found = [
         *changes_of(a.payload_bytes, b.payload_bytes, "payload"),
@@ -104,7 +130,7 @@ def size_changes(
     for path in sorted({*files_a, *files_b}):
         if files_a.get(path) != files_b.get(path):
             found.append(change("size", files_a.get(path), files_b.get(path), path))
-    return tuple(found), ratio(a.payload_bytes, b.payload_bytes)
+    return Measured(changes=tuple(found), ratio=ratio(a.payload_bytes, b.payload_bytes))
 
 
 def _by_role(artifact: ArtifactContents) -> Mapping[str, int]:

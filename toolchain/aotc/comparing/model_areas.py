@@ -33,9 +33,23 @@ def profile_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, .
     )
 
 
-def variant_changes(pairs: Sequence[Pair], alone: Sequence[VariantPair]) -> tuple[Change, ...]:
-    """Variants that one artifact alone has, and of the others how their sessions are created."""
+def variant_changes(
+    a: ArtifactContents,
+    b: ArtifactContents,
+    pairs: Sequence[Pair],
+    alone: Sequence[VariantPair],
+) -> tuple[Change, ...]:
+    """Variants that one artifact alone has, their order, those that were left out, and sessions.
+
+    The first variant that fits a host is taken, so their order matters.
+    """
     found = [change("variant", row.a or None, row.b or None) for row in alone]
+    places = {pair.b.name: pair.a.name for pair in pairs}
+    before = [pair.a.name for pair in pairs]
+    after = [places[each.name] for each in b.manifest.variants if each.name in places]
+    if before != after:
+        found.append(change("order", before, after))
+    found += changes_of(a.manifest.dropped, b.manifest.dropped, "dropped")
     for pair in pairs:
         found += changes_of(_session(pair.a), _session(pair.b), subject=pair.label)
     return tuple(found)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from aotc.records import record
+from aotc.records import field, record
 
 # Of a value that more nodes read, nothing follows about any of them.
 _MAX_READERS: Final = 64
@@ -23,6 +23,7 @@ class Node:
     provider: str = ""
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
+    attributes: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Graph:

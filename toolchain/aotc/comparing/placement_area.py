@@ -71,6 +71,7 @@ class MatchedNodes:
             moved=tuple(each for each in both if each.provider_a != each.provider_b),
             renamed=tuple(each for each in both if each.a != each.b),
             replaced=tuple(each for each in both if each.op_a != each.op_b),
+            altered=tuple(each for each in both if each.attributes),
             removed=tuple(
                 NodeChange(a=node.name, op_a=node.op, provider_a=node.provider)
                 for index, node in enumerate(self.a)
@@ -105,7 +106,7 @@ def _placed(variant: Variant, graph: StoredGraph | None) -> list[Node]:
     for node in variant.placement.nodes:
         known = stored.get(node.name)
         found.append(
-            Node(node.name, node.op, node.provider, known.inputs, known.outputs)
+            Node(node.name, node.op, node.provider, known.inputs, known.outputs, known.attributes)
             if known is not None
             else Node(node.name, node.op, node.provider)
         )
@@ -113,11 +114,18 @@ def _placed(variant: Variant, graph: StoredGraph | None) -> list[Node]:
 
 
 def _both(a: Node, b: Node) -> NodeChange:
+    names = sorted({*a.attributes, *b.attributes}) if a.op == b.op else ()
     return NodeChange(
-        a=a.name, b=b.name, op_a=a.op, op_b=b.op, provider_a=a.provider, provider_b=b.provider
+        a=a.name,
+        b=b.name,
+        op_a=a.op,
+        op_b=b.op,
+        provider_a=a.provider,
+        provider_b=b.provider,
+        attributes=tuple(n for n in names if a.attributes.get(n) != b.attributes.get(n)),
     )
 
 
 def is_moved(nodes: NodesDiff) -> bool:
     """Whether nodes run elsewhere, or are not the same; other names alone are no difference."""
-    return bool(nodes.moved or nodes.added or nodes.removed or nodes.replaced)
+    return bool(nodes.moved or nodes.added or nodes.removed or nodes.replaced or nodes.altered)

@@ -1,46 +1,59 @@
 """The graph of a variant as it is stored: nodes with their values, and where each weight is.
 
-The only part of comparing, with `tensor_differences`, that imports onnx and numpy.
+The model is foreign and not verified, so a sandboxed worker parses it: a file that crashes or hangs
+the parser is a problem of the report.
 """
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Mapping
-
-import onnx
-from google.protobuf.message import DecodeError
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
 
 from aotc.comparing.opened_artifact import ArtifactContents
 from aotc.contract.manifest.variant import Variant
+from aotc.engine.reading_limits import LIMITS, MAX_MODEL_BYTES
+from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import PAYLOAD
-from aotc.graphs.capture import MAX_PROTOBUF, graphs
-from aotc.graphs.external_data import tensor_bytes
+from aotc.files.work_folders import temporary_folder
 from aotc.records import record
+
+# In the folder of a job: the model, and the weights that it holds itself.
+MODEL: Final = "model.onnx"
+HELD: Final = "held.bin"
+_JOB: Final = "aotc.comparing.stored_graph_job"
 
 
 @record(kw_only=False)
 class StoredNode:
-    """One node: its name, `domain::op_type`, and its values in order."""
+    """One node: its name, `domain::op_type`, its values in order, and digests of attributes."""
 
     name: str
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    attributes: Mapping[str, str]
 
 
 @record(kw_only=False)
 class StoredTensor:
-    """One weight: in the model itself (`held`), or `length` bytes at `offset` of a payload file."""
+    """One weight: `length` bytes at `offset` of a payload file, or of `held` if the model has it.
+
+    `digest` is that of its bytes if the model itself has them.
+    """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     length: int
-    held: bytes | None
+    offset: int
     path: str = ""
-    offset: int = 0
+    held: Path | None = None
+    digest: str = ""
 
 
 @record(kw_only=False)
@@ -52,92 +65,87 @@ class StoredGraph:
     tensors: Mapping[str, StoredTensor]
 
 
-def read_graph(artifact: ArtifactContents, variant: Variant) -> StoredGraph:
-    """The stored graph of a variant; weights in other files are not read.
+class GraphReader:
+    """Reads stored graphs in workers; a context manager that removes their files.
 
-    Raises AOTC-I062 if the model is no model, or refers to what the manifest does not list, and
-    what opening a file does.
+    Raises ModuleNotFoundError without onnx.
     """
-    content = artifact.container.read(f"{PAYLOAD}/{variant.model}", MAX_PROTOBUF)
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(content)
-    except (DecodeError, ValueError):
-        raise _unreadable(variant.model, "it is not an ONNX model") from None
-    sizes = {entry.path: entry.size for entry in artifact.manifest.files}
-    nodes: list[StoredNode] = []
-    tensors: dict[str, StoredTensor] = {}
-    for path, graph in graphs(model):
-        for name, tensor in _tensors(graph):
-            full = f"{path}/{name}" if path else name
-            tensors[full] = _stored(tensor, full, variant, sizes)
-        nodes += [
-            StoredNode(node.name, _operator(node), tuple(node.input), tuple(node.output))
-            for node in graph.node
-        ]
-    return StoredGraph(tuple(nodes), tuple(value.name for value in model.graph.output), tensors)
+
+    def __init__(self) -> None:
+        if find_spec("onnx") is None:
+            raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
+        self._stack = ExitStack()
+        self._count = 0
+
+    def __enter__(self) -> GraphReader:
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(temporary_folder("comparing"))
+            self._workers = stack.enter_context(Workers(LIMITS, (_JOB,)))
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, artifact: ArtifactContents, variant: Variant) -> StoredGraph:
+        """The stored graph of a variant; weights in other files are not read.
+
+        Raises AOTC-I062 if the model is no model, or refers to what the manifest does not list,
+        G012 if it is too large, what opening a file does, and what `Workers.run` does.
+        """
+        where = f"{PAYLOAD}/{variant.model}"
+        place = self._folder / f"graph-{self._count}"
+        self._count += 1
+        place.mkdir()
+        (place / MODEL).write_bytes(artifact.container.read(where, MAX_MODEL_BYTES))
+        folder = posixpath.dirname(variant.model) if variant.weights is None else variant.weights
+        sizes = {
+            entry.path: entry.size
+            for entry in artifact.manifest.files
+            if entry.path in variant.files
+        }
+        done = self._workers.run(
+            f"{_JOB}:read_graph_job",
+            {"model": variant.model, "weights": folder, "sizes": sizes},
+            folder=place,
+            where=where,
+        )
+        (place / MODEL).unlink()
+        return _graph(done.value, place / HELD)
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Initializers, and the values of Constant nodes by the names of these nodes' outputs."""
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.HasField("t") and node.output:
-                    yield node.output[0], attribute.t
-
-
-def _operator(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-
-
-def _stored(
-    tensor: onnx.TensorProto, name: str, variant: Variant, sizes: Mapping[str, int]
-) -> StoredTensor:
-    try:
-        dtype = _dtype(tensor.data_type)
-        length = tensor_bytes(tensor)
-        shape = tuple(tensor.dims)
-        if min(shape, default=0) < 0:
-            raise ValueError(f"a shape of {shape}")
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            held = _held(tensor)
-            if dtype != "string" and len(held) != length:
-                raise ValueError(f"{len(held)} bytes, and not {length}")
-            return StoredTensor(name, dtype, shape, len(held), held)
-        entry = {pair.key: pair.value for pair in tensor.external_data}
-        offset, stated = int(entry.get("offset", "0")), int(entry.get("length", "0"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise _unreadable(variant.model, f"weight {name}: {error}") from None
-    folder = posixpath.dirname(variant.model) if variant.weights is None else variant.weights
-    path = posixpath.join(folder, entry.get("location", ""))
-    if path not in variant.files:
-        raise _unreadable(variant.model, f"weight {name} is in a file that is not the variant's")
-    if stated not in (0, length) or offset < 0 or offset + length > sizes.get(path, 0):
-        raise _unreadable(variant.model, f"weight {name} is not within its file")
-    return StoredTensor(name, dtype, shape, length, None, path, offset)
-
-
-def _dtype(code: int) -> str:
-    if code == onnx.TensorProto.STRING:
-        return "string"
-    return str(onnx.helper.tensor_dtype_to_np_dtype(code).name)
-
-
-def _held(tensor: onnx.TensorProto) -> bytes:
-    if tensor.data_type == onnx.TensorProto.STRING:
-        return b"".join(b"%d:%s" % (len(text), text) for text in tensor.string_data)
-    if tensor.HasField("raw_data"):
-        return tensor.raw_data
-    return bytes(onnx.numpy_helper.to_array(tensor).tobytes())
-
-
-def _unreadable(model: str, found: str) -> AotcError:
+def unreadable(model: str, found: str) -> AotcError:
+    """AOTC-I062 of a model in the payload."""
     return AotcError(
         "AOTC-I062",
         "the model cannot be read as the manifest describes it",
         where=f"{PAYLOAD}/{model}",
         found=found,
     )
+
+
+def _graph(value: Any, held: Path) -> StoredGraph:
+    nodes = tuple(
+        StoredNode(
+            node["name"],
+            node["op"],
+            tuple(node["inputs"]),
+            tuple(node["outputs"]),
+            node["attributes"],
+        )
+        for node in value["nodes"]
+    )
+    tensors = {
+        name: StoredTensor(
+            name,
+            each["dtype"],
+            tuple(each["shape"]),
+            each["length"],
+            each["offset"],
+            each.get("path", ""),
+            held if "digest" in each else None,
+            each.get("digest", ""),
+        )
+        for name, each in value["tensors"].items()
+    }
+    return StoredGraph(nodes, tuple(value["outputs"]), tensors)

@@ -8,6 +8,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from io import FileIO
 from typing import Any, Final
 
 import numpy as np
@@ -142,13 +143,13 @@ class _Weights:
     def __init__(self, artifact: ArtifactContents, stack: ExitStack) -> None:
         self._artifact = artifact
         self._stack = stack
-        self._files: dict[str, ArtifactFile] = {}
+        self._files: dict[str, ArtifactFile | FileIO] = {}
         self._digests = {entry.path: entry.sha256 for entry in artifact.manifest.files}
 
     def place(self, tensor: StoredTensor) -> object:
         """Equal for equal bytes: of a file with one digest, or in the model itself."""
         if tensor.held is not None:
-            return tensor.held
+            return tensor.digest
         return self._digests[tensor.path], tensor.offset, tensor.length
 
     def digest(self, tensor: StoredTensor) -> bytes:
@@ -165,11 +166,7 @@ class _Weights:
         """
         elements = math.prod(tensor.shape)
         size = _BLOCK * max(tensor.length // elements, 1) if elements else _BLOCK
-        if tensor.held is not None:
-            for start in range(0, tensor.length, size):
-                yield tensor.held[start : start + size]
-            return
-        file = self._file(tensor.path)
+        file = self._file(tensor)
         buffer = bytearray(min(size, tensor.length))
         done = 0
         while done < tensor.length:
@@ -178,14 +175,20 @@ class _Weights:
             yield buffer if len(view) == len(buffer) else bytes(view)
             done += len(view)
 
-    def _file(self, path: str) -> ArtifactFile:
-        if path not in self._files:
-            opened = self._artifact.container.open(f"{PAYLOAD}/{path}")
-            self._files[path] = self._stack.enter_context(opened)
-        return self._files[path]
+    def _file(self, tensor: StoredTensor) -> ArtifactFile | FileIO:
+        key = str(tensor.held or tensor.path)
+        if key not in self._files:
+            opened: ArtifactFile | FileIO
+            if tensor.held is not None:
+                opened = FileIO(tensor.held)
+            else:
+                opened = self._artifact.container.open(f"{PAYLOAD}/{tensor.path}")
+            self._stack.callback(opened.close)
+            self._files[key] = opened
+        return self._files[key]
 
 
-def _fill(file: ArtifactFile, tensor: StoredTensor, offset: int, view: memoryview) -> None:
+def _fill(file: ArtifactFile | FileIO, tensor: StoredTensor, offset: int, view: memoryview) -> None:
     file.seek(offset)
     filled = 0
     while filled < len(view):

@@ -15,6 +15,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.reports import InspectReport
 from aotc.drawing.graph_reading import DrawnGraph, GraphRequest, read_graphs
+from aotc.engine.reading_limits import MAX_MODEL_BYTES
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.inspection.summary import inspect
@@ -26,7 +27,6 @@ from aotc.verification.container.opening import open_container
 from aotc.verification.container.rereading import reread
 
 # Larger graphs are not drawn: nobody reads them, and a page would take minutes.
-MAX_MODEL_BYTES: Final = 64 << 20
 MAX_NODES: Final = 5000
 
 

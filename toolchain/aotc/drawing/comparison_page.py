@@ -127,6 +127,7 @@ def _marks(nodes: NodesDiff) -> Marks:
     for kind, changes in (
         ("changed", nodes.renamed),
         ("changed", nodes.replaced),
+        ("changed", nodes.altered),
         ("moved", nodes.moved),
     ):
         for change in changes:
@@ -137,7 +138,7 @@ def _marks(nodes: NodesDiff) -> Marks:
 
 
 def _counted(nodes: NodesDiff) -> str:
-    counts = ("moved", "added", "removed", "renamed", "replaced")
+    counts = ("moved", "added", "removed", "renamed", "replaced", "altered")
     found = [f"{len(getattr(nodes, name))} {name}" for name in counts if getattr(nodes, name)]
     said = f"{nodes.nodes_a} nodes in A, {nodes.nodes_b} in B, {nodes.matched} matched"
     how = "" if nodes.by_structure else " They are matched by name alone."
@@ -147,7 +148,8 @@ def _counted(nodes: NodesDiff) -> str:
 def _legend() -> Element:
     words = (
         "Nodes that differ are outlined: removed, which A alone has (red, dashed); added, which B "
-        "alone has (green); moved to another provider, or with another name or operator (brown). "
+        "alone has (green); moved to another provider, or with another name, operator or attribute "
+        "(brown). "
         "Groups that hold such nodes are outlined in pink. A click on a group unfolds it; a click "
         "on a node shows the same one on the other side."
     )
@@ -177,7 +179,9 @@ def _changes(report: DiffReport) -> Element:
             more = f"And {len(area.changes) - _MAX_SHOWN} more: 'aotc diff --json' has all."
             parts.append(tag("p", more))
     if not parts:
-        parts.append(tag("p", "Nothing differs."))
+        skipped = any(area.status == "not-compared" for area in report.areas)
+        said = "Nothing that was compared differs." if skipped else "Nothing differs."
+        parts.append(tag("p", said))
     return section("changes", "Changes", *parts)
 
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from aotc.contract.codec.parsing import Json
 from aotc.errors import AotcError
 from aotc.records import field, record
-
-# Limits of reading all graphs of a page.
-_SECONDS: Final = 120.0
-_MEMORY_BYTES: Final = 8 << 30
 
 
 @record
@@ -70,13 +66,12 @@ def read_graphs(requests: Sequence[GraphRequest]) -> list[DrawnGraph | AotcError
 
     Raises AOTC-I018 and I043 where the operating system refuses the worker's files.
     """
-    from aotc.contract.profile import WorkerLimits
+    from aotc.engine.reading_limits import LIMITS
     from aotc.engine.worker_pool import Workers
     from aotc.files.work_folders import temporary_folder
 
-    limits = WorkerLimits(seconds=_SECONDS, memory_bytes=_MEMORY_BYTES)
     found: list[DrawnGraph | AotcError] = []
-    with temporary_folder("drawing") as folder, Workers(limits) as workers:
+    with temporary_folder("drawing") as folder, Workers(LIMITS) as workers:
         for index, request in enumerate(requests):
             place = folder / f"graph-{index}"
             place.mkdir()

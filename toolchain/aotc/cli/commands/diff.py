@@ -63,8 +63,8 @@ def diff(
     """Show what changed from one artifact to another.
 
     The areas are source, toolchain, profile, variants, passes, placement, shapes, precision,
-    exactness, memory, size, weights, requirements and trust. Nothing is verified: 'aotc verify'
-    does that. Artifacts that differ are no failure, unless --fail-on says so.
+    exactness, memory, size, weights, requirements, trust and contents. Nothing is verified: 'aotc
+    verify' does that. Artifacts that differ are no failure, unless --fail-on says so.
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")

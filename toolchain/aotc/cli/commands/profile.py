@@ -13,7 +13,7 @@ from aotc.cli.grammar import suggestions
 from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json, Threads
 from aotc.cli.grammar.typed_values import positive
-from aotc.errors import EXIT_YES
+from aotc.errors import EXIT_YES, AotcError
 
 app = new_app("List, show, check and learn build profiles.")
 
@@ -177,9 +177,11 @@ def learn(
         ),
     ] = None,
     html: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            "--html", metavar="FILE", parser=Path, help="page to write: distribution and plans"
+            "--html",
+            metavar="FILE",
+            help="page to write: distribution and plans; '-' is standard output",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
@@ -192,16 +194,19 @@ def learn(
     {"ids": [1, 40], "mask": [1, 40]} or {"batch": 1, "seq": 40}; or, in a .csv with the header
     'batch,seq', just 1,40. 'aotc run --record' and aotc.load(record=...) write such files.
     """
+    if html == "-" and json:
+        raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
     from aotc.cli.extras import needs
     from aotc.cli.views.learned_views import learn_view
-    from aotc.cli.written import refuse_existing, refuse_overwriting, write_text
+    from aotc.cli.written import refuse_existing, refuse_overwriting, write_output, write_text
 
-    files = [path for path in (output, save_costs, html) if path is not None]
-    options = (("-o", output), ("--save-costs", save_costs), ("--html", html))
+    page = Path(html) if html is not None and html != "-" else None
+    files = [path for path in (output, save_costs, page) if path is not None]
+    options = (("-o", output), ("--save-costs", save_costs), ("--html", page))
     refuse_overwriting([(option, path) for option, path in options if path is not None])
-    if html is not None:
+    if page is not None:
         # A profile, and costs, may be replaced by what was learned from them.
-        refuse_overwriting([("--html", html)], (shapes, model, costs, Path(profile)))
+        refuse_overwriting([("--html", page)], (shapes, model, costs, Path(profile)))
     refuse_existing(files, force)
     with needs("profile learn", "cpu"):
         from aotc.learning.learn import learn as choose
@@ -223,7 +228,10 @@ def learn(
     if html is not None:
         from aotc.cli.pages.learned_page import learn_page
 
-        write_text(html, learn_page(answer))
+        if page is not None:
+            write_text(page, learn_page(answer))
+        else:
+            write_output(learn_page(answer))
     if output is not None:
         from aotc.contract.codec.strict_yaml import yaml_text
 
@@ -233,5 +241,6 @@ def learn(
         from aotc.contract.codec.parsing import encode
 
         write_text(save_costs, canonical_json(encode(table)).decode() + "\n")
-    respond(answer, learn_view, json=json)
+    if html != "-":
+        respond(answer, learn_view, json=json)
     return EXIT_YES

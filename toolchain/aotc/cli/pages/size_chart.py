@@ -30,7 +30,7 @@ def size_chart(dim: str, sizes: Sequence[SizeCount], buckets: Sequence[int]) -> 
     step = _step(sizes)
     bars: dict[int, int] = {}
     for counted in sizes:
-        start = counted.size - (counted.size - 1) % step if step > 1 else counted.size
+        start = counted.size - counted.size % step
         bars[start] = bars.get(start, 0) + counted.requests
     largest = max((*bars, *buckets, 1)) + step
     top_tick = _nice(max(bars.values(), default=1))
@@ -76,7 +76,7 @@ def _step(sizes: Sequence[SizeCount]) -> int:
     """How many neighbouring sizes one bar stands for."""
     if len(sizes) <= _MAX_BARS:
         return 1
-    return math.ceil(max(counted.size for counted in sizes) / _MAX_BARS)
+    return math.ceil((max(counted.size for counted in sizes) + 1) / _MAX_BARS)
 
 
 def _nice(largest: int) -> int:

@@ -44,7 +44,10 @@ _WIDEST_VALUE = 44
 def diff_view(report: DiffReport) -> list[RenderableType]:
     """Two artifacts and what changed from one to the other."""
     changed = [area for area in report.areas if area.status == "changed"]
-    status = f"{len(changed)} of {len(AREAS)} areas differ" if changed else "nothing differs"
+    skipped = [area for area in report.areas if area.status == "not-compared"]
+    status = f"{len(changed)} of {len(AREAS)} areas differ"
+    if not changed:
+        status = "nothing differs" if not skipped else "nothing that was compared differs"
     parts = [
         heading(f"{report.a.path} -> {report.b.path}", f"{status}; nothing here was verified"),
         facts([("A", _artifact(report.a)), ("B", _artifact(report.b))]),
@@ -61,14 +64,28 @@ def diff_view(report: DiffReport) -> list[RenderableType]:
     parts += _nodes(report.nodes)
     parts += _weights(report.weights)
     same = ", ".join(area.area for area in report.areas if area.status == "same")
-    skipped = [
-        f"{area.area}: {area.reason}" for area in report.areas if area.status == "not-compared"
-    ]
-    parts.append(facts([("unchanged", same), ("not compared", skipped)]))
+    parts.append(
+        facts(
+            [
+                ("unchanged", same),
+                ("not compared", _by_reason(skipped)),
+                ("compared in part", _by_reason([area for area in changed if area.reason])),
+            ]
+        )
+    )
     parts += _measured(report.measured)
     if report.problems:
         parts.append(refusals_section("problems", report.problems))
     return parts
+
+
+def _by_reason(areas: Sequence[AreaDiff]) -> list[str]:
+    """A line for each reason, with all areas that have it."""
+    reasons = dict.fromkeys(area.reason for area in areas)
+    return [
+        f"{', '.join(area.area for area in areas if area.reason == reason)}: {reason}"
+        for reason in reasons
+    ]
 
 
 def _artifact(artifact: ComparedArtifact) -> str:
@@ -101,6 +118,7 @@ def _nodes(nodes: Sequence[NodesDiff]) -> list[RenderableType]:
             *_counted("added", each.added, "op_b"),
             *_counted("removed", each.removed, "op_a"),
             *_named("replaced", [f"{n.a}: {n.op_a} -> {n.op_b}" for n in each.replaced]),
+            *_named("altered", [f"{n.a}: {', '.join(n.attributes)}" for n in each.altered]),
             *_named("renamed", [f"{n.a} -> {n.b}" for n in each.renamed]),
         ]
         if details:

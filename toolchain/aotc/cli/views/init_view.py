@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from aotc.cli.render import listing, section
 from aotc.contract.results.init_report import InitReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-
-# Of GitLab, which has one for all jobs.
-PIPELINE: Final = ".gitlab-ci.yml"
 
 
 def init_view(report: InitReport) -> list[RenderableType]:
@@ -32,11 +29,5 @@ def init_view(report: InitReport) -> list[RenderableType]:
         lines.append(
             "  and set AOTC_PACKAGE in the CI's variables: a wheel of aotc, by path or URL"
         )
-    if any(file.path == PIPELINE and file.action == "left" for file in report.files):
-        lines += [
-            f"  and add this to {PIPELINE}, with a job that extends .aotc-build:",
-            "    include:",
-            "      - local: .gitlab/aotc.gitlab-ci.yml",
-        ]
     parts.append(listing(lines))
     return parts

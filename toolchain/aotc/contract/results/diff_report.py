@@ -23,6 +23,7 @@ Area = Literal[
     "weights",
     "requirements",
     "trust",
+    "contents",
 ]
 AREAS: Final[tuple[Area, ...]] = get_args(Area)
 # Areas of which one number says how much: B's divided by A's.
@@ -91,6 +92,7 @@ class NodeChange:
     op_b: str = ""
     provider_a: str = ""
     provider_b: str = ""
+    attributes: Annotated[tuple[str, ...], "of `altered`: attributes with other values"] = ()
 
 
 @record
@@ -111,6 +113,7 @@ class NodesDiff:
     removed: tuple[NodeChange, ...] = ()
     renamed: tuple[NodeChange, ...] = ()
     replaced: Annotated[tuple[NodeChange, ...], "the same name, with another operator"] = ()
+    altered: Annotated[tuple[NodeChange, ...], "the same operator, with other attributes"] = ()
 
 
 @record

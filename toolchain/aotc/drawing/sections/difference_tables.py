@@ -18,7 +18,7 @@ from aotc.drawing.markup import Content, section, shown_name, table, tag
 
 # Of each table; `aotc diff --json` has all.
 _MAX_ROWS: Final = 1000
-_KINDS: Final = ("replaced", "renamed", "moved", "added", "removed")
+_KINDS: Final = ("replaced", "altered", "renamed", "moved", "added", "removed")
 
 
 def difference_tables(report: DiffReport) -> Iterator[Element]:
@@ -57,9 +57,10 @@ def _differing(nodes: NodesDiff) -> Iterator[tuple[Content, ...]]:
 
 
 def _operator(change: NodeChange) -> str:
-    """The operator without its domain; both where they differ."""
+    """The operator without its domain, both where they differ; attributes that differ."""
     known = (op.rpartition("::")[2] for op in (change.op_a, change.op_b) if op)
-    return shown_name(" \u2192 ".join(dict.fromkeys(known)))
+    altered = f" ({', '.join(change.attributes)})" if change.attributes else ""
+    return shown_name(" \u2192 ".join(dict.fromkeys(known)) + altered)
 
 
 def _whole(text: str) -> Element:
