@@ -67,8 +67,8 @@ STREAMS = {
     ("cli/render.py", "show", 1): "what the functions below made",
     ("cli/render.py", "write_lines", 1): "each line through `printable`",
     ("cli/streams.py", "answering", 1): "compared, and written nowhere",
-    ("cli/run_reporting.py", "_write_out", 2): "a form of `aotc.reporting`, which escapes all text",
-    ("cli/run_reporting.py", "write", 2): "annotations, whose texts are through `printable`",
+    ("cli/run_reporting.py", "_write_out", 3): "a form of `aotc.reporting`, which escapes all text",
+    ("cli/run_reporting.py", "write", 3): "annotations, whose texts are through `printable`",
     ("cli/run_reporting.py", "tell_lost", 2): "given to `write_lines`",
     ("engine/worker.py", "work", 2): "flushes",
     ("files/writing.py", "write_atomically", 2): "flushes, before a file that is standard output",
@@ -191,6 +191,8 @@ def is_safe(node: ast.expr) -> bool:
         return all(is_safe(item) for item in node.values)
     if isinstance(node, ast.GeneratorExp):
         return is_safe(node.elt)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "no_command":
+        return all(map(is_safe, node.args))
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
 
 
