@@ -93,6 +93,7 @@ def test_third_party_models(name: str, bench: Workbench, tmp_path: Path) -> None
     assert_sound(report, built)
 
 
+@pytest.mark.slow
 def test_a_long_loop_is_counted_whole(bench: Workbench, tmp_path: Path) -> None:
     """ONNX Runtime keeps a million events: the second run of 520,000 is not all there."""
     built = bench.build(looping(260_000), "looping")
@@ -103,6 +104,7 @@ def test_a_long_loop_is_counted_whole(bench: Workbench, tmp_path: Path) -> None:
     assert report.node_seconds <= report.run_seconds * 1.01
 
 
+@pytest.mark.slow
 def test_runs_that_the_profile_lacks_are_refused(bench: Workbench, tmp_path: Path) -> None:
     built = bench.build(looping(600_000), "endless")
     with pytest.raises(AotcError) as caught:
