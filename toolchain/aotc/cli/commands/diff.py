@@ -25,7 +25,6 @@ _HELP = "NAME.aotc folder, packed file, or sha256-ID of an artifact in a store"
 @app.command(cls=Command)
 @examples(
     "aotc diff model.aotc release.aotc.zip",
-    "aotc diff model.aotc release.aotc.zip --html changes.html",
     "aotc diff model.aotc release.aotc.zip --fail-on placement,precision,size:1.05",
 )
 def diff(
