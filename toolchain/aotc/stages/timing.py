@@ -123,8 +123,8 @@ def _run_of(
     candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
 ) -> Callable[[], object]:
     """A run of a candidate; one that captures graphs replays that of these sizes."""
-    from aotc.contract.manifest.graph_capture import GraphCapture
-    from aotc.engine.device.cuda_place import CudaPlace, Settings, open_capturing
+    from aotc.engine.device.capture_trial import captured_run
+    from aotc.engine.device.cuda_place import Settings
     from aotc.engine.session import create_session, run
 
     model = Path(candidate["model"])
@@ -141,13 +141,7 @@ def _run_of(
         )
 
     if candidate["captures"]:
-        # No dim is named, so that all calls are of the captured sizes.
-        runner = open_capturing(GraphCapture(sizes=({},)), CudaPlace(), opened, str(model))
-        try:
-            runner.capture(inputs, {})
-        except AotcError:
-            runner.close()
-            raise
+        runner = captured_run(opened, inputs, str(model))
         return lambda: runner.run(inputs, None, {})
     session = opened({})
     return lambda: run(session, inputs)

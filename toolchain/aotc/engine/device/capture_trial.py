@@ -13,25 +13,38 @@ from aotc.errors import AotcError
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    from aotc.engine.device.capturing_runner import CapturingRunner
+
+
+def captured_run(
+    opener: Callable[[Settings], ort.InferenceSession], inputs: Mapping[str, Data], where: str
+) -> CapturingRunner:
+    """A runner that captured a run with these host arrays, and replays it.
+
+    `opener` creates the session with such options of providers.  Raises AOTC-R024, R025, I019 and
+    M004, and what `opener` raises.
+    """
+    # No dim is named, so that all calls are of the captured sizes.
+    runner = open_capturing(GraphCapture(sizes=({},)), CudaPlace(), opener, where)
+    try:
+        runner.capture(inputs, {})
+    except BaseException:
+        runner.close()
+        raise
+    return runner
+
 
 def why_not_captured(
     opener: Callable[[Settings], ort.InferenceSession], inputs: Mapping[str, Data], where: str
 ) -> str:
     """Why no graph is captured of a run with these host arrays; "" if one is, and replays rightly.
 
-    `opener` creates the session with such options of providers.  Raises AOTC-R025, I019 and M004,
-    and what `opener` raises.
+    Raises what `captured_run` does, but AOTC-R024.
     """
-    runner = None
     try:
-        # No dim is named, so that all calls are of the captured sizes.
-        runner = open_capturing(GraphCapture(sizes=({},)), CudaPlace(), opener, where)
-        runner.capture(inputs, {})
+        captured_run(opener, inputs, where).close()
     except AotcError as error:
         if error.code != "AOTC-R024":
             raise
         return error.found or error.what
-    finally:
-        if runner is not None:
-            runner.close()
     return ""
