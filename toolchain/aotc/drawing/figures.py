@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
+from aotc.reporting.plain_values import size
 
-def bytes_text(size: float | None) -> str:
+
+def bytes_text(count: float | None) -> str:
     """Bytes in a decimal unit; `unknown` for None."""
-    if size is None:
-        return "unknown"
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000 or unit == "GB":
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    raise AssertionError
+    return "unknown" if count is None else size(round(count))
 
 
 def seconds_text(seconds: float) -> str:
