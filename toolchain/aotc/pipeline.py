@@ -52,6 +52,7 @@ from aotc.stages.planning.profile_overrides import refuse_artifact, requested_pr
 from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
+from aotc.stages.proving.variant_gates import refused_gate
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
@@ -75,9 +76,8 @@ from aotc.stages.types import (
     ProvenVariants,
     SignedArtifact,
     SourceModel,
-    VariantPlan,
 )
-from aotc.stages.variant_gates import refused_gate
+from aotc.stages.variant_plan import VariantPlan
 
 # Modules that the jobs of every build import, in order; the first job imports its own.
 PRELOADED_MODULES: Final = (

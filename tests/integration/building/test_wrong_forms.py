@@ -14,7 +14,12 @@ from third_party_models import MISSING, MODELS
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.profile import Fallback, ParitySpec, Profile, VariantSpec
+from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.profile import (
+    Fallback,
+    Profile,
+    VariantSpec,
+)
 from aotc.contract.profile_terms import Tolerance
 from aotc.errors import AotcError
 

@@ -11,7 +11,10 @@ from onnx import parser
 
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.manifest.interface import Value
-from aotc.contract.profile import ParitySpec, ProbeLimits
+from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.profile import (
+    ProbeLimits,
+)
 from aotc.errors import AotcError
 from aotc.graphs.capture import value_of
 from aotc.graphs.symbols import symbols_of

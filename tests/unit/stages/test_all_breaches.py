@@ -6,7 +6,7 @@ from aotc.contract.results.journal import Journal
 from aotc.contract.results.run_report import Gate
 from aotc.errors import AotcError, Place
 from aotc.stages.all_breaches import all_breaches
-from aotc.stages.variant_gates import refused_gate
+from aotc.stages.proving.variant_gates import refused_gate
 
 
 def breach(code: str, what: str, line: int | None, *, found: str = "") -> AotcError:

@@ -15,7 +15,10 @@ from aotc.errors import AotcError
 from aotc.records import replace
 from aotc.stages.optimizing.image_layout import is_convolutional
 from aotc.stages.retrying.other_forms import Attempt, drop_failed, next_attempts
-from aotc.stages.types import SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
 FUSED = PassRecord(name="fuse-gelu", nodes_before=9, nodes_after=1, matched={"erf": 2})

@@ -20,7 +20,12 @@ from aotc.stages.retrying.other_forms import Attempt
 from aotc.stages.retrying.settling import Settled
 from aotc.stages.tuning import candidate_trials
 from aotc.stages.tuning.candidate_trials import try_candidates
-from aotc.stages.types import AnalyzedModel, ProvenVariants, ReferenceRun, VariantPlan
+from aotc.stages.types import (
+    AnalyzedModel,
+    ProvenVariants,
+    ReferenceRun,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 INEXACT = "the answers are off by more than the tolerance"
 

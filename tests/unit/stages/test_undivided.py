@@ -21,8 +21,8 @@ from aotc.stages.types import (
     Division,
     PartitionedModel,
     UndividedModel,
-    VariantPlan,
 )
+from aotc.stages.variant_plan import VariantPlan
 
 
 def options(fallback: Fallback) -> BuildOptions:

@@ -9,6 +9,9 @@ from typing import Annotated, ClassVar, Literal
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
 from aotc.contract.cuda_options import CudaOptions, Fusion, Layout
 from aotc.contract.known_providers import CAPTURING
+from aotc.contract.precision.gates import GateSpec
+from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -16,8 +19,8 @@ from aotc.contract.profile_terms import (
     Precision,
     Prepack,
     Share,
-    Tolerance,
     Traffic,
+    WantedPrecision,
 )
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.shapes.dim_range import DimRange
@@ -47,7 +50,9 @@ class VariantSpec:
     providers: Annotated[
         tuple[Name, ...] | None, "execution providers of this variant; unset: the profile's"
     ] = None
-    precision: Annotated[Precision | None, "of this variant; unset: the profile's"] = None
+    precision: Annotated[WantedPrecision | None, "of this variant; unset: the profile's"] = None
+    quantization: Annotated[QuantizationSpec | None, "of this variant; unset: the profile's"] = None
+    keep_float32: Annotated[tuple[str, ...] | None, "of this variant; unset: the profile's"] = None
     threads: Annotated[
         Annotated[int, Bounds(1, 1024)] | None, "of one operator; unset: one for each core"
     ] = None
@@ -64,25 +69,6 @@ class VariantSpec:
         if self.prepack == "saved" and self.isa != "host":
             return [Problem("prepack", "weights are packed for one ISA: saved needs isa: host")]
         return []
-
-
-@record
-class ParitySpec:
-    """How exact a variant must be, by its class of arithmetic, and how many shapes are compared."""
-
-    float32: Tolerance = Tolerance(atol=1e-5, rtol=1e-3, min_cosine=0.9999)
-    float16: Tolerance = Tolerance(atol=1e-3, rtol=2e-2, min_cosine=0.999)
-    quantized: Annotated[Tolerance, "models with quantized operators"] = Tolerance(
-        atol=1e-2, rtol=0.1, min_cosine=0.99
-    )
-    tf32: Annotated[Tolerance, "float32 models that compute in TF32"] = Tolerance(
-        atol=1e-3, rtol=2e-2, min_cosine=0.999
-    )
-    bfloat16: Annotated[Tolerance, "models that compute in bfloat16"] = Tolerance(
-        atol=1e-2, rtol=5e-2, min_cosine=0.995
-    )
-    random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn at random between the corners"] = 2
-    seed: Annotated[int, Bounds(0, 2**32 - 1), "seed of generated fixtures"] = 1729
 
 
 @record
@@ -272,9 +258,17 @@ class Profile:
         "for which GPU code is compiled; none: those of the target's GPUs",
     ] = ()
     precision: Annotated[
-        Precision,
-        "keep computes exactly as the model's own types say; the others are faster and less exact",
+        WantedPrecision,
+        "keep computes exactly as the model's own types say; the others are faster and less exact; "
+        "auto is the quickest of them that passes all gates",
     ] = "keep"
+    keep_float32: Annotated[
+        tuple[str, ...],
+        "names of nodes that a lower precision leaves in float32; * stands for any characters",
+    ] = ()
+    quantization: Annotated[QuantizationSpec, "for precision int8 and int4"] = QuantizationSpec()
+    calibration: Annotated[CalibrationSpec, "data for static quantization"] = CalibrationSpec()
+    gates: Annotated[GateSpec, "how good every variant must stay, beyond parity"] = GateSpec()
     opset: Annotated[
         Literal["auto", "keep"], "auto converts if that keeps nodes on an execution provider"
     ] = "auto"

@@ -9,10 +9,12 @@ from aotc.records import record
 
 Share = Annotated[float, Bounds(0, 1)]
 
-# The precision of floating-point operators; `keep` is that of the model's own types.
-Precision = Literal["keep", "tf32", "float16", "bfloat16"]
+# The precision that a variant computes in; `keep` is that of the model's own types.
+Precision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4"]
+# What a profile may ask for; `auto` is the quickest one that passes all gates.
+WantedPrecision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4", "auto"]
 # Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
-Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16"]
+Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16", "int8", "int4"]
 Isa = Literal["baseline", "host"]
 Prepack = Literal["at-load", "saved", "off"]
 Level = Literal["auto", "basic", "extended"]

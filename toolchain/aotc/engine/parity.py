@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from aotc.contract.precision.gates import OutputGate
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.engine.values import Data, describe, dtype_name
@@ -29,7 +30,13 @@ UNBOUNDED: Final = sys.float_info.max
 _CHUNK: Final = 1 << 18
 
 
-def compare(reference: Data, actual: Data, tolerance: Tolerance, name: str) -> OutputError:
+def compare(
+    reference: Data,
+    actual: Data,
+    tolerance: Tolerance,
+    name: str,
+    gate: OutputGate | None = None,
+) -> OutputError:
     """Compare one output; sequences and maps item by item, and the worst item counts."""
     worst = OutputError(output=name, max_abs=0.0, max_rel=0.0)
     for found in _errors(reference, actual, tolerance, name):

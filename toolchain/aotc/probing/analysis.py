@@ -9,7 +9,10 @@ from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization
-from aotc.contract.profile import ParitySpec, ProbeLimits
+from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.profile import (
+    ProbeLimits,
+)
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import PadSpec

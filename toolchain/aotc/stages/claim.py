@@ -24,7 +24,12 @@ from aotc.passes.base import walk_nodes
 from aotc.records import values_of
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.retrying.wrong_parts import WrongNodes, without_wrong_nodes
-from aotc.stages.types import ClaimedModel, OptimizedModel, SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    ClaimedModel,
+    OptimizedModel,
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 from aotc.stages.weight_files import place_weights
 
 

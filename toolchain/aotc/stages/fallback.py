@@ -8,7 +8,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import VariantPlan
+from aotc.stages.variant_plan import VariantPlan
 
 # Codes of placement: a variant that computes wrongly is never merely left out.
 _PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})

@@ -28,7 +28,12 @@ from aotc.stages.lowering.compiling import CompiledModel, compile_parts
 from aotc.stages.lowering.memory_plan import memory_plan
 from aotc.stages.lowering.session_spec import divided_session, plain_session
 from aotc.stages.partition import backends_by_ort_name
-from aotc.stages.types import LoweredModel, PartitionedModel, UndividedModel, VariantPlan
+from aotc.stages.types import (
+    LoweredModel,
+    PartitionedModel,
+    UndividedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 from aotc.stages.weight_files import SHARED
 
 

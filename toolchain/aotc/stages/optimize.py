@@ -51,7 +51,12 @@ from aotc.stages.optimizing.integer_products import (
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
 from aotc.stages.specialize import isa_name
-from aotc.stages.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    OptimizedModel,
+    SourceModel,
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 # Above this size, two optimizers at once would double the memory of a build.
 _LARGE_BYTES = 1 << 30

@@ -19,8 +19,8 @@ from aotc.stages.types import (
     Division,
     PartitionedModel,
     UndividedModel,
-    VariantPlan,
 )
+from aotc.stages.variant_plan import VariantPlan
 
 
 def partition(

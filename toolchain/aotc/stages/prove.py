@@ -25,16 +25,16 @@ from aotc.partitioning.partition_report import total_transfers
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.compared_runs import compared_runs
 from aotc.stages.lowering.capturing import not_capturable
-from aotc.stages.types import JudgedVariant, LoweredModel, ProvenModel, ReferenceRun
-from aotc.stages.variant_gates import (
+from aotc.stages.proving.compared_runs import compared_runs
+from aotc.stages.proving.variant_gates import (
     judge_costs,
     judge_parity,
     judge_together,
     refused_gate,
     variant_figures,
 )
+from aotc.stages.types import JudgedVariant, LoweredModel, ProvenModel, ReferenceRun
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -51,6 +51,8 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     if source.capture.quantized:
         return "quantized"
     precision = lowered.plan.precision
+    if precision in ("int8", "int4") and lowered.optimized.specialized.quantized:
+        return precision
     # The reference casts as well: what casts lose is lost on both sides, until outputs are rounded.
     values = source.outputs if source.retyped else (*source.inputs, *source.outputs)
     if any(value.dtype in ("float16", "bfloat16") for value in values) or source.capture.half:

@@ -7,7 +7,11 @@ from aotc.contract.target import Target
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import bucket_suffix
-from aotc.stages.types import AnalyzedModel, SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    AnalyzedModel,
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 _ISA_NAMES = (
     ("amx_tile", "amx"),

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from aotc.contract.codec.parsing import Json
-from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.finding import Finding
-from aotc.contract.known_providers import CAPTURING, GRAPH_OPTION
+from aotc.contract.known_providers import GRAPH_OPTION
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.payload_files import FileEntry
 from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.served_sizes import by_size
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import (
@@ -31,7 +28,6 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.profile_terms import Level, Precision, Prepack
 from aotc.contract.results.build_evidence import VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
@@ -43,58 +39,7 @@ from aotc.partitioning.assignment import Assignment
 from aotc.partitioning.compute import Sizes
 from aotc.partitioning.graph import PartitionGraph
 from aotc.records import field, record
-
-
-@record
-class VariantPlan:
-    """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.
-
-    `buckets` is empty for the variant that accepts all sizes.  `vnni` in `isa` is the companion of
-    a baseline variant whose integer products need that feature.
-    """
-
-    name: str
-    spec: str
-    isa: Literal["baseline", "host", "vnni"]
-    prepack: Prepack = "at-load"
-    buckets: Mapping[str, int] = field(default_factory=dict)
-    providers: tuple[str, ...] = ("cpu",)
-    precision: Precision = "keep"
-    threads: int | None = None
-    optimization: Level | Literal["disable"] = "auto"
-    # Only a level that the profile does not state may be lowered.
-    may_lower_level: bool = True
-    cuda: CudaOptions = CudaOptions()
-    # The combinations of buckets that it takes and, if ONNX Runtime can, captures as CUDA graphs;
-    # an empty one stands for the optimal sizes.
-    captures: tuple[Mapping[str, int], ...] = ()
-
-    @property
-    def on_cuda(self) -> bool:
-        """Whether CUDA is the first provider."""
-        return self.providers[:1] == (CAPTURING.name,)
-
-    @property
-    def wants_graphs(self) -> bool:
-        """Whether sizes are to be captured as CUDA graphs, at warm-up or at their first call."""
-        return self.on_cuda and self.cuda.graphs.capture != "none" and bool(self.captures)
-
-    @property
-    def served(self) -> tuple[Mapping[str, int], ...]:
-        """The combinations of buckets that it takes; a last empty one stands for all sizes."""
-        if self.buckets:
-            return (self.buckets,)
-        return (*by_size([buckets for buckets in self.captures if buckets]), {})
-
-    @property
-    def required(self) -> bool:
-        """Whether the profile asks for it; other variants only serve speed."""
-        return self.isa != "vnni"
-
-    @property
-    def cpu_only(self) -> bool:
-        """Whether ONNX Runtime's CPU provider runs all nodes."""
-        return self.providers == ("cpu",)
+from aotc.stages.variant_plan import VariantPlan
 
 
 @record
@@ -170,6 +115,15 @@ class SpecializedModel:
     component: str
     graph: Path
     passes: tuple[PassRecord, ...]
+    # The folder of the graph's external data, if it is not that of the source.
+    own_weights: Path | None = None
+    # Whether the graph has integer products, or ONNX Runtime may make some, that the source lacks.
+    quantized: bool = False
+
+    @property
+    def weights(self) -> Path:
+        """The folder that the graph's external data refers to."""
+        return self.own_weights or self.analyzed.source.weights
 
     @property
     def sizes(self) -> Domain:

@@ -21,9 +21,9 @@ def precisions(incomplete: str) -> list[str]:
     """The precisions that a build may be asked for."""
     from typing import get_args
 
-    from aotc.contract.profile_terms import Precision
+    from aotc.contract.profile_terms import WantedPrecision
 
-    return [name for name in get_args(Precision) if name.startswith(incomplete)]
+    return [name for name in get_args(WantedPrecision) if name.startswith(incomplete)]
 
 
 def codes(incomplete: str) -> list[tuple[str, str]]:

@@ -19,6 +19,12 @@ class OutputError:
     ]
     max_rel: Annotated[float, "max |actual - reference| / max |reference|"]
     cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
+    sqnr_db: Annotated[
+        float | None, "signal to error, in decibels; None if either is zero, or not measured"
+    ] = None
+    agreement: Annotated[
+        float | None, "share of rows whose largest value agrees; None: not measured"
+    ] = None
     passed: bool = True
     reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
 

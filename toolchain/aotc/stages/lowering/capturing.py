@@ -20,7 +20,7 @@ from aotc.errors import AotcError, Place
 from aotc.graphs.shape_nodes import shape_nodes
 from aotc.passes.base import walk_nodes
 from aotc.records import replace
-from aotc.stages.types import VariantPlan
+from aotc.stages.variant_plan import VariantPlan
 
 _CAPTURING: Final = CAPTURING.ort_name
 _MAX_NAMED: Final = 5

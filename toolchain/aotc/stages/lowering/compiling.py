@@ -19,7 +19,11 @@ from aotc.stages.lowering.compile_failures import CompileFailures
 from aotc.stages.lowering.compile_job import payload_of
 from aotc.stages.lowering.part_jobs import PartJobs
 from aotc.stages.partition import divide
-from aotc.stages.types import ClaimedModel, Division, VariantPlan
+from aotc.stages.types import (
+    ClaimedModel,
+    Division,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 _FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
 

@@ -11,7 +11,7 @@ from aotc.records import replace
 from aotc.stages.lowering.compiling import CompiledModel
 from aotc.stages.optimizing.image_layout import is_convolutional
 from aotc.stages.optimizing.levels import load_level
-from aotc.stages.types import VariantPlan
+from aotc.stages.variant_plan import VariantPlan
 
 _DISABLE_PREPACKING = "session.disable_prepacking"
 

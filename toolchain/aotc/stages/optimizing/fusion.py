@@ -21,7 +21,10 @@ from aotc.passes.base import run_passes
 from aotc.passes.name_nodes import NameNodes
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 FUSED: Final = "fused.onnx"
 # Every pattern has one of these.

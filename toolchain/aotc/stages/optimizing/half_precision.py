@@ -43,7 +43,10 @@ from aotc.passes.half_precision.slots import ALWAYS_KEPT
 from aotc.passes.half_precision.typed_graph import TypedGraph, lift_constants, typed_graph
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 # Why a node is kept, as the manifest counts it.
 WEIGHTS: Final = f"{KEPT}constants out of range"

@@ -6,7 +6,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from aotc.contract.finding import Finding
-from aotc.stages.types import OptimizedModel, VariantPlan
+from aotc.stages.types import (
+    OptimizedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 _CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
 # ONNX Runtime fails in cuDNN on some of these with channels last.

@@ -29,7 +29,11 @@ from aotc.passes.same_sign_weights.products import (
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.planned_variants import bucket_suffix
-from aotc.stages.types import OptimizedModel, SpecializedModel, VariantPlan
+from aotc.stages.types import (
+    OptimizedModel,
+    SpecializedModel,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 _COMPANION: Final = "vnni"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from aotc.contract.manifest.variant import Optimization
-from aotc.stages.types import VariantPlan
+from aotc.stages.variant_plan import VariantPlan
 
 LowerLevel = Literal["extended", "basic", "disable"]
 

@@ -9,12 +9,17 @@ from collections.abc import Mapping
 from typing import Final
 
 from aotc.contract.finding import Finding
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.shapes.bucket_choice import sizes_in_graph
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
-from aotc.stages.types import AnalyzedModel, ReferenceRun, VariantPlan
+from aotc.stages.types import (
+    AnalyzedModel,
+    ReferenceRun,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 # The maximum length of dim names in a variant's name, which is part of folder names.
 _MAX_LENGTH: Final = 100
@@ -64,7 +69,11 @@ def wanted_variants(
                     prepack=spec.prepack,
                     buckets=buckets,
                     providers=_with_cpu(order, options),
-                    precision=spec.precision or options.profile.precision,
+                    precision=_concrete(spec.precision or options.profile.precision),
+                    quantization=spec.quantization or options.profile.quantization,
+                    keep_float32=options.profile.keep_float32
+                    if spec.keep_float32 is None
+                    else spec.keep_float32,
                     threads=spec.threads,
                     optimization=spec.optimization,
                     may_lower_level=spec.optimization == "auto",
@@ -93,6 +102,11 @@ def wanted_variants(
             fix="Give one of the profile's variants another name.",
         )
     return tuple(plans), tuple(findings)
+
+
+def _concrete(wanted: WantedPrecision) -> Precision:
+    """The precision of a plan: `auto` has been chosen by then, and is `keep` where it was not."""
+    return "keep" if wanted == "auto" else wanted
 
 
 def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:

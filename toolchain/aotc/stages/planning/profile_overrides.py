@@ -11,7 +11,7 @@ from aotc.contract.builtin import load_profile_file, load_target, with_plugin_pa
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.profile import Profile
-from aotc.contract.profile_terms import Precision
+from aotc.contract.profile_terms import WantedPrecision
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -65,15 +65,15 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
     return replace(profile, dims=ranges)
 
 
-def _precision(word: str) -> Precision:
-    for known in get_args(Precision):
+def _precision(word: str) -> WantedPrecision:
+    for known in get_args(WantedPrecision):
         if word == known:
             return known  # type: ignore[no-any-return]
     raise AotcError(
         "AOTC-I027",
         "this is not a precision",
         where=f"--precision {word}",
-        expected=", ".join(get_args(Precision)),
+        expected=", ".join(get_args(WantedPrecision)),
     )
 
 

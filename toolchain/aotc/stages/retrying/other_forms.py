@@ -36,8 +36,8 @@ from aotc.stages.types import (
     ProvenModel,
     ProvenVariants,
     ReferenceRun,
-    VariantPlan,
 )
+from aotc.stages.variant_plan import VariantPlan
 
 # Wrong results, a graph that does not load or run, a crash.
 _CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})

@@ -10,7 +10,10 @@ from aotc.errors import AotcError
 from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.retrying.other_forms import Attempt, first_refusal, next_attempts
-from aotc.stages.types import ProvenVariants, VariantPlan
+from aotc.stages.types import (
+    ProvenVariants,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 # Results of the optimizer that were started earlier, by variant.
 Ahead = Mapping[str, Future[Json]]

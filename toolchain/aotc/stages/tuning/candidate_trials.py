@@ -22,7 +22,12 @@ from aotc.stages.tuning.choices import (
     without_measurements,
 )
 from aotc.stages.tuning.equal_candidates import first_equals
-from aotc.stages.types import AnalyzedModel, ProvenModel, ReferenceRun, VariantPlan
+from aotc.stages.types import (
+    AnalyzedModel,
+    ProvenModel,
+    ReferenceRun,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 # All stages from the optimizer to the proof.
 RunStages = Callable[[AnalyzedModel, Sequence[VariantPlan], BuildOptions], Settled]

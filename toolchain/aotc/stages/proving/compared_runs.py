@@ -7,7 +7,11 @@ from collections.abc import Mapping, Sequence
 from aotc.contract.shapes.domain import Domain, raised_to_buckets
 from aotc.errors import AotcError
 from aotc.probing.inputs.fixture_plan import lower_edge
-from aotc.stages.types import AnalyzedModel, ReferenceRun, VariantPlan
+from aotc.stages.types import (
+    AnalyzedModel,
+    ReferenceRun,
+)
+from aotc.stages.variant_plan import VariantPlan
 
 
 def compared_runs(

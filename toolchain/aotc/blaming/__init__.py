@@ -1,0 +1,1 @@
+"""Which nodes make an answer inexact: values compared node by node, and the fewest to keep."""

@@ -1,0 +1,79 @@
+"""How good a variant must stay, beyond the tolerance of its arithmetic: by output, and by task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from aotc.contract.codec.parsing import Bounds, Pattern
+from aotc.contract.profile_terms import Share
+from aotc.records import field, record
+
+# Outputs that are not named themselves.
+ANY_OUTPUT = "*"
+ComparedWith = Literal["float32", "float64"]
+
+
+@record
+class OutputGate:
+    """Limits of one output's error over all elements, each unset unless stated.
+
+    They are judged in addition to the tolerance of the variant's arithmetic, unless
+    `instead` is true.
+    """
+
+    instead: Annotated[bool, "judge these alone, and not the tolerance under parity"] = False
+    max_abs: Annotated[Annotated[float, Bounds(0)] | None, "max |actual - reference|"] = None
+    max_rel: Annotated[
+        Annotated[float, Bounds(0)] | None, "max |actual - reference| / max |reference|"
+    ] = None
+    min_cosine: Annotated[Annotated[float, Bounds(-1, 1)] | None, "of the flattened tensors"] = None
+    min_sqnr_db: Annotated[
+        float | None, "10 log10(sum reference^2 / sum (actual - reference)^2), in decibels"
+    ] = None
+    top_k: Annotated[
+        Annotated[int, Bounds(1, 1000)], "k of min_agreement; 1 compares the largest alone"
+    ] = 1
+    min_agreement: Annotated[
+        Share | None,
+        "share of rows along the last axis whose largest reference value is among the k largest "
+        "of the variant",
+    ] = None
+
+
+@record
+class TaskGate:
+    """A labelled set, a metric, and how much worse than the original a variant may be."""
+
+    data: Annotated[
+        str,
+        "path of a .npz file with inputs and labels along their first axis, or of a folder of "
+        "such; relative to the profile's file",
+    ]
+    labels: Annotated[str, "key of the labels in each file"] = "label"
+    output: Annotated[str, "output that is judged; empty: the first"] = ""
+    metric: Annotated[
+        str,
+        Pattern(r"accuracy|top5|mean_iou|[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
+        "accuracy, top5, mean_iou, or module:function, called with the output and the labels of "
+        "the whole set; more is better",
+    ] = "accuracy"
+    max_drop: Annotated[float, Bounds(0), "of the metric, against the original model"] = 0.0
+
+
+@record
+class GateSpec:
+    """How good every variant must stay."""
+
+    against: Annotated[
+        ComparedWith,
+        "what answers are compared with: the original model as it is, or computed in float64",
+    ] = "float32"
+    outputs: Annotated[Mapping[str, OutputGate], "by output; '*' for those not named"] = field(
+        default_factory=dict
+    )
+    task: TaskGate | None = None
+
+    def of_output(self, name: str) -> OutputGate | None:
+        """The gate of one output, if there is one."""
+        return self.outputs.get(name, self.outputs.get(ANY_OUTPUT))
