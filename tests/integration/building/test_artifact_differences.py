@@ -158,7 +158,9 @@ def test_another_runtime(edge: Built) -> None:
     versions = {change.what: change.a for change in report.area("toolchain").changes}
     assert versions["toolchain.onnxruntime"] == "1.30.0"
     assert "onnxruntime_min" in whats(report, "requirements")
-    assert not changed(report) & {"source", "profile", "precision", "weights", "placement"}
+    assert not changed(report) & {"source", "precision", "weights", "placement"}
+    # What `host` stands for is another machine's, which may have another CPU.
+    assert set(whats(report, "profile")) <= {"target_sha256"}
 
 
 @pytest.mark.parametrize("old", COMPAT, ids=lambda path: path.parent.name)

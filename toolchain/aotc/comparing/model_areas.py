@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from aotc.comparing.field_changes import change, changes_of
 from aotc.comparing.opened_artifact import ArtifactContents
 from aotc.comparing.variant_pairs import Pair
+from aotc.contract.codec.parsing import Json, ParseError, decode, encode
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import Variant
+from aotc.contract.profile import Profile
 from aotc.contract.results.diff_report import Change, VariantPair
 
 
@@ -25,12 +27,31 @@ def toolchain_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change,
 
 
 def profile_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ...]:
-    """The resolved profile, and the target."""
+    """The resolved profile, and the target.
+
+    A field that one aotc did not know yet has its default there.
+    """
     one, other = a.manifest, b.manifest
-    return changes_of(one.profile, other.profile, "profile") + changes_of(
+    return changes_of(_resolved(one.profile), _resolved(other.profile), "profile") + changes_of(
         {"target": one.target, "target_sha256": one.target_sha256},
         {"target": other.target, "target_sha256": other.target_sha256},
     )
+
+
+def _resolved(profile: Json) -> Json:
+    try:
+        known = encode(decode(Profile, profile, allow_unknown=True), full=True)
+    except ParseError:
+        return profile
+    return _overlaid(known, profile)
+
+
+def _overlaid(known: Json, stated: Json) -> Json:
+    """`stated` with the fields of `known` that it lacks."""
+    if not isinstance(known, Mapping) or not isinstance(stated, Mapping):
+        return stated
+    both = {name: _overlaid(known.get(name), value) for name, value in stated.items()}
+    return {**known, **both}
 
 
 def variant_changes(

@@ -80,14 +80,18 @@ def next_attempts(
 
 
 def first_refusal(
-    attempts: Mapping[str, Attempt], error: AotcError, plan: VariantPlan | None = None
+    attempts: Mapping[str, Attempt],
+    error: AotcError,
+    plan: VariantPlan | None = None,
+    *,
+    measured: bool = False,
 ) -> AotcError:
     """Why a variant's first form was refused; `error`, which ended the attempts, is in `also`.
 
-    Only `error` where it says that the last form computes rightly, and what it costs is too much.
-    `plan` is of the variant that failed; None: any variant with another attempt.
+    Only `error` where the last form was `measured`, and computes rightly: what it costs is then too
+    much.  `plan` is of the variant that failed; None: any variant with another attempt.
     """
-    if all(map(is_budget, (error, *error.also))):
+    if measured and all(map(is_budget, (error, *error.also))):
         return error
     name = plan.name if plan is not None else None
     first = next(
@@ -114,7 +118,10 @@ def drop_failed(
     the refusals of the variants that are left out if these are all.
     """
     failed = [
-        (_of_gates(first_refusal(attempts, error, item.plan), item.plan), item.plan)
+        (
+            _of_gates(first_refusal(attempts, error, item.plan, measured=True), item.plan),
+            item.plan,
+        )
         for item, error in made.failed
     ]
     refusals = [

@@ -96,7 +96,9 @@ def _candidate(
         # The forms that pass instead leave what is inexact to other providers.
         raise refusal
     made = settled.variants
-    for failed, error in (*((item.plan, error) for item, error in made.failed), *made.refused):
+    for item, error in made.failed:
+        raise first_refusal(settled.attempts, error, item.plan, measured=True)
+    for failed, error in made.refused:
         raise first_refusal(settled.attempts, error, failed)
     if not made.proven:
         raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
