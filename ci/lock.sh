@@ -1,7 +1,8 @@
 #!/bin/sh
 # Pin every dependency with the hashes of all its files, for Python 3.11 and later on any platform:
-# requirements/dev.lock for everything, requirements/demo.lock for building and running alone,
-# requirements/site.lock for the website. None names an index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
+# requirements/dev.lock for everything, requirements/demo.lock for building and running alone, gpu.lock for that on
+# CUDA, verify.lock for verifying alone and keyless.lock for identities too, requirements/site.lock for the website.
+# model-signing.lock is OpenSSF's verifier, for who has no aotc. None names an index. Usage: ci/lock.sh PYTHON [OPTION...], where --upgrade takes newer releases.
 set -eu
 python=$1
 shift
@@ -28,4 +29,9 @@ compile dev --extra cpu --extra dev "$@" pyproject.toml
 echo hatchling >build/locker.in
 echo editables >>build/locker.in
 compile demo --extra cpu --constraints requirements/dev.lock pyproject.toml build/locker.in
+compile gpu --extra gpu --constraints requirements/dev.lock pyproject.toml build/locker.in
+compile verify --constraints requirements/dev.lock pyproject.toml build/locker.in
+compile keyless --extra sigstore --constraints requirements/dev.lock pyproject.toml build/locker.in
+printf 'model-signing\npyOpenSSL\n' >build/model-signing.in
+compile model-signing --constraints requirements/dev.lock build/model-signing.in
 compile site --extra site --constraints requirements/dev.lock "$@" pyproject.toml build/locker.in

@@ -202,24 +202,28 @@ def test_an_image_is_pinned_unprivileged_and_says_how_it_was_run(file: Path) -> 
 @pytest.mark.parametrize(
     "file", [each for each in FILES if "COPY toolchain" in each.read_text()], ids=lambda p: p.stem
 )
-def test_what_builds_the_wheel_is_in_the_lock(file: Path) -> None:
-    """Pip builds aotc with what a step before installed by its hash, and fetches nothing for it."""
-    (steps,) = (
+def test_every_package_is_of_a_lock_by_its_hash(file: Path) -> None:
+    """Pip builds aotc with what a step before installed, and fetches nothing for it."""
+    steps = [
         text for word, text in instructions(file.read_text()) if word == "RUN" and "pip" in text
-    )
-    before, own = (each for each in steps.split("&&") if " install " in each)
-    assert "--require-hashes" in before
-    assert "--no-build-isolation" in own
-    made = steps.split("&&")[0]
-    if not made.strip().startswith("awk"):
-        assert "requirements/demo.lock" in before
-        return
-    # The lines that it takes of the lock are whole, with hashes, and enough to build.
-    script = made.partition(">")[0]
-    lock = subprocess.check_output(["sh", "-c", script], cwd=ROOT, text=True)
-    named = [line for line in lock.splitlines() if not line.startswith(" ")]
-    assert all("==" in line for line in named)
-    assert lock.count("--hash=sha256:") >= len(named)
+    ]
+    *before, own = (each for text in steps for each in text.split("&&") if " install " in each)
+    assert before
+    assert all("--require-hashes" in each for each in before)
+    assert "--no-deps" in own and "--no-build-isolation" in own
+    default = re.search(r"^ARG LOCK=(\S+)$", file.read_text(), re.MULTILINE)
+    names = re.findall(r"requirements/([$\w-]+)\.lock", before[0])
+    for name in names:
+        chosen = default.group(1) if default else name
+        lock = (ROOT / "requirements" / f"{chosen}.lock").read_text()
+        pinned = set(re.findall(r"^([A-Za-z0-9_.-]+)==", lock, re.MULTILINE))
+        assert lock.count("--hash=sha256:") >= len(pinned)
+        assert build_requirements() <= pinned
+    assert names
+
+
+def build_requirements() -> set[str]:
+    """What hatchling needs to build a wheel."""
     needed = {"hatchling"}
     for _ in range(3):
         needed |= {
@@ -228,7 +232,7 @@ def test_what_builds_the_wheel_is_in_the_lock(file: Path) -> None:
             for each in importlib.metadata.requires(name) or ()
             if "tomli" not in each and "extra ==" not in each
         }
-    assert {line.partition("==")[0] for line in named} == needed
+    return needed
 
 
 def test_the_image_for_cuda_differs_in_what_it_says_alone() -> None:
