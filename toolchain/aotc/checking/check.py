@@ -24,6 +24,7 @@ from aotc.contract.results.model_checks import (
     SkippedFile,
     ToolVersions,
 )
+from aotc.contract.results.reports import Refusal
 from aotc.contract.versions import VERSION
 from aotc.engine.session import import_onnxruntime
 from aotc.errors import AotcError, missing_package
@@ -220,6 +221,11 @@ def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
         model=model.name,
         outcome=outcomes.outcome_of(error.code),
         code=error.code,
+        also=tuple(
+            Refusal(code=each.code, fix=each.fix, **_refusal_fields(each.to_dict(), folder))
+            for each in error.every()
+            if each is not error
+        ),
         **_refusal_fields(error.to_dict(), folder),
     )
 

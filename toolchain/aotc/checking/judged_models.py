@@ -10,12 +10,13 @@ from aotc.contract.results.reports import Refusal
 from aotc.contract.results.run_report import Gate
 from aotc.errors import Place
 from aotc.reasons import REASONS
+from aotc.records import replace
 
 
 def judged_models(
     report: CheckModelsReport, folder: Path
 ) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:
-    """A gate for each model, and a breach for each that fails it.
+    """A gate for each model, and for each that fails it every breach.
 
     Compared with an earlier document, a model fails if its outcome is worse than then; else if it
     is not built, or its artifact answers otherwise.  The place of a breach is the model's file in
@@ -41,6 +42,11 @@ def judged_models(
         )
         if not good:
             breaches.append(_breach(check, folder, (worse or {}).get(check.model, limit)))
+            place = Place(file=str(folder / check.model))
+            breaches += [
+                replace(each, where=f"{check.model}: {each.where}".removesuffix(": "), place=place)
+                for each in check.also
+            ]
     gates += [
         Gate(name="model", subject=name, status="not-judged", measured="interrupted")
         for name in report.unchecked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from aotc.contract.results.reports import Refusal
 from aotc.records import field, record
 
 Built = Literal["built", "refused", "crashed", "timeout", "out-of-memory", "bug"]
@@ -49,6 +50,7 @@ class ModelCheck:
     where: str = ""
     expected: str = ""
     found: str = ""
+    also: Annotated[tuple[Refusal, ...], "further gates that the build failed"] = ()
     findings: Annotated[tuple[str, ...], "codes of findings, without repetition"] = ()
     compared: Annotated[int, "number of test data sets that were run"] = 0
     seconds: Annotated[float, "of the build and the comparison"] = 0.0
