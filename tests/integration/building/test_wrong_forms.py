@@ -14,7 +14,7 @@ from third_party_models import MISSING, MODELS
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.contract.builtin import load_profile
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.profile import (
     Fallback,
     Profile,

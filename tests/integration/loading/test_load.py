@@ -22,7 +22,7 @@ from reforged_artifact import reforged, with_other_golden
 
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import SessionSpec, Variant
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.engine import session
 from aotc.engine.parity import compare
 from aotc.errors import AotcError

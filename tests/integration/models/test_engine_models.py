@@ -11,7 +11,7 @@ import pytest
 from third_party_models import MODELS, needs_models
 
 from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.engine import placement, session, values
 from aotc.engine.parity import compare
 from aotc.graphs.capture import read_model, value_of

@@ -11,7 +11,7 @@ from onnx import parser
 
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.manifest.interface import Value
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.profile import (
     ProbeLimits,
 )

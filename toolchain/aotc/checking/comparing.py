@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.interface import Value
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.model_checks import Answers
 from aotc.engine import session

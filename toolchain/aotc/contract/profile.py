@@ -10,7 +10,7 @@ from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
 from aotc.contract.cuda_options import CudaOptions, Fusion, Layout
 from aotc.contract.known_providers import CAPTURING
 from aotc.contract.precision.gates import GateSpec
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
 from aotc.contract.profile_terms import (
     Isa,

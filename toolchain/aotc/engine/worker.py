@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -62,6 +62,7 @@ def _run_job(memory_limit: int, process_limit: int) -> str:
     """The job's result or failure, as JSON."""
     from importlib import import_module
 
+    failure: Mapping[str, Json]
     try:
         _limit_memory(memory_limit)
         _limit_processes(process_limit)
@@ -71,7 +72,8 @@ def _run_job(memory_limit: int, process_limit: int) -> str:
         value = function(call["request"])
         return json.dumps({"value": value, "peak_memory_bytes": peak_memory_bytes()})
     except AotcError as error:
-        failure = error.to_dict()
+        _, *others = error.every()
+        failure = {**error.to_dict(), "also": [other.to_dict() for other in others]}
     except MemoryError:
         failure = {"code": "AOTC-I015", "what": "out of memory"}
     except Exception as error:

@@ -186,16 +186,22 @@ def _result(
             raise AotcError("AOTC-R999", last, where=job.partition(":")[2]) from crash
         if error["code"] == "AOTC-I015" and not error.get("found"):
             raise _out_of_memory(job.partition(":")[2], limits, where)
-        raise AotcError(
-            error["code"],
-            error["what"],
-            where=error.get("where", "") or where,
-            expected=error.get("expected", ""),
-            found=error.get("found", ""),
-            fix=error.get("mend", ""),
-        ) from (RuntimeError(error["trace"]) if "trace" in error else None)
+        refusal = _told(error, where)
+        refusal.also = tuple(_told(other, where) for other in error.get("also", ()))
+        raise refusal from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]
+    )
+
+
+def _told(error: Json, where: str) -> AotcError:
+    return AotcError(
+        error["code"],
+        error["what"],
+        where=error.get("where", "") or where,
+        expected=error.get("expected", ""),
+        found=error.get("found", ""),
+        fix=error.get("mend", ""),
     )
 
 

@@ -9,7 +9,7 @@ from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.profile import (
     ProbeLimits,
 )

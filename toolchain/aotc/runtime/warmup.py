@@ -11,7 +11,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.payload_files import Fixture
 from aotc.contract.manifest.served_sizes import served_buckets
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.results.reports import VariantLoad
 from aotc.contract.shapes.bucket_choice import sizes_in_graph
 from aotc.contract.shapes.domain import raised_to_buckets

@@ -10,7 +10,7 @@ import numpy as np
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.manifest.interface import Value
-from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.shapes.bucket_choice import bucket_combinations
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Dim, Domain
