@@ -19,6 +19,8 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
+    # Half precision is computed in float32 here, with casts around it.
+    quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8",)
     # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6
