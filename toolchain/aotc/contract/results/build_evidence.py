@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.records import field, record
 
@@ -68,6 +69,9 @@ class VariantEvidence:
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
+    blamed: Annotated[
+        Blamed | None, "nodes to blame for the error in a lower precision; None: not searched"
+    ] = None
 
 
 @record
