@@ -26,8 +26,16 @@ class OutputError:
     agreement: Annotated[
         float | None, "share of rows whose largest value agrees; None: not measured"
     ] = None
+    not_finite: Annotated[
+        float, "share of values that are NaN or infinite in both, which nothing measures"
+    ] = 0.0
     passed: bool = True
     reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
+    breached: Annotated[
+        tuple[str, ...],
+        "what failed: form (type, shape, or where NaN is), tolerance, or limits of the output's "
+        "gate by their names",
+    ] = ()
 
 
 @record
