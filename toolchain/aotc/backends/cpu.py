@@ -19,7 +19,8 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
-    # Half precision is computed in float32 here, with casts around it.
+    # Weights are stored in them, and computed with in float32.
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8",)
     # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(

@@ -163,6 +163,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "inputs of its fixtures. That was not possible, so only constants and kernels decided which nodes stay in "
      "float32. The comparison with the original still decides whether the variant is built.",
      "Give inputs of the sizes of this variant with --fixtures."),
+    ("AOTC-N028", "half precision is stored, not computed", FINDING,
+     "ONNX Runtime's CPU provider has few kernels for float16 and none for bfloat16. The weights are stored in that "
+     "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
+     "much time and memory as in float32.",
+     "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

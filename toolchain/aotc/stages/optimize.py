@@ -39,7 +39,8 @@ from aotc.passes.transpose_weights import TransposeWeights, products_with_weight
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
-from aotc.stages.optimizing.half_precision import half_request, read_tensor, to_half
+from aotc.stages.optimizing.half_precision import half_request, to_half, uses_pass
+from aotc.stages.optimizing.half_weights import read_tensor
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
     companion_variants,
@@ -75,7 +76,7 @@ def optimize_ahead(
         return {}
     submit = options.workers.submit
     # For other providers another opset may be chosen first.
-    dynamic = [plan for plan in plans if not plan.buckets and plan.cpu_only]
+    dynamic = [plan for plan in plans if not plan.buckets and plan.cpu_only and not uses_pass(plan)]
     return {
         plan.name: submit(_run_optimizer, source.graph, source, plan, options) for plan in dynamic
     }
@@ -283,7 +284,8 @@ def _run_optimizer(
             "cpu_only": plan.cpu_only,
             "needs_one_sign": has_integer_products(source.capture)
             and needs_one_sign(plan, options.target),
-            "prepack": plan.prepack == "saved",
+            # What is packed would be the float32 weights, which are not stored.
+            "prepack": plan.prepack == "saved" and half is None,
             # A quantized variant may get a companion.
             "digests": base is not None
             or len(options.profile.variants) > 1
@@ -349,7 +351,7 @@ def optimize_job(request: Json) -> Json:
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break
-        if not (complaint := _does_not_load()):
+        if not (complaint := _does_not_load(in_half=bool(request["half"]))):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     saturates = saturating_at_load(request["load_level"]) if request["needs_one_sign"] else []
@@ -387,12 +389,15 @@ def _write_weights(model: onnx.ModelProto) -> None:
     externalize(model, Path(), DATA)
 
 
-def _does_not_load() -> str:
-    """Why ONNX Runtime does not load the written graph; empty if it does."""
+def _does_not_load(*, in_half: bool) -> str:
+    """Why ONNX Runtime does not load the written graph; empty if it does.
+
+    Some kernels want constants, which weights in half precision are once their casts are folded.
+    """
     try:
         create_session(
             Path(MODEL).read_bytes(),
-            SessionSpec(optimization="disable"),
+            SessionSpec(optimization="basic" if in_half else "disable"),
             providers=[CPU],
             weights_folder=Path(),
         )

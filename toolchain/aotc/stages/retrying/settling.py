@@ -37,8 +37,8 @@ def settle(
 ) -> Settled:
     """`run` all variants; those that fail are run in other forms until nothing is left to try.
 
-    `ahead` is used for the first form only, and without `others` there is no other.  Raises what `run` raises, after the first refusal if
-    other forms were tried.
+    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
+    `run` raises, after the first refusal if other forms were tried.
     """
     attempts = {plan.name: Attempt(plan=plan) for plan in plans}
     with_subfolder, number = options, 0

@@ -60,7 +60,9 @@ def try_candidates(
                 journal=Journal(),
             )
             try:
-                made = _candidate(analyzed, tried, reference, options.profile, subfolder, run_stages)
+                made = _candidate(
+                    analyzed, tried, reference, options.profile, subfolder, run_stages
+                )
                 found = replace(tried, kept=made.kept, trials=made.trials)
                 proven.setdefault(tried.variant, {})[found] = made.proven
             except AotcError as error:
@@ -147,9 +149,7 @@ def measure(
     Candidates that are the same have the time of the first; one whose captured graph is refused
     did not pass.  What was not proven by running it here has no time.
     """
-    here = {
-        candidate: item for candidate, item in proven.items() if item.parity.status == "passed"
-    }
+    here = {candidate: item for candidate, item in proven.items() if item.parity.status == "passed"}
     firsts = first_equals({candidate: item.lowered for candidate, item in here.items()})
     tried = list(dict.fromkeys(firsts.values()))
     rounds = options.profile.tune.rounds

@@ -34,9 +34,7 @@ def candidates(profile: Profile, *, tune: bool = True) -> tuple[TuningCandidate,
     return tuple(found)
 
 
-def _candidates_of(
-    spec: VariantSpec, profile: Profile, *, tune: bool
-) -> Iterator[TuningCandidate]:
+def _candidates_of(spec: VariantSpec, profile: Profile, *, tune: bool) -> Iterator[TuningCandidate]:
     listed = profile.tune
     own = spec.providers or profile.providers
     orders = listed.providers or tuple(own[start:] for start in range(len(own)))

@@ -119,9 +119,7 @@ def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding
             if each.variant == row.variant and each.precision != "keep"
         ]
         if row.precision == "keep":
-            yield Finding(
-                code="AOTC-O019", what=_why_kept(others)[:1000], where=where
-            )
+            yield Finding(code="AOTC-O019", what=_why_kept(others)[:1000], where=where)
         elif row.median_seconds is None:
             yield Finding(
                 code="AOTC-N035",
