@@ -64,6 +64,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Convolutions were to run with channels last (NHWC), which CUDA has faster kernels for. The graph did not run so, "
      "or gave other answers. So channels come first (NCHW), as in the model.",
      "Nothing to do. 'layout: nchw' for CUDA in the profile avoids the attempt."),
+    ("AOTC-O019", "the model's own precision is kept", FINDING,
+     "With 'precision: auto', no lower precision that the variant's first provider computes in passed all gates, or "
+     "none was quicker. The message says which were tried, and why each was not taken.",
+     "Nothing to do. What makes a precision inexact: build with that precision, which names the nodes. For static int8, "
+     "give calibration data."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node was placed on an execution provider that the profile's fallback policy does not allow.",
@@ -168,6 +173,16 @@ BUILDING: Final[tuple[Row, ...]] = (
      "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
      "much time and memory as in float32.",
      "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
+    ("AOTC-N035", "precision was chosen without measuring", FINDING,
+     "With 'precision: auto', the quickest form that passes is taken. This host cannot run the variant, so the forms "
+     "were compared with the original as far as that is possible here, and the first that passed was taken: in the "
+     "order of the provider's precisions, which begins with the one that is the quickest on most devices.",
+     "To have it measured, build on a host that runs the variant. '--tuned-from' repeats that choice elsewhere."),
+    ("AOTC-N036", "nodes stay in float32 so that the answers pass", FINDING,
+     "With 'precision: auto', a lower precision did not pass its gates as it was. The nodes that are named make it "
+     "inexact: with them in float32 it passes. They stand in the manifest, as keep_float32 of the variant.",
+     "Nothing to do. To build the same without trials, write the precision and keep_float32 into the profile, or give "
+     "--tuned-from."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -34,6 +34,8 @@ from aotc.stages.variant_plan import VariantPlan
 # A profile means the same on every host: a missing provider is an error, not a failed candidate.
 _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 
+_NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"
+
 
 def try_candidates(
     analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages, *, tune: bool = True
@@ -50,7 +52,11 @@ def try_candidates(
     table: list[TuningCandidate] = []
     proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
     asked = candidates(options.profile, tune=tune)
+    taken: set[str] = set()
     for index, tried in enumerate(asked):
+        if tried.variant in taken:
+            table.append(replace(tried, reason=_NOT_TRIED))
+            continue
         with clock.stage("tune", _title(tried, tune=tune)):
             clock.reporter.count(index, len(asked), "candidates")
             subfolder = replace(
@@ -65,6 +71,8 @@ def try_candidates(
                 )
                 found = replace(tried, kept=made.kept, trials=made.trials)
                 proven.setdefault(tried.variant, {})[found] = made.proven
+                if tried.precision != "keep" and made.proven.parity.status == "not-run":
+                    taken.add(tried.variant)
             except AotcError as error:
                 if error.code in _MISSING:
                     raise
