@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
+from aotc.contract.manifest.toolchain import HALF_PRECISION
 from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
@@ -173,10 +174,7 @@ def _run(
             "model": str(lowered.model if divided else lowered.partitioned.claimed.graph),
             "contexts": bool(lowered.contexts) and divided,
             "weights": str(lowered.weights if divided else lowered.partitioned.claimed.weights),
-            # The CPU has no kernels for bfloat16.
-            "twin_of": ""
-            if divided or plan.precision != "bfloat16"
-            else backend_of(plan.providers[0], options.profile.plugins).ort_name,
+            "twin": None if divided else _twin(lowered, options),
             "session": encode(session),
             "captures": lowered.captures and divided,
             "providers": list(lowered.providers) if divided else [CPU],
@@ -198,6 +196,21 @@ def _run(
         folder=folder,
         where=f"variant {plan.name}",
     )
+
+
+def _twin(lowered: LoweredModel, options: BuildOptions) -> Json:
+    """Of what the CPU runs a twin in float32: the type and the provider; None for other graphs.
+
+    It has no kernels for bfloat16, and computes in float32 what is in float16.
+    """
+    plan = lowered.plan
+    made = {record.name for record in lowered.optimized.passes}
+    if plan.precision != "bfloat16" and not (
+        plan.precision == "float16" and HALF_PRECISION in made
+    ):
+        return None
+    backend = backend_of(plan.providers[0], options.profile.plugins)
+    return {"to": plan.precision, "ep": backend.ort_name}
 
 
 def _prove_undivided(
@@ -297,15 +310,15 @@ def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
     return f"its integer products are exact with VNNI alone, and this CPU {having}"
 
 
-def _graph_bytes(model: Path, twin_of: str) -> bytes:
-    if not twin_of:
+def _graph_bytes(model: Path, twin: Json) -> bytes:
+    if not twin:
         return model.read_bytes()
     import onnx
 
     from aotc.passes.half_precision.float_twin import float_twin
 
-    twin = float_twin(onnx.load(model, load_external_data=False), twin_of)
-    return twin.SerializeToString()
+    made = float_twin(onnx.load(model, load_external_data=False), twin["ep"], twin["to"])
+    return made.SerializeToString()
 
 
 def prove_job(request: Json) -> Json:
@@ -323,7 +336,7 @@ def prove_job(request: Json) -> Json:
 
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
         return create_session(
-            model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
+            model if request["contexts"] else _graph_bytes(model, request["twin"]),
             spec,
             providers=request["providers"],
             weights_folder=Path(request["weights"]),
