@@ -20,7 +20,7 @@ class CpuBackend(Backend):
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
     # Weights are stored in them, and computed with in float32.
-    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16", "int8", "int4")
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8",)
     # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
