@@ -168,6 +168,18 @@ BUILDING: Final[tuple[Row, ...]] = (
      "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
      "much time and memory as in float32.",
      "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
+    ("AOTC-N031", "nodes to blame for the error", NO,
+     "A variant in a lower precision breaches its gates, and passes with the named nodes in float32. They were found "
+     "by comparing the values inside of the variant with those of the model, and by trying sets of nodes.",
+     "Write the line with the nodes into the profile, or ask for 'precision: auto', which does so by itself."),
+    ("AOTC-N033", "nodes to blame could not be searched", FINDING,
+     "A variant in a lower precision breaches its gates. The search for the nodes to blame, or the comparison of the "
+     "values inside, could not be made.",
+     "See what was found. Raise limits.seconds or limits.memory_bytes in the profile if the search ended by these."),
+    ("AOTC-N034", "no few nodes are to blame", NO,
+     "A variant in a lower precision breaches its gates. It passes with all nodes in float32, so precision makes the "
+     "error, but no smaller set of nodes that passes was found within the trials of the profile.",
+     "Raise blame.trials in the profile, calibrate on more data, or choose a higher precision."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",
