@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-def _graph_bytes(model: Path, twin_of: str) -> bytes:
-    if not twin_of:
+def _graph_bytes(model: Path, twin: Json) -> bytes:
+    if not twin:
         return model.read_bytes()
     import onnx
 
     from aotc.passes.half_precision.float_twin import float_twin
 
-    twin = float_twin(onnx.load(model, load_external_data=False), twin_of)
-    return twin.SerializeToString()
+    made = float_twin(onnx.load(model, load_external_data=False), twin["ep"], twin["to"])
+    return made.SerializeToString()
 
 
 def open_variant(
@@ -39,7 +39,7 @@ def open_variant(
 
     model = Path(request["model"])
     return create_session(
-        model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
+        model if request["contexts"] else _graph_bytes(model, request["twin"]),
         decode(SessionSpec, request["session"]),
         providers=request["providers"],
         weights_folder=Path(request["weights"]),
