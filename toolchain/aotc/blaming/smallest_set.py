@@ -62,14 +62,15 @@ def smallest_set(
     *,
     before: float,
     trials: int = 15,
+    may_go_on: Callable[[], bool] = lambda: True,
 ) -> SmallestSet:
     """Search with at most `trials` calls of `trial`, none for the same set twice.
 
     `candidates` are in execution order; nothing kept has failed already, with badness `before`.
     The best set that passed is returned, also where the trials end or where keeping more makes the
-    error larger.
+    error larger.  `may_go_on` is asked before each trial, and ends the search if it is False.
     """
-    search = _Search(candidates, trial, trials)
+    search = _Search(candidates, trial, lambda made: made < trials and may_go_on())
     with contextlib.suppress(_Spent):
         search.run()
     kept = search.best
@@ -94,13 +95,13 @@ class _Search:
         self,
         candidates: Sequence[Candidate],
         trial: Callable[[frozenset[str]], Trial],
-        trials: int,
+        may_try: Callable[[int], bool],
     ) -> None:
         # Python's sort is stable: equal scores stay in execution order.
         ranked = sorted(candidates, key=lambda each: -each.score)
         self._ranked = list(dict.fromkeys(each.name for each in ranked))
         self._trial = trial
-        self._trials = trials
+        self._may_try = may_try
         self.tried: dict[frozenset[str], Trial] = {}
         self.best: frozenset[str] | None = None
 
@@ -148,7 +149,7 @@ class _Search:
         if not kept:
             return False
         if kept not in self.tried:
-            if len(self.tried) >= self._trials:
+            if not self._may_try(len(self.tried)):
                 raise _Spent
             self.tried[kept] = self._trial(kept)
             if self.tried[kept].passed and (self.best is None or len(kept) < len(self.best)):

@@ -80,18 +80,17 @@ def _judged(name: str, limit: float, error: OutputError, gate: OutputGate) -> Ju
 
 
 def gated(error: OutputError, gate: OutputGate) -> OutputError:
-    """`error` with the limits of the output's gate among what it breaches, and in its reason.
+    """`error` with the limits of the output's gate among what it breaches.
 
-    With `instead` the tolerance no longer counts; what cannot be compared at all still does.
+    With `instead` the tolerance no longer counts; what cannot be compared at all still does.  The
+    reason tells of limits where nothing else is wrong.
     """
     failed = [limit for limit in judged_limits(error, gate) if not limit.passed]
     before = tuple(name for name in error.breached if name == FORM or not gate.instead)
-    words = [error.reason] if before else []
-    if FORM not in before:
-        words += [f"{limit.limit}: {limit.found}" for limit in failed]
+    words = [f"{limit.limit}: {limit.found}" for limit in failed]
     return replace(
         error,
         passed=not (before or failed),
-        reason="; ".join(words),
+        reason=error.reason if before else "; ".join(words),
         breached=(*before, *(limit.name for limit in failed)),
     )

@@ -183,6 +183,18 @@ BUILDING: Final[tuple[Row, ...]] = (
      "inexact: with them in float32 it passes. They stand in the manifest, as keep_float32 of the variant.",
      "Nothing to do. To build the same without trials, write the precision and keep_float32 into the profile, or give "
      "--tuned-from."),
+    ("AOTC-N031", "nodes to blame for the error", NO,
+     "A variant in a lower precision breaches its gates, and passes with the named nodes in float32. They were found "
+     "by comparing the values inside of the variant with those of the model, and by trying sets of nodes.",
+     "Write the line with the nodes into the profile, or ask for 'precision: auto', which does so by itself."),
+    ("AOTC-N033", "nodes to blame could not be searched", FINDING,
+     "A variant in a lower precision breaches its gates. The search for the nodes to blame, or the comparison of the "
+     "values inside, could not be made.",
+     "See what was found. Raise limits.seconds or limits.memory_bytes in the profile if the search ended by these."),
+    ("AOTC-N034", "no few nodes are to blame", NO,
+     "A variant in a lower precision breaches its gates. It passes with all nodes in float32, so precision makes the "
+     "error, but no smaller set of nodes that passes was found within the trials of the profile.",
+     "Raise blame.trials in the profile, calibrate on more data, or choose a higher precision."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -95,4 +95,8 @@ class GateSpec:
 
     def of_output(self, name: str) -> OutputGate | None:
         """The gate of one output, if there is one."""
-        return self.outputs.get(name, self.outputs.get(ANY_OUTPUT))
+        return self.outputs.get(self.key_of(name))
+
+    def key_of(self, name: str) -> str:
+        """The key under which the gate of one output stands, if there is one."""
+        return name if name in self.outputs else ANY_OUTPUT
