@@ -134,7 +134,7 @@ class Weighing:
         integers = any(reader in taken for reader in readers)
         floats = value in self._outputs or any(reader not in taken for reader in readers)
         maker = self._maker.get(value)
-        if maker not in taken:
+        if maker is None or maker not in taken:
             return integers
         if self._nodes[maker].op_type in FLOAT_OUTPUTS:
             return integers and floats

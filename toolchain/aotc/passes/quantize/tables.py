@@ -51,16 +51,18 @@ def quantize_tables(
                     places,
                     add_constant(holder, f"{table}_block_scales", scales),
                 ]
-                options = {
-                    "bits": 4,
-                    "block_size": block_size,
-                    "gather_axis": 0,
-                    "quantize_axis": 1,
-                }
-                kind = "GatherBlockQuantized"
-                made[node.name] = [
-                    make(kind, inputs, [output], node.name, domain=MICROSOFT, **options)
-                ]
+                lookup = make(
+                    "GatherBlockQuantized",
+                    inputs,
+                    [output],
+                    node.name,
+                    domain=MICROSOFT,
+                    bits=4,
+                    block_size=block_size,
+                    gather_axis=0,
+                    quantize_axis=1,
+                )
+                made[node.name] = [lookup]
                 require_domain(model, MICROSOFT)
                 continue
             rows = quantized(values, _ROWS, 0)
