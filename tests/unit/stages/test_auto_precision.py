@@ -211,7 +211,7 @@ def test_why_nothing_else_was_taken_is_told() -> None:
     )
     assert (finding.code, finding.what) == (
         "AOTC-O019",
-        "the model's own precision is kept; int8 static does not pass: AOTC-N001: too far; "
+        "the model's own precision is kept; int8 static is not taken: AOTC-N001: too far; "
         "int8 dynamic is not quicker",
     )
     (alone,) = said(row("keep", passed=True, median_seconds=1.0, chosen=True))

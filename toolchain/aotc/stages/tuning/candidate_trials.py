@@ -33,6 +33,8 @@ from aotc.stages.variant_plan import VariantPlan
 
 # A profile means the same on every host: a missing provider is an error, not a failed candidate.
 _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
+# Nor is what the user gave and cannot be used: calibration data, gates, labels, a function.
+_UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-N027"})
 
 _NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"
 
@@ -74,7 +76,7 @@ def try_candidates(
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
                     taken.add(tried.variant)
             except AotcError as error:
-                if error.code in _MISSING:
+                if error.code in _MISSING | _UNUSABLE:
                     raise
                 table.append(replace(tried, reason=error.line()[:500]))
     for by_candidate in proven.values():

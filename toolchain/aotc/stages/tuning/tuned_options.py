@@ -142,7 +142,7 @@ def _why_kept(others: list[TuningCandidate]) -> str:
     if not others:
         return "the model's own precision is kept: its first provider has no quicker one"
     said = (
-        f"{_form_text(row)} {'is not quicker' if row.passed else 'does not pass: ' + row.reason}"
+        f"{_form_text(row)} {'is not quicker' if row.passed else f'is not taken: {row.reason}'}"
         for row in others
     )
     return f"the model's own precision is kept; {'; '.join(said)}"
