@@ -19,6 +19,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks.bert import write_bert
+from benchmarks.networks.encoder import Plant
+from benchmarks.networks.vit import write_vit
 
 SEED = 20261121
 
@@ -176,6 +178,11 @@ def write_dense(width: int, layers: int, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+# One channel of a thousand times the others': 8 bits with one scale for all hold it alone.
+OUTLIER = Plant(product="layer.1.up", factor=2.0**10, channels=1)
+# Numbers beyond 65504, the largest of float16.
+OVERFLOWS = tuple(Plant(product=f"layer.{at}.up", factor=2.0**20) for at in (0, 1))
+
 FULL: Mapping[str, Model] = {
     "resnet50": Model(
         title="ResNet-50", folder="resnet50", write=partial(write_light, "light_resnet50")
@@ -186,6 +193,37 @@ FULL: Mapping[str, Model] = {
         write=partial(write_bert, layers=12, hidden=768, heads=12, vocabulary=30522, seed=SEED),
         dims={"batch": "1..4", "sequence": "1..256"},
         sizes={"batch": 1, "sequence": 128},
+    ),
+    "bert_planted": Model(
+        title="BERT-base with a planted outlier",
+        folder="bert-base-planted",
+        write=partial(
+            write_bert,
+            layers=12,
+            hidden=768,
+            heads=12,
+            vocabulary=30522,
+            seed=SEED,
+            plants=(OUTLIER,),
+        ),
+        dims={"batch": "1..4", "sequence": "1..256"},
+        sizes={"batch": 1, "sequence": 128},
+    ),
+    "vit_planted": Model(
+        title="ViT-B/16 with two planted overflows",
+        folder="vit-b-planted",
+        write=partial(
+            write_vit,
+            layers=12,
+            hidden=768,
+            heads=12,
+            size=224,
+            classes=1000,
+            seed=SEED,
+            plants=OVERFLOWS,
+        ),
+        dims={"batch": "1..4"},
+        sizes={"batch": 1},
     ),
     "dense": Model(
         title="Dense, 2.2 GB",
@@ -220,6 +258,35 @@ SMOKE: Mapping[str, Model] = {
         title="small BERT",
         folder="smoke-bert",
         write=partial(write_bert, layers=2, hidden=64, heads=4, vocabulary=500, seed=SEED),
+    ),
+    "bert_planted": replace(
+        FULL["bert_planted"],
+        title="small BERT with a planted outlier",
+        folder="smoke-bert-planted",
+        write=partial(
+            write_bert,
+            layers=2,
+            hidden=64,
+            heads=4,
+            vocabulary=500,
+            seed=SEED,
+            plants=(OUTLIER,),
+        ),
+    ),
+    "vit_planted": replace(
+        FULL["vit_planted"],
+        title="small ViT with two planted overflows",
+        folder="smoke-vit-planted",
+        write=partial(
+            write_vit,
+            layers=2,
+            hidden=64,
+            heads=4,
+            size=64,
+            classes=10,
+            seed=SEED,
+            plants=OVERFLOWS,
+        ),
     ),
     "dense": replace(
         FULL["dense"],

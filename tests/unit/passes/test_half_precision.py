@@ -299,7 +299,7 @@ def test_the_twin_rounds_where_bfloat16_does() -> None:
     made, _ = in_half(chain(), "n_c", to="bfloat16")
     with pytest.raises(Exception, match="Could not find an implementation"):
         run(made, {"x": X})
-    (found,) = run(float_twin(made, CUDA), {"x": X})
+    (found,) = run(float_twin(made, CUDA, "bfloat16"), {"x": X})
     constants = {one.name: numpy_helper.to_array(one) for one in chain().graph.initializer}
 
     def rounded(values: Any) -> Any:

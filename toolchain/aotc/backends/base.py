@@ -164,6 +164,8 @@ class Backend(ABC):
     # Whether it compiles only for the CPU of the build host.
     native: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
+    # Those in which it may be quicker than in `keep`, the likely quickest first.
+    quicker_precisions: ClassVar[tuple[Precision, ...]] = ()
     rates: ClassVar[Rates]
 
     @abstractmethod
@@ -225,6 +227,10 @@ class Backend(ABC):
     def computes_in(self, wanted: Precision) -> Precision:
         """`wanted`, or `keep` if this provider lacks that precision."""
         return wanted if wanted in self.precisions else "keep"
+
+    def may_gain_by(self) -> tuple[Precision, ...]:
+        """The precisions that it has and may be quicker in, the likely quickest first."""
+        return tuple(name for name in self.quicker_precisions if name in self.precisions)
 
     def require_precision(self, precision: Precision) -> None:
         """Raise AOTC-N008 if it does not compute in `precision`."""

@@ -64,6 +64,18 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Convolutions were to run with channels last (NHWC), which CUDA has faster kernels for. The graph did not run so, "
      "or gave other answers. So channels come first (NCHW), as in the model.",
      "Nothing to do. 'layout: nchw' for CUDA in the profile avoids the attempt."),
+    ("AOTC-O019", "the model's own precision is kept", FINDING,
+     "With 'precision: auto', no lower precision that the variant's first provider computes in passed all gates, or "
+     "none was quicker. The message says which were tried, and why each was not taken.",
+     "Nothing to do. What makes a precision inexact: build with that precision, which names the nodes. For static int8, "
+     "give calibration data."),
+    ("AOTC-O014", "activations were not observed", FINDING,
+     "Static quantization needs the range of each activation. Some were not computed on the calibration data, such as "
+     "those of a branch that is never taken. Their nodes stay in float32.",
+     "Give calibration data that reaches them, or use 'form: dynamic'."),
+    ("AOTC-O016", "blocks of weights need a library", INPUT,
+     "Weights in blocks of integers are written by a tool of ONNX Runtime that needs onnx_ir, which is not installed.",
+     "Install onnx-ir, or choose 'form: dynamic' or 'form: static' for int8."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node was placed on an execution provider that the profile's fallback policy does not allow.",
@@ -163,6 +175,47 @@ BUILDING: Final[tuple[Row, ...]] = (
      "inputs of its fixtures. That was not possible, so only constants and kernels decided which nodes stay in "
      "float32. The comparison with the original still decides whether the variant is built.",
      "Give inputs of the sizes of this variant with --fixtures."),
+    ("AOTC-N014", "quantization was not applied", FINDING,
+     "The profile asks for int8 or int4, but the model is quantized or in half precision already, or has no float32 "
+     "weights. It was left as it is, and computes as with 'precision: keep'.",
+     "Nothing to do, or build from the float32 model that it was made of."),
+    ("AOTC-N015", "nothing can be quantized", INPUT,
+     "No node of the model can compute with integers or store its weights in them: it has no product with constant "
+     "weights, the profile keeps all of them in float32, or integers would cost more than they gain.",
+     "Choose 'precision: keep', or another form under 'quantization'."),
+    ("AOTC-N016", "no such node to keep in float32", INPUT,
+     "A name under 'keep_float32' is not that of a node of the model, and a pattern with * matches none.",
+     "Use names as 'aotc inspect' shows them, or as a build that missed a gate names them."),
+    ("AOTC-N017", "the model cannot be quantized so", INPUT,
+     "What the profile states under 'quantization' does not fit the form in which the variant is quantized.",
+     "Choose one of the values that are expected, or another form."),
+    ("AOTC-N028", "half precision is stored, not computed", FINDING,
+     "ONNX Runtime's CPU provider has few kernels for float16 and none for bfloat16. The weights are stored in that "
+     "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
+     "much time and memory as in float32.",
+     "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
+    ("AOTC-N035", "precision was chosen without measuring", FINDING,
+     "With 'precision: auto', the quickest form that passes is taken. This host cannot run the variant, so the forms "
+     "were compared with the original as far as that is possible here, and the first that passed was taken: in the "
+     "order of the provider's precisions, which begins with the one that is the quickest on most devices.",
+     "To have it measured, build on a host that runs the variant. '--tuned-from' repeats that choice elsewhere."),
+    ("AOTC-N036", "nodes stay in float32 so that the answers pass", FINDING,
+     "With 'precision: auto', a lower precision did not pass its gates as it was. The nodes that are named make it "
+     "inexact: with them in float32 it passes. They stand in the manifest, as keep_float32 of the variant.",
+     "Nothing to do. To build the same without trials, write the precision and keep_float32 into the profile, or give "
+     "--tuned-from."),
+    ("AOTC-N031", "nodes to blame for the error", NO,
+     "A variant in a lower precision breaches its gates, and passes with the named nodes in float32. They were found "
+     "by comparing the values inside of the variant with those of the model, and by trying sets of nodes.",
+     "Write the line with the nodes into the profile, or ask for 'precision: auto', which does so by itself."),
+    ("AOTC-N033", "nodes to blame could not be searched", FINDING,
+     "A variant in a lower precision breaches its gates. The search for the nodes to blame, or the comparison of the "
+     "values inside, could not be made.",
+     "See what was found. Raise limits.seconds or limits.memory_bytes in the profile if the search ended by these."),
+    ("AOTC-N034", "no few nodes are to blame", NO,
+     "A variant in a lower precision breaches its gates. It passes with all nodes in float32, so precision makes the "
+     "error, but no smaller set of nodes that passes was found within the trials of the profile.",
+     "Raise blame.trials in the profile, calibrate on more data, or choose a higher precision."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",
