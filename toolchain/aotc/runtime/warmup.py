@@ -121,17 +121,15 @@ def warmup_fixtures(
 ) -> list[tuple[Fixture, Mapping[str, int]]]:
     """The fixtures that warm up a variant, each with the sizes to which it is padded."""
     domain = manifest.domain
+    fixtures = [each for each in manifest.fixtures if variant.name not in each.without]
     routed = any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values())
     if not routed:
-        return [(fixture, fixture.sizes) for fixture in manifest.fixtures]
+        return [(fixture, fixture.sizes) for fixture in fixtures]
     if not variant.buckets:
         served = served_buckets(manifest, variant)
-        fitted = [
-            (fixture, sizes_in_graph(domain, served, fixture.sizes))
-            for fixture in manifest.fixtures
-        ]
+        fitted = [(fixture, sizes_in_graph(domain, served, fixture.sizes)) for fixture in fixtures]
         return [(fixture, wanted) for fixture, wanted in fitted if wanted is not None]
-    ordered = sorted(manifest.fixtures, key=lambda fixture: -sum(fixture.sizes.values()))
+    ordered = sorted(fixtures, key=lambda fixture: -sum(fixture.sizes.values()))
     for fixture in ordered:
         wanted = raised_to_buckets(domain, variant.buckets, fixture.sizes)
         if wanted is not None:

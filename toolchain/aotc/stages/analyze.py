@@ -17,6 +17,7 @@ from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
+from aotc.stages.quantizing.sampled_references import with_sampled_references
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MAX_CRASHES = 12
@@ -66,7 +67,7 @@ def analyze(
     if source.reference is not None:
         what = "this CPU lacks VNNI: the reference's integer products have operands of one sign"
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
-    return AnalyzedModel(
+    analyzed = AnalyzedModel(
         source=source,
         ranges=ranges,
         domain=decode(Domain, result["domain"]),
@@ -80,6 +81,7 @@ def analyze(
             *crashes,
         ),
     )
+    return with_sampled_references(analyzed, options)
 
 
 def _run_analysis(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from aotc.contract.codec.canonical import canonical_json
 from aotc.contract.codec.parsing import encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.payload_files import FileEntry, Fixture
 from aotc.contract.manifest.variant import DroppedVariant
 from aotc.contract.results.run_report import Figure, Gate
 from aotc.errors import EXIT_NO, AotcError
@@ -54,11 +54,12 @@ def package(
             shutil.move(context, place.with_name(context.name))
             entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
         variants.append(variant)
-    fixtures = ship_fixtures(analyzed, payload, options)
+    fixtures = ship_fixtures(analyzed, [item.plan for item in proven], payload, options)
     if not fixtures and options.profile.fixtures.max_count:
         limit = options.profile.fixtures.max_bytes
         why = f"none fits fixtures.max_bytes ({limit} bytes): loads are not accepted by example"
         findings = (*findings, Finding(code="AOTC-N006", what=why))
+    findings = (*findings, *_without_fixture(fixtures, proven))
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
             entries.append(file_entry(payload / tensor.path, payload, "fixture"))
@@ -156,3 +157,18 @@ def _move_weights(
     (payload / name).parent.mkdir()
     shutil.move(source, payload / name)
     return name, [replace(entry, path=f"{name}/{entry.path}") for entry in entries]
+
+
+def _without_fixture(
+    fixtures: Sequence[Fixture], proven: Sequence[ProvenModel]
+) -> Iterator[Finding]:
+    """AOTC-N006 for each variant that no shipped fixture speaks of, although there are some."""
+    for item in proven:
+        name = item.plan.name
+        if fixtures and all(name in fixture.without for fixture in fixtures):
+            yield Finding(
+                code="AOTC-N006",
+                what="its ranges are those of the calibration data, which is not in the artifact: "
+                "loads are not accepted by example",
+                where=f"variant {name}",
+            )

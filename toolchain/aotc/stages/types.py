@@ -100,6 +100,15 @@ class AnalyzedModel:
     shapes: tuple[ValueShapes, ...]
     padding: Padding | None
     findings: tuple[Finding, ...]
+    # Runs on calibration data, by which statically quantized variants are judged.
+    sampled: tuple[ReferenceRun, ...] = ()
+
+    def references_of(self, plan: VariantPlan) -> tuple[ReferenceRun, ...]:
+        """The runs that a variant is compared with."""
+        if not (self.sampled and plan.may_be_static):
+            return self.references
+        given = tuple(run for run in self.references if run.origin == "user")
+        return (*given, *self.sampled)
 
 
 @record

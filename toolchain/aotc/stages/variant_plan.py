@@ -63,6 +63,11 @@ class VariantPlan:
         return self.isa != "vnni"
 
     @property
+    def may_be_static(self) -> bool:
+        """Whether ranges of activations are those of calibration data, if there is any."""
+        return self.precision == "int8" and self.quantization.form in ("auto", "static")
+
+    @property
     def cpu_only(self) -> bool:
         """Whether ONNX Runtime's CPU provider runs all nodes."""
         return self.providers == ("cpu",)

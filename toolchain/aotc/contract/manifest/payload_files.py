@@ -52,5 +52,8 @@ class Fixture:
     name: FixtureName
     origin: Literal["generated", "user"]
     sizes: Annotated[Mapping[str, int], "by dim"] = field(default_factory=dict)
+    without: Annotated[
+        tuple[PlainName, ...], "variants that were not compared with it, and are not judged by it"
+    ] = ()
     inputs: tuple[FixtureTensor, ...]
     outputs: tuple[FixtureTensor, ...]

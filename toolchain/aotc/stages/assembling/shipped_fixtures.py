@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aotc.contract.manifest.payload_files import Fixture, FixtureTensor
 from aotc.files.names import file_name
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel, ReferenceRun
+from aotc.stages.variant_plan import VariantPlan
 
 
 def ship_fixtures(
-    analyzed: AnalyzedModel, payload: Path, options: BuildOptions
+    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], payload: Path, options: BuildOptions
 ) -> tuple[Fixture, ...]:
-    """Copy small golden fixtures into the payload; the user's own data only if requested."""
+    """Copy small golden fixtures into the payload; the user's own data only if requested.
+
+    `plans` are of the variants in the artifact.
+    """
     spec = options.profile.fixtures
     kept: list[Fixture] = []
     total = 0
@@ -32,6 +36,9 @@ def ship_fixtures(
                 name=reference.name,
                 origin="user" if reference.origin == "user" else "generated",
                 sizes=reference.sizes,
+                without=tuple(
+                    plan.name for plan in plans if reference not in analyzed.references_of(plan)
+                ),
                 inputs=_copied(reference.inputs, reference.name, payload),
                 outputs=_copied(reference.outputs, reference.name, payload),
             )

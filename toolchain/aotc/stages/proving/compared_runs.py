@@ -21,11 +21,11 @@ def compared_runs(
 
     Raises AOTC-S019 if the variant accepts padded calls, and none of them could be compared.
     """
-    domain = analyzed.domain
+    domain, references = analyzed.domain, analyzed.references_of(plan)
     if not any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values()):
-        return [(reference, reference.sizes) for reference in analyzed.references]
+        return [(reference, reference.sizes) for reference in references]
     runs: list[tuple[ReferenceRun, Mapping[str, int]]] = []
-    for reference in analyzed.references:
+    for reference in references:
         compared = _compared_sizes(domain, plan, reference.sizes)
         runs += [(reference, wanted) for wanted in compared]
     if not plan.buckets:
@@ -33,7 +33,7 @@ def compared_runs(
             _require_padded(analyzed, buckets, runs, f"variant {plan.name}")
         return runs
     # If only some buckets are loaded, the smallest calls may go to any of them.
-    smallest = min(analyzed.references, key=lambda reference: sum(reference.sizes.values()))
+    smallest = min(references, key=lambda reference: sum(reference.sizes.values()))
     raised = raised_to_buckets(domain, plan.buckets, smallest.sizes)
     if raised is not None and all(reference is not smallest for reference, _ in runs):
         runs.append((smallest, raised))

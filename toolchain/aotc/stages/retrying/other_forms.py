@@ -342,18 +342,15 @@ def _without_wrong(
 def _reference(analyzed: AnalyzedModel, plan: VariantPlan, error: AotcError | None) -> ReferenceRun:
     """The failed fixture if the variant accepts it unpadded, else the first that it accepts."""
     where = error.where if error is not None else ""
-    named = [
-        reference
-        for reference in analyzed.references
-        if where.endswith(f"fixture {reference.name}")
-    ]
+    references = analyzed.references_of(plan)
+    named = [reference for reference in references if where.endswith(f"fixture {reference.name}")]
     exact = [
         reference
-        for reference in (*named, *analyzed.references)
+        for reference in (*named, *references)
         if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
         and accepts_run(analyzed, plan, reference)
     ]
-    return (exact or list(analyzed.references))[0]
+    return (exact or list(references))[0]
 
 
 def _reason(error: AotcError) -> str:

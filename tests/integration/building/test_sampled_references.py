@@ -1,0 +1,114 @@
+"""Statically quantized variants are judged by the user's data, and so are their loads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from repository import ROOT
+from workbench import Built, Workbench
+
+import aotc
+from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.errors import AotcError
+
+DIGITS = ROOT / "examples" / "digits"
+
+
+def profile(calibration: Path | None, **fields: object) -> Profile:
+    return Profile(
+        schema="aotc.profile/1",
+        name="judged",
+        precision="int8",
+        quantization=QuantizationSpec(form="static"),
+        calibration=CalibrationSpec(data=str(calibration or "")),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture(scope="module")
+def halves(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Half of the images for calibration, one of the others as a fixture."""
+    folder = tmp_path_factory.mktemp("halves")
+    with np.load(DIGITS / "heldout.npz") as held:
+        images = held["image"]
+    np.savez(folder / "calibration.npz", image=images[:200])
+    np.savez(folder / "one.npz", image=images[300:301])
+    return folder / "calibration.npz", folder / "one.npz"
+
+
+@pytest.fixture(scope="module")
+def static(bench: Workbench, halves: tuple[Path, Path]) -> Built:
+    return bench.build(DIGITS / "digits.onnx", "static", profile=profile(halves[0]))
+
+
+def test_it_is_compared_on_the_users_data_at_all_sizes(static: Built) -> None:
+    for variant in static.report.variants:
+        names = {comparison.fixture for comparison in variant.comparisons}
+        assert {f"sample{number}" for number in range(8)} <= names
+        # The sizes of the generated ones, at which samples are repeated.
+        assert {"opt", "max"} <= names
+        assert all(error.passed for each in variant.comparisons for error in each.outputs)
+
+
+def test_generated_inputs_say_nothing_of_it(static: Built) -> None:
+    (fixture, *_) = static.manifest.fixtures
+    assert set(fixture.without) == {variant.name for variant in static.manifest.variants}
+    assert "AOTC-N006" in static.codes()
+
+
+def test_ranges_that_do_not_hold_are_a_breach(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    """Calibrated on one dark image, and judged on it and on a fixture of the user."""
+    with np.load(halves[0]) as held:
+        dark = held["image"][:1] * np.float32(0.01)
+    np.savez(bench.folder / "dark.npz", image=dark)
+    with pytest.raises(AotcError) as caught:
+        bench.build(
+            DIGITS / "digits.onnx",
+            "dark",
+            profile=profile(bench.folder / "dark.npz"),
+            fixtures=halves[1],
+        )
+    failed = [error for error in caught.value.every() if error.code == "AOTC-N001"]
+    assert failed
+    assert all(error.where.endswith("fixture user0") for error in failed)
+
+
+def test_a_load_does_not_judge_by_them(static: Built, bench: Workbench) -> None:
+    with aotc.load(static.path, key=bench.public) as model:
+        with np.load(DIGITS / "heldout.npz") as held:
+            images, labels = held["image"][200:], held["label"][200:]
+        answers = model.run({"image": images})["logits"].argmax(axis=1)
+    assert float((answers == labels).mean()) >= 0.985
+
+
+def test_an_embedded_fixture_of_the_user_judges_it(
+    bench: Workbench, halves: tuple[Path, Path]
+) -> None:
+    built = bench.build(
+        DIGITS / "digits.onnx",
+        "embedded",
+        profile=profile(halves[0]),
+        fixtures=halves[1],
+        embed_fixtures=True,
+    )
+    (user,) = (fixture for fixture in built.manifest.fixtures if fixture.origin == "user")
+    assert user.without == ()
+    assert "AOTC-N006" not in built.codes()
+
+
+def test_other_precisions_are_judged_by_generated_inputs(
+    bench: Workbench, halves: tuple[Path, Path]
+) -> None:
+    both = Profile(
+        schema="aotc.profile/1",
+        name="both",
+        calibration=CalibrationSpec(data=str(halves[0])),
+        variants=(VariantSpec(name="exact"), VariantSpec(name="small", precision="int8")),
+    )
+    built = bench.build(DIGITS / "digits.onnx", "both", profile=both)
+    for fixture in built.manifest.fixtures:
+        assert "exact" not in fixture.without
+        assert "small" in fixture.without
