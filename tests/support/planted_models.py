@@ -36,9 +36,7 @@ def with_outliers(
     return _planted(model, name, scales)
 
 
-def with_overflow(
-    model: onnx.ModelProto, name: str, *, factor: float = 2.0**20
-) -> onnx.ModelProto:
+def with_overflow(model: onnx.ModelProto, name: str, *, factor: float = 2.0**20) -> onnx.ModelProto:
     """A copy in which one product reads numbers beyond 65504, the largest of float16."""
     return _planted(model, name, np.full(_width(model, name), factor, np.float32))
 
