@@ -64,6 +64,7 @@ def blame_job(request: Json) -> Json:
         "reproduced": not judged.passed,
     }
     if judged.passed:
+        job.remove_last()
         return answer
     try:
         errors = job.node_errors(graph)
