@@ -168,6 +168,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
      "much time and memory as in float32.",
      "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
+    ("AOTC-N029", "values leave the range of half precision", FINDING,
+     "On the inputs of the fixtures, the nodes that are named make numbers that are larger than the type's largest, "
+     "which would be infinite. They stay in float32, and so do the nodes that read their results.",
+     "Nothing to do. To have all in half precision, scale the weights before these nodes, or take bfloat16, which has "
+     "the range of float32."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",
