@@ -53,6 +53,7 @@ from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
 from aotc.stages.proving.variant_gates import refused_gate
+from aotc.stages.quantizing.calibration_data import require_calibration
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
@@ -97,7 +98,8 @@ def build(request: BuildRequest) -> BuildReport:
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), in addition to the
     profile's; `precision` replaces the profile's.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
-    user's inputs, included in the artifact with `embed_fixtures`.  With `cache` an equal earlier
+    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is one of samples
+    on which activations are observed for static quantization.  With `cache` an equal earlier
     build is taken from the user's cache, and a new one is stored there.  `tune` measures the
     profile's candidates and chooses the fastest; `tuned_from`, an artifact or its evidence, repeats
     an earlier choice.  Without `key` the user's development key signs; a `KeylessSigner` signs as
@@ -144,9 +146,11 @@ def build(request: BuildRequest) -> BuildReport:
             cache=cache,
             fixtures=Path(request.fixtures) if request.fixtures is not None else None,
             embed_fixtures=request.embed_fixtures,
+            calibration=request.calibration_of(profile),
         )
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)
+        require_calibration(options)
         source = model_digest(request.model) if cache is not None else None
         tuned = _tuned(request, options)
         options = tuned.options

@@ -60,7 +60,9 @@ def _claim(
 ) -> ClaimedModel:
     plan = optimized.plan
     backends = backends_of(plan.providers, options.profile)
-    _check_precision(plan, backends, options.target)
+    if not optimized.specialized.quantized:
+        # Integers stand in the graph, for any provider.
+        _check_precision(plan, backends, options.target)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.cpu_only:
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)

@@ -7,6 +7,7 @@ from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.precision.kept_lines import kept_line
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.blamed import Blamed, OutputChange
@@ -127,7 +128,7 @@ def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Bla
         most_trials=trials,
         minimal=found["minimal"],
         all_pass=found["all_pass"],
-        optimization=asked["session"]["optimization"],
+        optimization=decode(SessionSpec, asked["session"]).optimization,
         profile=kept_line((*plan.keep_float32, *kept)) if kept else "",
     )
 

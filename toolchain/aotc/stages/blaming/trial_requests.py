@@ -10,7 +10,7 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.half_graph import half_graph_request
-from aotc.stages.quantizing.quantized_graph import quantize_request
+from aotc.stages.quantizing.quantized_variant import asked_of
 from aotc.stages.types import LoweredModel
 
 _HALF = "aotc.stages.blaming.half_trials:write_half"
@@ -38,7 +38,7 @@ def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:
     runs = not lowered.why_not_run
     return {
         "writer": _QUANTIZED,
-        "asked": quantize_request(lowered.optimized.specialized, options),
+        "asked": asked_of(lowered.optimized.specialized),
         "session": encode(_session(lowered, options)),
         "providers": list(lowered.providers) if runs else [CPU],
         "libraries": {spec.provider: spec.library for spec in plugins.values()} if runs else {},
