@@ -13,7 +13,7 @@ from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.blamed import Blamed, OutputChange
 from aotc.engine.job_steps import steps_of
 from aotc.errors import AotcError
-from aotc.stages.blaming.trial_requests import trial_request
+from aotc.stages.blaming.trial_requests import SEARCHED, trial_request
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.proving.compared_runs import compared_runs
@@ -34,8 +34,10 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
     AOTC-N033 tells.  The same form of a variant is searched once, and none after such a failure.
     """
     plan = lowered.plan
+    if plan.precision not in SEARCHED or not options.profile.blame.trials:
+        return None
     breaches = inexact_answers(error)
-    if not options.profile.blame.trials or not breaches:
+    if not breaches:
         return None
     key = (f"{plan.name} {plan.precision}", lowered.model)
     if key in options.blames:

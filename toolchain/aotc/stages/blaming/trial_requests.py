@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -10,9 +12,11 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.half_graph import half_graph_request
-from aotc.stages.quantizing.quantized_variant import asked_of
+from aotc.stages.quantizing.quantized_variant import QUANTIZED, asked_of
 from aotc.stages.types import LoweredModel
 
+# Precisions of which trial graphs are written.
+SEARCHED: Final = frozenset({*HALF_TYPES, *QUANTIZED})
 _HALF = "aotc.stages.blaming.half_trials:write_half"
 _QUANTIZED = "aotc.stages.blaming.quantized_trials:write_quantized_trial"
 
@@ -32,7 +36,7 @@ def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:
             "providers": [CPU],
             "libraries": {},
         }
-    if plan.precision not in ("int8", "int4") or not lowered.optimized.specialized.quantized:
+    if plan.precision not in QUANTIZED or not lowered.optimized.specialized.quantized:
         return None
     plugins = options.profile.plugins
     runs = not lowered.why_not_run
