@@ -208,3 +208,26 @@ def test_a_search_that_breaks_off_is_told_and_the_refusal_stands(bench: Workbenc
     }
     assert journal.blamed == ()
     assert len([each for each in jobs if each.startswith("blame_job")]) == 1, "not at each level"
+
+
+@pytest.mark.parametrize("name", ["node_MatMul_98", "node_MatMul_219", "node_Gemm_304"])
+def test_one_bad_node_of_an_exported_bert_is_found_exactly(bench: Workbench, name: str) -> None:
+    model = with_outliers(onnx.load("tests/data/exports/bert.onnx"), name)
+    gates = GateSpec(
+        outputs={
+            "last_hidden_state": OutputGate(min_sqnr_db=65.0),
+            "pooler_output": OutputGate(min_sqnr_db=30.0),
+        }
+    )
+    parity = ParitySpec(random_shapes=0)
+    _, journal = refused(
+        bench,
+        model,
+        profile(gates=gates, parity=parity),
+        dims={"batch": "1..4", "sequence": "4..32"},
+    )
+    blamed = only(journal)
+    assert blamed.kept == (name,)
+    assert blamed.worst == name
+    assert blamed.minimal
+    assert blamed.trials <= 15
