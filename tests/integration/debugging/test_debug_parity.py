@@ -21,8 +21,6 @@ from workbench import Built, Workbench
 from aotc.contract.results.parity_debug import ParityDebugReport
 from aotc.debugging.parity import debug_parity
 from aotc.errors import AotcError
-from aotc.graphs.value_types import with_types
-from aotc.passes.half_precision import HalfPrecision
 
 
 def chain(length: int = 6, big: float = 1.0) -> onnx.ModelProto:
@@ -157,22 +155,38 @@ def test_a_fused_quantized_kernel_stands_for_its_nodes(bench: Workbench, tmp_pat
     assert_ready_to_report(tmp_path / "failing", report)
 
 
+def rounded_to_half(model: onnx.ModelProto) -> None:
+    """A pass that rounds what products make to float16, as kernels for that type do.
+
+    The CPU's provider computes nodes in float16 in float32, and leaves casts between them out.
+    """
+    nodes = list(model.graph.node)
+    del model.graph.node[:]
+    for node in nodes:
+        model.graph.node.append(node)
+        if node.op_type != "MatMul":
+            continue
+        name = node.output[0]
+        made = model.graph.node[-1]
+        made.output[0] = f"{name}_exact"
+        for source, target, kind in (
+            (f"{name}_exact", f"{name}_half", TensorProto.FLOAT16),
+            (f"{name}_half", name, TensorProto.FLOAT),
+        ):
+            model.graph.node.append(
+                helper.make_node("Cast", [source], [target], name=f"cast_{target}", to=kind)
+            )
+
+
 def test_an_overflow_in_half_precision_on_the_users_inputs(
     bench: Workbench, tmp_path: Path
 ) -> None:
     """On the artifact's own fixtures nothing overflows."""
-    built = bench.build(chain(big=300.0), "debugged-half", dims={"batch": "1..8"})
+    built = bench.build(chain(big=3000.0), "debugged-half", dims={"batch": "1..8"})
 
-    def halved(model: onnx.ModelProto) -> onnx.ModelProto:
-        half = with_types(onnx.load(built.source), built.source.parent)
-        HalfPrecision(to="float16", ep="CUDAExecutionProvider", read=numpy_helper.to_array).apply(
-            half
-        )
-        return half
-
-    coarse = {"status": "passed", "arithmetic": "float16"}
-    coarse["tolerance"] = {"atol": 1e-3, "rtol": 2e-2, "min_cosine": 0.999}  # type: ignore[assignment]
-    target = with_model(built.path, tmp_path / "half.aotc", halved, parity=coarse)
+    coarse: dict[str, Any] = {"status": "passed", "arithmetic": "float16"}
+    coarse["tolerance"] = {"atol": 1e-3, "rtol": 2e-2, "min_cosine": 0.999}
+    target = with_model(built.path, tmp_path / "half.aotc", rounded_to_half, parity=coarse)
     assert debug_parity(target, built.source).failed == ()
     np.savez(tmp_path / "big.npz", x=np.full((2, 8), 4000, np.float32))
     report = debug_parity(
