@@ -168,6 +168,7 @@ def test_a_wrong_scale_of_a_quantized_node_is_found_where_it_is_fused(tmp_path: 
 def test_a_node_that_overflows_in_half_precision_is_the_first_and_the_worst(
     tmp_path: Path,
 ) -> None:
+    """The CPU computes it in float32 and goes on with that: as a value of the type it overflows."""
     graph = helper.make_graph(
         [
             helper.make_node("Mul", ["x", "big"], ["a"], name="grow"),
