@@ -19,7 +19,7 @@ from replaced_payload import with_manifest, with_model
 from workbench import Built, Workbench
 
 from aotc.contract.results.parity_debug import ParityDebugReport
-from aotc.debugging.parity import debug_parity
+from aotc.debugging.debugged_parity import debug_parity
 from aotc.errors import AotcError
 
 

@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from replaced_payload import with_model
 
 from aotc.contract.results.node_errors import NodeErrors
-from aotc.debugging.parity import measure_nodes
+from aotc.debugging.debugged_parity import measure_nodes
 from aotc.drawing.artifact_page import artifact_page
 from aotc.drawing.error_classes import error_class
 

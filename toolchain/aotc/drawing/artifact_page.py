@@ -63,7 +63,7 @@ def artifact_page(
 ) -> str:
     """The page as text; `times` is what `aotc bench --nodes --json` printed for the artifact.
 
-    `errors` are by variant, as `debugging.parity.measure_nodes` measures them.
+    `errors` are by variant, as `debugging.debugged_parity.measure_nodes` measures them.
 
     Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
     what `inspection.summary.inspect` and `node_times.read_node_times` do.

@@ -75,7 +75,8 @@ def inspect(
             "--fixtures",
             metavar="PATH",
             parser=Path,
-            help="inputs for --model: .npz, or a folder (default: the artifact's fixtures)",
+            help="inputs for --model: .npz, or a folder",
+            show_default="the artifact's",
         ),
     ] = None,
     json: Json = False,
@@ -129,7 +130,7 @@ def _node_errors(
     from aotc.cli.progress import stages
 
     with needs("inspect --model", "cpu"):
-        from aotc.debugging.parity import measure_nodes
+        from aotc.debugging.debugged_parity import measure_nodes
     with stages(quiet=quiet) as progress:
         variant, errors = measure_nodes(path, model, fixtures=fixtures, progress=progress)
     return {variant: errors}

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from quantized_images import images, quantized
 
-from aotc.blaming.node_errors import node_errors
-from aotc.blaming.side import Side
+from aotc.blaming.graph_side import Side
+from aotc.blaming.node_comparison import node_errors
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.node_errors import NodeError, NodeErrors
