@@ -25,6 +25,7 @@ from aotc.contract.results.diff_report import DiffReport
 from aotc.contract.results.explain_report import ExplainReport
 from aotc.contract.results.model_checks import CheckModelsReport
 from aotc.contract.results.packing_reports import PackReport, UnpackReport
+from aotc.contract.results.parity_debug import ParityDebugReport
 from aotc.contract.results.run_report import RunReport
 from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
 from aotc.contract.results.trust_reports import RootReport, TrustReport
@@ -47,6 +48,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "load", report.LoadReport),
     ("manifests", "inspect", report.InspectReport),
     ("manifests", "diff", DiffReport),
+    ("manifests", "parity-debug", ParityDebugReport),
     ("manifests", "error", command_reports.ErrorReport),
     ("manifests", "report", RunReport),
     ("manifests", "run", command_reports.RunReport),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx
 
@@ -26,7 +26,7 @@ def readable_values(
     shown.CopyFrom(model)
     places: dict[str, str] = {}
 
-    def add(op: str, given: list[str], name: str, domain: str = "", **options: object) -> str:
+    def add(op: str, given: list[str], name: str, domain: str = "", **options: Any) -> str:
         made = f"{name}/aotc.{op}"
         node = onnx.helper.make_node(op, given, [made], domain=domain, **options)
         shown.graph.node.append(node)

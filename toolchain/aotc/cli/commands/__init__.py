@@ -14,6 +14,7 @@ _ROWS: Final = (
     ("diff", "diff", "Show what changed from one artifact to another."),
     ("run", "run", "Load an artifact and run it on files, or on its fixtures."),
     ("bench", "bench", "Time an artifact, against the plain model or a baseline if one is given."),
+    ("debug", "debug", "Find where an artifact leaves the model that it was built from."),
     (
         "check-models",
         "check_models",

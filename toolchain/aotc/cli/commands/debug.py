@@ -1,0 +1,100 @@
+"""`aotc debug`: where an artifact leaves the model that it was built from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aotc.cli.commands.base import respond
+from aotc.cli.grammar.command import Command, examples, new_app
+from aotc.cli.grammar.options import Json
+from aotc.contract.artifact_names import artifact_path
+from aotc.errors import EXIT_NO, EXIT_YES
+
+app = new_app("Find where an artifact leaves the model that it was built from.")
+
+
+@app.callback()
+def debug() -> None:
+    """Find where an artifact leaves the model that it was built from."""
+
+
+@app.command(cls=Command)
+@examples(
+    "aotc debug parity model.aotc --model model.onnx",
+    "aotc debug parity model.aotc --model model.onnx --variant portable -o failing",
+)
+def parity(
+    artifact: Annotated[
+        Path,
+        typer.Argument(
+            metavar="ARTIFACT",
+            parser=artifact_path,
+            help="NAME.aotc folder, packed file, or sha256-ID of an artifact in a store",
+        ),
+    ],
+    model: Annotated[
+        Path,
+        typer.Option(
+            "--model", metavar="MODEL", parser=Path, help="ONNX file that it was built from"
+        ),
+    ],
+    fixtures: Annotated[
+        Path | None,
+        typer.Option(
+            "--fixtures",
+            metavar="PATH",
+            parser=Path,
+            help="inputs: .npz, folder of such, or of ONNX test data",
+            show_default="the artifact's",
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            "--variant",
+            metavar="NAME",
+            help="variant to compare",
+            show_default="what this host would load",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            parser=Path,
+            help="folder to write the smallest failing part to, if an output fails",
+        ),
+    ] = None,
+    json: Json = False,
+) -> int:
+    """Compare a variant with its model, node by node.
+
+    Each value that both compute is compared, and the smallest part that is out of tolerance by
+    itself is searched, if an output is: exit status 1. Signatures are not checked: 'aotc verify'
+    does that.
+    """
+    from aotc.cli.extras import needs
+    from aotc.cli.progress import stages
+    from aotc.cli.views.parity_view import parity_view
+    from aotc.cli.written import refuse_overwriting
+
+    if output is not None:
+        refuse_overwriting([("-o", output)], (artifact, model, fixtures))
+    with needs("debug parity", "cpu"):
+        from aotc.debugging.debugged_parity import debug_parity
+    with stages(quiet=json) as progress:
+        report = debug_parity(
+            artifact,
+            model,
+            fixtures=fixtures,
+            variant=variant,
+            output=output,
+            progress=progress,
+        )
+    respond(report, parity_view, json=json)
+    return EXIT_NO if report.failed else EXIT_YES

@@ -1,0 +1,126 @@
+"""A failing part as files that need only ONNX Runtime and numpy, ready for a report of a bug."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+
+from aotc.contract.codec.parsing import Json
+from aotc.contract.known_providers import CPU
+from aotc.engine.values import Data
+
+SUBMODEL: Final = "submodel.onnx"
+REFERENCE: Final = "reference.onnx"
+# Beyond it, protobuf cannot hold a model, and weights go to a file beside it.
+MOST_BYTES: Final = 2_000_000_000
+FILES: Final = (
+    SUBMODEL,
+    REFERENCE,
+    "inputs.npz",
+    "expected.npz",
+    "found.npz",
+    "report.json",
+    "reproduce.py",
+)
+
+_SCRIPT: Final = '''\
+"""Exits with 1 while submodel.onnx differs from reference.onnx by more than the tolerance."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+HERE = Path(__file__).parent
+REPORT = json.loads((HERE / "report.json").read_text())
+INPUTS = dict(np.load(HERE / "inputs.npz"))
+
+
+def answer(name, settings):
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    for key, value in settings.items():
+        options.add_session_config_entry(key, value)
+    session = ort.InferenceSession(
+        str(HERE / name), options, providers=["PROVIDER"]
+    )
+    given = {value.name: INPUTS[value.name] for value in session.get_inputs()}
+    (found,) = session.run(None, given)
+    return found.astype(np.float64)
+
+
+expected = answer("reference.onnx", {})
+found = answer("submodel.onnx", REPORT["session_config"])
+usual = np.isfinite(expected) & np.isfinite(found)
+misplaced = int(np.sum((expected != found) & ~usual & ~(np.isnan(expected) & np.isnan(found))))
+error = float(np.max(np.abs(expected - found)[usual], initial=0.0))
+scale = float(np.max(np.abs(expected)[np.isfinite(expected)], initial=0.0))
+bound = REPORT["tolerance"]["atol"] + REPORT["tolerance"]["rtol"] * scale
+one, other = expected[usual].ravel(), found[usual].ravel()
+norms = float(np.linalg.norm(one) * np.linalg.norm(other))
+cosine = float(one @ other) / norms if norms else 1.0
+turned = (
+    one.size > 1
+    and error > REPORT["tolerance"]["atol"]
+    and cosine < REPORT["tolerance"]["min_cosine"]
+)
+print(f"onnxruntime {ort.__version__}: largest error {error:.3g}, allowed {bound:.3g};")
+print(f"cosine {cosine:.6f}; {misplaced} NaN or infinite values differ")
+sys.exit(1 if error > bound or misplaced or turned else 0)
+'''
+
+
+def write_report(
+    folder: Path,
+    part: onnx.ModelProto,
+    reference: onnx.ModelProto,
+    arrays: Mapping[str, Mapping[str, Data]],
+    report: Json,
+    *,
+    most_bytes: int = MOST_BYTES,
+) -> tuple[str, ...]:
+    """Write a part, the source's nodes, `arrays` (by file's stem and name) and the report.
+
+    Returns the names of the files.  Nothing in them names a host or a path.
+    """
+    written = list(FILES)
+    for name, model in ((SUBMODEL, part), (REFERENCE, reference)):
+        data = f"{Path(name).stem}.bin"
+        if model.ByteSize() > most_bytes:
+            onnx.save(model, folder / name, save_as_external_data=True, location=data)
+            written.append(data)
+        else:
+            (folder / name).write_bytes(model.SerializeToString(deterministic=True))
+    for stem, values in arrays.items():
+        _write_npz(folder / f"{stem}.npz", values)
+    (folder / "report.json").write_text(json.dumps(report, indent=2, sort_keys=True) + "\n")
+    (folder / "reproduce.py").write_text(_SCRIPT.replace("PROVIDER", CPU))
+    return tuple(written)
+
+
+def _write_npz(path: Path, values: Mapping[str, Data]) -> None:
+    """Like `numpy.savez`, for any names: its own parameters may not be names of arrays."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, value in values.items():
+            array: Any = np.asarray(value)
+            if array.dtype.kind == "O":
+                array = array.astype(str)
+            # A fixed time: equal values give equal bytes.
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, array, allow_pickle=False)
+
+
+def copy_report(made: Path, folder: Path) -> None:
+    """Copy the files of a report into `folder`."""
+    for file in sorted(made.iterdir()):
+        shutil.copyfile(file, folder / file.name)

@@ -1,0 +1,324 @@
+"""`aotc debug parity`: where a variant leaves its model, and the smallest part that does."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from aotc.contract.codec.parsing import Json, decode, encode
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.document import Manifest
+from aotc.contract.manifest.payload_files import Fixture
+from aotc.contract.manifest.variant import Variant
+from aotc.contract.precision.parity import ParitySpec
+from aotc.contract.profile import Profile
+from aotc.contract.profile_terms import Tolerance
+from aotc.contract.results.build_evidence import OutputError
+from aotc.contract.results.node_errors import NodeErrors
+from aotc.contract.results.parity_debug import FailingSubmodel, ParityDebugReport
+from aotc.contract.results.reports import Refusal
+from aotc.debugging.bug_report import copy_report
+from aotc.debugging.given_artifact import open_given
+from aotc.debugging.parity_job import REPORT_FOLDER
+from aotc.debugging.payload_copy import copy_files
+from aotc.engine import values
+from aotc.engine.padding import Padder
+from aotc.engine.worker_pool import Workers
+from aotc.errors import AotcError
+from aotc.files.replacing import put_in_place
+from aotc.files.work_folders import draft_path, prepare_output, temporary_folder
+from aotc.host.probe import probe
+from aotc.probing.inputs.user_fixtures import read_fixtures
+from aotc.reasons import REASONS
+from aotc.records import replace
+from aotc.runtime.built_profile import profile_of
+from aotc.runtime.routing import choose
+from aotc.runtime.warmup import warmup_fixtures
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.importing import import_model
+from aotc.stages.types import SourceModel
+from aotc.verification.compatibility import judge, probe_host
+
+_BREACH: Final = "AOTC-N037"
+_ACCUMULATED: Final = "AOTC-N038"
+_CHANGED: Final = "AOTC-N039"
+_JOBS: Final = "aotc.debugging.parity_job"
+
+
+def debug_parity(
+    artifact: str | Path,
+    model: Path,
+    *,
+    fixtures: Path | None = None,
+    variant: str | None = None,
+    output: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ParityDebugReport:
+    """Compare a variant of `artifact` with the model that it was built from, node by node.
+
+    Outputs are compared on all `fixtures` (default: the artifact's), nodes on those whose outputs
+    are worst.  If an output is out of tolerance, the smallest part that fails by itself is searched
+    and written to the new folder `output`.  Signatures are not looked at; digests of the files that
+    are read are.
+
+    Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
+    (the variant does not run here), I027 (no such variant), I017 and I026 (the folder), G005, G014,
+    I001 and I024 (fixtures), and what importing a model and the sandbox raise.
+    """
+    if output is not None:
+        prepare_output(output, folder=True)
+    with _Comparison(artifact, model, fixtures, variant, progress) as comparison:
+        comparison.announce("compare")
+        answer = comparison.run("parity_job", isolate=True)
+        submodel = _submodel(answer["submodel"])
+        if output is not None and submodel is not None:
+            with draft_path(output) as draft:
+                draft.mkdir()
+                copy_report(comparison.work / "job" / REPORT_FOLDER, draft)
+                put_in_place(draft, output)
+        report = ParityDebugReport(
+            artifact=str(comparison.given.path),
+            artifact_id=comparison.given.artifact_id,
+            model=str(model),
+            variant=comparison.variant.name,
+            fixture=answer["fixture"],
+            compared=tuple(comparison.inputs),
+            tolerance=comparison.tolerance,
+            outputs=tuple(decode(OutputError, error) for error in answer["outputs"]),
+            errors=decode(NodeErrors, answer["errors"]),
+            submodel=submodel if output is not None or submodel is None else _unwritten(submodel),
+        )
+    return _judged(report)
+
+
+def measure_nodes(
+    artifact: str | Path,
+    model: Path,
+    *,
+    fixtures: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[str, NodeErrors]:
+    """The variant that this host prefers, and its errors by node; raises as `debug_parity` does."""
+    with _Comparison(artifact, model, fixtures, None, progress) as comparison:
+        comparison.announce("compare")
+        found = decode(NodeErrors, comparison.run("nodes_job", isolate=False))
+        return comparison.variant.name, found
+
+
+def _submodel(found: Json) -> FailingSubmodel | None:
+    return None if found is None else decode(FailingSubmodel, found)
+
+
+def _unwritten(submodel: FailingSubmodel) -> FailingSubmodel:
+    return replace(submodel, files=())
+
+
+def _judged(report: ParityDebugReport) -> ParityDebugReport:
+    """The report with what follows from it."""
+    findings: list[Finding] = []
+    where = f"variant {report.variant}"
+    if report.errors.outputs_changed:
+        findings.append(
+            Finding(
+                code=_CHANGED,
+                what="the variant answers with other bits while its inner values are read",
+                where=where,
+            )
+        )
+    failed = []
+    for error in report.outputs:
+        if not error.passed:
+            failed.append(
+                Refusal(
+                    code=_BREACH,
+                    what=f"output {error.output!r} is out of tolerance",
+                    where=f"{where}, fixture {report.fixture}",
+                    expected=f"error <= {report.tolerance.atol:g} + {report.tolerance.rtol:g} * "
+                    f"max|reference|, cosine >= {report.tolerance.min_cosine:g}",
+                    found=error.reason,
+                    fix=REASONS[_BREACH].fix,
+                )
+            )
+    if failed and (report.submodel is None or report.submodel.accumulated):
+        findings.append(
+            Finding(
+                code=_ACCUMULATED,
+                what="no single node is out of tolerance by itself"
+                + ("; the smallest range that is was found" if report.submodel else "")
+                + ("" if report.submodel else ", nor a range of nodes that can run alone"),
+                where=where,
+            )
+        )
+    return replace(report, findings=tuple(findings), failed=tuple(failed))
+
+
+class _Comparison:
+    """An artifact, its model and inputs, ready for jobs; a context manager that removes its files.
+
+    `inputs` are files by name of the fixture and of the input.
+    """
+
+    def __init__(
+        self,
+        artifact: str | Path,
+        model: Path,
+        fixtures: Path | None,
+        variant: str | None,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        from contextlib import ExitStack
+
+        self.announce = progress or (lambda text: None)
+        self._stack = ExitStack()
+        self.inputs: dict[str, dict[str, str]] = {}
+        with ExitStack() as stack:
+            self.work = stack.enter_context(temporary_folder("debugging"))
+            self.given = stack.enter_context(open_given(artifact, model))
+            manifest = self.given.manifest
+            self._profile = profile_of(manifest)
+            self.variant = _chosen(manifest, variant, self._profile)
+            parity = self.variant.parity
+            self.tolerance: Tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
+            if fixtures is None and not manifest.fixtures:
+                raise AotcError(
+                    "AOTC-I084", "there are no inputs to compare on", where=str(self.given.path)
+                )
+            self._workers = stack.enter_context(Workers(self._profile.limits, (_JOBS,)))
+            self.announce("import")
+            self._source = self._imported(model)
+            self.announce("copy the variant")
+            self._payload = self.work / "payload"
+            self._payload.mkdir()
+            copy_files(self.given.container, manifest, self.variant.files, self._payload)
+            self._read_inputs(fixtures)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> _Comparison:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, job: str, *, isolate: bool) -> Any:
+        """The answer of a job of `parity_job`."""
+        variant = self.variant
+        folder = posixpath.dirname(variant.model) if variant.weights is None else variant.weights
+        source = self._source
+        graph, weights = (
+            (source.reference, source.reference.parent)
+            if source.reference is not None
+            else (source.graph, source.weights)
+        )
+        return self._workers.run(
+            f"{_JOBS}:{job}",
+            {
+                "source": {"model": str(graph), "weights": str(weights)},
+                "variant": {
+                    "model": str(self._payload / variant.model),
+                    "weights": str(self._payload / folder),
+                    "session": encode(variant.session),
+                    "providers": list(variant.providers),
+                    "libraries": {
+                        spec.provider: spec.library for spec in self._profile.plugins.values()
+                    },
+                },
+                "tolerance": encode(self.tolerance),
+                "inputs": self.inputs,
+                "isolate": isolate,
+            },
+            folder=self.work / "job",
+            where=f"variant {variant.name}",
+        ).value
+
+    def _imported(self, model: Path) -> SourceModel:
+        work = self.work / "source"
+        work.mkdir()
+        host = probe(gpus=False)
+        options = BuildOptions(
+            profile=self._profile, target=host, host=host, work=work, workers=self._workers
+        )
+        source = import_model(model, options)
+        if source.capture.external_data != self.given.manifest.source.external_data:
+            raise AotcError(
+                "AOTC-I083",
+                "the model's external data is not what the artifact was built from",
+                where=str(model),
+            )
+        return source
+
+    def _read_inputs(self, fixtures: Path | None) -> None:
+        """The inputs that the variant takes, padded if it needs that."""
+        manifest = self.given.manifest
+        folder = self.work / "inputs"
+        given = _given(manifest, fixtures, folder / "given")
+        known = {fixture.name: fixture for fixture, _ in given}
+        fitting = warmup_fixtures(replace(manifest, fixtures=tuple(known.values())), self.variant)
+        if fixtures is None:
+            paths = [each.path for fixture, _ in fitting for each in fixture.inputs]
+            copy_files(self.given.container, manifest, paths, folder / "given")
+        files = {fixture.name: paths for fixture, paths in given}
+        padder = Padder(manifest.inputs, manifest.padding)
+        for fixture, wanted in fitting:
+            if not self._takes(wanted):
+                continue
+            own = files[fixture.name]
+            if dict(wanted) != dict(fixture.sizes):
+                loaded = {name: values.load(Path(path)) for name, path in own.items()}
+                padded = padder.pad(loaded, fixture.sizes, wanted).inputs
+                place = folder / "padded" / str(len(self.inputs))
+                place.mkdir(parents=True)
+                own = {
+                    name: str(values.save(value, place / f"input_{index}"))
+                    for index, (name, value) in enumerate(padded.items())
+                }
+            self.inputs[fixture.name] = own
+        if not self.inputs:
+            raise AotcError(
+                "AOTC-I085",
+                "the variant takes none of the inputs",
+                where=f"variant {self.variant.name}",
+                found="; ".join(
+                    ", ".join(f"{dim}={size}" for dim, size in fixture.sizes.items())
+                    for fixture in list(known.values())[:5]
+                ),
+            )
+
+    def _takes(self, sizes: Mapping[str, int]) -> bool:
+        domain = self.variant.domain or self.given.manifest.domain
+        known = {name: size for name, size in sizes.items() if name in domain.dims}
+        return domain.accepts(domain.complete(known)) if known else True
+
+
+def _chosen(manifest: Manifest, name: str | None, profile: Profile) -> Variant:
+    """The variant of that name, or the one that this host prefers; raises C009 and I027."""
+    plugins = {spec.provider: Path(spec.library) for spec in profile.plugins.values()}
+    result = judge(manifest, probe_host(manifest, plugins))
+    chosen = choose(manifest, result.variants, name)
+    return next((each for each in chosen if each.name == (name or result.best)), chosen[0])
+
+
+def _given(
+    manifest: Manifest, fixtures: Path | None, folder: Path
+) -> list[tuple[Fixture, dict[str, str]]]:
+    """Fixtures with their files of inputs: the artifact's own, or those at a path."""
+    if fixtures is None:
+        return [
+            (fixture, {each.name: str(folder / each.path) for each in fixture.inputs})
+            for fixture in manifest.fixtures
+        ]
+    found = []
+    for item in read_fixtures(fixtures, manifest.inputs, folder):
+        loaded = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
+        sizes = {
+            dim: int(size)
+            for value in manifest.inputs
+            for dim, size in zip(
+                value.shape or (), getattr(loaded[value.name], "shape", ()), strict=False
+            )
+            if isinstance(dim, str)
+        }
+        fixture = Fixture(name=item["name"], origin="user", sizes=sizes, inputs=(), outputs=())
+        found.append((fixture, item["inputs"]))
+    return found
