@@ -163,6 +163,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "inputs of its fixtures. That was not possible, so only constants and kernels decided which nodes stay in "
      "float32. The comparison with the original still decides whether the variant is built.",
      "Give inputs of the sizes of this variant with --fixtures."),
+    ("AOTC-N019", "calibration data without effect", FINDING,
+     "Calibration data was named, and no variant observes activations on it: none has the precision int8 or auto. The "
+     "data was not read.",
+     "Choose 'precision: int8', or leave the data out."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -16,6 +16,7 @@ from aotc.errors import AotcError
 from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
+from aotc.stages.quantizing.forms import unused_calibration
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MAX_CRASHES = 12
@@ -73,6 +74,7 @@ def analyze(
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=decode(Padding, result["padding"]) if result["padding"] else None,
         findings=(
+            *unused_calibration(options),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *crashes,

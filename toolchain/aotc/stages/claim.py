@@ -23,6 +23,7 @@ from aotc.partitioning.scopes import fix_sizes
 from aotc.passes.base import walk_nodes
 from aotc.records import values_of
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.quantizing.forms import form_of, has_samples, require_form
 from aotc.stages.retrying.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.stages.types import (
     ClaimedModel,
@@ -59,7 +60,7 @@ def _claim(
 ) -> ClaimedModel:
     plan = optimized.plan
     backends = backends_of(plan.providers, options.profile)
-    _check_precision(plan, backends, options.target)
+    _check_precision(plan, backends, options)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.cpu_only:
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
@@ -98,7 +99,13 @@ def _claim(
     )
 
 
-def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Target) -> None:
+def _check_precision(plan: VariantPlan, backends: Sequence[Backend], options: BuildOptions) -> None:
+    if plan.precision in ("int8", "int4"):
+        samples = has_samples(options)
+        form = form_of(plan.precision, plan.quantization, backends, samples=samples)
+        require_form(plan.precision, form, backends)
+        return
+    target = options.target
     capable = [backend for backend in backends if plan.precision in backend.precisions]
     for backend in capable:
         # Without them a provider silently computes in another precision.
@@ -115,7 +122,7 @@ def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Tar
             )
     if capable:
         return
-    supported = {name for backend in backends for name in backend.precisions}
+    supported = {name for backend in backends for name in backend.abilities()}
     raise AotcError(
         "AOTC-N008",
         f"no provider of variant {plan.name} computes in {plan.precision}",
