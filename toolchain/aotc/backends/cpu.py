@@ -21,6 +21,8 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
+    # Weights are stored in them, and computed with in float32.
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
     quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {
         "int8": ("static", "dynamic", "weights"),
         "int4": ("weights",),

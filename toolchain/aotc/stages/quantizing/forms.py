@@ -14,6 +14,7 @@ from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
 from aotc.stages.quantizing.calibration_data import require_calibration
+from aotc.stages.variant_plan import VariantPlan
 
 # In the order in which `auto` takes the first that all providers run.
 _AUTO: Final[tuple[Form, ...]] = ("static", "dynamic", "weights")
@@ -44,6 +45,12 @@ def form_of(
         (form for form in possible if all(form in b.quantized.get("int8", ()) for b in backends)),
         possible[0],
     )
+
+
+def quantized_form(plan: VariantPlan, options: BuildOptions) -> Form:
+    """The form of a variant in int8 or int4; raises AOTC-P007."""
+    backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
+    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
 
 
 def require_form(precision: WantedPrecision, form: Form, backends: Sequence[Backend]) -> None:
