@@ -73,7 +73,7 @@ class _Twin:
         for node in graph.node:
             for at, name in enumerate(node.output):
                 node.output[at] = renamed.get(name, name)
-        types |= {new: self.half.tensor_name for new in renamed.values()}
+        types |= dict.fromkeys(renamed.values(), self.half.tensor_name)
         nodes += self._nodes(graph, types)
         nodes += [
             self._cast(renamed[value.name], value.name, self.half.onnx_type)
