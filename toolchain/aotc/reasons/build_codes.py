@@ -220,6 +220,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "A variant in a lower precision breaches its gates. It passes with all nodes in float32, so precision makes the "
      "error, but no smaller set of nodes that passes was found within the trials of the profile.",
      "Raise blame.trials in the profile, calibrate on more data, or choose a higher precision."),
+    ("AOTC-N029", "values leave the range of half precision", FINDING,
+     "On the inputs of the fixtures, the nodes that are named make numbers that are larger than the type's largest, "
+     "which would be infinite. They stay in float32, and so do the nodes that read their results.",
+     "Nothing to do. To have all in half precision, scale the weights before these nodes, or take bfloat16, which has "
+     "the range of float32."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -64,6 +64,7 @@ def blame_job(request: Json) -> Json:
         "reproduced": not judged.passed,
     }
     if judged.passed:
+        job.remove_last()
         return answer
     try:
         errors = job.node_errors(graph)
@@ -107,7 +108,7 @@ class _Job:
         self._padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
         self._outputs: dict[frozenset[str], Mapping[str, OutputError]] = {}
         self._graphs = 0
-        self._ends_at = time.monotonic() + request["seconds"]
+        self._ends_at: float = time.monotonic() + request["seconds"]
 
     def as_built(self) -> tuple[_Judged, TrialGraph]:
         """The variant as it is, judged on all fixtures, and its graph."""
