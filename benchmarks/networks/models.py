@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx.version_converter
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks.bert import write_bert
@@ -88,8 +89,11 @@ def _numpy_name(kind: int) -> str:
     return str(helper.tensor_dtype_to_np_dtype(kind).name)
 
 
-def write_light(name: str, path: Path) -> None:
-    """Write a network of the onnx package, with random weights instead of constant ones."""
+def write_light(name: str, path: Path, opset: int | None = None) -> None:
+    """Write a network of the onnx package, with random weights instead of constant ones.
+
+    It is converted to `opset`, if one is given.
+    """
     import onnx.backend.test
 
     data = Path(onnx.backend.test.__file__).parent / "data" / "light"
@@ -121,7 +125,11 @@ def write_light(name: str, path: Path) -> None:
         [*(tensor for tensor in model.graph.initializer if tensor.name in read), *random_weights],
     )
     opsets = [helper.make_opsetid("", model.opset_import[0].version)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=4), path)
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=4)
+    if opset is not None:
+        made = onnx.version_converter.convert_version(made, opset)
+        made.ir_version = 8
+    onnx.save(made, path)
 
 
 def _draw(role: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -186,6 +194,12 @@ OVERFLOWS = tuple(Plant(product=f"layer.{at}.up", factor=2.0**20) for at in (0, 
 FULL: Mapping[str, Model] = {
     "resnet50": Model(
         title="ResNet-50", folder="resnet50", write=partial(write_light, "light_resnet50")
+    ),
+    # The operator set above has no integers.
+    "resnet50_17": Model(
+        title="ResNet-50, opset 17",
+        folder="resnet50-17",
+        write=partial(write_light, "light_resnet50", opset=17),
     ),
     "bert": Model(
         title="BERT-base",
@@ -252,6 +266,12 @@ FULL: Mapping[str, Model] = {
 SMOKE: Mapping[str, Model] = {
     "resnet50": replace(
         FULL["squeezenet"], title="SqueezeNet for ResNet-50", folder="smoke-squeezenet"
+    ),
+    "resnet50_17": replace(
+        FULL["squeezenet"],
+        title="SqueezeNet for ResNet-50, opset 17",
+        folder="smoke-squeezenet-17",
+        write=partial(write_light, "light_squeezenet", opset=17),
     ),
     "bert": replace(
         FULL["bert"],

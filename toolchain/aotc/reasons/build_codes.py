@@ -147,9 +147,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The original model gives NaN or infinity for a fixture. Parity compares only where these are.",
      "Give real inputs with --fixtures."),
     ("AOTC-N006", "no fixture is embedded", FINDING,
-     "No fixture fits into the profile's fixtures.max_bytes, so a load is neither warmed up nor accepted by "
-     "comparing outputs.",
-     "Raise fixtures.max_bytes in the profile, or bound the dims to smaller sizes."),
+     "No fixture fits into the profile's fixtures.max_bytes, or a variant in static int8 was compared on the user's "
+     "fixtures alone, as ranges that are observed on data say nothing of random numbers, and these are not embedded. "
+     "So a load is neither warmed up nor accepted by comparing outputs.",
+     "Raise fixtures.max_bytes in the profile, bound the dims to smaller sizes, or give --embed-fixtures."),
     ("AOTC-N007", "padding changes the answer", NO,
      "The cropped answer to padded inputs differs from the original model's answer to the unpadded ones by more than "
      "the tolerance: something reduces over the padded dim, and no mask excludes the padding.",
