@@ -1,13 +1,3 @@
-"""Compute with integers of 8 bits, or store weights in 8 or 4, where a float32 model gains by it.
-
-Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
-`dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
-weights alone.  Inputs and outputs keep their types.  Which nodes are quantized is decided before,
-in `choice`.
-"""
-
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -79,7 +69,7 @@ class Quantize(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
         quantize_static(model, chosen.static, self.ranges, self.scheme)
-        quantize_tables(model, chosen.tables, self.bits, self.block_size)
+        quantize_tables(model, chosen.tables)
         split_gemms(model, chosen.dynamic | chosen.weights)
         quantize_dynamic(model, chosen.dynamic, self.scheme)
         quantize_blocks(model, chosen.weights, self.bits, self.block_size)
