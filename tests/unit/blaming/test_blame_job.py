@@ -9,9 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from made_models import model_of
-from onnx import TensorProto, helper, numpy_helper
-from planted_models import products, with_outliers
+from planted_models import products, residual_network, with_outliers
 
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.manifest.variant import SessionSpec
@@ -25,26 +23,7 @@ LAYERS, WIDTH = 12, 32
 
 
 def network() -> onnx.ModelProto:
-    """Products with a residual and an activation each, whose values stay of one size."""
-    chance = np.random.default_rng(20261123)
-    nodes, weights, value = [], [], "x"
-    for index in range(LAYERS):
-        weight = chance.standard_normal((WIDTH, WIDTH)).astype(np.float32) * 0.1
-        weights.append(numpy_helper.from_array(weight, f"w{index}"))
-        nodes += [
-            helper.make_node("MatMul", [value, f"w{index}"], [f"m{index}"], f"product {index}"),
-            helper.make_node("Tanh", [f"m{index}"], [f"t{index}"], f"activation {index}"),
-            helper.make_node("Add", [f"t{index}", value], [f"r{index}"], f"sum {index}"),
-        ]
-        value = f"r{index}"
-    nodes.append(helper.make_node("Identity", [value], ["y"], "answer"))
-    shape = ["n", WIDTH]
-    return model_of(
-        nodes,
-        inputs=[helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        outputs=[helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
-        initializers=weights,
-    )
+    return residual_network(LAYERS, WIDTH)
 
 
 @pytest.fixture

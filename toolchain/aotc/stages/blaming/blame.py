@@ -31,11 +31,22 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
 
     None where the variant computes in the model's own precision, where `error` is of something
     else, where the profile wants no trials, and where the search itself fails, which the finding
-    AOTC-N033 tells.  The same form of a variant is searched once.
+    AOTC-N033 tells.  The same form of a variant is searched once, and none after such a failure.
     """
-    if lowered.model not in options.blames:
-        options.blames[lowered.model] = _searched(lowered, error, options)
-    return options.blames[lowered.model]
+    plan = lowered.plan
+    breaches = inexact_answers(error)
+    if not options.profile.blame.trials or not breaches:
+        return None
+    key = (f"{plan.name} {plan.precision}", lowered.model)
+    if key in options.blames:
+        return options.blames[key]
+    if any(name == key[0] and found is None for (name, _), found in options.blames.items()):
+        return None
+    asked = trial_request(lowered, options)
+    if asked is None:
+        return None
+    options.blames[key] = _searched(lowered, asked, breaches, options)
+    return options.blames[key]
 
 
 def smallest_kept(
@@ -65,16 +76,12 @@ def inexact_answers(error: AotcError) -> list[AotcError]:
     return [each for each in error.every() if each.code in INEXACT]
 
 
-def _searched(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Blamed | None:
+def _searched(
+    lowered: LoweredModel, asked: Json, breaches: Sequence[AotcError], options: BuildOptions
+) -> Blamed | None:
     plan, trials = lowered.plan, options.profile.blame.trials
-    breaches = inexact_answers(error)
-    if not trials or not breaches:
-        return None
-    asked = trial_request(lowered, options)
-    if asked is None:
-        return None
     where = f"variant {plan.name}"
-    folder = options.work / f"blame-{plan.name}"
+    folder = options.work / f"blame-{plan.name}-{len(options.blames)}"
     options.announce(f"searching the nodes to blame in {where}")
     options.clock.reporter.follow("trials", steps_of(folder, "trials"))
     try:

@@ -13,7 +13,7 @@ from aotc.blaming.badness import badness
 from aotc.blaming.node_errors import node_errors
 from aotc.blaming.side import Side
 from aotc.blaming.smallest_set import Candidate, SmallestSet, Trial, smallest_set
-from aotc.blaming.suspects import suspects
+from aotc.blaming.suspects import named_nodes, suspects
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import SessionSpec
@@ -68,7 +68,8 @@ def blame_job(request: Json) -> Json:
         return answer
     try:
         errors = job.node_errors(graph)
-        answer |= {"first": errors.first, "worst": errors.worst}
+        named = named_nodes(graph.changed, errors)
+        answer |= {"first": named[0], "worst": named[1]}
         candidates = suspects(graph.changed, errors.nodes)
     except AotcError as error:
         answer["why_not"] = error.line()

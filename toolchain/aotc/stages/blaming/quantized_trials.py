@@ -13,6 +13,7 @@ from aotc.graphs.offline import MODEL
 from aotc.passes.base import walk_nodes
 from aotc.passes.quantize.operators import BY_FORM, CARRIERS
 from aotc.stages.blaming.trial_graphs import TrialGraph, changed_nodes
+from aotc.stages.optimizing.integer_products import rewrite_products
 from aotc.stages.quantizing.prepared_graph import prepared_graph
 from aotc.stages.quantizing.quantized_graph import write_quantized
 
@@ -29,11 +30,21 @@ def write_quantized_trial(asked: Json, kept: frozenset[str], folder: Path) -> Tr
         if error.code != _NOTHING_LEFT:
             raise
         return TrialGraph(model=prepared.resolve(), weights=prepared.parent.resolve(), changed=())
+    if asked["one_sign"]:
+        _write_in_one_sign(folder)
     return TrialGraph(
         model=(folder / MODEL).resolve(),
         weights=folder.resolve(),
         changed=_changed(asked, prepared, made, kept),
     )
+
+
+def _write_in_one_sign(folder: Path) -> None:
+    """Rewrite integer products to operands of one sign, which are exact on every CPU."""
+    model = onnx.load(folder / MODEL, load_external_data=False)
+    _, count = rewrite_products(model, folder)
+    if count:
+        (folder / MODEL).write_bytes(model.SerializeToString())
 
 
 def _changed(

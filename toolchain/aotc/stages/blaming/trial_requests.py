@@ -38,7 +38,11 @@ def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:
     runs = not lowered.why_not_run
     return {
         "writer": _QUANTIZED,
-        "asked": asked_of(lowered.optimized.specialized),
+        "asked": {
+            **asked_of(lowered.optimized.specialized),
+            # As they are, products of the graph itself saturate here, which the variant's do not.
+            "one_sign": plan.cpu_only and not exact_feature(options.host.isa),
+        },
         "session": encode(_session(lowered, options)),
         "providers": list(lowered.providers) if runs else [CPU],
         "libraries": {spec.provider: spec.library for spec in plugins.values()} if runs else {},
