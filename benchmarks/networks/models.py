@@ -186,10 +186,15 @@ def write_dense(width: int, layers: int, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-# One channel of a thousand times the others': 8 bits with one scale for all hold it alone.
-OUTLIER = Plant(product="layer.1.up", factor=2.0**10, channels=1)
+BERT_LAYERS, SMOKE_LAYERS = 12, 2
 # Numbers beyond 65504, the largest of float16.
 OVERFLOWS = tuple(Plant(product=f"layer.{at}.up", factor=2.0**20) for at in (0, 1))
+
+
+def outlier(layers: int) -> Plant:
+    """One channel of a thousand times the others': 8 bits with one scale for all hold it alone."""
+    return Plant(product=f"layer.{layers - 1}.up", factor=2.0**10, channels=1)
+
 
 FULL: Mapping[str, Model] = {
     "resnet50": Model(
@@ -213,12 +218,12 @@ FULL: Mapping[str, Model] = {
         folder="bert-base-planted",
         write=partial(
             write_bert,
-            layers=12,
+            layers=BERT_LAYERS,
             hidden=768,
             heads=12,
             vocabulary=30522,
             seed=SEED,
-            plants=(OUTLIER,),
+            plants=(outlier(BERT_LAYERS),),
         ),
         dims={"batch": "1..4", "sequence": "1..256"},
         sizes={"batch": 1, "sequence": 128},
@@ -285,12 +290,12 @@ SMOKE: Mapping[str, Model] = {
         folder="smoke-bert-planted",
         write=partial(
             write_bert,
-            layers=2,
+            layers=SMOKE_LAYERS,
             hidden=64,
             heads=4,
             vocabulary=500,
             seed=SEED,
-            plants=(OUTLIER,),
+            plants=(outlier(SMOKE_LAYERS),),
         ),
     ),
     "vit_planted": replace(

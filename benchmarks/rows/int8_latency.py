@@ -21,7 +21,7 @@ from benchmarks.result import Result, Row, milliseconds, paired_interval
 from benchmarks.sides import answer_difference, by_turns
 from benchmarks.workshop import Workshop
 
-ROUNDS = {"bert": 40, "resnet50_17": 40}
+ROUNDS = {"bert": 20, "resnet50_17": 30}
 SPEEDUPS = {"bert": 2.5, "resnet50_17": 1.7}
 LARGEST_SHARE = 0.3
 # Requests of a round, in a row.
