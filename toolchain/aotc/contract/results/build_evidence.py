@@ -91,6 +91,6 @@ class Evidence:
     variants: tuple[VariantEvidence, ...]
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
-    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
     model: Annotated[str, "sha256 of the model file"] = ""
     tuned_on: Annotated[str, "sha256 of the model file that --tune measured"] = ""

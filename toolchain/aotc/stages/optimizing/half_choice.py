@@ -19,7 +19,7 @@ from aotc.passes.half_precision.logarithms import logarithm_nodes
 from aotc.passes.half_precision.positions import position_nodes
 from aotc.passes.half_precision.slots import ALWAYS_KEPT
 from aotc.passes.half_precision.typed_graph import TypedGraph, typed_graph
-from aotc.records import record
+from aotc.records import field, record
 from aotc.stages.optimizing.half_weights import PROFILE, WEIGHTS
 
 Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
@@ -49,6 +49,8 @@ class Chooser:
     read: Read
     wide: Collection[str]
     kept: frozenset[str]
+    # By name and place in the file: whether a large constant is in the type's range.
+    held: dict[str, bool] = field(default_factory=dict)
 
     def graph_of(self, model: onnx.ModelProto) -> TypedGraph:
         """The main graph of `model`, whose values all have types."""
@@ -91,7 +93,7 @@ class Chooser:
         narrow = {
             name
             for name, tensor in graph.constants.items()
-            if graph.is_float(name) and not self.half.holds(self.read(tensor))
+            if graph.is_float(name) and not self._holds(tensor)
         }
         angles = position_nodes(graph)
         # bfloat16 has the small numbers of float32.
@@ -127,6 +129,15 @@ class Chooser:
         for index in saving_nodes(graph, set(found)):
             found[index] = CASTS
         return {graph.nodes[index].name: why for index, why in sorted(found.items())}
+
+    def _holds(self, tensor: onnx.TensorProto) -> bool:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            return self.half.holds(self.read(tensor))
+        offset = {pair.key: pair.value for pair in tensor.external_data}.get("offset", "0")
+        key = f"{tensor.name} {offset}"
+        if key not in self.held:
+            self.held[key] = self.half.holds(self.read(tensor))
+        return self.held[key]
 
     def _without_kernel(self, graph: TypedGraph, kept: set[int]) -> set[int]:
         """Nodes that the provider would refuse in half precision, as it predicts."""

@@ -34,6 +34,7 @@ from aotc.stages.types import OptimizedModel
 BEFORE: Final = "before"
 _TYPED: Final = "typed.onnx"
 _LARGEST: Final = "largest.json"
+_HELD: Final = "held.json"
 
 
 def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json:
@@ -80,7 +81,12 @@ def half_graph(request: Json, kept: Collection[str], place: Path) -> Path:
 
 def _computing(model: onnx.ModelProto, request: Json, chooser: Chooser) -> onnx.ModelProto:
     typed, largest = _seen(model, request)
-    chooser = replace(chooser, wide=tuple(beyond(largest, chooser.half)))
+    held_file = Path(request["seen"]) / _HELD
+    chooser = replace(
+        chooser,
+        wide=tuple(beyond(largest, chooser.half)),
+        held=json.loads(held_file.read_text()) if held_file.is_file() else {},
+    )
     graph = chooser.graph_of(typed)
     lower_masks(graph, chooser.half, chooser.read)
     rewrite = HalfPrecision(
@@ -90,6 +96,7 @@ def _computing(model: onnx.ModelProto, request: Json, chooser: Chooser) -> onnx.
         read=chooser.read,
         cast_constants=True,
     )
+    held_file.write_text(json.dumps(chooser.held))
     run_passes(typed, (rewrite,))
     return float_twin(typed, chooser.backend.ort_name, chooser.half.name)
 
