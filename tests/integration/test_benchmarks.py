@@ -25,6 +25,10 @@ PLAIN = (
     "latency",
     "variants",
     "plans",
+    "int8_latency",
+    "digits_int8",
+    "blame",
+    "auto_half",
     "calls",
     "startup",
 )

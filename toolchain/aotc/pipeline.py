@@ -16,7 +16,6 @@ from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import Evidence
 from aotc.contract.results.journal import Journal
 from aotc.contract.results.reports import BuildReport
-from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.trust.anchors import Anchor
 from aotc.contract.trust.attestations import format_instant
@@ -27,7 +26,7 @@ from aotc.files.failures import cannot_write, translated_errors
 from aotc.files.replacing import NEW, put_in_place
 from aotc.files.work_folders import prepare_output, work_folder
 from aotc.host.probe import probe
-from aotc.records import record, replace
+from aotc.records import replace
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.signing import provenance, sbom
 from aotc.signing.keys.signer_loading import load_signer
@@ -53,7 +52,7 @@ from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
 from aotc.stages.proving.variant_gates import refused_gate
-from aotc.stages.quantizing.calibration_data import require_calibration
+from aotc.stages.quantizing.forms import require_quantization
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
@@ -62,13 +61,13 @@ from aotc.stages.retrying.other_forms import (
     with_tried_forms,
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
-from aotc.stages.reuse.cached_build import cache_slot, cached_artifact, store_build
-from aotc.stages.reuse.content_digests import model_digest
+from aotc.stages.reuse.cached_build import store_build
+from aotc.stages.reuse.content_digests import data_digests, model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
-from aotc.stages.tuning.candidate_trials import try_candidates
-from aotc.stages.tuning.choices import choose, profile_with_choices, requested_specs, stated_orders
-from aotc.stages.tuning.tuned_evidence import read_tuning, tuning_findings
+from aotc.stages.tuning.choices import requested_specs
+from aotc.stages.tuning.tuned_evidence import tuning_findings
+from aotc.stages.tuning.tuned_options import precision_findings, tuned_or_cached
 from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
@@ -95,20 +94,19 @@ def build(request: BuildRequest) -> BuildReport:
     """Build a signed artifact from an ONNX model, and prove it against the model.
 
     `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
-    names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), in addition to the
+    names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), beside the
     profile's; `precision` replaces the profile's.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
-    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is one of samples
-    on which activations are observed for static quantization.  With `cache` an equal earlier
-    build is taken from the user's cache, and a new one is stored there.  `tune` measures the
-    profile's candidates and chooses the fastest; `tuned_from`, an artifact or its evidence, repeats
-    an earlier choice.  Without `key` the user's development key signs; a `KeylessSigner` signs as
-    an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID), `invocation_id` and `release`, a
-    version or "tag" for the CI's, are recorded in the provenance, and the model's `licence` in the
-    bill of materials.  `workers` run the jobs and stay running; without them the build starts its
-    own.  `journal` receives what is judged and measured, also of a build that fails.
-    Raises `AotcError`: its exit status is 3 if the input must be fixed, 1 if a gate of the profile
-    failed; then nothing new is at `output`.
+    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
+    with.  With `cache` an equal earlier build is taken from the user's cache, and a new one is
+    kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
+    artifact or its evidence, repeats an earlier choice.  Without `key` the user's development key
+    signs; a `KeylessSigner` is an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID),
+    `invocation_id` and `release`, a version or "tag" for the CI's, are in the provenance, and the
+    model's `licence` in the bill of materials.  `workers` run the jobs and stay running; else the
+    build starts its own.  `journal` receives what is judged and measured, also of a build that
+    fails.  Raises `AotcError`, of exit status 3 if the input must be fixed, 1 if a gate failed;
+    then nothing new is at `output`.
     """
     refuse_artifact(request.model)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
@@ -150,12 +148,12 @@ def build(request: BuildRequest) -> BuildReport:
         )
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)
-        require_calibration(options)
+        require_quantization(options, tune=request.tune)
         source = model_digest(request.model) if cache is not None else None
-        tuned = _tuned(request, options)
-        options = tuned.options
-        slot = cache_slot(source, request.name, options)
-        cached = cached_artifact(slot, work / NEW, options) if slot is not None else None
+        tuned = tuned_or_cached(
+            request, source, options, work / NEW, partial(_prepared, request), run_stages
+        )
+        options, slot, cached = tuned.options, tuned.slot, tuned.cached
         artifact, evidence = cached or _built(request, tuned.model, work / NEW, options)
         if tuned.table:
             measured_on = tuned.measured_on or evidence.model
@@ -169,6 +167,7 @@ def build(request: BuildRequest) -> BuildReport:
                 host=host,
                 source_sha256=source_digest(),
                 cached=cached is not None,
+                data=data_digests(options),
             )
             by = seal(artifact.folder, artifact.digests, evidence, materials, signer)
         with clock.stage("check"):
@@ -186,6 +185,7 @@ def build(request: BuildRequest) -> BuildReport:
         *artifact.findings,
         *findings_of(signer),
         *tuning_findings(evidence),
+        *precision_findings(evidence, profile),
         *slowdown_findings(evidence),
         *(cache.findings() if cache is not None else ()),
     )
@@ -219,46 +219,16 @@ def _staged_artifact(
     )
 
 
-@record
-class _Tuned:
-    """Options with the variants that measurements chose; the model, if it was analyzed for them.
-
-    `measured_on` is the sha256 of the measured model, if another build measured it.
-    """
-
-    options: BuildOptions
-    model: AnalyzedModel | None = None
-    table: tuple[TuningCandidate, ...] = ()
-    measured_on: str = ""
-
-
-def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
-    """Choose among the profile's candidates if the request asks for it.
-
-    Raises AOTC-P004 and P007 if a chosen provider is missing.
-    """
-    profile = options.profile
-    with_orders = replace(options, budget_orders=stated_orders(profile))
-    model, measured_on = None, ""
-    if request.tune:
-        model = _analyzed(_imported(request, with_orders), with_orders)
-        table = try_candidates(model, with_orders, run_stages)
-    elif request.tuned_from is not None:
-        measured, measured_on = read_tuning(Path(request.tuned_from))
-        table = choose(measured)
-    else:
-        return _Tuned(options=options)
-    options = replace(with_orders, profile=profile_with_choices(profile, table))
-    require_providers(options.profile.variants, options)
-    return _Tuned(options=options, model=model, table=table, measured_on=measured_on)
-
-
 def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
-    """The imported model."""
     with options.clock.stage("import"):
         source = import_model(request.model, options)
     options.journal.model_sha256 = source.capture.sha256
     return source
+
+
+def _prepared(request: BuildRequest, options: BuildOptions) -> AnalyzedModel:
+    """The model, imported and analyzed for trials."""
+    return _analyzed(_imported(request, options), options)
 
 
 def _analyzed(
@@ -336,13 +306,15 @@ def run_stages(
     plans: Sequence[VariantPlan],
     options: BuildOptions,
     ahead: Ahead = _NONE_AHEAD,
+    *,
+    others: bool = True,
 ) -> Settled:
     """All stages from the optimizer to the proof, for a build and for tuning candidates.
 
-    A variant that fails is run in other forms until one passes or no form is left.  `ahead` are
-    results of the optimizer that were started earlier, by variant.
+    With `others`, a variant that fails is run in other forms until one passes or no form is left.
+    `ahead` are results of the optimizer that were started earlier, by variant.
     """
-    return settle(plans, options, ahead, partial(_run_once, model))
+    return settle(plans, options, ahead, partial(_run_once, model), others=others)
 
 
 def _run_once(

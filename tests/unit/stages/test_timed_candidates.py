@@ -99,7 +99,7 @@ def measured(
     monkeypatch.setattr(candidate_trials, "time_alternately", timed)
     proven: dict[TuningCandidate, Any] = {
         TuningCandidate(variant="v", providers=("cuda",), layout=layout): SimpleNamespace(
-            lowered=item
+            lowered=item, parity=SimpleNamespace(status="passed")
         )
         for layout, item in variants.items()  # type: ignore[misc]
     }

@@ -77,6 +77,7 @@ class TensorRtRtxBackend(Backend):
     device: ClassVar[str] = "gpu"
     compiles: ClassVar[bool] = True
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
+    quicker_precisions: ClassVar[tuple[Precision, ...]] = ("tf32",)
     # A GeForce in float32 on PCIe 4; a transfer costs a synchronization.  Compared with CUDA on the
     # same GPU, fused operators keep about half of their intermediate values out of memory.
     rates: ClassVar[Rates] = Rates(

@@ -109,6 +109,7 @@ class Run:
             gates=journal.gates,
             findings=noticed,
             figures=journal.figures,
+            blamed=journal.blamed,
             stages=dict(journal.stages),
             seconds=time.monotonic() - self._started,
             **fields,

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from aotc.contract.codec.parsing import Bounds, ParseError, Pattern, Problem
 from aotc.contract.cuda_options import CudaOptions, Fusion, Layout
 from aotc.contract.known_providers import CAPTURING
+from aotc.contract.precision.blame_spec import BlameSpec
 from aotc.contract.precision.gates import GateSpec
 from aotc.contract.precision.parity import ParitySpec
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
@@ -269,6 +270,7 @@ class Profile:
     quantization: Annotated[QuantizationSpec, "for precision int8 and int4"] = QuantizationSpec()
     calibration: Annotated[CalibrationSpec, "data for static quantization"] = CalibrationSpec()
     gates: Annotated[GateSpec, "how good every variant must stay, beyond parity"] = GateSpec()
+    blame: Annotated[BlameSpec, "which nodes are to blame where these fail"] = BlameSpec()
     opset: Annotated[
         Literal["auto", "keep"], "auto converts if that keeps nodes on an execution provider"
     ] = "auto"

@@ -6,6 +6,8 @@ cosine of the flattened tensors must reach `min_cosine`, unless there is only on
 zero, or every error is within `atol` (the direction of a small tensor is noise).  Kind, element
 type and shape must agree.
 
+A gate of the profile adds limits, or takes the tolerance's place: see `engine.output_gates`.
+
 If no error can be measured (another shape, NaN at another position), `max_abs` and `max_rel` are
 `UNBOUNDED`, the largest float, as JSON has no infinity; `reason` tells what is wrong.
 """
@@ -22,12 +24,46 @@ import numpy as np
 from aotc.contract.precision.gates import OutputGate
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
+from aotc.engine.agreement import agreeing_rows
+from aotc.engine.output_gates import FORM, TOLERANCE, gated
 from aotc.engine.values import Data, describe, dtype_name
 from aotc.records import record
 
 UNBOUNDED: Final = sys.float_info.max
 # How many elements are upcast at a time: 2 MiB as float64.
 _CHUNK: Final = 1 << 18
+
+
+@record(frozen=False, kw_only=False)
+class _Item:
+    """One tensor of an output, or all so far: errors, and the counts that shares are made of."""
+
+    error: OutputError
+    agreeing: int = 0
+    rows: int = 0
+    not_finite: int = 0
+    elements: int = 0
+
+    def add(self, other: _Item) -> None:
+        """The worst of both; shares are of all elements and rows."""
+        one, found = self.error, other.error
+        self.agreeing += other.agreeing
+        self.rows += other.rows
+        self.not_finite += other.not_finite
+        self.elements += other.elements
+        self.error = OutputError(
+            output=one.output,
+            max_abs=max(one.max_abs, found.max_abs),
+            max_rel=max(one.max_rel, found.max_rel),
+            cosine=_minimum(one.cosine, found.cosine),
+            sqnr_db=_minimum(one.sqnr_db, found.sqnr_db),
+            agreement=self.agreeing / self.rows if self.rows else None,
+            not_finite=self.not_finite / self.elements if self.elements else 0.0,
+            passed=one.passed and found.passed,
+            # What cannot be compared at all is told before what differs.
+            reason=(found if _severity(found) > _severity(one) else one).reason,
+            breached=max(one, found, key=_severity).breached,
+        )
 
 
 def compare(
@@ -37,18 +73,15 @@ def compare(
     name: str,
     gate: OutputGate | None = None,
 ) -> OutputError:
-    """Compare one output; sequences and maps item by item, and the worst item counts."""
-    worst = OutputError(output=name, max_abs=0.0, max_rel=0.0)
-    for found in _errors(reference, actual, tolerance, name):
-        worst = OutputError(
-            output=name,
-            max_abs=max(worst.max_abs, found.max_abs),
-            max_rel=max(worst.max_rel, found.max_rel),
-            cosine=_minimum(worst.cosine, found.cosine),
-            passed=worst.passed and found.passed,
-            reason=worst.reason or found.reason,
-        )
-    return worst
+    """Compare one output; sequences and maps item by item, and the worst item counts.
+
+    With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
+    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
+    """
+    worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
+    for found in _errors(reference, actual, tolerance, name, gate):
+        worst.add(found)
+    return worst.error if gate is None else gated(worst.error, gate)
 
 
 def same_bits(one: Data, other: Data) -> bool:
@@ -62,6 +95,10 @@ def same_bits(one: Data, other: Data) -> bool:
     return repr(one) == repr(other)
 
 
+def _severity(error: OutputError) -> int:
+    return 2 if FORM in error.breached else len(error.breached)
+
+
 def _minimum(one: float | None, other: float | None) -> float | None:
     if one is None or other is None:
         return other if one is None else one
@@ -69,8 +106,8 @@ def _minimum(one: float | None, other: float | None) -> float | None:
 
 
 def _errors(
-    reference: Data, actual: Data, tolerance: Tolerance, name: str
-) -> Iterator[OutputError]:
+    reference: Data, actual: Data, tolerance: Tolerance, name: str, gate: OutputGate | None
+) -> Iterator[_Item]:
     if reference is None or actual is None:
         if reference is not None or actual is not None:
             yield _mismatch(name, describe(reference), describe(actual))
@@ -84,17 +121,18 @@ def _errors(
                 np.array([actual[key] for key in keys]),
                 tolerance,
                 name,
+                gate,
             )
     elif isinstance(reference, list | tuple):
         if not isinstance(actual, list | tuple) or len(reference) != len(actual):
             yield _mismatch(name, describe(reference), describe(actual))
         else:
             for one, other in zip(reference, actual, strict=True):
-                yield from _errors(one, other, tolerance, name)
+                yield from _errors(one, other, tolerance, name, gate)
     elif isinstance(actual, dict | list | tuple):
         yield _mismatch(name, describe(reference), describe(actual))
     else:
-        yield _array_error(np.asarray(reference), np.asarray(actual), tolerance, name)
+        yield _array_error(np.asarray(reference), np.asarray(actual), tolerance, name, gate)
 
 
 def _keys_text(value: Data) -> str:
@@ -104,35 +142,48 @@ def _keys_text(value: Data) -> str:
     return shown + (", ..." if len(value) > 5 else "")
 
 
-def _mismatch(name: str, expected: str, found: str) -> OutputError:
-    return _failure(name, f"expected {expected}, found {found}")
+def _mismatch(name: str, expected: str, found: str) -> _Item:
+    return _Item(_failure(name, f"expected {expected}, found {found}", FORM))
 
 
-def _failure(name: str, reason: str) -> OutputError:
+def _failure(name: str, reason: str, breached: str) -> OutputError:
     return OutputError(
-        output=name, max_abs=UNBOUNDED, max_rel=UNBOUNDED, passed=False, reason=reason
+        output=name,
+        max_abs=UNBOUNDED,
+        max_rel=UNBOUNDED,
+        passed=False,
+        reason=reason,
+        breached=(breached,),
     )
 
 
 def _array_error(
-    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], tolerance: Tolerance, name: str
-) -> OutputError:
+    reference: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    tolerance: Tolerance,
+    name: str,
+    gate: OutputGate | None,
+) -> _Item:
     dtype = dtype_name(reference.dtype)
     if dtype != dtype_name(actual.dtype) or reference.shape != actual.shape:
         return _mismatch(name, describe(reference), describe(actual))
     if dtype == "string":
         differ = int(np.count_nonzero(reference.astype(object) != actual.astype(object)))
+        error = OutputError(output=name, max_abs=0.0, max_rel=0.0)
         if differ:
-            return _failure(name, f"{differ} of {reference.size} texts differ")
-        return OutputError(output=name, max_abs=0.0, max_rel=0.0)
+            error = _failure(name, f"{differ} of {reference.size} texts differ", TOLERANCE)
+        return _Item(error, reference.size - differ, reference.size, 0, reference.size)
     if dtype == "bool" or reference.dtype.kind in "iu" or dtype.startswith(("int", "uint")):
-        return _exact_error(reference, actual, name)
-    return _float_error(reference, actual, tolerance, name)
+        return _exact_error(reference, actual, name, gate)
+    return _float_error(reference, actual, tolerance, name, gate)
 
 
 def _exact_error(
-    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], name: str
-) -> OutputError:
+    reference: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    name: str,
+    gate: OutputGate | None,
+) -> _Item:
     differ, largest, scale = 0, 0.0, 0.0
     for one, other in _chunks(reference, actual):
         count = int(np.count_nonzero(one != other))
@@ -142,13 +193,21 @@ def _exact_error(
             # Neighbors above 2^53 are equal as float64, but differ by at least one.
             largest = max(largest, 1.0, float(np.max(np.abs(found - expected))))
         scale = max(scale, float(np.max(np.abs(one.astype(np.float64)))))
-    return OutputError(
+    cosine = sqnr = None
+    if gate is not None and (gate.min_cosine is not None or gate.min_sqnr_db is not None):
+        sums = _sums_of(reference, actual, 1.0)
+        cosine, sqnr = _cosine(sums), _sqnr_db(sums, reference, actual)
+    error = OutputError(
         output=name,
         max_abs=largest,
         max_rel=_relative(largest, scale),
+        cosine=cosine,
+        sqnr_db=sqnr,
         passed=not differ,
         reason=f"{differ} of {reference.size} values differ" if differ else "",
+        breached=(TOLERANCE,) if differ else (),
     )
+    return _Item(error, reference.size - differ, reference.size, 0, reference.size)
 
 
 def _chunks(
@@ -168,15 +227,22 @@ class _Sums:
     dot: float = 0.0
     squares: float = 0.0
     actual_squares: float = 0.0
+    noise: float = 0.0
     misplaced: int = 0
+    not_finite: int = 0
 
 
 def _float_error(
-    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], tolerance: Tolerance, name: str
-) -> OutputError:
+    reference: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    tolerance: Tolerance,
+    name: str,
+    gate: OutputGate | None,
+) -> _Item:
     sums = _sums_of(reference, actual, 1.0)
     if sums.misplaced:
-        return _failure(name, f"{sums.misplaced} NaN or infinite values differ")
+        what = f"{sums.misplaced} NaN or infinite values differ"
+        return _Item(_failure(name, what, FORM), elements=reference.size)
     # Squares of such numbers exceed the range of float64.
     if sums.reference and not 1e-140 < sums.reference < 1e140:
         sums = _sums_of(reference, actual, sums.reference)
@@ -193,14 +259,21 @@ def _float_error(
         and cosine < tolerance.min_cosine
     ):
         reason = f"cosine {cosine:.6f} is below {tolerance.min_cosine:g}"
-    return OutputError(
+    error = OutputError(
         output=name,
         max_abs=_finite(sums.error),
         max_rel=_relative(sums.error, sums.reference),
         cosine=cosine,
+        sqnr_db=_sqnr_db(sums, reference, actual),
         passed=not reason,
         reason=reason,
+        breached=(TOLERANCE,) if reason else (),
     )
+    agreeing = rows = 0
+    if gate is not None and gate.min_agreement is not None:
+        agreeing, rows = agreeing_rows(reference, actual, gate.top_k)
+    values = _real(reference).size
+    return _Item(error, agreeing, rows, sums.not_finite, values)
 
 
 def _sums_of(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale: float) -> _Sums:
@@ -212,18 +285,59 @@ def _sums_of(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scal
         if not both.all():
             same = (expected == found) | (np.isnan(expected) & np.isnan(found))
             sums.misplaced += int(np.count_nonzero(~both & ~same))
+            sums.not_finite += int(np.count_nonzero(~both))
             expected, found = expected[both], found[both]
         if expected.size:
             with np.errstate(over="ignore", invalid="ignore"):
-                sums.error = max(sums.error, float(np.max(np.abs(found - expected))))
+                difference = found - expected
+                sums.error = max(sums.error, float(np.max(np.abs(difference))))
                 sums.reference = max(sums.reference, float(np.max(np.abs(expected))))
                 if scale != 1.0:
                     expected, found = expected / scale, found / scale
+                    difference = difference / scale
                 # No BLAS: its threads keep spinning for about 50 ms, which slows the next run.
                 sums.dot += float(np.sum(expected * found))
                 sums.squares += float(np.sum(expected * expected))
                 sums.actual_squares += float(np.sum(found * found))
+                sums.noise += float(np.sum(difference * difference))
     return sums
+
+
+def _sqnr_db(
+    sums: _Sums, reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]
+) -> float | None:
+    """10 log10(sum reference^2 / sum (actual - reference)^2); None if either sum is zero."""
+    if not sums.error or not sums.reference:
+        return None
+    if 1e-280 < sums.noise < 1e280 and 1e-280 < sums.squares < 1e280:
+        return 10 * math.log10(sums.squares / sums.noise)
+    # Squares leave the range of float64: each sum is of values divided by their largest.
+    halves = not math.isfinite(sums.error)
+    largest = [sums.reference, sums.error]
+    if halves:
+        largest[1] = max(
+            float(np.max(np.abs(other / 4 - one / 4), initial=0.0))
+            for one, other in _finite_pairs(reference, actual)
+        )
+    totals = [0.0, 0.0]
+    for one, other in _finite_pairs(reference, actual):
+        difference = other / 4 - one / 4 if halves else other - one
+        for index, each in enumerate((one, difference)):
+            totals[index] += float(np.sum((each / largest[index]) ** 2))
+    signal, noise = (
+        math.log10(total) + 2 * math.log10(scale)
+        for total, scale in zip(totals, largest, strict=True)
+    )
+    return 10 * (signal - noise - (2 * math.log10(4) if halves else 0.0))
+
+
+def _finite_pairs(
+    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    for one, other in _chunks(_real(reference), _real(actual)):
+        expected, found = one.astype(np.float64), other.astype(np.float64)
+        both = np.isfinite(expected) & np.isfinite(found)
+        yield expected[both], found[both]
 
 
 def _real(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

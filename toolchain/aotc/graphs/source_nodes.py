@@ -7,8 +7,10 @@ control flow are looked at with the graph around them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
+
+from aotc.partitioning.graph import captured_values, subgraphs_of
 
 if TYPE_CHECKING:
     import onnx
@@ -28,27 +30,49 @@ def covered_nodes(
     A node that makes no value of the source stands for the source's node of the same name, else for
     none.  Every source node between two shared values belongs to the node that makes the later one.
     """
-    originals, nodes = list(_walk(source)), list(_walk(rewritten))
-    order = {node.name: index for index, node in enumerate(originals)}
-    producers = {name: node for node in originals for name in node.output if name}
+    way = SourceOrder(source)
+    nodes = list(_walk(rewritten))
     kept = {name for node in nodes for name in node.output if name}
     found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
+        covered, _ = way.behind(node.output, kept)
+        if not covered and node.name in way.places:
+            covered = (node.name,)
+        found[node.name] = covered
+    return found
+
+
+class SourceOrder:
+    """Which nodes of a graph, with unique names, lie behind its values; `places` by node name."""
+
+    def __init__(self, source: onnx.GraphProto) -> None:
+        nodes = list(_walk(source))
+        self.places = {node.name: index for index, node in enumerate(nodes)}
+        self.producers = {name: node for node in nodes for name in node.output if name}
+
+    def behind(
+        self, values: Iterable[str], stops: Collection[str]
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The nodes that make `values` of those in `stops`, in order, and which of these they read.
+
+        What a node's subgraphs capture counts as read.
+        """
         covered: set[str] = set()
-        pending = [name for name in node.output if name in producers]
+        read: dict[str, None] = {}
+        pending = [name for name in values if name in self.producers]
         seen: set[str] = set()
         while pending:
-            name = pending.pop()
-            producer = producers.get(name)
+            producer = self.producers.get(name := pending.pop())
             if producer is None or name in seen:
                 continue
             seen.add(name)
             covered.add(producer.name)
-            pending += [given for given in producer.input if given and given not in kept]
-        if not covered and node.name in order:
-            covered.add(node.name)
-        found[node.name] = tuple(sorted(covered, key=order.__getitem__))
-    return found
+            for given in _read(producer):
+                if given in stops:
+                    read[given] = None
+                else:
+                    pending.append(given)
+        return tuple(sorted(covered, key=self.places.__getitem__)), tuple(read)
 
 
 def standing_for(
@@ -81,3 +105,13 @@ def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                 yield from _walk(body)
+
+
+def _read(node: onnx.NodeProto) -> list[str]:
+    captured = [
+        name
+        for attribute in node.attribute
+        for subgraph in subgraphs_of(attribute)
+        for name in sorted(captured_values(subgraph))
+    ]
+    return [name for name in (*node.input, *captured) if name]

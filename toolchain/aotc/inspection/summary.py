@@ -291,11 +291,17 @@ def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
 
 def _worse(one: OutputError, other: OutputError) -> OutputError:
     cosines = [error.cosine for error in (one, other) if error.cosine is not None]
+    noises = [error.sqnr_db for error in (one, other) if error.sqnr_db is not None]
+    shares = [error.agreement for error in (one, other) if error.agreement is not None]
     return OutputError(
         output=one.output,
         max_abs=max(one.max_abs, other.max_abs),
         max_rel=max(one.max_rel, other.max_rel),
         cosine=min(cosines, default=None),
+        sqnr_db=min(noises, default=None),
+        agreement=min(shares, default=None),
+        not_finite=max(one.not_finite, other.not_finite),
         passed=one.passed and other.passed,
         reason=one.reason or other.reason,
+        breached=tuple(dict.fromkeys((*one.breached, *other.breached))),
     )

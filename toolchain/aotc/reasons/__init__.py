@@ -11,6 +11,7 @@ from typing import Final
 
 from aotc.reasons.build_codes import BUILDING
 from aotc.reasons.comparison_codes import COMPARING
+from aotc.reasons.gate_codes import GATING
 from aotc.reasons.input_codes import INPUTS
 from aotc.reasons.load_codes import LOADING
 from aotc.reasons.reason import Reason
@@ -19,6 +20,7 @@ from aotc.reasons.trust_codes import TRUST
 __all__ = ["REASONS", "Reason"]
 
 REASONS: Final[dict[str, Reason]] = {
-    row[0]: Reason(*row) for row in sorted((*INPUTS, *BUILDING, *LOADING, *TRUST, *COMPARING))
+    row[0]: Reason(*row)
+    for row in sorted((*INPUTS, *BUILDING, *LOADING, *TRUST, *COMPARING, *GATING))
 }
 """Every reason by its code, in the order of the codes."""

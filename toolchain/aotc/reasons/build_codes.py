@@ -64,6 +64,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Convolutions were to run with channels last (NHWC), which CUDA has faster kernels for. The graph did not run so, "
      "or gave other answers. So channels come first (NCHW), as in the model.",
      "Nothing to do. 'layout: nchw' for CUDA in the profile avoids the attempt."),
+    ("AOTC-O019", "the model's own precision is kept", FINDING,
+     "With 'precision: auto', no lower precision that the variant's first provider computes in passed all gates, or "
+     "none was quicker. The message says which were tried, and why each was not taken.",
+     "Nothing to do. What makes a precision inexact: build with that precision, which names the nodes. For static int8, "
+     "give calibration data."),
     ("AOTC-O014", "activations were not observed", FINDING,
      "Static quantization needs the range of each activation. Some were not computed on the calibration data, such as "
      "those of a branch that is never taken. Their nodes stay in float32.",
@@ -142,9 +147,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The original model gives NaN or infinity for a fixture. Parity compares only where these are.",
      "Give real inputs with --fixtures."),
     ("AOTC-N006", "no fixture is embedded", FINDING,
-     "No fixture fits into the profile's fixtures.max_bytes, so a load is neither warmed up nor accepted by "
-     "comparing outputs.",
-     "Raise fixtures.max_bytes in the profile, or bound the dims to smaller sizes."),
+     "No fixture fits into the profile's fixtures.max_bytes, or a variant in static int8 was compared on the user's "
+     "fixtures alone, as ranges that are observed on data say nothing of random numbers, and these are not embedded. "
+     "So a load is neither warmed up nor accepted by comparing outputs.",
+     "Raise fixtures.max_bytes in the profile, bound the dims to smaller sizes, or give --embed-fixtures."),
     ("AOTC-N007", "padding changes the answer", NO,
      "The cropped answer to padded inputs differs from the original model's answer to the unpadded ones by more than "
      "the tolerance: something reduces over the padded dim, and no mask excludes the padding.",
@@ -184,11 +190,42 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-N017", "the model cannot be quantized so", INPUT,
      "What the profile states under 'quantization' does not fit the form in which the variant is quantized.",
      "Choose one of the values that are expected, or another form."),
+    ("AOTC-N019", "calibration data without effect", FINDING,
+     "Calibration data was named, and no variant observes activations on it: none has the precision int8 or auto. The "
+     "data was not read.",
+     "Choose 'precision: int8', or leave the data out."),
     ("AOTC-N028", "half precision is stored, not computed", FINDING,
      "ONNX Runtime's CPU provider has few kernels for float16 and none for bfloat16. The weights are stored in that "
      "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
      "much time and memory as in float32.",
      "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
+    ("AOTC-N035", "precision was chosen without measuring", FINDING,
+     "With 'precision: auto', the quickest form that passes is taken. This host cannot run the variant, so the forms "
+     "were compared with the original as far as that is possible here, and the first that passed was taken: in the "
+     "order of the provider's precisions, which begins with the one that is the quickest on most devices.",
+     "To have it measured, build on a host that runs the variant. '--tuned-from' repeats that choice elsewhere."),
+    ("AOTC-N036", "nodes stay in float32 so that the answers pass", FINDING,
+     "With 'precision: auto', a lower precision did not pass its gates as it was. The nodes that are named make it "
+     "inexact: with them in float32 it passes. They stand in the manifest, as keep_float32 of the variant.",
+     "Nothing to do. To build the same without trials, write the precision and keep_float32 into the profile, or give "
+     "--tuned-from."),
+    ("AOTC-N031", "nodes to blame for the error", NO,
+     "A variant in a lower precision breaches its gates, and passes with the named nodes in float32. They were found "
+     "by comparing the values inside of the variant with those of the model, and by trying sets of nodes.",
+     "Write the line with the nodes into the profile, or ask for 'precision: auto', which does so by itself."),
+    ("AOTC-N033", "nodes to blame could not be searched", FINDING,
+     "A variant in a lower precision breaches its gates. The search for the nodes to blame, or the comparison of the "
+     "values inside, could not be made.",
+     "See what was found. Raise limits.seconds or limits.memory_bytes in the profile if the search ended by these."),
+    ("AOTC-N034", "no few nodes are to blame", NO,
+     "A variant in a lower precision breaches its gates. It passes with all nodes in float32, so precision makes the "
+     "error, but no smaller set of nodes that passes was found within the trials of the profile.",
+     "Raise blame.trials in the profile, calibrate on more data, or choose a higher precision."),
+    ("AOTC-N029", "values leave the range of half precision", FINDING,
+     "On the inputs of the fixtures, the nodes that are named make numbers that are larger than the type's largest, "
+     "which would be infinite. They stay in float32, and so do the nodes that read their results.",
+     "Nothing to do. To have all in half precision, scale the weights before these nodes, or take bfloat16, which has "
+     "the range of float32."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

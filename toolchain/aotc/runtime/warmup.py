@@ -171,13 +171,16 @@ def _accept_fixture(
     tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
     for tensor, actual in zip(fixture.outputs, found, strict=True):
         golden = values.load(payload / tensor.path, refusal="AOTC-G014")
-        error = compare(golden, actual, tolerance, tensor.name)
+        gate = parity.gates.get(tensor.name)
+        error = compare(golden, actual, tolerance, tensor.name, gate)
         if not error.passed:
             raise AotcError(
                 "AOTC-N003",
                 f"output {tensor.name!r} differs from the golden output: {error.reason}",
                 where=f"fixture {fixture.name}, variant {variant.name}",
-                expected=f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}",
+                expected=f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}"
+                if gate is None
+                else "what its gate states",
                 found=f"max abs error {error.max_abs:.3g}",
             )
     return seconds

@@ -16,6 +16,8 @@ from aotc.errors import AotcError
 from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
+from aotc.stages.planning.stated_gates import require_gated_outputs
+from aotc.stages.quantizing.forms import unused_calibration
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MAX_CRASHES = 12
@@ -34,9 +36,10 @@ def analyze(
 
     Without `empties` no probed range includes size 0.
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
-    S011, S014 and S016.
+    S011, S014 and S016, and I078 (gates).
     """
     profile = options.profile
+    require_gated_outputs(source, options)
     folder = options.work / "reference"
     options.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
@@ -73,6 +76,7 @@ def analyze(
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=decode(Padding, result["padding"]) if result["padding"] else None,
         findings=(
+            *unused_calibration(options),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *crashes,

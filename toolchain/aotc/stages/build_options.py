@@ -8,6 +8,7 @@ from pathlib import Path
 from aotc.caching.cache import BuildCache
 from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.profile import Profile
+from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.journal import Journal
 from aotc.contract.target import Target
 from aotc.engine.worker_pool import Workers
@@ -35,6 +36,8 @@ class BuildOptions:
     journal: Journal = field(default_factory=Journal)
     # By variant: the providers by whose order budgets are checked, if tuning chose another order.
     budget_orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # The nodes to blame, by the model file of each form that was too inexact; None: not searched.
+    blames: dict[Path, Blamed | None] = field(default_factory=dict)
 
     def with_subfolder(self, name: str) -> BuildOptions:
         """The same options with a new work folder below this one."""

@@ -36,6 +36,7 @@ from aotc.passes.transpose_weights import TransposeWeights, products_with_weight
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
+from aotc.stages.optimizing.half_graph import BEFORE
 from aotc.stages.optimizing.half_precision import half_request, to_half, uses_pass
 from aotc.stages.optimizing.half_weights import read_tensor
 from aotc.stages.optimizing.input_graph import InputGraph
@@ -343,10 +344,13 @@ def optimize_job(request: Json) -> Json:
             records += (replace(change, matched={"products": len(products)}),)
             write_weights(model)
         if request["half"]:
+            full = model.SerializeToString(deterministic=True)
             change, noticed = to_half(model, request["half"])
             records += (change,)
             findings += noticed
             write_weights(model)
+            # Trials with other nodes in float32 start from it.
+            (Path(BEFORE) / MODEL).write_bytes(full)
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break

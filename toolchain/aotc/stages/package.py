@@ -17,7 +17,7 @@ from aotc.errors import EXIT_NO, AotcError
 from aotc.records import replace
 from aotc.stages.assembling.file_entries import file_entry
 from aotc.stages.assembling.manifests import manifest_of, ort_manifest
-from aotc.stages.assembling.shipped_fixtures import ship_fixtures
+from aotc.stages.assembling.shipped_fixtures import ship_fixtures, why_none
 from aotc.stages.assembling.variant_entry import variant_entry
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import Artifact, ProvenModel
@@ -54,10 +54,9 @@ def package(
             shutil.move(context, place.with_name(context.name))
             entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
         variants.append(variant)
-    fixtures = ship_fixtures(analyzed, payload, options)
+    fixtures = ship_fixtures(proven, payload, options)
     if not fixtures and options.profile.fixtures.max_count:
-        limit = options.profile.fixtures.max_bytes
-        why = f"none fits fixtures.max_bytes ({limit} bytes): loads are not accepted by example"
+        why = f"{why_none(proven, options)}: loads are not accepted by example"
         findings = (*findings, Finding(code="AOTC-N006", what=why))
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.codec.parsing import Json, decode, encode
-from aotc.contract.known_providers import CPU
-from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.variant import Parity, Placement, SessionSpec, TransferTotals
+from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.manifest.variant import Parity, Placement, TransferTotals
 from aotc.contract.profile_terms import Arithmetic, Tolerance
-from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
+from aotc.contract.results.build_evidence import Comparison, VariantEvidence
 from aotc.contract.results.run_report import Gate
-from aotc.contract.shapes.padding_rules import Padding
-from aotc.engine.job_steps import steps_of, tell_steps
+from aotc.engine.job_steps import steps_of
 from aotc.engine.named_backends import backend_of
 from aotc.engine.placement import placement_of
 from aotc.engine.worker_pool import JobResult
@@ -27,6 +22,7 @@ from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.lowering.capturing import not_capturable
 from aotc.stages.proving.compared_runs import compared_runs
+from aotc.stages.proving.output_limits import judge_outputs, output_figures, output_gates
 from aotc.stages.proving.variant_gates import (
     judge_costs,
     judge_parity,
@@ -34,10 +30,11 @@ from aotc.stages.proving.variant_gates import (
     refused_gate,
     variant_figures,
 )
+from aotc.stages.proving.variant_session import variant_request
 from aotc.stages.types import JudgedVariant, LoweredModel, ProvenModel, ReferenceRun
 
 if TYPE_CHECKING:
-    import onnxruntime as ort
+    pass
 
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
@@ -66,8 +63,8 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     On a host of another kind than the target the graph is run as well, but that proves nothing for
     the target: parity is then `not-run`, and placement predicted.
     The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
-    P002 (placement), P014 (no CUDA graph is captured), M002 or M003 (budgets), with the further
-    ones in `also`.  Raises R008 and I013 to I015 from the sandbox.
+    P002 (placement), N020, N021 (gates of outputs), P014 (no CUDA graph is captured), M002 or M003
+    (budgets), with the further ones in `also`.  Raises R008 and I013 to I015 from the sandbox.
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
@@ -97,14 +94,19 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     placement = decode(Placement, value["placement"])
     breach = judge_together(
         (
-            judge_parity(comparisons, where, arithmetic, tolerance, options.places),
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
             _judge_capture(lowered, value["not_captured"], where, options),
             _judge_placement(placement, lowered, options),
             judge_costs(evidence, options.profile.budgets, where, options.places),
         ),
         options.journal,
     )
-    options.journal.measured(variant_figures(evidence, where))
+    options.journal.measured(
+        (
+            *variant_figures(evidence, where),
+            *output_figures(comparisons, where, options.profile.gates),
+        )
+    )
     proven = ProvenModel(
         lowered=lowered,
         placement=replace(placement, how="predicted") if not_proven else placement,
@@ -115,6 +117,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
             tolerance=tolerance,
             shapes=() if not_proven else tuple(c.sizes for c in comparisons),
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
+            gates=output_gates(analyzed.source, options),
         ),
         evidence=evidence,
     )
@@ -163,25 +166,17 @@ def _run(
     """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
     analyzed = lowered.analyzed
     plan = lowered.plan
-    # Its fixtures have many sizes, each run once: no graph is captured.
-    session = lowered.session if divided else SessionSpec(optimization="disable")
     folder = options.work / f"prove-{plan.name}"
     options.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
     return options.workers.run(
-        "aotc.stages.prove:prove_job",
+        "aotc.stages.proving.proof_job:prove_job",
         {
-            "model": str(lowered.model if divided else lowered.partitioned.claimed.graph),
-            "contexts": bool(lowered.contexts) and divided,
-            "weights": str(lowered.weights if divided else lowered.partitioned.claimed.weights),
-            # The CPU has no kernels for bfloat16.
-            "twin_of": ""
-            if divided or plan.precision != "bfloat16"
-            else backend_of(plan.providers[0], options.profile.plugins).ort_name,
-            "session": encode(session),
+            **variant_request(lowered, options, divided=divided),
             "captures": lowered.captures and divided,
-            "providers": list(lowered.providers) if divided else [CPU],
-            "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
             "tolerance": encode(tolerance),
+            "gates": {
+                name: encode(gate) for name, gate in output_gates(analyzed.source, options).items()
+            },
             "inputs": [encode(value) for value in analyzed.source.inputs],
             "padding": encode(analyzed.padding),
             "references": [
@@ -220,7 +215,7 @@ def _prove_undivided(
     breach = judge_together(
         (
             _judge_placement(placement, lowered, options),
-            judge_parity(comparisons, where, arithmetic, tolerance, options.places),
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
         ),
         options.journal,
     )
@@ -232,10 +227,28 @@ def _prove_undivided(
             reason=reason,
             arithmetic=arithmetic,
             tolerance=tolerance,
+            gates=output_gates(lowered.analyzed.source, options),
         ),
         evidence=VariantEvidence(name=plan.name, undivided=comparisons),
     )
     return JudgedVariant(proven=proven, breach=breach)
+
+
+def _judge_answers(
+    comparisons: Sequence[Comparison],
+    where: str,
+    arithmetic: Arithmetic,
+    tolerance: Tolerance,
+    lowered: LoweredModel,
+    options: BuildOptions,
+) -> tuple[Judged, ...]:
+    """Answers by the tolerance of their arithmetic, and by the gates of their outputs."""
+    gates = output_gates(lowered.analyzed.source, options)
+    replaced = [name for name, gate in gates.items() if gate.instead]
+    return (
+        judge_parity(comparisons, where, arithmetic, tolerance, options.places, replaced),
+        judge_outputs(comparisons, where, options.profile.gates, options.places),
+    )
 
 
 def _judge_capture(
@@ -295,89 +308,3 @@ def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
     return f"its integer products are exact with VNNI alone, and this CPU {having}"
-
-
-def _graph_bytes(model: Path, twin_of: str) -> bytes:
-    if not twin_of:
-        return model.read_bytes()
-    import onnx
-
-    from aotc.passes.half_precision.float_twin import float_twin
-
-    twin = float_twin(onnx.load(model, load_external_data=False), twin_of)
-    return twin.SerializeToString()
-
-
-def prove_job(request: Json) -> Json:
-    """In the worker: load the variant, observe placement, run every fixture once and compare."""
-    from aotc.engine import values
-    from aotc.engine.padding import Padder
-    from aotc.engine.parity import compare
-    from aotc.engine.placement import observe
-    from aotc.engine.session import create_session, run
-
-    spec = decode(SessionSpec, request["session"])
-    tolerance = decode(Tolerance, request["tolerance"])
-    started = time.perf_counter()
-    model = Path(request["model"])
-
-    def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
-        return create_session(
-            model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
-            spec,
-            providers=request["providers"],
-            weights_folder=Path(request["weights"]),
-            context_path=Path(request["model"]),
-            libraries={name: Path(path) for name, path in request["libraries"].items()},
-            record_placement=True,
-            settings=settings,
-        )
-
-    session = opened({})
-    load_seconds = time.perf_counter() - started
-    padding = decode(Padding, request["padding"]) if request["padding"] else None
-    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
-    comparisons: list[Comparison] = []
-    run_seconds: dict[str, float] = {}
-    first = None
-    for number, reference in enumerate(request["references"]):
-        tell_steps(number, len(request["references"]))
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
-        names = list(reference["outputs"])
-        sizes, wanted = reference["sizes"], reference["wanted"]
-        if wanted != sizes:
-            inputs = padder.pad(inputs, sizes, wanted).inputs
-        started = time.perf_counter()
-        outputs = run(session, inputs, names, refusal="AOTC-N001")
-        seconds = time.perf_counter() - started
-        first = seconds if first is None else first
-        run_seconds[reference["name"]] = seconds
-        if wanted != sizes:
-            outputs = padder.crop(names, outputs, sizes)
-        errors: list[OutputError] = []
-        for name, output in zip(names, outputs, strict=True):
-            golden = values.load(Path(reference["outputs"][name]))
-            errors.append(compare(golden, output, tolerance, name))
-        comparisons.append(
-            Comparison(
-                fixture=reference["name"],
-                sizes=sizes,
-                padded_to=wanted if wanted != sizes else {},
-                outputs=tuple(errors),
-            )
-        )
-    placement, not_captured = encode(observe(session)), ""
-    if request["captures"]:
-        from aotc.engine.device.capture_trial import why_not_captured
-
-        # Its memory is for the session that captures.
-        del session
-        not_captured = why_not_captured(opened, inputs, str(model))
-    return {
-        "placement": placement,
-        "not_captured": not_captured,
-        "comparisons": [encode(item) for item in comparisons],
-        "load_seconds": load_seconds,
-        "first_run_seconds": first,
-        "run_seconds": run_seconds,
-    }

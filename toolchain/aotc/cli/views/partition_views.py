@@ -50,22 +50,34 @@ def partitions_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
 
 
 def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
-    """What `--tune` tried, the quickest marked; nothing where nothing was."""
+    """What `--tune` and `precision: auto` tried, what was taken marked; nothing without a table."""
     if not table:
         return []
     # What only CUDA has is shown where it was tried.
     columns = [
         name for name in ("fusion", "layout") if len({getattr(row, name) for row in table}) > 1
     ]
+    keeps = any(row.kept for row in table)
     return [
         section(
             "tuning",
-            ("providers", "precision", "ISA", "level", *columns, "threads", "median", ""),
+            (
+                "providers",
+                "precision",
+                *(("in float32",) if keeps else ()),
+                "ISA",
+                "level",
+                *columns,
+                "threads",
+                "median",
+                "",
+            ),
             [
                 (
                     candidate.variant,
                     ", ".join(candidate.providers),
-                    candidate.precision,
+                    _precision(candidate),
+                    *((_kept(candidate),) if keeps else ()),
                     candidate.isa,
                     candidate.optimization,
                     *(getattr(candidate, name) for name in columns),
@@ -79,6 +91,16 @@ def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
             ],
         )
     ]
+
+
+def _precision(candidate: TuningCandidate) -> str:
+    if candidate.form == "auto":
+        return candidate.precision
+    return f"{candidate.precision} {candidate.form}"
+
+
+def _kept(candidate: TuningCandidate) -> str:
+    return count(len(candidate.kept), "node") if candidate.kept else ""
 
 
 def _share(name: str, share: ProviderShare) -> tuple[str, ...]:

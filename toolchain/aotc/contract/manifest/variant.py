@@ -14,6 +14,7 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.precision.gates import OutputGate
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
 from aotc.records import field, record
@@ -84,6 +85,9 @@ class Parity:
     tolerance: Tolerance | None = None
     shapes: Annotated[tuple[Mapping[str, int], ...], "sizes of the dims in each comparison"] = ()
     padded: Annotated[int, Bounds(0), "comparisons with padded inputs for the variant"] = 0
+    gates: Annotated[Mapping[str, OutputGate], "limits that the profile states, by output"] = field(
+        default_factory=dict
+    )
 
 
 @record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from aotc.contract.codec.parsing import Bounds, Pattern
+from aotc.contract.codec.parsing import Bounds, Pattern, Problem
 from aotc.contract.profile_terms import Share
 from aotc.records import field, record
 
@@ -37,8 +37,27 @@ class OutputGate:
     min_agreement: Annotated[
         Share | None,
         "share of rows along the last axis whose largest reference value is among the k largest "
-        "of the variant",
+        "of the variant; of integers, truth values and text: share of equal values",
     ] = None
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        found = []
+        if self.instead and not any(value is not None for _, value in self.limits()):
+            found.append(Problem("instead", "nothing would be judged: state a limit"))
+        if self.top_k != 1 and self.min_agreement is None:
+            found.append(Problem("top_k", "has no effect without min_agreement"))
+        return found
+
+    def limits(self) -> tuple[tuple[str, float | None], ...]:
+        """All limits by their names, None where one is not stated."""
+        return (
+            ("max_abs", self.max_abs),
+            ("max_rel", self.max_rel),
+            ("min_cosine", self.min_cosine),
+            ("min_sqnr_db", self.min_sqnr_db),
+            ("min_agreement", self.min_agreement),
+        )
 
 
 @record
@@ -76,4 +95,8 @@ class GateSpec:
 
     def of_output(self, name: str) -> OutputGate | None:
         """The gate of one output, if there is one."""
-        return self.outputs.get(name, self.outputs.get(ANY_OUTPUT))
+        return self.outputs.get(self.key_of(name))
+
+    def key_of(self, name: str) -> str:
+        """The key under which the gate of one output stands, if there is one."""
+        return name if name in self.outputs else ANY_OUTPUT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
+from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.records import field, record
 
@@ -25,8 +26,16 @@ class OutputError:
     agreement: Annotated[
         float | None, "share of rows whose largest value agrees; None: not measured"
     ] = None
+    not_finite: Annotated[
+        float, "share of values that are NaN or infinite in both, which nothing measures"
+    ] = 0.0
     passed: bool = True
     reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
+    breached: Annotated[
+        tuple[str, ...],
+        "what failed: form (type, shape, or where NaN is), tolerance, or limits of the output's "
+        "gate by their names",
+    ] = ()
 
 
 @record
@@ -68,6 +77,9 @@ class VariantEvidence:
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
+    blamed: Annotated[
+        Blamed | None, "nodes to blame for the error in a lower precision; None: not searched"
+    ] = None
 
 
 @record
@@ -79,6 +91,6 @@ class Evidence:
     variants: tuple[VariantEvidence, ...]
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
-    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
     model: Annotated[str, "sha256 of the model file"] = ""
     tuned_on: Annotated[str, "sha256 of the model file that --tune measured"] = ""

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from aotc.contract.finding import Finding
+from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.run_report import Figure, Gate
 from aotc.records import replace
 
@@ -24,6 +25,7 @@ class Journal:
         self._gates: dict[tuple[str, str], Gate] = {}
         self._figures: dict[tuple[str, str], Figure] = {}
         self._findings: dict[Finding, None] = {}
+        self._blamed: dict[str, Blamed] = {}
 
     def judged(self, gates: Iterable[Gate]) -> None:
         """Write down gates, those that passed included."""
@@ -52,6 +54,15 @@ class Journal:
         """Forget findings: what they are about is analyzed anew."""
         for finding in findings:
             self._findings.pop(finding, None)
+
+    def blames(self, blamed: Blamed) -> None:
+        """Write down which nodes of a variant are to blame; what was said of it before is void."""
+        self._blamed[blamed.variant] = blamed
+
+    @property
+    def blamed(self) -> tuple[Blamed, ...]:
+        """By variant, which nodes are to blame, as was found last."""
+        return tuple(self._blamed.values())
 
     @property
     def gates(self) -> tuple[Gate, ...]:

@@ -107,7 +107,7 @@ class BuildReport:
     identity: Annotated[str, "of a keyless signature, and its issuer; empty for a key"] = ""
     development_key: bool
     variants: tuple[VariantEvidence, ...]
-    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
     cached: Annotated[bool, "taken from the build cache; nothing was compiled"] = False
     findings: tuple[Finding, ...] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"]
@@ -250,7 +250,7 @@ class ArtifactSummary:
     fixtures: int
     shapes: ShapeReport | None = None
     built_at: Annotated[str, "UTC, ISO 8601; empty without evidence"] = ""
-    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
 
 
 @record

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.reports import Refusal
 from aotc.errors import Place
 from aotc.records import field, record
@@ -69,5 +70,8 @@ class RunReport:
     breaches: Annotated[tuple[Refusal, ...], "every refusal, the main one first"] = ()
     findings: tuple[NoticedFinding, ...] = ()
     figures: Annotated[tuple[Figure, ...], "what was measured"] = ()
+    blamed: Annotated[
+        tuple[Blamed, ...], "of variants in a lower precision: the nodes to blame for their errors"
+    ] = ()
     stages: Annotated[Mapping[str, float], "seconds by stage"] = field(default_factory=dict)
     seconds: float = 0.0

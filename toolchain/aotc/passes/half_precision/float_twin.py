@@ -1,11 +1,14 @@
-"""A graph that computes in float32 what another one computes in bfloat16, with the same roundings.
+"""A graph that computes in float32 what another one computes in half precision, equally rounded.
 
-ONNX Runtime's CPU has nearly no kernels for bfloat16, so a build host without a GPU runs this twin:
-each value is computed in float32, as kernels do inside, and then rounded to bfloat16.
+ONNX Runtime's CPU has nearly no kernels for bfloat16, and computes what is in float16 in float32,
+where nothing overflows.  So a build host without a GPU runs this twin: each value is computed in
+float32, as kernels do inside, and then rounded, beyond the range to infinity.  Values keep their
+names; ONNX Runtime leaves the pairs of casts in place at every level of its optimizer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from aotc.backends.kernels.signature import (
@@ -15,18 +18,19 @@ from aotc.backends.kernels.signature import (
     signature_of_kernel,
 )
 from aotc.backends.kernels.table import KernelTable
-from aotc.backends.kernels.type_names import constant_type, stated_types, type_name
+from aotc.backends.kernels.type_names import constant_type, stated_types, subgraphs, type_name
 from aotc.contract.operator_domains import STANDARD
-from aotc.passes.half_precision.half_types import HALF_TYPES
+from aotc.passes.base import all_names, rename_read
+from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName, HalfType
+from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
 
 _FLOAT = 1
-_HALF = HALF_TYPES["bfloat16"]
 
 
-def float_twin(model: onnx.ModelProto, ep: str) -> onnx.ModelProto:
+def float_twin(model: onnx.ModelProto, ep: str, to: HalfName) -> onnx.ModelProto:
     """The twin of `model`; inputs and outputs have their types, and constants stay where they are.
 
     `ep` is the provider whose kernels tell the types of operators that ONNX does not know.
@@ -35,82 +39,152 @@ def float_twin(model: onnx.ModelProto, ep: str) -> onnx.ModelProto:
 
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
-    graph = twin.graph
-    types = _types(twin, ep)
-    nodes: list[onnx.NodeProto] = []
-
-    def cast(source: str, target: str, kind: int) -> None:
-        name = f"aotc_twin_{len(nodes)}"
-        nodes.append(onnx.helper.make_node("Cast", [source], [target], name=name, to=kind))
-
-    inputs = [value.name for value in graph.input]
-    outer = [*inputs, *(tensor.name for tensor in graph.initializer if tensor.name not in inputs)]
-    renamed = {}
-    for name in outer:
-        if types.get(name) == _HALF.tensor_name:
-            renamed[name] = f"{name}_aotc_twin"
-            cast(name, renamed[name], _FLOAT)
-    made_in_half = {value.name for value in graph.output if _is_half(value)}
-    for node in graph.node:
-        for at, name in enumerate(node.input):
-            node.input[at] = renamed.get(name, name)
-        half = [name for name in node.output if types.get(name) == _HALF.tensor_name]
-        for at, name in enumerate(node.output):
-            if name in half:
-                node.output[at] = f"{name}_aotc_exact"
-        _state_float(node)
-        nodes.append(node)
-        for name in half:
-            rounded = name if name in made_in_half else f"{name}_aotc_rounded"
-            cast(f"{name}_aotc_exact", rounded, _HALF.onnx_type)
-            renamed[name] = f"{name}_aotc_twin"
-            cast(rounded, renamed[name], _FLOAT)
-    copied = [onnx.NodeProto.FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copied)
-    del graph.value_info[:]
+    opsets = {
+        "" if entry.domain in STANDARD else entry.domain: entry.version
+        for entry in twin.opset_import
+    }
+    _Twin(HALF_TYPES[to], ep, opsets, all_names(twin)).main(twin.graph)
     return twin
 
 
-def _is_half(value: onnx.ValueInfoProto) -> bool:
-    return type_name(value.type) == _HALF.tensor_name
+@record(frozen=False, kw_only=False)
+class _Twin:
+    """The rewrite of one model; in it, the name of a value in half precision means float32."""
 
+    half: HalfType
+    ep: str
+    opsets: Mapping[str, int]
+    used: set[str] = field(default_factory=set)
 
-def _state_float(node: onnx.NodeProto) -> None:
-    """What a node is told to make in bfloat16, it makes in float32."""
-    import onnx
+    def main(self, graph: onnx.GraphProto) -> None:
+        """Rewrite the main graph, whose inputs and outputs keep their types."""
+        types = self._types(graph, {})
+        renamed = {
+            value.name: self._free(f"{value.name}_aotc_twin")
+            for value in (*graph.input, *graph.output)
+            if type_name(value.type) == self.half.tensor_name
+        }
+        given = {value.name for value in graph.input}
+        nodes = [
+            self._cast(name, renamed[name], _FLOAT) for name in renamed if name in given
+        ]  # fmt: skip
+        nodes += self._constants(graph, given)
+        rename_read(graph.node, renamed)
+        for node in graph.node:
+            for at, name in enumerate(node.output):
+                node.output[at] = renamed.get(name, name)
+        types |= dict.fromkeys(renamed.values(), self.half.tensor_name)
+        nodes += self._nodes(graph, types)
+        nodes += [
+            self._cast(renamed[value.name], value.name, self.half.onnx_type)
+            for value in graph.output
+            if value.name in renamed and value.name not in given
+        ]
+        _set_nodes(graph, nodes)
 
-    for attribute in node.attribute:
-        if node.op_type == "Cast" and attribute.name == "to" and attribute.i == _HALF.onnx_type:
-            attribute.i = _FLOAT
-        elif attribute.HasField("t") and attribute.t.data_type == _HALF.onnx_type:
-            values = onnx.numpy_helper.to_array(attribute.t).astype("float32")
-            attribute.t.CopyFrom(onnx.numpy_helper.from_array(values, attribute.t.name))
+    def _body(self, graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
+        """Rewrite a body: what enters and leaves it is in float32."""
+        types = self._types(graph, outer)
+        for value in (*graph.input, *graph.output):
+            if type_name(value.type) == self.half.tensor_name:
+                value.type.tensor_type.elem_type = _FLOAT
+        nodes = self._constants(graph, set())
+        _set_nodes(graph, [*nodes, *self._nodes(graph, types)])
 
+    def _constants(self, graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProto]:
+        """Casts to float32 of the constants in half precision, which get another name."""
+        nodes = []
+        for tensor in graph.initializer:
+            if tensor.data_type == self.half.onnx_type and tensor.name not in given:
+                name = tensor.name
+                tensor.name = self._free(f"{name}_aotc_half")
+                nodes.append(self._cast(tensor.name, name, _FLOAT))
+        return nodes
 
-def _types(model: onnx.ModelProto, ep: str) -> dict[str, str]:
-    """Types of all values; those that are not stated follow from the operators."""
-    types = stated_types(model.graph)
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in model.opset_import
-    }
-    for node in model.graph.node:
-        if all(name in types for name in node.output):
-            continue
-        if node.op_type == "Constant":
-            types.update(constant_type(node))
-            continue
-        domain = "" if node.domain in STANDARD else node.domain
-        signature = signature_of(domain, node.op_type, opsets.get(domain, 1))
-        if signature is None:
-            registered = KernelTable.load().registered(ep, domain, node.op_type)
-            if not registered:
+    def _nodes(self, graph: onnx.GraphProto, types: Mapping[str, str]) -> list[onnx.NodeProto]:
+        """The nodes of a graph, with two casts after each value that was in half precision."""
+        nodes = []
+        for node in graph.node:
+            for _, body in subgraphs(node):
+                self._body(body, types)
+            half = [name for name in node.output if types.get(name) == self.half.tensor_name]
+            exact = {name: self._free(f"{name}_aotc_exact") for name in half}
+            for at, name in enumerate(node.output):
+                node.output[at] = exact.get(name, name)
+            self._state_float(node)
+            nodes.append(node)
+            for name in half:
+                rounded = self._free(f"{name}_aotc_rounded")
+                nodes.append(self._cast(exact[name], rounded, self.half.onnx_type))
+                nodes.append(self._cast(rounded, name, _FLOAT))
+        return nodes
+
+    def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
+        import onnx
+
+        name = self._free(f"cast_{target}")
+        return onnx.helper.make_node("Cast", [source], [target], name=name, to=kind)
+
+    def _free(self, name: str) -> str:
+        while name in self.used:
+            name += "_"
+        self.used.add(name)
+        return name
+
+    def _state_float(self, node: onnx.NodeProto) -> None:
+        """What a node is told to make in half precision, it makes in float32."""
+        import onnx
+
+        for attribute in node.attribute:
+            if (
+                node.op_type == "Cast"
+                and attribute.name == "to"
+                and attribute.i == self.half.onnx_type
+            ):
+                attribute.i = _FLOAT
+            elif attribute.HasField("t") and attribute.t.data_type == self.half.onnx_type:
+                values = onnx.numpy_helper.to_array(attribute.t).astype("float32")
+                attribute.t.CopyFrom(onnx.numpy_helper.from_array(values, attribute.t.name))
+
+    def _types(self, graph: onnx.GraphProto, outer: Mapping[str, str]) -> dict[str, str]:
+        """Types of all values; those that are not stated follow from the operators."""
+        types = {**outer, **stated_types(graph)}
+        # They are those of the graph as it was.
+        del graph.value_info[:]
+        for node in graph.node:
+            if all(name in types for name in node.output):
                 continue
-            signature = signature_of_kernel(registered[-1])
-        bound, _ = bind_types(node, signature, types)
-        for formal, name in pair_values(signature.outputs, node.output):
-            found = formal.kind if "(" in formal.kind else bound.get(formal.kind)
-            if name and found:
-                types.setdefault(name, found)
-    return types
+            if node.op_type == "Constant":
+                types.update(constant_type(node))
+                continue
+            domain = "" if node.domain in STANDARD else node.domain
+            signature = signature_of(domain, node.op_type, self.opsets.get(domain, 1))
+            if signature is None:
+                registered = KernelTable.load().registered(self.ep, domain, node.op_type)
+                if not registered:
+                    continue
+                signature = signature_of_kernel(registered[-1])
+            bound, _ = bind_types(node, signature, types)
+            for formal, name in pair_values(signature.outputs, node.output):
+                found = formal.kind if "(" in formal.kind else bound.get(formal.kind)
+                if name and found:
+                    types.setdefault(name, found)
+            self._types_of_bodies(node, types)
+        return types
+
+    def _types_of_bodies(self, node: onnx.NodeProto, types: dict[str, str]) -> None:
+        """The results of control flow have the types that its bodies state, one to one at the end.
+
+        A body of `Loop` states a condition before them.
+        """
+        for _, body in subgraphs(node):
+            stated = [type_name(value.type) for value in body.output]
+            for name, found in zip(node.output, stated[-len(node.output) :], strict=False):
+                if name and found:
+                    types.setdefault(name, found)
+
+
+def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
+    copied = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copied)

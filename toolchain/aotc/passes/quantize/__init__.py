@@ -1,3 +1,13 @@
+"""Compute with integers of 8 bits, or store weights in 8 or 4, where a float32 model gains by it.
+
+Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
+`dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
+weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
+keep their types.  Which nodes are quantized is decided before, in `choice`.
+"""
+
+from __future__ import annotations
+
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Literal
 

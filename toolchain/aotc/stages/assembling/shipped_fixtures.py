@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aotc.contract.manifest.payload_files import Fixture, FixtureTensor
 from aotc.files.names import file_name
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import AnalyzedModel, ReferenceRun
+from aotc.stages.proving.compared_runs import is_judged_on_data
+from aotc.stages.types import ProvenModel, ReferenceRun
 
 
 def ship_fixtures(
-    analyzed: AnalyzedModel, payload: Path, options: BuildOptions
+    proven: Sequence[ProvenModel], payload: Path, options: BuildOptions
 ) -> tuple[Fixture, ...]:
-    """Copy small golden fixtures into the payload; the user's own data only if requested."""
+    """Copy small golden fixtures into the payload; the user's own data only if requested.
+
+    Generated ones only where all variants were compared on them: each load runs them.
+    """
+    analyzed = proven[0].lowered.analyzed
+    on_data = any(is_judged_on_data(analyzed, item.plan) for item in proven)
     spec = options.profile.fixtures
     kept: list[Fixture] = []
     total = 0
     for reference in sorted(analyzed.references, key=_embedding_order):
-        if reference.origin == "user" and not options.embed_fixtures:
+        if on_data if reference.origin != "user" else not options.embed_fixtures:
             continue
         files = (*reference.inputs.values(), *reference.outputs.values())
         size = sum(path.stat().st_size for path in files)
@@ -37,6 +43,16 @@ def ship_fixtures(
             )
         )
     return tuple(kept)
+
+
+def why_none(proven: Sequence[ProvenModel], options: BuildOptions) -> str:
+    """Why no fixture is shipped."""
+    analyzed = proven[0].lowered.analyzed
+    if not options.embed_fixtures and any(
+        is_judged_on_data(analyzed, item.plan) for item in proven
+    ):
+        return "static int8 is compared on the user's fixtures alone, which are not embedded"
+    return f"none fits fixtures.max_bytes ({options.profile.fixtures.max_bytes} bytes)"
 
 
 def _embedding_order(reference: ReferenceRun) -> tuple[bool, bool, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from aotc.contract.document_places import DocumentPlaces
@@ -11,6 +11,7 @@ from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError, VariantEvidence
 from aotc.contract.results.journal import Journal
 from aotc.contract.results.run_report import Figure, Gate
+from aotc.engine.output_gates import FORM, TOLERANCE
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import Judged
 
@@ -55,8 +56,12 @@ def judge_parity(
     arithmetic: Arithmetic,
     tolerance: Tolerance,
     places: DocumentPlaces,
+    replaced: Collection[str] = (),
 ) -> Judged:
-    """A gate for each output over all fixtures; AOTC-N001 or N007 for each fixture that differs."""
+    """A gate for each output over all fixtures; AOTC-N001 or N007 for each fixture that differs.
+
+    Of outputs in `replaced`, whose own gates are judged instead, only what cannot be compared.
+    """
     place = places.of(f"parity.{arithmetic}")
     limit = _LIMIT.format(atol=tolerance.atol, rtol=tolerance.rtol, cosine=tolerance.min_cosine)
     breaches = []
@@ -65,7 +70,7 @@ def judge_parity(
         sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
         for error in comparison.outputs:
             by_output.setdefault(error.output, []).append(error)
-            if not error.passed:
+            if _differs(error):
                 breaches.append(
                     AotcError(
                         "AOTC-N007" if comparison.padded_to else "AOTC-N001",
@@ -78,7 +83,9 @@ def judge_parity(
                 )
     gates = []
     for name, errors in by_output.items():
-        failed = [error for error in errors if not error.passed]
+        failed = [error for error in errors if _differs(error)]
+        if name in replaced and not failed:
+            continue
         worst = max(failed or errors, key=lambda error: error.max_abs)
         gates.append(
             Gate(
@@ -93,9 +100,16 @@ def judge_parity(
     return Judged(gates=tuple(gates), breaches=tuple(breaches))
 
 
+def _differs(error: OutputError) -> bool:
+    """Whether an error breaches parity, and not only the limits of its output's own gate."""
+    return not error.passed and bool({FORM, TOLERANCE}.intersection(error.breached))
+
+
 def _measured(error: OutputError) -> str:
     cosine = "-" if error.cosine is None else format(error.cosine, ".6f")
-    return error.reason or (
+    # Of a limit of the output's own gate, its own row tells.
+    wrong = error.reason if _differs(error) else ""
+    return wrong or (
         f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, cosine {cosine}"
     )
 

@@ -32,6 +32,7 @@ from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.quantizing.calibration_data import calibration_samples
+from aotc.stages.quantizing.forms import quantized_form
 from aotc.stages.quantizing.observed_ranges import observed_ranges
 from aotc.stages.quantizing.prepared_graph import prepared_graph
 from aotc.stages.types import SpecializedModel
@@ -48,9 +49,8 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
     """
     plan, source = specialized.plan, specialized.analyzed.source
     spec, where = plan.quantization, f"variant {plan.name}"
-    wants_samples = plan.precision == "int8" and spec.form in ("auto", "static")
-    samples = calibration_samples(specialized.analyzed, options) if wants_samples else ()
-    form = _form(plan.precision, spec, bool(samples))
+    form = quantized_form(plan, options)
+    samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
     _require_possible(form, spec, where)
     names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
@@ -67,21 +67,13 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
         "quantization": encode(spec, full=True),
         "method": calibration.method,
         "percentile": calibration.percentile,
-        "samples": list(samples) if form == "static" else [],
+        "samples": list(samples),
         "kept": [name for name in names if name in kept],
         "where": where,
     }
 
 
-def _form(precision: str, spec: QuantizationSpec, has_samples: bool) -> Form:
-    if precision == "int4":
-        return "weights"
-    if spec.form == "auto":
-        return "static" if has_samples else "dynamic"
-    return spec.form
-
-
-def _require_possible(form: Form, spec: QuantizationSpec, where: str) -> None:
+def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
     if unknown := [name for name in spec.operators if name not in BY_FORM[form]]:
         raise AotcError(
             "AOTC-N017",
@@ -155,7 +147,10 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     data.unlink(missing_ok=True)
     externalize(model, place.parent, data.name)
     place.write_bytes(model.SerializeToString(deterministic=True))
-    return replace(made, matched=choice.matched(), kept=reasons)
+    options = (
+        {**made.options, "samples": len(request["samples"])} if form == "static" else made.options
+    )
+    return replace(made, options=options, matched=choice.matched(), kept=reasons)
 
 
 def quantize_job(request: Json) -> Json:

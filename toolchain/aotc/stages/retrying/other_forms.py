@@ -20,6 +20,8 @@ from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import Evidence, WrongForm
 from aotc.errors import AotcError
 from aotc.records import record, replace
+from aotc.stages.blaming.blame import precision_is_to_blame
+from aotc.stages.blaming.told import with_evidence_of_blame, with_nodes_to_blame
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.fallback import dropped_variant, is_budget, no_variant_left
 from aotc.stages.lowering.capturing import without_graphs
@@ -114,7 +116,7 @@ def drop_failed(
     the refusals of the variants that are left out if these are all.
     """
     failed = [
-        (_of_gates(first_refusal(attempts, error, item.plan), item.plan), item.plan)
+        (_of_gates(_refusal(attempts, item, error, options), item.plan), item.plan)
         for item, error in made.failed
     ]
     refusals = [
@@ -131,10 +133,18 @@ def drop_failed(
     return dropped, refusals
 
 
+def _refusal(
+    attempts: Mapping[str, Attempt], lowered: LoweredModel, error: AotcError, options: BuildOptions
+) -> AotcError:
+    refused = first_refusal(attempts, error, lowered.plan)
+    return with_nodes_to_blame(refused, lowered, options)
+
+
 def with_tried_forms(
     proven: ProvenModel, attempts: Mapping[str, Attempt], options: BuildOptions
 ) -> ProvenModel:
     """The variant with its earlier forms in the evidence, and the cost of the change."""
+    proven = with_evidence_of_blame(proven, options)
     plan = proven.plan
     attempt = attempts.get(plan.name)
     if attempt is None or not attempt.tried or attempt.replaced is None:
@@ -205,7 +215,8 @@ def _next_attempt(
     if lowered.contexts:
         return _without_wrong(attempt, lowered, error, options)
     level = lower_level(plan)
-    if level is None:
+    # What precision makes inexact stays so at every level.
+    if level is None or precision_is_to_blame(lowered, error, options):
         return None
     was = "all" if plan.optimization == "auto" else plan.optimization
     return replace(

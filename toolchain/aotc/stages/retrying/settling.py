@@ -32,18 +32,20 @@ def settle(
     options: BuildOptions,
     ahead: Ahead,
     run: Callable[[Sequence[Attempt], BuildOptions, Ahead], ProvenVariants],
+    *,
+    others: bool = True,
 ) -> Settled:
     """`run` all variants; those that fail are run in other forms until nothing is left to try.
 
-    `ahead` is used for the first form only.  Raises what `run` raises, after the first refusal if
-    other forms were tried.
+    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
+    `run` raises, after the first refusal if other forms were tried.
     """
     attempts = {plan.name: Attempt(plan=plan) for plan in plans}
     with_subfolder, number = options, 0
     while True:
         try:
             made = run(list(attempts.values()), with_subfolder, ahead)
-            following = next_attempts(attempts, made.failed, with_subfolder)
+            following = next_attempts(attempts, made.failed, with_subfolder) if others else {}
         except AotcError as error:
             raise first_refusal(attempts, error) from None
         if not following:

@@ -24,8 +24,9 @@ from aotc.contract.profile_terms import Precision, Tolerance
 from aotc.engine import values
 from aotc.engine.named_backends import backend_of
 from aotc.engine.parity import compare
-from aotc.engine.session import create_session, run
+from aotc.engine.session import create_session
 from aotc.errors import AotcError
+from aotc.graphs.shown_values import outputs_of, with_outputs
 from aotc.partitioning.extraction import Extractor
 from aotc.partitioning.graph import PartitionGraph, read_graph
 from aotc.records import record, replace
@@ -143,14 +144,14 @@ def locate_job(request: Json) -> Json:
     shown = [name for node in contexts for name in (*node.input, *node.output) if name]
     known = Extractor(undivided, graph).value_types
     expected = _values(
-        _with_outputs(undivided, shown, known),
+        with_outputs(undivided, shown, known),
         inputs,
         SessionSpec(optimization="disable"),
         [CPU],
         Path(request["graph_weights"]),
     )
     place = Path(request["model"]).with_name("shown.onnx")
-    place.write_bytes(_with_outputs(divided, shown, known).SerializeToString())
+    place.write_bytes(with_outputs(divided, shown, known).SerializeToString())
     plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
     libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
     session = create_session(
@@ -161,7 +162,7 @@ def locate_job(request: Json) -> Json:
         context_path=place,
         libraries=libraries,
     )
-    found = _run(session, inputs)
+    found = outputs_of(session, inputs)
 
     def differs(name: str) -> str:
         if name not in expected or name not in found:
@@ -235,7 +236,7 @@ def _wrong_nodes_in(
     extractor = Extractor(model, graph)
     part_model = extractor.extract(part, "part")
     made = [name for index in part for name in graph.nodes[index].outputs]
-    part_model = _with_outputs(part_model, made, extractor.value_types)
+    part_model = with_outputs(part_model, made, extractor.value_types)
     spec, names, libraries = provider
     expected = _values(part_model, inputs, SessionSpec(optimization="disable"), [CPU], weights)
     found = _values(part_model, inputs, spec, names, weights, libraries)
@@ -250,22 +251,6 @@ def _wrong_nodes_in(
         if wrong.intersection(graph.nodes[index].outputs)
         and not wrong.intersection(graph.nodes[index].inputs)
     ]
-
-
-def _with_outputs(
-    model: onnx.ModelProto, names: Sequence[str], known: Mapping[str, onnx.ValueInfoProto]
-) -> onnx.ModelProto:
-    """A copy of `model` with further values of its main graph as outputs."""
-    shown = onnx.ModelProto()
-    shown.CopyFrom(model)
-    made = {name for node in model.graph.node for name in node.output if name}
-    outputs = {value.name for value in model.graph.output}
-    shown.graph.output.extend(
-        known[name]
-        for name in dict.fromkeys(names)
-        if name in made and name in known and name not in outputs
-    )
-    return shown
 
 
 def _values(
@@ -285,11 +270,4 @@ def _values(
         libraries=libraries,
         compiles=True,
     )
-    return _run(session, inputs)
-
-
-def _run(session: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    wanted = {value.name for value in session.get_inputs()}
-    names = [value.name for value in session.get_outputs()]
-    given = {name: value for name, value in inputs.items() if name in wanted}
-    return dict(zip(names, run(session, given, names), strict=True))
+    return outputs_of(session, inputs)

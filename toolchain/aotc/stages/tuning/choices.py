@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from aotc.contract.known_providers import CUDA
 from aotc.contract.profile import Profile, VariantSpec
@@ -12,58 +13,70 @@ from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
+from aotc.stages.tuning.precision_forms import forms_tried, wanted_precision, wants_auto
+
+_Choice = TypeVar("_Choice")
 
 
-def candidates(profile: Profile) -> tuple[TuningCandidate, ...]:
+def candidates(profile: Profile, *, tune: bool = True) -> tuple[TuningCandidate, ...]:
     """All candidates, variant by variant, the profile's own choice first.
 
-    Without `tune.providers` the orders of providers are the variant's and its tails, such as
+    With `tune` they are the combinations of what the profile lists under that name.  Without
+    `tune.providers` the orders of providers are the variant's and its tails, such as
     `[openvino, cpu]` and `[cpu]`.  Combinations that the profile's rules forbid are left out.
+    Without `tune` only variants in `precision: auto` have candidates, which differ in that alone.
+    Raises AOTC-P007.
     """
     found: dict[TuningCandidate, None] = {}
-    tune = profile.tune
     for spec in profile.variants:
-        own = spec.providers or profile.providers
-        orders = tune.providers or tuple(own[start:] for start in range(len(own)))
-        precision = spec.precision or profile.precision
-        cuda = spec.cuda or profile.cuda
-        choices = itertools.product(
-            dict.fromkeys((own, *orders)),
-            dict.fromkeys((precision, *tune.precision)),
-            dict.fromkeys((spec.isa, *tune.isa)),
-            dict.fromkeys((spec.threads, *tune.threads)),
-            dict.fromkeys((spec.optimization, *tune.optimization)),
-            dict.fromkeys((cuda.fusion, *tune.fusion)),
-            dict.fromkeys((cuda.layout, *tune.layout)),
-        )
-        for providers, kept_precision, isa, threads, optimization, fusion, layout in choices:
-            # The CPU provider alone computes in the model's own types.
-            if providers == ("cpu",) and kept_precision != "keep":
-                kept_precision = "keep"
-            # Layout is fixed only for the CPU provider alone.
-            level: Isa = isa if providers == ("cpu",) else "baseline"
-            found[
-                TuningCandidate(
-                    variant=spec.name,
-                    providers=providers,
-                    isa=level,
-                    # A fixed layout needs the highest level.
-                    optimization=optimization if level == "baseline" else "auto",
-                    precision=kept_precision,
-                    # Without effect elsewhere.
-                    fusion=fusion if providers[0] == CUDA else cuda.fusion,
-                    layout=layout if CUDA in providers else cuda.layout,
-                    threads=threads,
-                )
-            ] = None
+        if tune or wanted_precision(spec, profile) == "auto":
+            found.update(dict.fromkeys(_candidates_of(spec, profile, tune=tune)))
     return tuple(found)
 
 
+def _candidates_of(spec: VariantSpec, profile: Profile, *, tune: bool) -> Iterator[TuningCandidate]:
+    listed = profile.tune
+    own = spec.providers or profile.providers
+    orders = listed.providers or tuple(own[start:] for start in range(len(own)))
+    cuda = spec.cuda or profile.cuda
+
+    def values(stated: _Choice, others: Sequence[_Choice]) -> dict[_Choice, None]:
+        return dict.fromkeys((stated, *others) if tune else (stated,))
+
+    for providers in values(own, orders):
+        choices = itertools.product(
+            forms_tried(spec, providers, profile, tune=tune),
+            values(spec.isa, listed.isa),
+            values(spec.threads, listed.threads),
+            values(spec.optimization, listed.optimization),
+            values(cuda.fusion, listed.fusion),
+            values(cuda.layout, listed.layout),
+        )
+        for form, isa, threads, optimization, fusion, layout in choices:
+            # Layout is fixed only for the CPU provider alone.
+            level: Isa = isa if providers == ("cpu",) else "baseline"
+            yield TuningCandidate(
+                variant=spec.name,
+                providers=providers,
+                isa=level,
+                # A fixed layout needs the highest level.
+                optimization=optimization if level == "baseline" else "auto",
+                precision=form.precision,
+                form=form.form,
+                # Without effect elsewhere.
+                fusion=fusion if providers[0] == CUDA else cuda.fusion,
+                layout=layout if CUDA in providers else cuda.layout,
+                threads=threads,
+            )
+
+
 def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
-    """The profile's variant with the settings of a candidate."""
+    """The profile's variant with the settings of a candidate, and the nodes that it keeps."""
     spec = next(variant for variant in profile.variants if variant.name == tried.variant)
     own = spec.cuda or profile.cuda
     cuda = replace(own, fusion=tried.fusion, layout=tried.layout)
+    quantization = spec.quantization or profile.quantization
+    kept = profile.keep_float32 if spec.keep_float32 is None else spec.keep_float32
     return replace(
         spec,
         cuda=spec.cuda if cuda == own else cuda,
@@ -71,15 +84,19 @@ def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
         isa=tried.isa,
         optimization=tried.optimization,
         precision=tried.precision,
+        quantization=replace(quantization, form=tried.form)
+        if tried.form not in ("auto", quantization.form)
+        else spec.quantization,
+        keep_float32=(*kept, *tried.kept) if tried.kept else spec.keep_float32,
         threads=tried.threads,
         prepack=spec.prepack if tried.isa == spec.isa else "at-load",
     )
 
 
 def has_lower_precision(tried: TuningCandidate, profile: Profile) -> bool:
-    """Whether a candidate computes in a precision that only `tune` lists, and not in `keep`."""
+    """Whether a candidate computes in a precision that is only tried, and not in `keep`."""
     spec = next(variant for variant in profile.variants if variant.name == tried.variant)
-    return tried.precision not in ("keep", spec.precision or profile.precision)
+    return tried.precision not in ("keep", wanted_precision(spec, profile))
 
 
 def requested_specs(request: BuildRequest, profile: Profile) -> tuple[VariantSpec, ...]:
@@ -102,22 +119,30 @@ def stated_orders(profile: Profile) -> dict[str, tuple[str, ...]]:
 def choose(table: Sequence[TuningCandidate]) -> tuple[TuningCandidate, ...]:
     """`table` with the fastest candidate of each variant marked; of equal ones the first.
 
+    Where none could be timed, it is the first that passed in a lower precision, else the first.
     Raises AOTC-O006 if no candidate of a variant passed.
     """
     marked: list[TuningCandidate] = []
     for name in dict.fromkeys(row.variant for row in table):
         rows = [row for row in table if row.variant == name]
-        timed = [row for row in rows if row.passed and row.median_seconds is not None]
-        if not timed:
+        passed = [row for row in rows if row.passed]
+        if not passed:
             raise AotcError(
                 "AOTC-O006",
                 f"no candidate of variant {name} passed",
                 found="; ".join(row.reason for row in rows if row.reason)[:2000],
                 fix="See why each candidate failed; build without --tune for the full error.",
             )
-        best = min(timed, key=lambda row: row.median_seconds or 0.0)
+        best = _best(passed)
         marked += [replace(row, chosen=row is best) for row in rows]
     return tuple(marked)
+
+
+def _best(passed: Sequence[TuningCandidate]) -> TuningCandidate:
+    timed = [row for row in passed if row.median_seconds is not None]
+    if timed:
+        return min(timed, key=lambda row: row.median_seconds or 0.0)
+    return next((row for row in passed if row.precision != "keep"), passed[0])
 
 
 def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> Profile:
@@ -129,7 +154,13 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
     known = set(candidates(profile))
     chosen = {row.variant: row for row in table if row.chosen}
     strange = [row for row in table if without_measurements(row) not in known]
-    missing = [spec.name for spec in profile.variants if spec.name not in chosen]
+    missing = [
+        spec.name
+        for spec in profile.variants
+        if spec.name not in chosen
+        # Trials of precisions leave alone what states its own.
+        and not (wants_auto(profile) and wanted_precision(spec, profile) != "auto")
+    ]
     if strange or missing:
         raise AotcError(
             "AOTC-O006",
@@ -140,9 +171,10 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
             found="; ".join(_candidate_text(candidate) for candidate in strange)
             or f"no choice for {', '.join(missing)}",
         )
-    variants: list[VariantSpec] = []
-    for spec in profile.variants:
-        variants.append(candidate_spec(chosen[spec.name], profile))
+    variants = [
+        candidate_spec(chosen[spec.name], profile) if spec.name in chosen else spec
+        for spec in profile.variants
+    ]
     if all(variant.isa == "host" for variant in variants):
         portable = next(spec for spec in profile.variants if spec.isa == "baseline")
         variants.append(replace(portable, name=f"{portable.name}-untuned"))
@@ -151,20 +183,22 @@ def profile_with_choices(profile: Profile, table: Sequence[TuningCandidate]) -> 
 
 def _candidate_text(tried: TuningCandidate) -> str:
     threads = f"{tried.threads} threads" if tried.threads else "all threads"
-    choices = [tried.precision, tried.isa, tried.optimization, threads]
+    precision = tried.precision if tried.form == "auto" else f"{tried.precision} {tried.form}"
+    choices = [precision, tried.isa, tried.optimization, threads]
     if CUDA in tried.providers:
         choices += [f"fusion {tried.fusion}", f"layout {tried.layout}"]
     return f"{tried.variant} on {' '.join(tried.providers)} ({', '.join(choices)})"
 
 
 def without_measurements(tried: TuningCandidate) -> TuningCandidate:
-    """A candidate without its measurements."""
+    """A candidate without what its trial found."""
     return TuningCandidate(
         variant=tried.variant,
         providers=tried.providers,
         isa=tried.isa,
         optimization=tried.optimization,
         precision=tried.precision,
+        form=tried.form,
         fusion=tried.fusion,
         layout=tried.layout,
         threads=tried.threads,

@@ -1,0 +1,140 @@
+"""`precision: auto`: what is kept, what is taken, and that the choice can be repeated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from made_profiles import small_profile
+from planted_models import products, with_overflow
+from workbench import Built, Workbench
+
+from aotc.contract.profile import Profile
+from aotc.contract.results.tuning import TuningCandidate
+from aotc.errors import AotcError
+
+VIT = Path("tests/data/exports/vit.onnx").resolve()
+# The second product of the first layer's MLP, and that of the last.
+PLANTED = ("node_MatMul_92", "node_MatMul_174")
+
+
+def on_cuda(**fields: Any) -> Profile:
+    """CUDA on a host that need not have it: the graph is proven undivided."""
+    stated: dict[str, Any] = {
+        "providers": ["cuda", "cpu"],
+        "precision": "auto",
+        "unproven": "allow",
+        "dims": {"batch": 1},
+    }
+    return small_profile("edge", **{**stated, **fields})
+
+
+def needs_no_gpu() -> None:
+    from aotc.backends.cuda import CudaBackend
+
+    if CudaBackend().probe().runs:
+        pytest.skip("this machine runs CUDA, and would time what is chosen by order here")
+
+
+def chosen(built: Built) -> TuningCandidate:
+    (row,) = (row for row in built.report.tuning if row.chosen)
+    return row
+
+
+def said(built: Built) -> dict[str, str]:
+    return {finding.code: finding.what for finding in built.report.findings}
+
+
+@pytest.fixture(scope="module")
+def overflowing() -> onnx.ModelProto:
+    """A vision transformer that answers as before, with two numbers that float16 lacks."""
+    model = onnx.load(VIT)
+    assert set(PLANTED) <= set(products(model))
+    for name in PLANTED:
+        model = with_overflow(model, name)
+    return model
+
+
+@pytest.fixture(scope="module")
+def half(bench: Workbench, overflowing: onnx.ModelProto) -> Built:
+    needs_no_gpu()
+    return bench.build(overflowing, "overflowing", profile=on_cuda())
+
+
+def test_both_overflowing_products_stay_in_float32_and_nothing_else(half: Built) -> None:
+    (variant,) = half.manifest.variants
+    assert variant.precision == "float16"
+    (change,) = (item for item in variant.passes if item.name == "half-precision")
+    # What makes the number, and what reads it.
+    assert set(change.kept) == {node for name in PLANTED for node in (f"{name}.planted", name)}
+    assert change.matched["converted"] > 15
+
+
+def test_what_cannot_be_timed_is_chosen_by_order_and_says_so(half: Built) -> None:
+    table = {row.precision: row for row in half.report.tuning}
+    assert list(table) == ["keep", "float16", "bfloat16", "tf32"]
+    assert chosen(half).precision == "float16"
+    assert all(row.median_seconds is None for row in table.values())
+    assert table["tf32"].reason.startswith("not tried")
+    assert said(half)["AOTC-N035"].startswith("float16 is the first of those that pass")
+
+
+def test_the_manifest_states_the_choice_and_not_the_question(half: Built) -> None:
+    (spec,) = half.manifest.profile["variants"]
+    assert spec["precision"] == "float16"
+    assert half.manifest.variants[0].parity.arithmetic == "float16"
+
+
+def test_a_choice_of_auto_is_repeated_without_trials(bench: Workbench, half: Built) -> None:
+    again = bench.build(half.source, "overflowing-again", profile=on_cuda(), tuned_from=half.path)
+    assert again.report.artifact_id == half.report.artifact_id
+    assert "tune" not in again.report.stages
+    assert again.report.tuning == half.report.tuning
+    # As it is said of what it repeats.
+    assert said(again).keys() == said(half).keys()
+
+
+def test_what_auto_chose_is_built_when_it_is_stated(bench: Workbench, half: Built) -> None:
+    """The choice alone decides what is in the variant."""
+    stated = bench.build(half.source, "overflowing-stated", profile=on_cuda(precision="float16"))
+    ours, theirs = half.manifest.variants[0], stated.manifest.variants[0]
+    assert (ours.passes, ours.session, ours.parity) == (
+        theirs.passes,
+        theirs.session,
+        theirs.parity,
+    )
+
+
+def test_an_equal_build_comes_from_the_cache_without_trials(
+    bench: Workbench, half: Built, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_CACHE", str(tmp_path / "cache"))
+    first, second = (bench.build(half.source, f"cached-{n}", profile=on_cuda()) for n in range(2))
+    assert (first.report.cached, second.report.cached) == (False, True)
+    assert "tune" not in second.report.stages
+    assert first.report.artifact_id == second.report.artifact_id
+    assert second.report.tuning == first.report.tuning
+
+
+def test_without_a_lower_precision_that_passes_the_models_own_is_kept(bench: Workbench) -> None:
+    needs_no_gpu()
+    strict = {name: {"atol": 0, "rtol": 1e-9} for name in ("float16", "bfloat16")}
+    profile = on_cuda(parity={"random_shapes": 0, **strict}, blame={"trials": 0})
+    built = bench.build(VIT, "strict", profile=profile)
+    table = {row.precision: row for row in built.report.tuning}
+    assert not table["float16"].passed and table["float16"].reason.startswith("AOTC-N001")
+    # TF32 is exact where nothing computes in it.
+    assert chosen(built).precision == "tf32"
+
+
+def test_where_not_even_keep_passes_the_build_tells_all_of_it(bench: Workbench) -> None:
+    """The same refusal as of a build in the model's own precision, with its exit status."""
+    profile = small_profile(
+        "edge", precision="auto", dims={"batch": 1}, budgets={"load_seconds": 0.0}
+    )
+    with pytest.raises(AotcError) as caught:
+        bench.build(VIT, "impossible", profile=profile)
+    assert (caught.value.code, caught.value.exit_status) == ("AOTC-M003", 1)
+    assert not (bench.folder / "impossible.aotc").exists()

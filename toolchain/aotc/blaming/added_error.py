@@ -1,0 +1,76 @@
+"""How much error a node adds to what it reads, as energy of the error by that of the signal.
+
+`10 log10(signal / error)` is the signal-to-quantization-noise ratio.  Differences of its inverse
+are taken, not of decibels: between values that are exact to the rounding a node easily loses 40 dB,
+which says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from aotc.contract.results.node_errors import NodeError
+from aotc.engine.values import Data
+
+# Elements at a time, upcast to float64.
+_CHUNK = 1 << 18
+
+
+def signal_to_error(reference: Data, actual: Data) -> float | None:
+    """10 log10(sum reference^2 / sum (actual - reference)^2) over finite elements, in decibels.
+
+    None if either sum is zero, or for values that are not tensors of numbers.
+    """
+    signal, error = _energies(reference, actual)
+    if not signal or not error or not math.isfinite(signal) or not math.isfinite(error):
+        return None
+    return 10.0 * (math.log10(signal) - math.log10(error))
+
+
+def _energies(reference: Data, actual: Data) -> tuple[float, float]:
+    if not isinstance(reference, np.ndarray) or reference.dtype.kind in "OSUTc":
+        return 0.0, 0.0
+    signal = error = 0.0
+    one, other = reference.reshape(-1), actual.reshape(-1)
+    for start in range(0, one.size, _CHUNK):
+        expected = one[start : start + _CHUNK].astype(np.float64)
+        found = other[start : start + _CHUNK].astype(np.float64)
+        finite = np.isfinite(expected) & np.isfinite(found)
+        expected, found = expected[finite], found[finite]
+        with np.errstate(over="ignore", invalid="ignore"):
+            signal += float(np.sum(expected * expected))
+            error += float(np.sum((found - expected) ** 2))
+    return signal, error
+
+
+def largest_added(
+    errors: Mapping[str, NodeError], reads: Mapping[str, Sequence[str]]
+) -> dict[str, float | None]:
+    """By value: its share of error, less the largest such share among the values that it reads.
+
+    None where a share cannot be measured: NaN or infinities differ, or there is no signal.
+    """
+    shares = {name: _share(error) for name, error in errors.items()}
+    added: dict[str, float | None] = {}
+    for name, share in shares.items():
+        before = [shares[read] for read in reads[name]]
+        if share is None and any(found is None for found in before):
+            # It was unmeasurable before.
+            added[name] = 0.0
+        elif share is None:
+            added[name] = None
+        else:
+            added[name] = max(0.0, share - max((x for x in before if x is not None), default=0.0))
+    return added
+
+
+def _share(error: NodeError) -> float | None:
+    """Energy of the error by that of the signal; None if it cannot be measured."""
+    if error.max_abs == 0.0:
+        return 0.0
+    if error.max_abs > 1e300 or error.sqnr_db is None:
+        return None
+    return float(10.0 ** (-error.sqnr_db / 10.0))
