@@ -224,9 +224,7 @@ def test_the_profile_keeps_nodes_and_unfit_ones_say_why() -> None:
         helper.make_node("MatMul", ["x", "v"], ["d"], "fit"),
         helper.make_node("Concat", ["a", "b", "d"], ["y"], "all", axis=1),
     ]
-    source = model(
-        nodes, {"w": values(K, N), "n": bad, "v": values(K, N)}, {"x": (ROWS, K)}, "y"
-    )
+    source = model(nodes, {"w": values(K, N), "n": bad, "v": values(K, N)}, {"x": (ROWS, K)}, "y")
     for form in ("dynamic", "weights"):
         _, choice, _ = quantized(source, form, {}, kept=("kept",))
         assert choice.reasons == {
