@@ -50,6 +50,7 @@ from aotc.stages.optimizing.integer_products import (
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
 from aotc.stages.optimizing.written_graph import why_not_loading, write_weights
+from aotc.stages.planning.kept_nodes import require_kept_nodes
 from aotc.stages.quantizing.quantized_variant import is_quantizing, quantize
 from aotc.stages.specialize import isa_name
 from aotc.stages.types import (
@@ -95,8 +96,10 @@ def optimize(
     """Each variant, fused and at the opset as suits its provider; and faster companions.
 
     `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001,
-    O011, and I013 to I015 from the sandbox.
+    O011, N015 to N017, and I013 to I015 from the sandbox.
     """
+    if variants:
+        require_kept_nodes(variants[0].analyzed.source, [variant.plan for variant in variants])
     # Patterns are those of the model's own opset; what they become exists in any.
     fused = [fuse_for_cuda(variant, options) for variant in variants]
     converted = [convert_opset(variant, options) for variant, _ in fused]
