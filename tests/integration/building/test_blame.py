@@ -28,11 +28,11 @@ from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.records import replace
 
-LAYERS, WIDTH = 6, 256
+LAYERS, WIDTH = 6, 512
 
 
 def network(*planted: str) -> onnx.ModelProto:
-    model = residual_network(LAYERS, WIDTH, scale=0.05)
+    model = residual_network(LAYERS, WIDTH, scale=0.04)
     for name in planted:
         model = with_outliers(model, name)
     return model

@@ -138,6 +138,15 @@ def test_a_trial_that_does_not_load_is_no_answer_and_not_the_end(here: Path) -> 
     assert answer["found"]["all_pass"] is False
 
 
+def test_few_nodes_that_leave_nothing_in_the_lower_precision_are_no_answer(here: Path) -> None:
+    """A build with them would be refused: it is all of them, or others."""
+    request = asked_of(here, with_outliers(network(), "product 3"))
+    request["asked"]["nothing_without"] = "product 3"
+    answer = blame_job(request)
+    assert len(answer["found"]["kept"]) == LAYERS
+    assert answer["found"]["all_pass"]
+
+
 def test_a_graph_that_does_not_load_as_built_is_refused(here: Path) -> None:
     request = asked_of(here, network(), kept_before=["product 7"])
     request["asked"]["fails_with"] = "product 7"

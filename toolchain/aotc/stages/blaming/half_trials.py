@@ -26,5 +26,5 @@ def write_half(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
     except AotcError as error:
         if error.code != _NOTHING_LEFT:
             raise
-        path = Path(asked["graph"])
+        path, changed = Path(asked["graph"]), ()
     return TrialGraph(model=path.resolve(), weights=weights, changed=changed)

@@ -18,7 +18,7 @@ class TrialGraph:
     """One graph on disk, with the folder of its external data.
 
     `changed` are the nodes of the imported graph, by name and in its order, that compute in the
-    lower precision in it: those that can be kept besides.
+    lower precision in it: those that can be kept besides.  Without any it is the graph in float32.
     """
 
     model: Path
