@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+import onnx.version_converter
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.networks.bert import write_bert
@@ -88,8 +89,11 @@ def _numpy_name(kind: int) -> str:
     return str(helper.tensor_dtype_to_np_dtype(kind).name)
 
 
-def write_light(name: str, path: Path) -> None:
-    """Write a network of the onnx package, with random weights instead of constant ones."""
+def write_light(name: str, path: Path, opset: int | None = None) -> None:
+    """Write a network of the onnx package, with random weights instead of constant ones.
+
+    It is converted to `opset`, if one is given.
+    """
     import onnx.backend.test
 
     data = Path(onnx.backend.test.__file__).parent / "data" / "light"
@@ -121,7 +125,11 @@ def write_light(name: str, path: Path) -> None:
         [*(tensor for tensor in model.graph.initializer if tensor.name in read), *random_weights],
     )
     opsets = [helper.make_opsetid("", model.opset_import[0].version)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=4), path)
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=4)
+    if opset is not None:
+        made = onnx.version_converter.convert_version(made, opset)
+        made.ir_version = 8
+    onnx.save(made, path)
 
 
 def _draw(role: str, shape: tuple[int, ...], rng: np.random.Generator) -> npt.NDArray[Any]:
@@ -178,14 +186,25 @@ def write_dense(width: int, layers: int, path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
-# One channel of a thousand times the others': 8 bits with one scale for all hold it alone.
-OUTLIER = Plant(product="layer.1.up", factor=2.0**10, channels=1)
+BERT_LAYERS, SMOKE_LAYERS = 12, 2
 # Numbers beyond 65504, the largest of float16.
 OVERFLOWS = tuple(Plant(product=f"layer.{at}.up", factor=2.0**20) for at in (0, 1))
+
+
+def outlier(layers: int) -> Plant:
+    """One channel of a thousand times the others': 8 bits with one scale for all hold it alone."""
+    return Plant(product=f"layer.{layers - 1}.up", factor=2.0**10, channels=1)
+
 
 FULL: Mapping[str, Model] = {
     "resnet50": Model(
         title="ResNet-50", folder="resnet50", write=partial(write_light, "light_resnet50")
+    ),
+    # The operator set above has no integers.
+    "resnet50_17": Model(
+        title="ResNet-50, opset 17",
+        folder="resnet50-17",
+        write=partial(write_light, "light_resnet50", opset=17),
     ),
     "bert": Model(
         title="BERT-base",
@@ -199,12 +218,12 @@ FULL: Mapping[str, Model] = {
         folder="bert-base-planted",
         write=partial(
             write_bert,
-            layers=12,
+            layers=BERT_LAYERS,
             hidden=768,
             heads=12,
             vocabulary=30522,
             seed=SEED,
-            plants=(OUTLIER,),
+            plants=(outlier(BERT_LAYERS),),
         ),
         dims={"batch": "1..4", "sequence": "1..256"},
         sizes={"batch": 1, "sequence": 128},
@@ -253,6 +272,12 @@ SMOKE: Mapping[str, Model] = {
     "resnet50": replace(
         FULL["squeezenet"], title="SqueezeNet for ResNet-50", folder="smoke-squeezenet"
     ),
+    "resnet50_17": replace(
+        FULL["squeezenet"],
+        title="SqueezeNet for ResNet-50, opset 17",
+        folder="smoke-squeezenet-17",
+        write=partial(write_light, "light_squeezenet", opset=17),
+    ),
     "bert": replace(
         FULL["bert"],
         title="small BERT",
@@ -265,12 +290,12 @@ SMOKE: Mapping[str, Model] = {
         folder="smoke-bert-planted",
         write=partial(
             write_bert,
-            layers=2,
+            layers=SMOKE_LAYERS,
             hidden=64,
             heads=4,
             vocabulary=500,
             seed=SEED,
-            plants=(OUTLIER,),
+            plants=(outlier(SMOKE_LAYERS),),
         ),
     ),
     "vit_planted": replace(

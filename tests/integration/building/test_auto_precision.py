@@ -5,17 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from made_profiles import small_profile
-from planted_models import products, with_overflow
+from made_tables import changed_table
+from planted_models import products, with_outliers, with_overflow
 from workbench import Built, Workbench
 
 from aotc.contract.profile import Profile
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
+from aotc.records import replace
 
 VIT = Path("tests/data/exports/vit.onnx").resolve()
+BERT = Path("tests/data/exports/bert.onnx").resolve()
+# The product of BERT's pooler, which makes the second output.
+POOLER = "node_Gemm_304"
 # The second product of the first layer's MLP, and that of the last.
 PLANTED = ("node_MatMul_92", "node_MatMul_174")
 
@@ -138,3 +144,86 @@ def test_where_not_even_keep_passes_the_build_tells_all_of_it(bench: Workbench) 
         bench.build(VIT, "impossible", profile=profile)
     assert (caught.value.code, caught.value.exit_status) == ("AOTC-M003", 1)
     assert not (bench.folder / "impossible.aotc").exists()
+
+
+@pytest.fixture(scope="module")
+def outlier(bench: Workbench) -> Built:
+    """A network with one channel of a product that leaves others no place in 8 bits."""
+    model = with_outliers(onnx.load(BERT), POOLER, factor=2.0**12)
+    return bench.build(model, "outlier", profile=on_cpu())
+
+
+def on_cpu(**fields: Any) -> Profile:
+    stated: dict[str, Any] = {"precision": "auto", "dims": {"batch": 1, "sequence": 16}}
+    return small_profile("edge", **{**stated, **fields})
+
+
+def test_a_form_that_breaches_its_gates_is_tried_again_with_what_it_must_keep(
+    outlier: Built,
+) -> None:
+    table = {(row.precision, row.form): row for row in outlier.report.tuning}
+    assert list(table) == [("keep", "auto"), ("int8", "static"), ("int8", "dynamic")]
+    assert table["int8", "static"].reason.startswith("AOTC-I072")
+    found = table["int8", "dynamic"]
+    assert found.passed and found.median_seconds is not None
+    assert set(found.kept) <= {POOLER, f"{POOLER}.planted"} and found.kept
+    assert 0 < found.trials <= 15
+    assert table["keep", "auto"].kept == ()
+
+
+def test_the_nodes_that_are_kept_stand_in_the_manifest_where_int8_is_the_quickest(
+    bench: Workbench, outlier: Built, tmp_path: Path
+) -> None:
+    """On a network so small int8 gains nothing, so the table is changed as another CPU's may be."""
+
+    def turn(tried: TuningCandidate) -> TuningCandidate:
+        return replace(tried, median_seconds=0.1 if tried.precision == "int8" else 0.2)
+
+    evidence = changed_table(outlier.path, tmp_path, turn)
+    built = bench.build(outlier.source, "outlier-int8", profile=on_cpu(), tuned_from=evidence)
+    row = chosen(built)
+    (spec,) = built.manifest.profile["variants"]
+    assert (spec["precision"], spec["quantization"]["form"]) == ("int8", "dynamic")
+    assert tuple(spec["keep_float32"]) == row.kept != ()
+    assert said(built)["AOTC-N036"].startswith("int8 dynamic passes with ")
+    assert all(variant.precision == "int8" for variant in built.manifest.variants)
+    assert all(variant.parity.status == "passed" for variant in built.manifest.variants)
+    operators = {node.op_type for node in built.nodes()}
+    assert operators & {"MatMulInteger", "DynamicQuantizeMatMul", "MatMulIntegerToFloat"}
+
+
+def test_why_the_models_own_precision_is_kept_is_told(outlier: Built) -> None:
+    if chosen(outlier).precision != "keep":
+        pytest.skip("int8 was quicker here, even on a network this small")
+    assert "int8 static is not taken: AOTC-I072" in said(outlier)["AOTC-O019"]
+
+
+def test_calibration_data_that_cannot_be_used_ends_the_build(
+    bench: Workbench, tmp_path: Path
+) -> None:
+    """It is not merely why static int8 is left out."""
+    data = tmp_path / "samples.npz"
+    np.savez(data, other=np.zeros((2, 16), np.int64))
+    with pytest.raises(AotcError) as caught:
+        bench.build(BERT, "unusable", profile=on_cpu(), calibration=data)
+    assert caught.value.code == "AOTC-I074"
+
+
+def test_auto_is_combined_with_what_tune_lists(bench: Workbench) -> None:
+    profile = on_cpu(tune={"rounds": 3, "threads": [1], "precision": ["int4"]})
+    built = bench.build(BERT, "combined", profile=profile, tune=True)
+    tried = {(row.precision, row.form, row.threads) for row in built.report.tuning}
+    assert tried == {
+        (precision, form, threads)
+        for precision, form in (
+            ("keep", "auto"),
+            ("int8", "static"),
+            ("int8", "dynamic"),
+            ("int4", "auto"),
+        )
+        for threads in (None, 1)
+    }
+    winner = chosen(built)
+    assert winner.median_seconds == min(
+        row.median_seconds for row in built.report.tuning if row.median_seconds is not None
+    )

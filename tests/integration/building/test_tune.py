@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,11 @@ import numpy as np
 import openvino_models as models
 import pytest
 from made_profiles import small_profile
+from made_tables import changed_table
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.contract.codec.parsing import decode, encode
+from aotc.contract.codec.parsing import decode
 from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.profile import Profile
@@ -72,22 +72,6 @@ def only(built: Built) -> Variant:
     return variant
 
 
-def as_evidence(
-    built: Built, folder: Path, change: Callable[[TuningCandidate], TuningCandidate]
-) -> Path:
-    """The evidence of a build with another table: a bundle as the pipeline writes it."""
-    bundle = json.loads((built.path / PLACE).read_bytes())
-    statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
-    evidence = decode(Evidence, statement["predicate"])
-    evidence = replace(evidence, tuning=tuple(change(row) for row in evidence.tuning))
-    statement["predicate"] = encode(evidence)
-    text = json.dumps(statement).encode()
-    bundle["dsseEnvelope"]["payload"] = base64.b64encode(text).decode()
-    path = folder / "evidence.json"
-    path.write_text(json.dumps(bundle))
-    return path
-
-
 # What is tried, and what wins.
 
 
@@ -140,7 +124,7 @@ def test_any_row_may_win_and_its_threads_are_those_of_the_session(
     def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=0.001 if tried.threads == count else 0.002)
 
-    evidence = as_evidence(threads, tmp_path, turn)
+    evidence = changed_table(threads.path, tmp_path, turn)
     built = bench.build(
         threads.source,
         f"threads-{count}",
@@ -163,7 +147,7 @@ def test_the_layout_of_this_cpu_leaves_a_portable_variant(bench: Workbench, tmp_
     def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=1.0 if tried.isa == "baseline" else 0.5)
 
-    evidence = as_evidence(built, tmp_path, turn)
+    evidence = changed_table(built.path, tmp_path, turn)
     host = bench.build(built.source, "layout-host", profile=stated, tuned_from=evidence)
     names = {variant.name: variant for variant in host.manifest.variants}
     assert set(names) == {"portable", "portable-untuned"}
@@ -249,7 +233,7 @@ def test_a_precision_is_tried_if_the_profile_lists_it(
     def turn(tried: TuningCandidate) -> TuningCandidate:
         return replace(tried, median_seconds=0.1 if tried.precision == "bfloat16" else 0.2)
 
-    evidence = as_evidence(built, tmp_path, turn)
+    evidence = changed_table(built.path, tmp_path, turn)
     faster = bench.build(built.source, "faster", profile=stated, tuned_from=evidence)
     variant = only(faster)
     assert (variant.precision, variant.parity.arithmetic) == ("bfloat16", "bfloat16")
@@ -384,7 +368,7 @@ def test_a_table_that_was_tampered_with_still_builds_what_is_proven(
     bench: Workbench, threads: Built, tmp_path: Path, seconds: float
 ) -> None:
     """A table can only choose among the profile's own candidates, each of which is proven."""
-    evidence = as_evidence(
+    evidence = changed_table(
         threads,
         tmp_path,
         lambda row: replace(row, median_seconds=seconds) if row.threads == 2 else row,

@@ -18,7 +18,8 @@ from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile_terms import Precision
+from aotc.contract.precision.quantization import Form
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.records import field, record
@@ -166,6 +167,9 @@ class Backend(ABC):
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
     # Those in which it may be quicker than in `keep`, the likely quickest first.
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ()
+    # Forms of models quantized beforehand that it runs, by precision; what is not quantized in
+    # them it computes as with `keep`.
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {}
     rates: ClassVar[Rates]
 
     @abstractmethod
@@ -228,9 +232,22 @@ class Backend(ABC):
         """`wanted`, or `keep` if this provider lacks that precision."""
         return wanted if wanted in self.precisions else "keep"
 
+    def quantizes_in(self, precision: WantedPrecision) -> tuple[Form, ...]:
+        """The forms of models quantized to `precision` that it runs."""
+        return self.quantized.get(precision, ())
+
     def may_gain_by(self) -> tuple[Precision, ...]:
         """The precisions that it has and may be quicker in, the likely quickest first."""
-        return tuple(name for name in self.quicker_precisions if name in self.precisions)
+        return tuple(
+            name
+            for name in self.quicker_precisions
+            if name in self.precisions or self.quantizes_in(name)
+        )
+
+    def abilities(self) -> tuple[str, ...]:
+        """What a variant may ask of it, in words: its precisions, and forms of quantized models."""
+        forms = (f"{name} ({', '.join(forms)})" for name, forms in self.quantized.items())
+        return (*self.precisions, *forms)
 
     def require_precision(self, precision: Precision) -> None:
         """Raise AOTC-N008 if it does not compute in `precision`."""

@@ -163,7 +163,10 @@ class TuneSpec:
     threads: Annotated[tuple[Annotated[int, Bounds(1, 1024)], ...], "of one operator"] = ()
     isa: Annotated[tuple[Isa, ...], "level and layout"] = ()
     optimization: Annotated[tuple[Level, ...], "levels of ONNX Runtime"] = ()
-    precision: Annotated[tuple[Precision, ...], "that may be chosen, if parity holds"] = ()
+    precision: Annotated[
+        tuple[Precision, ...],
+        "that may be chosen, if all gates hold; `precision: auto` tries them too",
+    ] = ()
     fusion: Annotated[tuple[Fusion, ...], "of CUDA variants"] = ()
     layout: Annotated[tuple[Layout, ...], "of CUDA variants"] = ()
     rounds: Annotated[int, Bounds(3, 1000), "alternating rounds that are measured"] = 31

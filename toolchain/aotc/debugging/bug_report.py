@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 
 from aotc.contract.codec.parsing import Json
+from aotc.contract.known_providers import CPU
 from aotc.engine.values import Data
 
 SUBMODEL: Final = "submodel.onnx"
@@ -51,7 +52,7 @@ def answer(name, settings):
     for key, value in settings.items():
         options.add_session_config_entry(key, value)
     session = ort.InferenceSession(
-        str(HERE / name), options, providers=["CPUExecutionProvider"]
+        str(HERE / name), options, providers=["PROVIDER"]
     )
     given = {value.name: INPUTS[value.name] for value in session.get_inputs()}
     (found,) = session.run(None, given)
@@ -103,7 +104,7 @@ def write_report(
     for stem, values in arrays.items():
         _write_npz(folder / f"{stem}.npz", values)
     (folder / "report.json").write_text(json.dumps(report, indent=2, sort_keys=True) + "\n")
-    (folder / "reproduce.py").write_text(_SCRIPT)
+    (folder / "reproduce.py").write_text(_SCRIPT.replace("PROVIDER", CPU))
     return tuple(written)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.blaming.node_errors import node_errors
-from aotc.blaming.side import Side, as_loaded
+from aotc.blaming.graph_side import Side, as_loaded
+from aotc.blaming.node_comparison import node_errors
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Tolerance

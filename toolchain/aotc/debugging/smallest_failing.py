@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import onnx
 
+from aotc.blaming.graph_side import Side
 from aotc.blaming.matched_values import MatchedValue, Place, matched_values
-from aotc.blaming.side import Side
 from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError

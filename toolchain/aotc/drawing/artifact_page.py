@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from aotc.contract.results.node_errors import NodeErrors
 from aotc.drawing.artifact_contents import read_contents
 from aotc.drawing.given_times import read_node_times
 from aotc.drawing.markup import tag
@@ -57,8 +59,11 @@ def artifact_page(
     traffic: Path | None = None,
     run_report: RunReport | None = None,
     times: Path | None = None,
+    errors: Mapping[str, NodeErrors] | None = None,
 ) -> str:
     """The page as text; `times` is what `aotc bench --nodes --json` printed for the artifact.
+
+    `errors` are by variant, as `debugging.debugged_parity.measure_nodes` measures them.
 
     Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
     what `inspection.summary.inspect` and `node_times.read_node_times` do.
@@ -83,10 +88,10 @@ def artifact_page(
         (
             *((run_section(run_report),) if run_report is not None else ()),
             overview_section(report, summary),
-            graph_section(contents, seconds),
+            graph_section(contents, seconds, errors or {}),
             memory_section(contents),
             shapes_section(report, summary.shapes),
-            exactness_section(summary, contents.evidence),
+            exactness_section(summary, contents.evidence, errors or {}),
             passes_section(summary),
             manifest_section(contents.manifest_json),
         ),

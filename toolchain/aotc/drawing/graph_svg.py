@@ -7,10 +7,12 @@ with every group closed, which is also what a reader without scripts sees.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 from xml.etree.ElementTree import Element
 
+from aotc.contract.results.node_errors import NodeError
+from aotc.drawing.error_classes import error_class, error_text
 from aotc.drawing.figures import bytes_text, short_provider
 from aotc.drawing.folding import Group
 from aotc.drawing.graph_reading import DrawnGraph
@@ -42,6 +44,9 @@ class Look:
         default_factory=dict
     )
     marks: Annotated[Mapping[int, str], "added, removed, moved or changed, by node"] = field(
+        default_factory=dict
+    )
+    errors: Annotated[Mapping[int, NodeError], "by node, of what it makes"] = field(
         default_factory=dict
     )
 
@@ -213,13 +218,16 @@ class _Drawing:
             said += f", on {short_provider(provider)}"
         if mark:
             said += f", {mark}"
+        error = self.look.errors.get(index)
+        if error is not None:
+            said += f", {error_text(error)}"
         return tag(
             "g",
             tag("title", said),
             _box(self._colour(provider)),
             tag("text", shown_name(operator, _LABEL), class_="op", text_anchor="middle", y=-3),
             tag("text", _short(node.name), class_="nm", text_anchor="middle", y=13),
-            class_=f"node {mark}".strip(),
+            class_=" ".join(filter(None, ("node", mark, self._error_class((index,))))),
             role="treeitem",
             tabindex=-1,
             aria_level=depth,
@@ -257,7 +265,15 @@ class _Drawing:
             tag("text", _short(group.label, 17), class_="op", text_anchor="middle", x=8, y=-3),
             tag("text", counted + extra, class_="nm", text_anchor="middle", x=8, y=13),
             inside,
-            class_=f"group {group.kind} {'touched' if marks else ''}".strip(),
+            class_=" ".join(
+                filter(
+                    None,
+                    (
+                        *("group", group.kind, "touched" if marks else ""),
+                        self._error_class(group.nodes),
+                    ),
+                )
+            ),
             role="treeitem",
             tabindex=-1,
             aria_expanded="false",
@@ -266,6 +282,11 @@ class _Drawing:
             id=name,
             data_h=height,
         )
+
+    def _error_class(self, nodes: Iterable[int]) -> str:
+        """The class of the largest error among nodes; empty if none of them was measured."""
+        found = [error_class(self.look.errors[i]) for i in nodes if i in self.look.errors]
+        return max(found, default="")
 
     def _colour(self, provider: str) -> str:
         if provider not in self.look.providers:

@@ -42,30 +42,6 @@ def covered_nodes(
     return found
 
 
-def standing_for(
-    source: onnx.GraphProto, rewritten: onnx.GraphProto, names: Collection[str]
-) -> frozenset[str]:
-    """The nodes of `rewritten` that compute what the source's nodes `names` do, by name.
-
-    With a node that stands for one of them come those before it that make no value of the source:
-    a node may be rewritten into several, of which only the last makes a value of the source.
-    """
-    wanted = frozenset(names)
-    covered = covered_nodes(source, rewritten)
-    makers = {name: node for node in _walk(rewritten) for name in node.output if name}
-    by_name = {node.name: node for node in _walk(rewritten)}
-    found = {name for name, nodes in covered.items() if wanted.intersection(nodes)}
-    pending = list(found)
-    while pending:
-        for given in by_name[pending.pop()].input:
-            before = makers.get(given)
-            if before is None or before.name in found or covered[before.name]:
-                continue
-            found.add(before.name)
-            pending.append(before.name)
-    return frozenset(found)
-
-
 class SourceOrder:
     """Which nodes of a graph, with unique names, lie behind its values; `places` by node name."""
 
@@ -99,14 +75,28 @@ class SourceOrder:
         return tuple(sorted(covered, key=self.places.__getitem__)), tuple(read)
 
 
-def _read(node: onnx.NodeProto) -> list[str]:
-    captured = [
-        name
-        for attribute in node.attribute
-        for subgraph in subgraphs_of(attribute)
-        for name in sorted(captured_values(subgraph))
-    ]
-    return [name for name in (*node.input, *captured) if name]
+def standing_for(
+    source: onnx.GraphProto, rewritten: onnx.GraphProto, names: Collection[str]
+) -> frozenset[str]:
+    """The nodes of `rewritten` that compute what the source's nodes `names` do, by name.
+
+    With a node that stands for one of them come those before it that make no value of the source:
+    a node may be rewritten into several, of which only the last makes a value of the source.
+    """
+    wanted = frozenset(names)
+    covered = covered_nodes(source, rewritten)
+    makers = {name: node for node in _walk(rewritten) for name in node.output if name}
+    by_name = {node.name: node for node in _walk(rewritten)}
+    found = {name for name, nodes in covered.items() if wanted.intersection(nodes)}
+    pending = list(found)
+    while pending:
+        for given in by_name[pending.pop()].input:
+            before = makers.get(given)
+            if before is None or before.name in found or covered[before.name]:
+                continue
+            found.add(before.name)
+            pending.append(before.name)
+    return frozenset(found)
 
 
 def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -115,3 +105,13 @@ def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         for attribute in node.attribute:
             for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
                 yield from _walk(body)
+
+
+def _read(node: onnx.NodeProto) -> list[str]:
+    captured = [
+        name
+        for attribute in node.attribute
+        for subgraph in subgraphs_of(attribute)
+        for name in sorted(captured_values(subgraph))
+    ]
+    return [name for name in (*node.input, *captured) if name]

@@ -147,9 +147,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The original model gives NaN or infinity for a fixture. Parity compares only where these are.",
      "Give real inputs with --fixtures."),
     ("AOTC-N006", "no fixture is embedded", FINDING,
-     "No fixture fits into the profile's fixtures.max_bytes, so a load is neither warmed up nor accepted by "
-     "comparing outputs.",
-     "Raise fixtures.max_bytes in the profile, or bound the dims to smaller sizes."),
+     "No fixture fits into the profile's fixtures.max_bytes, or a variant in static int8 was compared on the user's "
+     "fixtures alone, as ranges that are observed on data say nothing of random numbers, and these are not embedded. "
+     "So a load is neither warmed up nor accepted by comparing outputs.",
+     "Raise fixtures.max_bytes in the profile, bound the dims to smaller sizes, or give --embed-fixtures."),
     ("AOTC-N007", "padding changes the answer", NO,
      "The cropped answer to padded inputs differs from the original model's answer to the unpadded ones by more than "
      "the tolerance: something reduces over the padded dim, and no mask excludes the padding.",
@@ -189,6 +190,10 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-N017", "the model cannot be quantized so", INPUT,
      "What the profile states under 'quantization' does not fit the form in which the variant is quantized.",
      "Choose one of the values that are expected, or another form."),
+    ("AOTC-N019", "calibration data without effect", FINDING,
+     "Calibration data was named, and no variant observes activations on it: none has the precision int8 or auto. The "
+     "data was not read.",
+     "Choose 'precision: int8', or leave the data out."),
     ("AOTC-N028", "half precision is stored, not computed", FINDING,
      "ONNX Runtime's CPU provider has few kernels for float16 and none for bfloat16. The weights are stored in that "
      "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
@@ -216,6 +221,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "A variant in a lower precision breaches its gates. It passes with all nodes in float32, so precision makes the "
      "error, but no smaller set of nodes that passes was found within the trials of the profile.",
      "Raise blame.trials in the profile, calibrate on more data, or choose a higher precision."),
+    ("AOTC-N029", "values leave the range of half precision", FINDING,
+     "On the inputs of the fixtures, the nodes that are named make numbers that are larger than the type's largest, "
+     "which would be infinite. They stay in float32, and so do the nodes that read their results.",
+     "Nothing to do. To have all in half precision, scale the weights before these nodes, or take bfloat16, which has "
+     "the range of float32."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -17,6 +17,7 @@ from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
+from aotc.stages.quantizing.forms import unused_calibration
 from aotc.stages.quantizing.sampled_references import with_sampled_references
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
@@ -76,6 +77,7 @@ def analyze(
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=decode(Padding, result["padding"]) if result["padding"] else None,
         findings=(
+            *unused_calibration(options),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *crashes,

@@ -36,8 +36,9 @@ class BuildOptions:
     journal: Journal = field(default_factory=Journal)
     # By variant: the providers by whose order budgets are checked, if tuning chose another order.
     budget_orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # The nodes to blame, by the model file of each form that was too inexact; None: not searched.
-    blames: dict[Path, Blamed | None] = field(default_factory=dict)
+    # The nodes to blame, by variant with precision, and the model file of each form that was too
+    # inexact; None: the search failed.
+    blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
 
     def with_subfolder(self, name: str) -> BuildOptions:
         """The same options with a new work folder below this one."""

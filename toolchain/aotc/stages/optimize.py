@@ -36,6 +36,7 @@ from aotc.passes.transpose_weights import TransposeWeights, products_with_weight
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
+from aotc.stages.optimizing.half_graph import BEFORE
 from aotc.stages.optimizing.half_precision import half_request, to_half, uses_pass
 from aotc.stages.optimizing.half_weights import read_tensor
 from aotc.stages.optimizing.input_graph import InputGraph
@@ -49,6 +50,7 @@ from aotc.stages.optimizing.integer_products import (
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
 from aotc.stages.optimizing.written_graph import why_not_loading, write_weights
+from aotc.stages.planning.kept_nodes import require_kept_nodes
 from aotc.stages.quantizing.quantized_variant import is_quantizing, quantize
 from aotc.stages.specialize import isa_name
 from aotc.stages.types import (
@@ -94,8 +96,10 @@ def optimize(
     """Each variant, fused and at the opset as suits its provider; and faster companions.
 
     `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001,
-    O011, and I013 to I015 from the sandbox.
+    O011, N015 to N017, and I013 to I015 from the sandbox.
     """
+    if variants:
+        require_kept_nodes(variants[0].analyzed.source, [variant.plan for variant in variants])
     # Patterns are those of the model's own opset; what they become exists in any.
     fused = [fuse_for_cuda(variant, options) for variant in variants]
     converted = [convert_opset(variant, options) for variant, _ in fused]
@@ -343,10 +347,13 @@ def optimize_job(request: Json) -> Json:
             records += (replace(change, matched={"products": len(products)}),)
             write_weights(model)
         if request["half"]:
+            full = model.SerializeToString(deterministic=True)
             change, noticed = to_half(model, request["half"])
             records += (change,)
             findings += noticed
             write_weights(model)
+            # Trials with other nodes in float32 start from it.
+            (Path(BEFORE) / MODEL).write_bytes(full)
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break

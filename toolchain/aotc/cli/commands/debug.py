@@ -47,13 +47,17 @@ def parity(
             "--fixtures",
             metavar="PATH",
             parser=Path,
-            help="inputs: .npz, folder of such, or of ONNX test data (default: the artifact's)",
+            help="inputs: .npz, folder of such, or of ONNX test data",
+            show_default="the artifact's",
         ),
     ] = None,
     variant: Annotated[
         str | None,
         typer.Option(
-            "--variant", metavar="NAME", help="variant (default: what this host would load)"
+            "--variant",
+            metavar="NAME",
+            help="variant to compare",
+            show_default="what this host would load",
         ),
     ] = None,
     output: Annotated[
@@ -82,7 +86,7 @@ def parity(
     if output is not None:
         refuse_overwriting([("-o", output)], (artifact, model, fixtures))
     with needs("debug parity", "cpu"):
-        from aotc.debugging.parity import debug_parity
+        from aotc.debugging.debugged_parity import debug_parity
     with stages(quiet=json) as progress:
         report = debug_parity(
             artifact,

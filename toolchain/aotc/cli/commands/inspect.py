@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from aotc.cli.grammar.command import Command, examples, new_app
 from aotc.cli.grammar.options import Json, Summary
 from aotc.contract.artifact_names import artifact_path
 from aotc.errors import EXIT_YES, AotcError
+
+if TYPE_CHECKING:
+    from aotc.contract.results.node_errors import NodeErrors
 
 app = new_app()
 
@@ -56,6 +60,25 @@ def inspect(
             help="what 'aotc bench --nodes --json' printed: the page shows these times",
         ),
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            "--model",
+            metavar="MODEL",
+            parser=Path,
+            help="ONNX file that the artifact was built from: measure errors by node",
+        ),
+    ] = None,
+    fixtures: Annotated[
+        Path | None,
+        typer.Option(
+            "--fixtures",
+            metavar="PATH",
+            parser=Path,
+            help="inputs for --model: .npz, or a folder",
+            show_default="the artifact's",
+        ),
+    ] = None,
     json: Json = False,
 ) -> int:
     """Show what an artifact or a model says of itself, unverified.
@@ -66,11 +89,15 @@ def inspect(
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
     if times is not None and html is None:
         raise AotcError("AOTC-I027", "--times is of --html", where="--times")
+    if fixtures is not None and model is None:
+        raise AotcError("AOTC-I027", "--fixtures is of --model", where="--fixtures")
     if html is not None:
         from aotc.cli.written import refuse_overwriting
 
-        refuse_overwriting([("--html", Path(html))], (path, traffic, times))
-        _write_page(path, html, traffic, times)
+        refuse_overwriting([("--html", Path(html))], (path, traffic, times, model, fixtures))
+    errors = _node_errors(path, model, fixtures, quiet=json or html == "-") if model else {}
+    if html is not None:
+        _write_page(path, html, traffic, times, errors)
         if html == "-":
             return EXIT_YES
     from aotc.inspection.summary import inspect as inspect_path
@@ -83,6 +110,10 @@ def inspect(
             report = replace(inspect_path(given, traffic=traffic), path="-")
     else:
         report = inspect_path(path, traffic=traffic)
+    if errors:
+        from aotc.records import replace
+
+        report = replace(report, node_errors=errors)
     if summary:
         from aotc.cli.views.summary_view import inspected_summary as view
     else:
@@ -91,14 +122,34 @@ def inspect(
     return EXIT_YES
 
 
-def _write_page(path: Path, html: str, traffic: Path | None, times: Path | None) -> None:
+def _node_errors(
+    path: Path, model: Path, fixtures: Path | None, *, quiet: bool
+) -> dict[str, NodeErrors]:
+    """Errors by node of the variant that this host prefers, by its name."""
+    from aotc.cli.extras import needs
+    from aotc.cli.progress import stages
+
+    with needs("inspect --model", "cpu"):
+        from aotc.debugging.debugged_parity import measure_nodes
+    with stages(quiet=quiet) as progress:
+        variant, errors = measure_nodes(path, model, fixtures=fixtures, progress=progress)
+    return {variant: errors}
+
+
+def _write_page(
+    path: Path,
+    html: str,
+    traffic: Path | None,
+    times: Path | None,
+    errors: Mapping[str, NodeErrors],
+) -> None:
     """Write the page of an artifact; a file that exists is replaced."""
     from aotc.cli.extras import needs
     from aotc.cli.written import write_output, write_text
 
     with needs("inspect --html", "report"):
         from aotc.drawing.artifact_page import artifact_page
-    text = artifact_page(path, traffic=traffic, times=times)
+    text = artifact_page(path, traffic=traffic, times=times, errors=errors)
     if html == "-":
         write_output(text)
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import (
     MAX_LISTED,
     count,
@@ -17,6 +18,7 @@ from aotc.cli.render import (
 )
 from aotc.cli.result_styles import NOTICED
 from aotc.cli.views.attestation_views import claims_view
+from aotc.cli.views.parity_view import node_facts, worst_nodes
 from aotc.cli.views.partition_views import tuning_view
 from aotc.cli.views.refusals_section import refusals_section
 from aotc.cli.views.shape_views import shapes_view
@@ -39,8 +41,20 @@ def inspect_view(report: InspectReport) -> list[RenderableType]:
         heading(report.path, *UNVERIFIED),
         facts(identity(report)),
         *tables(report),
+        *_node_errors(report),
         *claims_view(report.artifact.claims if report.artifact is not None else ()),
     ]
+
+
+def _node_errors(report: InspectReport) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for variant, errors in report.node_errors.items():
+        parts.append(
+            facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")])
+        )
+        parts.append(node_facts(errors))
+        parts += worst_nodes(errors)
+    return parts
 
 
 def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:

@@ -68,13 +68,7 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
                 for error in report.outputs
             ],
         ),
-        facts(
-            [
-                ("compared", f"{count(len(errors.nodes), 'value')} inside, {_uncompared(errors)}"),
-                ("first node", _node(errors, errors.first) or "none is out of tolerance"),
-                ("worst node", _node(errors, errors.worst) or "none adds an error"),
-            ]
-        ),
+        node_facts(errors),
     ]
     parts += worst_nodes(errors)
     if report.submodel is not None:
@@ -83,6 +77,18 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
     if report.failed:
         parts.append(refusals_section("failed", report.failed))
     return parts
+
+
+def node_facts(errors: NodeErrors) -> RenderableType:
+    """How much was compared, and the first and the worst node."""
+    compared = f"{count(len(errors.nodes), 'value')} inside, {errors.uncompared} fused away or "
+    return facts(
+        [
+            ("compared", compared + "not seen"),
+            ("first node", _node(errors, errors.first) or "none is out of tolerance"),
+            ("worst node", _node(errors, errors.worst) or "none adds an error"),
+        ]
+    )
 
 
 def worst_nodes(errors: NodeErrors) -> list[RenderableType]:
@@ -118,10 +124,6 @@ def _node(errors: NodeErrors, name: str) -> str:
         return ""
     by = f", by {found.variant_node}" if found.variant_node not in ("", name) else ""
     return f"{name} ({found.op}){by}"
-
-
-def _uncompared(errors: NodeErrors) -> str:
-    return f"{errors.uncompared} fused away or not seen"
 
 
 def _number(value: float) -> str:

@@ -18,6 +18,7 @@ from aotc.contract.results.build_evidence import (
     OutputError,
     VariantEvidence,
 )
+from aotc.contract.results.node_errors import NodeErrors
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.domain import Domain
@@ -270,3 +271,6 @@ class InspectReport:
     artifact: Annotated[ArtifactSummary | None, "None for a model"] = None
     findings: tuple[Finding, ...] = ()
     problems: Annotated[tuple[Refusal, ...], "what could not be read"] = ()
+    node_errors: Annotated[
+        Mapping[str, NodeErrors], "by variant; measured on request, with the model"
+    ] = field(default_factory=dict)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
 from xml.etree.ElementTree import Element
 
 from aotc.contract.results.build_evidence import Comparison, Evidence
+from aotc.contract.results.node_errors import NodeError, NodeErrors
 from aotc.contract.results.reports import ArtifactSummary
 from aotc.drawing.artifact_contents import sizes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag
 from aotc.records import values_of
 
+# Of nodes that add to the error; all are in a table of their own.
+_WORST: Final = 10
 
-def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> Element:
-    """The worst error of every output, and each comparison."""
+
+def exactness_section(
+    summary: ArtifactSummary, evidence: Evidence | None, errors: Mapping[str, NodeErrors]
+) -> Element:
+    """The worst error of every output, each comparison, and `errors` of nodes, by variant."""
     measured = {found.name: found for found in (evidence.variants if evidence is not None else ())}
     parts: list[Element] = []
     for variant in summary.variants:
@@ -53,9 +61,76 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
                     ),
                 )
             )
-    said = "Errors of single nodes were not measured: outputs alone are compared at build."
-    parts.append(tag("p", said, class_="quiet"))
+        if variant.name in errors:
+            parts += _nodes(errors[variant.name])
+    if not errors:
+        said = (
+            "Errors of single nodes were not measured: a build compares outputs alone, and "
+            "'aotc inspect --html --model MODEL' measures them."
+        )
+        parts.append(tag("p", said, class_="quiet"))
     return section("exactness", "Exactness", *parts)
+
+
+def _nodes(errors: NodeErrors) -> list[Element]:
+    """The first and the worst node, those that add most, and all."""
+    ranked = sorted(errors.nodes, key=_added, reverse=True)
+    worst = [error for error in ranked[:_WORST] if _added(error) > 0]
+    found = [
+        tag("h4", "Errors by node"),
+        tag(
+            "dl",
+            tag("dt", "inputs"),
+            tag("dd", errors.fixture),
+            tag("dt", "compared"),
+            tag(
+                "dd",
+                f"{len(errors.nodes)} values inside; {errors.uncompared} are fused away or not "
+                "seen",
+            ),
+            tag("dt", "first node out of tolerance"),
+            tag("dd", shown_name(errors.first) if errors.first else "none"),
+            tag("dt", "node that adds most"),
+            tag("dd", shown_name(errors.worst) if errors.worst else "none"),
+        ),
+    ]
+    if errors.outputs_changed:
+        said = "While inner values were read, the variant gave other bits: take these as a hint."
+        found.append(tag("p", said, class_="warn"))
+    if worst:
+        caption = "Those that add most to the error of what they read."
+        found.append(table(_COLUMNS, map(_error_row, worst), caption=caption))
+    return [
+        *found,
+        tag(
+            "details",
+            tag("summary", f"All {len(errors.nodes)} compared values"),
+            table(_COLUMNS, map(_error_row, errors.nodes)),
+        ),
+    ]
+
+
+_COLUMNS: Final = ("node", "operator", "stands for", "", "#max rel", "#signal to error", "#adds")
+
+
+def _added(error: NodeError) -> float:
+    if error.added is None:
+        return 0.0 if error.passed else float("inf")
+    return error.added
+
+
+def _error_row(error: NodeError) -> tuple[Content, ...]:
+    others = [name for name in error.covers if name != error.node]
+    return (
+        shown_name(error.node),
+        shown_name(error.op, 60),
+        ", ".join(shown_name(name, 60) for name in others[:6])
+        + (f" and {len(others) - 6} more" if len(others) > 6 else ""),
+        _state("within" if error.passed else error.reason, error.passed),
+        "" if error.max_rel > 1e300 else f"{error.max_rel:.2g}",
+        "" if error.sqnr_db is None else f"{error.sqnr_db:.1f} dB",
+        "" if error.added is None else f"{error.added:.2g}",
+    )
 
 
 def _rows(comparison: Comparison) -> list[tuple[Content, ...]]:

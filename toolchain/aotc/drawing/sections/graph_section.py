@@ -7,7 +7,9 @@ from xml.etree.ElementTree import Element
 
 from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.contract.manifest.variant import Variant
+from aotc.contract.results.node_errors import NodeErrors
 from aotc.drawing.artifact_contents import Contents, DrawnVariant
+from aotc.drawing.error_classes import error_key, errors_by_index
 from aotc.drawing.figures import bytes_text, seconds_text, share_text, short_provider
 from aotc.drawing.folding import fold
 from aotc.drawing.graph_reading import DrawnGraph
@@ -19,11 +21,22 @@ from aotc.drawing.sections.node_table import node_table
 NodeSeconds = Mapping[str, Mapping[str, float]]
 
 
-def graph_section(contents: Contents, seconds: NodeSeconds) -> Element:
-    """All graphs, of which the reader chooses one; `seconds` are by variant and node name."""
+def graph_section(
+    contents: Contents, seconds: NodeSeconds, errors: Mapping[str, NodeErrors]
+) -> Element:
+    """All graphs, of which the reader chooses one; `seconds` are by variant and node name.
+
+    `errors` are by variant.
+    """
     variants = {variant.name: variant for variant in contents.manifest.variants}
     figures = [
-        _figure(f"v{index}", drawn, variants[drawn.names[0]], seconds)
+        _figure(
+            f"v{index}",
+            drawn,
+            variants[drawn.names[0]],
+            seconds,
+            next((errors[own] for own in drawn.names if own in errors), None),
+        )
         for index, drawn in enumerate(contents.drawn)
     ]
     for figure in figures[1:]:
@@ -69,7 +82,13 @@ def graph_section(contents: Contents, seconds: NodeSeconds) -> Element:
     )
 
 
-def _figure(name: str, drawn: DrawnVariant, variant: Variant, seconds: NodeSeconds) -> Element:
+def _figure(
+    name: str,
+    drawn: DrawnVariant,
+    variant: Variant,
+    seconds: NodeSeconds,
+    errors: NodeErrors | None,
+) -> Element:
     graph = drawn.graph
     if graph is None:
         assert drawn.refusal is not None
@@ -83,13 +102,15 @@ def _figure(name: str, drawn: DrawnVariant, variant: Variant, seconds: NodeSecon
         for transfer in (report.transfers if report is not None else ())
         if transfer.source and transfer.target
     }
-    look = Look(name=name, providers=providers, placed=placed, boundary=boundary)
+    wrong = errors_by_index(graph, errors) if errors is not None else {}
+    look = Look(name=name, providers=providers, placed=placed, boundary=boundary, errors=wrong)
     tree = fold(graph, _part_names(graph, report))
     title = f"graph of {', '.join(drawn.names)}"
     times = next((seconds[own] for own in drawn.names if own in seconds), {})
     return tag(
         "div",
         _legend(graph, look, variant),
+        *((error_key(wrong),) if wrong else ()),
         tag(
             "div",
             tag(
@@ -113,7 +134,7 @@ def _figure(name: str, drawn: DrawnVariant, variant: Variant, seconds: NodeSecon
         tag(
             "details",
             tag("summary", f"All {len(graph.nodes)} nodes in order of execution"),
-            node_table(name, graph, modules_of(graph.nodes), placed, times),
+            node_table(name, graph, modules_of(graph.nodes), placed, times, wrong),
         ),
         id=name,
         class_="variant",

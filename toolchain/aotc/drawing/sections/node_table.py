@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
+from aotc.contract.results.node_errors import NodeError
+from aotc.drawing.error_classes import error_text
 from aotc.drawing.figures import bytes_text, seconds_text, share_text, short_provider
 from aotc.drawing.graph_reading import DrawnGraph
 from aotc.drawing.markup import shown_name, tag
@@ -22,11 +24,15 @@ def node_table(
     modules: list[Module],
     placed: Mapping[str, str],
     seconds: Mapping[str, float],
+    errors: Mapping[int, NodeError] | None = None,
 ) -> Element:
-    """One row a node; `seconds` are measured times by node name, empty if none was measured."""
+    """One row a node; `seconds` are measured times by node name, empty if none was measured.
+
+    `errors` are by index of the node, empty if none was measured.
+    """
     operations = sum(node.flops for node in graph.nodes) or 1
     total = sum(seconds.values()) or 1.0
-    columns = HEAD if seconds else HEAD[:-2]
+    columns = (HEAD if seconds else HEAD[:-2]) + (("error",) if errors else ())
     body = tag("tbody")
     for index, node in enumerate(graph.nodes):
         made = [value for value in node.outputs if value in graph.sizes]
@@ -47,6 +53,9 @@ def node_table(
                 ("" if taken is None else seconds_text(taken), "n"),
                 ("" if taken is None else share_text(taken / total), "n"),
             ]
+        if errors:
+            found = errors.get(index)
+            cells.append(("" if found is None else error_text(found), ""))
         row = tag("tr", id=f"{name}-r{index}")
         for text, kind in cells:
             row.append(tag("td", text, class_=kind or None))

@@ -3,7 +3,8 @@
 Inputs and outputs of the model keep their types; where they are in half precision already, casts
 between them and what is now computed in it are removed.  A value that is made in one type and read
 in the other is cast once, however many nodes read it; a constant is stored in each type in which it
-is read.  Control flow is kept, with all that is in its subgraphs.
+is read.  Bodies of control flow are changed as well: what enters and leaves them is in float32, and
+what they read of the graph around them is cast there, once, and not in each iteration.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.manifest.toolchain import HALF_PRECISION
-from aotc.passes.base import Pass, all_names, rename_captured
+from aotc.passes.base import Pass, all_names, rename_captured, rename_read, walk_nodes
+from aotc.passes.half_precision.bodies import adopt_body, body_models
 from aotc.passes.half_precision.boundaries import is_half
 from aotc.passes.half_precision.folded_casts import fold_casts
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName, HalfType
-from aotc.passes.half_precision.typed_graph import TypedGraph, typed_graph
+from aotc.passes.half_precision.typed_graph import (
+    TypedGraph,
+    captured_by,
+    captured_names,
+    typed_graph,
+)
 from aotc.records import field, record
 
 if TYPE_CHECKING:
@@ -43,6 +50,8 @@ class HalfPrecision(Pass):
     ep: str
     kept: frozenset[str] = field(default_factory=frozenset)
     read: Read | None = None
+    # Constants are cast by nodes, and stay where they are: for graphs that are run once.
+    cast_constants: bool = False
 
     def options(self) -> dict[str, object]:
         """The type; what is kept stands in the record beside it."""
@@ -58,14 +67,23 @@ class HalfPrecision(Pass):
         half = HALF_TYPES[self.to]
         graph = typed_graph(model, half.tensor_name, self.ep)
         kept = {index for index, node in enumerate(graph.nodes) if node.name in self.kept}
-        _Rewrite(graph, half, kept, self.read).run()
+        _Rewrite(
+            graph=graph,
+            half=half,
+            ep=self.ep,
+            kept=kept,
+            kept_names=self.kept,
+            read=self.read,
+            cast_constants=self.cast_constants,
+            used=all_names(model),
+        ).run()
         fold_casts(model, half)
 
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
     """How many casts `model` has that `before` had not."""
-    names = {node.name for node in before.graph.node}
-    return sum(node.op_type == "Cast" and node.name not in names for node in model.graph.node)
+    names = {node.name for node in walk_nodes(before)}
+    return sum(node.op_type == "Cast" and node.name not in names for node in walk_nodes(model))
 
 
 @record(frozen=False, kw_only=False)
@@ -74,24 +92,27 @@ class _Rewrite:
 
     graph: TypedGraph
     half: HalfType
+    ep: str
     kept: set[int]
+    kept_names: frozenset[str]
     read: Read | None
+    cast_constants: bool
+    used: set[str]
+    # That of the graph around a body.
+    outer: _Rewrite | None = None
     # By value and whether it is in half precision: its name there.
     named: dict[tuple[str, bool], str] = field(default_factory=dict)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     constants: list[onnx.TensorProto] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
 
     def run(self) -> None:
         """Rewrite the nodes in order, with casts where they are first needed."""
         main = self.graph.model.graph
-        self.used = all_names(self.graph.model)
         for index, original in enumerate(self.graph.nodes):
             self._node(index, _copy(original))
         del main.node[:]
         main.node.extend(self.nodes)
-        read = {name for node in self.nodes for name in node.input}
-        read |= {name for index in self.graph.captured for name in self.graph.captured[index]}
+        read = {name for node in self.nodes for name in (*node.input, *captured_names(node))}
         read |= self.graph.outputs
         unread = [
             tensor
@@ -105,8 +126,11 @@ class _Rewrite:
 
     def _node(self, index: int, node: onnx.NodeProto) -> None:
         changes = index not in self.kept and bool(self.graph.slots[index])
+        if index not in self.kept:
+            for body, inner in body_models(self.graph, node):
+                self._body(body, inner)
         renamed = {}
-        for name in sorted(self.graph.captured.get(index, ())):
+        for name in sorted(captured_names(node)):
             found = self._value(name, False) if self.graph.is_float(name) else name
             if found != name:
                 renamed[name] = found
@@ -131,6 +155,32 @@ class _Rewrite:
             self._cast(inner, name, to_half=False)
             self.named[name, False] = name
 
+    def _body(self, body: onnx.GraphProto, inner: onnx.ModelProto) -> None:
+        """Change a body, of which `inner` is a copy."""
+        graph = typed_graph(inner, self.half.tensor_name, self.ep)
+        kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
+        captured = captured_by(body)
+        _Rewrite(
+            graph=graph,
+            half=self.half,
+            ep=self.ep,
+            kept=kept,
+            kept_names=self.kept_names,
+            read=self.read,
+            cast_constants=self.cast_constants,
+            used=self.used,
+            outer=self,
+        ).run()
+        # What it captures is cast around it, not in each iteration.
+        for node in list(inner.graph.node):
+            if not _is_cast_to(node, self.half) or node.input[0] not in captured:
+                continue
+            if self.graph.is_float(node.input[0]):
+                renamed = {node.output[0]: self._value(node.input[0], True)}
+                inner.graph.node.remove(node)
+                rename_read(inner.graph.node, renamed)
+        adopt_body(body, inner)
+
     def _value(self, name: str, wanted: bool) -> str:
         """The name under which a float32 value is read in half precision, or in float32."""
         key = (name, wanted)
@@ -151,12 +201,21 @@ class _Rewrite:
     def _constant(self, tensor: onnx.TensorProto) -> str:
         import onnx
 
+        if self.outer is not None and tensor.name in self.outer.graph.constants:
+            return self.outer._value(tensor.name, True)
         name = self._free(f"{tensor.name}_{self.half.name}")
+        if self.cast_constants:
+            self._cast(tensor.name, name, to_half=True)
+            return name
         if self.read is None:
             made = onnx.TensorProto(name=name, data_type=self.half.onnx_type, dims=tensor.dims)
         else:
             made = self.half.tensor(self.read(tensor), name)
-        self.constants.append(made)
+        main = self
+        while main.outer is not None:
+            main = main.outer
+        # Weights of bodies too are stored outside of the graph.
+        main.constants.append(made)
         return name
 
     def _cast(self, source: str, target: str, *, to_half: bool) -> None:
@@ -181,13 +240,20 @@ class _Rewrite:
 
     def _value_types(self, main: onnx.GraphProto) -> None:
         """The types of all values of the new graph."""
+        import onnx
+
         infos = {info.name: info for info in (*main.value_info, *main.input, *main.output)}
         made = {name for node in self.nodes for name in node.output}
         wanted = []
         for (name, in_half), now in self.named.items():
-            if name in self.graph.constants or now in self.graph.outputs or now not in made:
+            if now in self.graph.outputs or now not in made:
                 continue
-            info = _copy(infos[name])
+            if name in self.graph.constants:
+                info = onnx.helper.make_tensor_value_info(
+                    now, _FLOAT, list(self.graph.constants[name].dims)
+                )
+            else:
+                info = _copy(infos[name])
             info.name = now
             info.type.tensor_type.elem_type = self.half.onnx_type if in_half else _FLOAT
             wanted.append(info)
@@ -202,6 +268,12 @@ class _Rewrite:
             name += "_"
         self.used.add(name)
         return name
+
+
+def _is_cast_to(node: onnx.NodeProto, half: HalfType) -> bool:
+    return node.op_type == "Cast" and any(
+        one.name == "to" and one.i == half.onnx_type for one in node.attribute
+    )
 
 
 def _zero() -> np.ndarray[Any, Any]:

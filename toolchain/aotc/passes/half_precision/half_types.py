@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
+# Above the smallest normal numbers of both types.
+_NORMAL: Final = 1e-4
 HalfName = Literal["float16", "bfloat16"]
 
 
@@ -40,6 +42,11 @@ class HalfType:
         """Whether no finite number becomes infinite, and not all that differ from 0 become 0."""
         import numpy as np
 
+        if values.size:
+            magnitude = max(float(values.max()), -float(values.min()))
+            # Most constants; the rest is for what is tiny, infinite or no number.
+            if _NORMAL <= magnitude <= self.largest:
+                return True
         rounded = self.rounded(values)
         if bool(np.any(np.isinf(rounded.astype(np.float32)) & np.isfinite(values))):
             return False

@@ -40,6 +40,8 @@ class StoreInHalf(Pass):
     to: HalfName
     read: Read
     kept: frozenset[str] = field(default_factory=frozenset)
+    # Weights are cast by nodes, and stay where they are: for graphs that are run once.
+    cast_constants: bool = False
 
     def options(self) -> dict[str, object]:
         """The type, and that of what is computed; what is kept stands in the record beside it."""
@@ -60,7 +62,18 @@ class StoreInHalf(Pass):
                 casts.append(
                     onnx.helper.make_node("Cast", [stored], [tensor.name], name=name, to=_FLOAT)
                 )
-                tensor.CopyFrom(half.tensor(self.read(tensor), stored))
+                if self.cast_constants:
+                    full = _free(f"{tensor.name}_float32", used)
+                    rounding = _free(f"cast_{stored}", used)
+                    casts.insert(
+                        -1,
+                        onnx.helper.make_node(
+                            "Cast", [full], [stored], name=rounding, to=half.onnx_type
+                        ),
+                    )
+                    tensor.name = full
+                else:
+                    tensor.CopyFrom(half.tensor(self.read(tensor), stored))
             nodes = [*casts, *_copied(graph.node)]
             del graph.node[:]
             graph.node.extend(nodes)

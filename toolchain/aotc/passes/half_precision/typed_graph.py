@@ -107,14 +107,19 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
 def captured_names(node: onnx.NodeProto) -> Iterator[str]:
     """The outer values that the subgraphs of a node read."""
     for _, graph in subgraphs(node):
-        own = {value.name for value in graph.input}
-        own |= {tensor.name for tensor in graph.initializer}
-        for inner in graph.node:
-            own.update(inner.output)
-        for inner in graph.node:
-            yield from (name for name in inner.input if name and name not in own)
-            yield from (name for name in captured_names(inner) if name not in own)
-        yield from (value.name for value in graph.output if value.name not in own)
+        yield from captured_by(graph)
+
+
+def captured_by(graph: onnx.GraphProto) -> set[str]:
+    """The outer values that a graph and its subgraphs read."""
+    own = {value.name for value in graph.input}
+    own |= {tensor.name for tensor in graph.initializer}
+    read = {value.name for value in graph.output}
+    for node in graph.node:
+        own.update(node.output)
+        read.update(name for name in node.input if name)
+        read.update(captured_names(node))
+    return read - own
 
 
 def lift_constants(model: onnx.ModelProto) -> None:

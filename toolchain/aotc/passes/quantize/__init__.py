@@ -2,8 +2,8 @@
 
 Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
 `dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
-weights alone.  Inputs and outputs keep their types.  Which nodes are quantized is decided before,
-in `choice`.
+weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
+keep their types.  Which nodes are quantized is decided before, in `choice`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Quantize(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
         quantize_static(model, chosen.static, self.ranges, self.scheme)
-        quantize_tables(model, chosen.tables, self.bits, self.block_size)
+        quantize_tables(model, chosen.tables)
         split_gemms(model, chosen.dynamic | chosen.weights)
         quantize_dynamic(model, chosen.dynamic, self.scheme)
         quantize_blocks(model, chosen.weights, self.bits, self.block_size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ def quantize_blocks(
     quantizer = MatMulNBitsQuantizer(
         model, bits=bits, block_size=block_size, is_symmetric=True, nodes_to_exclude=left
     )
+    # It tells of each node.
+    logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
     quantizer.process()
     # Products that share weights have them quantized once each, under the same names.
     for graph in walk_graphs(model):

@@ -7,11 +7,19 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.manifest.toolchain import KEPT
-from aotc.partitioning.compute import Sizes
 from aotc.passes.quantize import Chosen, Form
 from aotc.passes.quantize.islands import Weighing
-from aotc.passes.quantize.operators import BY_FORM, CARRIERS, NOT_FINITE, is_standard, why_not
+from aotc.passes.quantize.observed import Observed
+from aotc.passes.quantize.operators import (
+    BY_FORM,
+    CARRIERS,
+    NOT_FINITE,
+    is_standard,
+    looks_up,
+    why_not,
+)
 from aotc.passes.quantize.scoped_constants import scopes_of
+from aotc.passes.quantize.static_form import FLOAT_OUTPUTS
 from aotc.records import record
 
 if TYPE_CHECKING:
@@ -50,22 +58,21 @@ class Choice:
 def choose(
     model: onnx.ModelProto,
     form: Form,
-    bits: int,
     operators: Collection[str],
     kept: Collection[str],
-    ranges: Mapping[str, tuple[float, float] | None],
-    sizes: Sizes,
+    observed: Mapping[str, Observed],
 ) -> Choice:
     """Choose among the nodes of `model`, whose weights are in memory and whose values have types.
 
     `operators` limits them, if there are any.  `kept` are names of nodes that stay in float32,
-    `ranges` what was observed of activations: None if it was not finite.
+    `observed` is what calibration showed of activations, for the static form.
     """
     wanted = BY_FORM[form].intersection(operators or BY_FORM[form])
     reasons: dict[str, str] = {}
     static: list[str] = []
     found: dict[str, set[str]] = {"dynamic": set(), "weights": set(), "tables": set()}
     activations = _activations(model)
+    integers: set[str] = set()
     for scope in scopes_of(model.graph):
         for node in scope.graph.node:
             if not is_standard(node, wanted):
@@ -73,9 +80,11 @@ def choose(
             carrier = node.op_type in CARRIERS
             if carrier and scope.inner:
                 continue
+            if node.op_type == "Gather" and not looks_up(node, scope):
+                continue
             if node.name in kept:
                 reasons[node.name] = PROFILE
-            elif not carrier and (why := why_not(node, scope, bits)):
+            elif not carrier and (why := why_not(node, scope)):
                 reasons[node.name] = f"{KEPT}{why}"
             elif node.op_type == "Gather":
                 found["tables"].add(node.name)
@@ -89,12 +98,16 @@ def choose(
                     reasons[node.name] = f"{KEPT}body"
                 else:
                     found["dynamic"].add(node.name)
-            elif why := _why_not_static(node, activations, ranges):
+            elif carrier and not _takes_integers(node, activations, integers):
+                continue
+            elif why := _why_not_static(node, activations, observed):
                 if not carrier:
                     reasons[node.name] = why
             else:
                 static.append(node.name)
-    worth = Weighing(model, sizes, activations).worth(static)
+                if node.op_type not in FLOAT_OUTPUTS:
+                    integers.update(node.output)
+    worth = Weighing(model, observed).worth(static)
     carriers = {node.name for node in model.graph.node if node.op_type in CARRIERS}
     for name in static:
         if name not in worth.nodes and name not in carriers:
@@ -119,15 +132,23 @@ def observable(model: onnx.ModelProto, operators: Collection[str]) -> tuple[str,
     return tuple(found)
 
 
+def _takes_integers(
+    node: onnx.NodeProto, activations: Collection[str], integers: Collection[str]
+) -> bool:
+    """Whether all that a carrier reads may be integers: sums of products are exact in float32."""
+    read = [name for name in node.input if name in activations]
+    return bool(read) and all(name in integers for name in read)
+
+
 def _why_not_static(
     node: onnx.NodeProto,
     activations: Collection[str],
-    ranges: Mapping[str, tuple[float, float] | None],
+    observed: Mapping[str, Observed],
 ) -> str:
     values = [name for name in (*node.input, *node.output) if name in activations]
-    if any(name not in ranges for name in values) or node.output[0] not in activations:
+    if any(name not in observed for name in values) or node.output[0] not in activations:
         return NOT_OBSERVED
-    if any(ranges[name] is None for name in values):
+    if any(observed[name].bounds is None for name in values):
         return f"{KEPT}{NOT_FINITE}"
     return ""
 

@@ -8,11 +8,13 @@ node or of one connected region improves.
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from aotc.partitioning.compute import Sizes
+from aotc.partitioning.compute import flops_of
+from aotc.passes.quantize.observed import Observed
 from aotc.passes.quantize.operators import CARRIERS
 from aotc.passes.quantize.static_form import FLOAT_OUTPUTS
 from aotc.records import record
@@ -29,9 +31,7 @@ _CALL_SECONDS: Final = 2e-6
 # Kernels that follow a product without a pass of their own, or do less work on smaller values.
 _QUICKER: Final = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
 _MAX_ROUNDS: Final = 64
-# Bytes that are assumed of a value of unknown size.
-_UNKNOWN_BYTES: Final = 1 << 16
-_UNKNOWN_SECONDS: Final = 1e-4
+_FLOAT_BYTES: Final = 4
 
 
 @record(kw_only=False)
@@ -43,14 +43,13 @@ class Worth:
 
 
 class Weighing:
-    """The main graph of a model, with the cost of everything at one size."""
+    """The main graph of a model, and what was observed of its activations, by name."""
 
-    def __init__(self, model: onnx.ModelProto, sizes: Sizes, activations: Collection[str]) -> None:
-        """`activations` are the values of type float32 that are no constants."""
+    def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Observed]) -> None:
         graph = model.graph
         self._nodes = {node.name: node for node in graph.node}
-        self._activations = frozenset(activations)
-        self._sizes = sizes
+        self._observed = observed
+        self._weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         self._maker = {name: node.name for node in graph.node for name in node.output if name}
         self._readers: dict[str, list[str]] = {}
         for node in graph.node:
@@ -118,7 +117,7 @@ class Weighing:
     def _values(self, name: str) -> list[str]:
         node = self._nodes[name]
         found = dict.fromkeys((*node.input, *node.output))
-        return [value for value in found if value in self._activations]
+        return [value for value in found if value in self._observed]
 
     def _neighbours(self, name: str) -> list[str]:
         found: dict[str, None] = {}
@@ -144,18 +143,17 @@ class Weighing:
         """Seconds that are spent on converting a value."""
         if not self._crosses(value, taken):
             return 0.0
-        size = self._sizes.values.get(value, _UNKNOWN_BYTES)
-        return 1.25 * size / _BYTES + _CALL_SECONDS
+        return 1.25 * self._bytes(value) / _BYTES + _CALL_SECONDS
 
     def _gain(self, name: str) -> float:
         """Seconds that a node takes less in integers."""
         node = self._nodes[name]
-        compute = self._sizes.nodes.get(name)
+        output = node.output[0]
         if node.op_type in CARRIERS:
-            if node.op_type not in _QUICKER:
-                return 0.0
-            size = self._sizes.values.get(node.output[0], _UNKNOWN_BYTES)
-            return 0.5 * size / _BYTES
-        if compute is None or not compute.known:
-            return _UNKNOWN_SECONDS
-        return _GAIN * compute.flops / _FLOPS
+            return 0.5 * self._bytes(output) / _BYTES if node.op_type in _QUICKER else 0.0
+        shapes = [self._observed[node.input[0]].shape, self._weights[node.input[1]]]
+        flops = flops_of(node.op_type, shapes, [self._observed[output].shape])
+        return _GAIN * flops / _FLOPS
+
+    def _bytes(self, value: str) -> int:
+        return _FLOAT_BYTES * math.prod(self._observed[value].shape)

@@ -60,13 +60,13 @@ SMALL: Final = "small table"
 _MIN_TABLE: Final = 16384
 
 
-def why_not(node: onnx.NodeProto, scope: Scope, bits: int) -> str:
+def why_not(node: onnx.NodeProto, scope: Scope) -> str:
     """Why a product, a lookup or a recurrence cannot be quantized; empty if it can.
 
-    The values of constants are read.
+    A Gather reads a constant of float32.  The values of constants are read.
     """
     if node.op_type == "Gather":
-        return _why_no_table(node, scope, bits)
+        return _why_no_table(node, scope)
     places = (1, 2) if node.op_type == "LSTM" else (1,)
     for at in places:
         found = scope.constant(node.input[at]) if len(node.input) > at else None
@@ -103,14 +103,13 @@ def _why_no_gemm(node: onnx.NodeProto, scope: Scope) -> str:
     return ""
 
 
-def _why_no_table(node: onnx.NodeProto, scope: Scope, bits: int) -> str:
+def _why_no_table(node: onnx.NodeProto, scope: Scope) -> str:
     found = scope.constant(node.input[0])
-    if found is None or found[0].data_type != _FLOAT:
-        return NOT_CONSTANT
+    assert found is not None
     tensor = found[0]
     if len(tensor.dims) != _MATRIX or attribute_of(node, "axis", 0) != 0:
         return ATTRIBUTES
-    if tensor.dims[0] * tensor.dims[1] < _MIN_TABLE or (bits == 4 and tensor.dims[1] % 2):
+    if tensor.dims[0] * tensor.dims[1] < _MIN_TABLE:
         return SMALL
     return "" if _is_finite(tensor) else NOT_FINITE
 
@@ -125,6 +124,12 @@ def _is_finite(tensor: onnx.TensorProto) -> bool:
     import onnx
 
     return bool(np.isfinite(onnx.numpy_helper.to_array(tensor)).all())
+
+
+def looks_up(node: onnx.NodeProto, scope: Scope) -> bool:
+    """Whether a Gather reads a constant of float32."""
+    found = scope.constant(node.input[0])
+    return found is not None and found[0].data_type == _FLOAT
 
 
 def is_standard(node: onnx.NodeProto, operators: Collection[str]) -> bool:

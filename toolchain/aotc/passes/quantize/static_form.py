@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from aotc.passes.quantize.integers import Scheme
+from aotc.passes.quantize.ordering import sort_nodes
 from aotc.passes.quantize.scoped_constants import drop_unread
 
 if TYPE_CHECKING:
@@ -72,6 +73,8 @@ def quantize_static(
         logger.setLevel(level)
     del model.metadata_props[-1]
     _read_exact(model, chosen, before)
+    # The tool writes its nodes behind the others.
+    sort_nodes(model.graph)
     drop_unread(model)
 
 

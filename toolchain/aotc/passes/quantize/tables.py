@@ -5,14 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
-from aotc.passes.quantize.integers import Array, Scheme, add_constant, quantized
+from aotc.passes.quantize.integers import Scheme, add_constant, quantized
 from aotc.passes.quantize.scoped_constants import (
-    MICROSOFT,
     drop_unread,
     replace_nodes,
-    require_domain,
     scopes_of,
 )
 
@@ -20,16 +16,12 @@ if TYPE_CHECKING:
     import onnx
 
 _ROWS: Final = Scheme("uint8", "int8", True, False)
-# Makes two signed 4-bit integers unsigned: 8 is subtracted where no zero point is given.
-_SIGNS: Final = np.uint8(0x88)
 
 
-def quantize_tables(
-    model: onnx.ModelProto, chosen: Collection[str], bits: int, block_size: int
-) -> None:
+def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     """Quantize the constant tables of the `chosen` Gather nodes, of shape [rows, columns].
 
-    In 8 bits each row has a scale; in 4 bits, `block_size` columns of a row share one.
+    Each row has a scale.
     """
     import onnx
 
@@ -44,27 +36,6 @@ def quantize_tables(
             assert found is not None
             tensor, holder = found
             values = onnx.numpy_helper.to_array(tensor)
-            if bits == 4:
-                packed, scales = _blocks(values, block_size)
-                inputs = [
-                    add_constant(holder, f"{table}_blocks", packed),
-                    places,
-                    add_constant(holder, f"{table}_block_scales", scales),
-                ]
-                lookup = make(
-                    "GatherBlockQuantized",
-                    inputs,
-                    [output],
-                    node.name,
-                    domain=MICROSOFT,
-                    bits=4,
-                    block_size=block_size,
-                    gather_axis=0,
-                    quantize_axis=1,
-                )
-                made[node.name] = [lookup]
-                require_domain(model, MICROSOFT)
-                continue
             rows = quantized(values, _ROWS, 0)
             add_constant(holder, f"{table}_rows", rows.values)
             add_constant(holder, f"{table}_row_scales", rows.scale.reshape(-1, 1))
@@ -78,11 +49,3 @@ def quantize_tables(
             ]
         replace_nodes(scope.graph, made)
     drop_unread(model)
-
-
-def _blocks(values: Array, block_size: int) -> tuple[Array, Array]:
-    """Two 4-bit integers a byte, the first in the lower half, and the scales [rows, blocks]."""
-    from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantizer
-
-    packed, scales, _ = DefaultWeightOnlyQuantizer.quantize_ndarray(values, 1, block_size, True)
-    return packed.reshape(len(values), -1) ^ _SIGNS, scales

@@ -7,15 +7,13 @@ from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.precision.kept_lines import kept_line
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.blamed import Blamed, OutputChange
 from aotc.engine.job_steps import steps_of
 from aotc.errors import AotcError
-from aotc.passes.same_sign_weights.products import exact_feature
-from aotc.records import replace
-from aotc.stages.blaming.trial_graphs import trial_request
+from aotc.stages.blaming.trial_requests import SEARCHED, trial_request
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.prove import arithmetic_of
 from aotc.stages.proving.compared_runs import compared_runs
@@ -33,11 +31,24 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
 
     None where the variant computes in the model's own precision, where `error` is of something
     else, where the profile wants no trials, and where the search itself fails, which the finding
-    AOTC-N033 tells.  The same form of a variant is searched once.
+    AOTC-N033 tells.  The same form of a variant is searched once, and none after such a failure.
     """
-    if lowered.model not in options.blames:
-        options.blames[lowered.model] = _searched(lowered, error, options)
-    return options.blames[lowered.model]
+    plan = lowered.plan
+    if plan.precision not in SEARCHED or not options.profile.blame.trials:
+        return None
+    breaches = inexact_answers(error)
+    if not breaches:
+        return None
+    key = (f"{plan.name} {plan.precision}", lowered.model)
+    if key in options.blames:
+        return options.blames[key]
+    if any(name == key[0] and found is None for (name, _), found in options.blames.items()):
+        return None
+    asked = trial_request(lowered, options)
+    if asked is None:
+        return None
+    options.blames[key] = _searched(lowered, asked, breaches, options)
+    return options.blames[key]
 
 
 def smallest_kept(
@@ -67,19 +78,14 @@ def inexact_answers(error: AotcError) -> list[AotcError]:
     return [each for each in error.every() if each.code in INEXACT]
 
 
-def _searched(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Blamed | None:
+def _searched(
+    lowered: LoweredModel, asked: Json, breaches: Sequence[AotcError], options: BuildOptions
+) -> Blamed | None:
     plan, trials = lowered.plan, options.profile.blame.trials
-    breaches = inexact_answers(error)
-    if not trials or not breaches:
-        return None
-    asked = trial_request(lowered, options)
-    if asked is None:
-        return None
     where = f"variant {plan.name}"
-    folder = options.work / f"blame-{plan.name}"
+    folder = options.work / f"blame-{plan.name}-{len(options.blames)}"
     options.announce(f"searching the nodes to blame in {where}")
     options.clock.reporter.follow("trials", steps_of(folder, "trials"))
-    level: Optimization = _level(lowered, options)
     try:
         value = options.workers.run(
             _JOB,
@@ -89,11 +95,6 @@ def _searched(lowered: LoweredModel, error: AotcError, options: BuildOptions) ->
                 "source": {
                     "model": str(lowered.analyzed.source.graph),
                     "weights": str(lowered.analyzed.source.weights),
-                },
-                "session": encode(_session(lowered, level)),
-                "providers": list(lowered.providers),
-                "libraries": {
-                    spec.provider: spec.library for spec in options.profile.plugins.values()
                 },
                 "tolerance": encode(_tolerance(lowered, options)),
                 "gates": encode(options.profile.gates),
@@ -115,10 +116,10 @@ def _searched(lowered: LoweredModel, error: AotcError, options: BuildOptions) ->
         return None
     if value["why_not"]:
         options.journal.noticed((_not_searched(value["why_not"], where),))
-    return _blamed(lowered, value, level, trials)
+    return _blamed(lowered, value, asked, trials)
 
 
-def _blamed(lowered: LoweredModel, value: Json, level: Optimization, trials: int) -> Blamed:
+def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Blamed:
     plan, found = lowered.plan, value["found"]
     kept = tuple(found["kept"])
     return Blamed(
@@ -136,22 +137,9 @@ def _blamed(lowered: LoweredModel, value: Json, level: Optimization, trials: int
         most_trials=trials,
         minimal=found["minimal"],
         all_pass=found["all_pass"],
-        optimization=level,
+        optimization=decode(SessionSpec, asked["session"]).optimization,
         profile=kept_line((*plan.keep_float32, *kept)) if kept else "",
     )
-
-
-def _session(lowered: LoweredModel, level: Optimization) -> SessionSpec:
-    """The variant's session, which optimizes at load what the variant's was optimized at before."""
-    return replace(lowered.session, optimization=level)
-
-
-def _level(lowered: LoweredModel, options: BuildOptions) -> Optimization:
-    plan = lowered.plan
-    if plan.cpu_only and plan.precision in ("int8", "int4") and not exact_feature(options.host.isa):
-        # Fused, integer products saturate here, which the variant's do not.
-        return "basic"
-    return "all" if plan.optimization == "auto" else plan.optimization
 
 
 def _tolerance(lowered: LoweredModel, options: BuildOptions) -> Tolerance:

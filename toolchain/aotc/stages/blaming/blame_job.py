@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.blaming.badness import badness
-from aotc.blaming.node_errors import node_errors
-from aotc.blaming.side import Side
+from aotc.blaming.graph_side import Side
+from aotc.blaming.node_comparison import node_errors
 from aotc.blaming.smallest_set import Candidate, SmallestSet, Trial, smallest_set
-from aotc.blaming.suspects import suspects
+from aotc.blaming.suspects import named_nodes, suspects
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import SessionSpec
@@ -45,6 +45,9 @@ class _Judged:
     outputs: Mapping[str, OutputError]
 
 
+_FAILED: Final = _Judged(badness=UNBOUNDED, passed=False, outputs={})
+
+
 def blame_job(request: Json) -> Json:
     """Search in the working directory, whose trial graphs are removed again.
 
@@ -64,10 +67,12 @@ def blame_job(request: Json) -> Json:
         "reproduced": not judged.passed,
     }
     if judged.passed:
+        job.remove_last()
         return answer
     try:
         errors = job.node_errors(graph)
-        answer |= {"first": errors.first, "worst": errors.worst}
+        named = named_nodes(graph.changed, errors)
+        answer |= {"first": named[0], "worst": named[1]}
         candidates = suspects(graph.changed, errors.nodes)
     except AotcError as error:
         answer["why_not"] = error.line()
@@ -107,11 +112,13 @@ class _Job:
         self._padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
         self._outputs: dict[frozenset[str], Mapping[str, OutputError]] = {}
         self._graphs = 0
-        self._ends_at = time.monotonic() + request["seconds"]
+        self._candidates: frozenset[str] = frozenset()
+        self._ends_at: float = time.monotonic() + request["seconds"]
 
     def as_built(self) -> tuple[_Judged, TrialGraph]:
         """The variant as it is, judged on all fixtures, and its graph."""
         graph = self._write(frozenset())
+        self._candidates = frozenset(graph.changed)
         return self._judge(graph, whole=True), graph
 
     def node_errors(self, graph: TrialGraph) -> NodeErrors:
@@ -172,10 +179,13 @@ class _Job:
 
     def _tried(self, kept: frozenset[str]) -> _Judged:
         try:
-            judged = self._judge(self._write(kept), whole=False)
+            graph = self._write(kept)
+            # Where these few leave nothing to gain by the rest, a build would refuse them.
+            is_useless = not graph.changed and kept != self._candidates
+            judged = _FAILED if is_useless else self._judge(graph, whole=False)
         except AotcError:
             # A graph that cannot be made or run with these kept is no answer; others may be.
-            judged = _Judged(badness=UNBOUNDED, passed=False, outputs={})
+            judged = _FAILED
         finally:
             self.remove_last()
         self._outputs[kept] = judged.outputs

@@ -64,14 +64,15 @@ def _found(blamed: Blamed) -> AotcError:
     line = blamed.profile
     if len(line) > _LONGEST_LINE:
         line = f"keep_float32, with the {count} nodes that the report lists under `blamed`"
-    least = "and none of them can be left out" if blamed.minimal else "perhaps not the fewest"
+    least = "none of them can be left out" if blamed.minimal else "perhaps not the fewest"
     return AotcError(
         "AOTC-N031",
-        f"{blamed.precision} is too inexact in {_nodes(count)} of {blamed.candidates}",
+        f"{blamed.precision} is too inexact in {count} of {_nodes(blamed.candidates)}",
         where=f"variant {blamed.variant}",
-        expected="at most 1 times the limits",
-        found=f"{_times(blamed.badness_before)} before, {_times(blamed.badness_after)} with "
-        f"{'it' if count == 1 else 'them'} in float32 ({_trials(blamed)}, {least})",
+        expected="errors within their limits",
+        found=f"{_times(blamed.badness_before)} the limit, and {_times(blamed.badness_after)} with "
+        f"{'it' if count == 1 else 'them'} in float32 ({_trials(blamed)}"
+        f"{'' if count == 1 else f', {least}'})",
         fix=f"Write in the profile, or in its variant {blamed.variant}: {line}",
         rows=_nodes_table(blamed),
     )
@@ -83,7 +84,8 @@ def _not_found(blamed: Blamed) -> AotcError:
         f"{blamed.precision} is too inexact, and no few nodes were found that make it so",
         where=f"variant {blamed.variant}",
         expected=f"fewer than {blamed.candidates} nodes to keep in float32",
-        found=f"{_times(blamed.badness_before)} the limits; {_trials(blamed)}",
+        found=f"{_times(blamed.badness_before)} the limit, and within it with all of them in "
+        f"float32 ({_trials(blamed)})",
         rows=_nodes_table(blamed),
     )
 
@@ -107,11 +109,11 @@ def _changes(blamed: Blamed) -> tuple[Mapping[str, str], ...]:
         {
             "output": each.output,
             "largest error": _figure(each.max_abs_before),
-            "to the largest value": _figure(each.max_rel_before),
+            "relative": _figure(each.max_rel_before),
             **(
                 {
-                    "with them in float32": _figure(each.max_abs_after),
-                    "to the largest": _figure(each.max_rel_after),
+                    "with nodes in float32": _figure(each.max_abs_after),
+                    "relative then": _figure(each.max_rel_after),
                 }
                 if _is_useful(blamed)
                 else {}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import Final
+
+import onnx
 
 from aotc.contract.codec.parsing import Json
-from aotc.contract.profile_terms import Precision
+from aotc.graphs.source_nodes import covered_nodes
+from aotc.passes.base import walk_nodes
 from aotc.records import record
-from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import LoweredModel
 
 
 @record
@@ -18,7 +18,7 @@ class TrialGraph:
     """One graph on disk, with the folder of its external data.
 
     `changed` are the nodes of the imported graph, by name and in its order, that compute in the
-    lower precision in it: those that can be kept besides.
+    lower precision in it: those that can be kept besides.  Without any it is the graph in float32.
     """
 
     model: Path
@@ -29,13 +29,30 @@ class TrialGraph:
 # Writes the graph in which the named nodes of the imported graph stay in float32, into a folder.
 Writer = Callable[[Json, frozenset[str], Path], TrialGraph]
 
-# What writes trial graphs in the worker, as `module:function`, by precision.
-WRITERS: Final[Mapping[Precision, str]] = {}
 
+def changed_nodes(
+    source: onnx.GraphProto,
+    rewritten: onnx.GraphProto,
+    changed: Iterable[onnx.NodeProto],
+    *,
+    not_these: Collection[str] = (),
+) -> tuple[str, ...]:
+    """The nodes of `source` that stand for the nodes `changed` of `rewritten`, one for each.
 
-def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:
-    """`writer` and what it is `asked`, for trials of a variant; None if its precision is its own.
-
-    What the profile keeps in float32 is kept in each trial.
+    Of several, it is the one of the same operator, else the last, which makes the value.  A node is
+    left out if it stands for one of `not_these`.
     """
-    return None
+    covered = covered_nodes(source, rewritten)
+    nodes = {node.name: (index, node.op_type) for index, node in enumerate(_walk(source))}
+    left = frozenset(not_these)
+    found = set()
+    for node in changed:
+        names = covered.get(node.name, ())
+        if names and not left.intersection(names):
+            alike = [name for name in names if nodes[name][1] == node.op_type]
+            found.add((alike or names)[-1])
+    return tuple(sorted(found, key=lambda name: nodes[name][0]))
+
+
+def _walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
+    return walk_nodes(onnx.ModelProto(graph=graph))

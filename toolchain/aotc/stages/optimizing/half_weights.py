@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,9 +18,12 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.toolchain import KEPT, PassRecord
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.passes.half_precision.half_types import HALF_TYPES
+from aotc.passes.half_precision.half_types import HALF_TYPES, HalfType
 from aotc.passes.half_precision.stored_weights import MIN_BYTES, StoreInHalf, large_weights
+from aotc.passes.half_precision.typed_graph import lift_constants
 from aotc.records import replace
+
+Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
 # Why a node is kept, as the manifest counts it.
 WEIGHTS: Final = f"{KEPT}constants out of range"
@@ -34,19 +39,12 @@ def weights_to_half(
     nothing is computed in half precision.  Raises AOTC-N012 if no weight can be changed.
     """
     half = HALF_TYPES[request["to"]]
-    weights = {tensor.name: tensor for tensor in _weights(model)}
-    narrow = {name for name, tensor in weights.items() if not half.holds(read_tensor(tensor))}
-    reasons: dict[str, str] = {}
-    left = set(narrow)
-    for node in walk_nodes(model):
-        read = weights.keys() & set(node.input)
-        if read and node.name in kept:
-            reasons[node.name] = PROFILE
-            left |= read
-        elif read & narrow:
-            reasons[node.name] = WEIGHTS
+    lift_constants(model)
+    sizes = {tensor.name: math.prod(tensor.dims) for tensor in _weights(model)}
+    left, reasons = _left(model, half, kept, read_tensor)
     counts = Counter(reasons.values())
-    if len(left) == len(weights):
+    changed = sizes.keys() - left
+    if not changed:
         raise AotcError(
             "AOTC-N012",
             f"no weight can be stored in {half.name}",
@@ -56,29 +54,59 @@ def weights_to_half(
             fix="Choose precision: keep.",
         )
     before = _float_bytes(model)
-    saved = sum(2 * math.prod(weights[name].dims) for name in weights.keys() - left)
-    (made,) = run_passes(
-        model, (StoreInHalf(to=half.name, read=read_tensor, kept=frozenset(left)),)
-    )
-    changed = len(weights) - len(left)
+    (made,) = run_passes(model, (StoreInHalf(to=half.name, read=read_tensor, kept=left),))
+    saved = 2 * sum(sizes[name] for name in changed)
     what = (
-        f"ONNX Runtime's CPU provider computes in float32: {changed} weights are stored in "
+        f"ONNX Runtime's CPU provider computes in float32: {len(changed)} weights are stored in "
         f"{half.name}, {saved} of {before} bytes are saved, and calls take as long as before"
     )
     record = replace(
         made,
-        matched=dict(sorted({"weights": changed, **counts}.items())),
+        matched=dict(sorted({"weights": len(changed), **counts}.items())),
         kept=tuple(reasons),
     )
     return record, (Finding(code="AOTC-N028", what=what, where=request["where"]),)
 
 
-def read_tensor(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
-    """The values of a tensor whose data may be in the working directory."""
+def rounding_twin(model: onnx.ModelProto, request: Json, kept: frozenset[str]) -> onnx.ModelProto:
+    """A graph that rounds its weights when it runs, as `weights_to_half` stores them.
+
+    Those that nodes named in `kept` read stay as they are; so does the file that has them all.
+    """
+    half = HALF_TYPES[request["to"]]
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    lift_constants(made)
+    read = partial(read_tensor, folder=Path(request["weights"]))
+    left, _ = _left(made, half, kept, read)
+    run_passes(made, (StoreInHalf(to=half.name, read=read, kept=left, cast_constants=True),))
+    return made
+
+
+def _left(
+    model: onnx.ModelProto, half: HalfType, kept: frozenset[str], read: Read
+) -> tuple[frozenset[str], dict[str, str]]:
+    """The weights that stay in float32, and why, by the nodes that read them."""
+    weights = {tensor.name: tensor for tensor in _weights(model)}
+    narrow = {name for name, tensor in weights.items() if not half.holds(read(tensor))}
+    reasons: dict[str, str] = {}
+    left = set(narrow)
+    for node in walk_nodes(model):
+        given = weights.keys() & set(node.input)
+        if given and node.name in kept:
+            reasons[node.name] = PROFILE
+            left |= given
+        elif given & narrow:
+            reasons[node.name] = WEIGHTS
+    return frozenset(left), reasons
+
+
+def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[Any, Any]:
+    """The values of a tensor whose data may be in `folder`."""
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         loaded = onnx.TensorProto()
         loaded.CopyFrom(tensor)
-        load_external_data_for_tensor(loaded, "")
+        load_external_data_for_tensor(loaded, str(folder))
         tensor = loaded
     return onnx.numpy_helper.to_array(tensor)
 

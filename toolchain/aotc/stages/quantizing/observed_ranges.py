@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,24 +17,23 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine import values
 from aotc.engine.session import create_session, run
+from aotc.passes.quantize.observed import Observed
 
 Range = tuple[float, float]
 
-# Activations of one run that are held at once, by their sizes at the largest shape.
+# Activations of one run that are held at once: bytes, or their number before they are known.
 _HELD_BYTES: Final = 1 << 29
-_UNKNOWN_BYTES: Final = 1 << 22
+_FIRST_COUNT: Final = 64
 _BINS: Final = {"entropy": 128, "percentile": 2048}
 # Bins of the entropy method's quantized distribution.
 _QUANTIZED_BINS: Final = 128
 
 
-def observed_ranges(
-    request: Json, names: Sequence[str], sizes: Mapping[str, int]
-) -> dict[str, Range | None]:
-    """In the worker: the range of each activation of the source among `names`.
+def observed_ranges(request: Json, names: Sequence[str]) -> dict[str, Observed]:
+    """In the worker: the range and the shape of each activation of the source among `names`.
 
-    None if one is not finite.  `sizes` are bytes by name.  They are computed once, and read from
-    a file in the request's folder then.  Raises R005 and R008 if the source does not run.
+    They are computed once, and read from a file in the request's folder then.  Activations that no
+    sample reaches are left out.  Raises R005 and R008 if the source does not run.
     """
     source = onnx.load(request["source"], load_external_data=False)
     made = {name for node in source.graph.node for name in node.output}
@@ -43,18 +43,19 @@ def observed_ranges(
     digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     kept = Path(request["folder"]) / f"ranges-{digest}.json"
     if not kept.exists():
-        found = _observed(source, wanted, sizes, request)
+        found = _observed(source, wanted, request)
         written = Path(f"ranges-{digest}.json")
-        written.write_text(json.dumps(found))
+        written.write_text(json.dumps({name: [e.bounds, e.shape] for name, e in found.items()}))
         kept.parent.mkdir(parents=True, exist_ok=True)
         written.replace(kept)
     read = json.loads(kept.read_text())
-    return {name: tuple(value) if value is not None else None for name, value in read.items()}
+    return {
+        name: Observed(None if bounds is None else (bounds[0], bounds[1]), tuple(shape))
+        for name, (bounds, shape) in read.items()
+    }
 
 
-def _observed(
-    source: onnx.ModelProto, names: Sequence[str], sizes: Mapping[str, int], request: Json
-) -> dict[str, Range | None]:
+def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> dict[str, Observed]:
     given = {value.name for value in source.graph.input}
     outputs = {value.name for value in source.graph.output}
     computed = [name for name in names if name not in given]
@@ -76,10 +77,10 @@ def _observed(
     for sample in samples:
         typed = {name: _as(dtypes.get(name), value) for name, value in sample.items()}
         collect.add({name: typed[name] for name in names if name in given and name in typed})
-        for group in _groups(computed, sizes):
+        for group in _groups(computed, collect.shapes):
             found = run(session, typed, group)
             collect.add(dict(zip(group, found, strict=True)))
-    return collect.ranges(names)
+    return collect.observed(names)
 
 
 def _as(dtype: str | None, value: Any) -> Any:
@@ -89,11 +90,11 @@ def _as(dtype: str | None, value: Any) -> Any:
     return value.astype(values.numpy_dtype(dtype))
 
 
-def _groups(names: Sequence[str], sizes: Mapping[str, int]) -> Iterator[list[str]]:
+def _groups(names: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[list[str]]:
     group: list[str] = []
     held = 0
     for name in names:
-        size = sizes.get(name, _UNKNOWN_BYTES)
+        size = 4 * math.prod(shapes[name]) if name in shapes else _HELD_BYTES // _FIRST_COUNT
         if group and held + size > _HELD_BYTES:
             yield group
             group, held = [], 0
@@ -109,6 +110,7 @@ class _Ranges:
     def __init__(self, method: str, percentile: float) -> None:
         self._method = method
         self._percentile = percentile
+        self.shapes: dict[str, tuple[int, ...]] = {}
         self._low: dict[str, float] = {}
         self._high: dict[str, float] = {}
         self._wild: set[str] = set()
@@ -118,6 +120,8 @@ class _Ranges:
         for name, value in found.items():
             if not isinstance(value, np.ndarray) or not value.size:
                 continue
+            if value.size >= math.prod(self.shapes.get(name, ())):
+                self.shapes[name] = value.shape
             exact = value.astype(np.float32, copy=False)
             low, high = float(exact.min()), float(exact.max())
             if not np.isfinite((low, high)).all():
@@ -128,15 +132,13 @@ class _Ranges:
             if self._method != "minmax":
                 self._histogram(name).collect({name: [exact]})
 
-    def ranges(self, names: Sequence[str]) -> dict[str, Range | None]:
+    def observed(self, names: Sequence[str]) -> dict[str, Observed]:
         """By name; without names that no run computed."""
-        found: dict[str, Range | None] = {}
-        for name in names:
-            if name in self._wild:
-                found[name] = None
-            elif name in self._low:
-                found[name] = self._range(name)
-        return found
+        return {
+            name: Observed(None if name in self._wild else self._range(name), self.shapes[name])
+            for name in names
+            if name in self.shapes
+        }
 
     def _range(self, name: str) -> Range:
         low, high = self._low[name], self._high[name]

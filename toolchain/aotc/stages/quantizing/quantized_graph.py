@@ -7,7 +7,6 @@ them), and observes ranges once; both are kept in the folder of the request.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -22,18 +21,19 @@ from aotc.contract.precision.quantization import QuantizationSpec
 from aotc.errors import AotcError
 from aotc.graphs.source_nodes import covered_nodes, standing_for
 from aotc.graphs.weights import externalize
-from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.quantize import Form, Quantize
 from aotc.passes.quantize.choice import Choice, choose, observable
 from aotc.passes.quantize.integers import Scheme
+from aotc.passes.quantize.observed import Observed
 from aotc.passes.quantize.operators import BY_FORM
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.quantizing.calibration_data import calibration_samples
-from aotc.stages.quantizing.observed_ranges import Range, observed_ranges
+from aotc.stages.quantizing.forms import quantized_form
+from aotc.stages.quantizing.observed_ranges import observed_ranges
 from aotc.stages.quantizing.prepared_graph import prepared_graph
 from aotc.stages.types import SpecializedModel
 
@@ -49,9 +49,8 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
     """
     plan, source = specialized.plan, specialized.analyzed.source
     spec, where = plan.quantization, f"variant {plan.name}"
-    wants_samples = plan.precision == "int8" and spec.form in ("auto", "static")
-    samples = calibration_samples(specialized.analyzed, options) if wants_samples else ()
-    form = _form(plan.precision, spec, bool(samples))
+    form = quantized_form(plan, options)
+    samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
     _require_possible(form, spec, where)
     names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
@@ -68,23 +67,13 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
         "quantization": encode(spec, full=True),
         "method": calibration.method,
         "percentile": calibration.percentile,
-        "samples": list(samples) if form == "static" else [],
-        "opt": specialized.sizes.corner("opt"),
-        "max": specialized.sizes.corner("max"),
+        "samples": list(samples),
         "kept": [name for name in names if name in kept],
         "where": where,
     }
 
 
-def _form(precision: str, spec: QuantizationSpec, has_samples: bool) -> Form:
-    if precision == "int4":
-        return "weights"
-    if spec.form == "auto":
-        return "static" if has_samples else "dynamic"
-    return spec.form
-
-
-def _require_possible(form: Form, spec: QuantizationSpec, where: str) -> None:
+def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
     if unknown := [name for name in spec.operators if name not in BY_FORM[form]]:
         raise AotcError(
             "AOTC-N017",
@@ -120,14 +109,13 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     source = onnx.load(request["source"], load_external_data=False).graph
     names = frozenset((*request["kept"], *kept))
     left = standing_for(source, model.graph, names) if names else frozenset[str]()
-    sizes = _sizes(prepared, model, request)
     scheme = _scheme(model, request)
     form: Form = request["form"]
     operators = request["quantization"]["operators"]
-    ranges: Mapping[str, Range | None] = {}
+    observed: Mapping[str, Observed] = {}
     if form == "static":
-        ranges = observed_ranges(request, observable(model, operators), sizes["max"].values)
-    choice = choose(model, form, request["bits"], operators, left, ranges, sizes["opt"])
+        observed = observed_ranges(request, observable(model, operators))
+    choice = choose(model, form, operators, left, observed)
     if not len(choice.chosen):
         raise _nothing(choice, request)
     chosen = Quantize(
@@ -137,7 +125,7 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
         block_size=request["quantization"]["block_size"],
         method=request["method"],
         chosen=choice.chosen,
-        ranges={name: value for name, value in ranges.items() if value is not None},
+        ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds is not None},
     )
     try:
         (made,) = run_passes(model, (chosen,))
@@ -159,7 +147,10 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     data.unlink(missing_ok=True)
     externalize(model, place.parent, data.name)
     place.write_bytes(model.SerializeToString(deterministic=True))
-    return replace(made, matched=choice.matched(), kept=reasons)
+    options = (
+        {**made.options, "samples": len(request["samples"])} if form == "static" else made.options
+    )
+    return replace(made, options=options, matched=choice.matched(), kept=reasons)
 
 
 def quantize_job(request: Json) -> Json:
@@ -184,31 +175,6 @@ def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
         per_channel=spec["per_channel"] and (opset >= _AXIS_OPSET or request["form"] != "static"),
         reduce_range=spec["reduce_range"],
     )
-
-
-def _sizes(prepared: Path, model: onnx.ModelProto, request: Json) -> dict[str, Sizes]:
-    """Costs at the optimal and the largest shape, computed once."""
-    kept = prepared.with_name("sizes.json")
-    if not kept.exists():
-        light = onnx.load(prepared, load_external_data=False)
-        found = {corner: sizes_at(light, request[corner]) for corner in ("opt", "max")}
-        text = json.dumps(
-            {
-                corner: [
-                    {name: [n.flops, n.bytes, n.known] for name, n in sizes.nodes.items()},
-                    dict(sizes.values),
-                ]
-                for corner, sizes in found.items()
-            }
-        )
-        written = Path("sizes.json")
-        written.write_text(text)
-        written.replace(kept)
-    read = json.loads(kept.read_text())
-    return {
-        corner: Sizes({name: NodeCompute(*each) for name, each in nodes.items()}, values, {})
-        for corner, (nodes, values) in read.items()
-    }
 
 
 def _source_names(

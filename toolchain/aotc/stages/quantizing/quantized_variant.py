@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 import onnx
 
-from aotc.contract.codec.parsing import decode
+from aotc.contract.codec.parsing import Json, decode
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.engine.worker import REQUEST
 from aotc.passes.base import walk_graphs
 from aotc.passes.quantize.choice import NOT_OBSERVED
 from aotc.records import replace
@@ -89,3 +91,9 @@ def _why_left(specialized: SpecializedModel) -> str:
         if attribute.name == "value"
     }
     return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
+
+
+def asked_of(specialized: SpecializedModel) -> Json:
+    """What the worker was asked that made a variant's quantized graph, for further such graphs."""
+    assert specialized.own_weights is not None
+    return json.loads((specialized.own_weights / REQUEST).read_text())["request"]

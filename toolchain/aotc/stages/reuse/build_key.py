@@ -8,22 +8,29 @@ from importlib import metadata
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.manifest.toolchain import FUSING
+from aotc.contract.profile_paths import without_folders
 from aotc.engine.named_backends import backend_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.reuse.content_digests import folder_digest
+from aotc.stages.reuse.content_digests import data_digests, folder_digest
 from aotc.stages.reuse.source_digest import source_digest
 
 _PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
 
 
 def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
-    """All that a payload depends on; None if fixtures cannot be read, which the build reports.
+    """All that a payload depends on; None if data cannot be read, which the build reports.
+
+    Nor is anything known of a metric that is a function of the user's, so None for that too.
 
     These are `source`, the digest of the model with its external data; the resolved profile and
     target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
-    reference; and the fixtures.
+    reference; the fixtures, and the data that is calibrated and judged with.
     """
+    task = options.profile.gates.task
+    if task is not None and ":" in task.metric:
+        return None
     try:
+        data = data_digests(options)
         fixtures = folder_digest(options.fixtures) if options.fixtures is not None else ""
     except (OSError, ValueError, EOFError):
         return None
@@ -33,10 +40,11 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
     return {
         "model": source,
         "name": name,
-        "profile": encode(profile, full=True),
+        "profile": encode(without_folders(profile), full=True),
         "target": encode(options.target, full=True),
         "host": [options.host.os, options.host.architecture, *sorted(options.host.isa or ())],
         "fixtures": fixtures,
+        "data": data,
         "embed_fixtures": options.embed_fixtures,
         "aotc": source_digest(),
         "python": platform.python_version(),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
+from aotc.backends.base import Backend
+from aotc.contract.known_providers import CPU
 from aotc.contract.precision.quantization import Form
 from aotc.contract.profile import Profile, VariantSpec
 from aotc.contract.profile_terms import Precision, WantedPrecision
@@ -47,7 +49,8 @@ def forms_tried(
 
     For `auto` they are `keep`, then those in which the first provider may be quicker, in its order,
     and what `tune.precision` lists; for other precisions that list counts only with `tune`.
-    A precision that none of the providers has becomes `keep`.  Raises AOTC-P007.
+    What none of the providers computes in, or not all of them run, becomes `keep`.
+    Raises AOTC-P007.
     """
     wanted = wanted_precision(spec, profile)
     backends = [backend_of(name, profile.plugins) for name in providers]
@@ -61,17 +64,30 @@ def forms_tried(
     stated = (spec.quantization or profile.quantization).form
     found: dict[PrecisionForm, None] = {}
     for precision in listed:
-        known = any(precision in backend.precisions for backend in backends)
-        tried = precision if known else "keep"
-        # What the profile states as the variant's own precision is built in the form it states.
-        own = precision == wanted
-        for form in (stated,) if own else _forms(tried, stated):
-            found[PrecisionForm(tried, form if tried == "int8" else "auto")] = None
+        if precision in ("int8", "int4"):
+            # What the profile states as the variant's own precision is built in its own form.
+            own = precision == wanted or precision == "int4"
+            forms = ("auto",) if own else _forms_run(precision, stated, backends)
+            found.update(dict.fromkeys(PrecisionForm(precision, form) for form in forms))
+        elif precision == "keep" or _computes(precision, backends):
+            found[PrecisionForm(precision)] = None
+        if not found:
+            found[PrecisionForm("keep")] = None
     return tuple(found)
 
 
-def _forms(precision: Precision, stated: Form) -> Iterator[Form]:
-    if precision == "int8" and stated == "auto":
-        yield from _QUICKER_FORMS
-    else:
-        yield stated
+def _forms_run(precision: Precision, stated: Form, backends: Sequence[Backend]) -> tuple[Form, ...]:
+    """The forms that are tried: of those that all of the providers run."""
+    asked = _QUICKER_FORMS if stated == "auto" else (stated,)
+    return tuple(
+        form for form in asked if all(form in each.quantizes_in(precision) for each in backends)
+    )
+
+
+def _computes(precision: Precision, backends: Sequence[Backend]) -> bool:
+    """Whether a provider computes in a precision.
+
+    Beside others, ONNX Runtime's CPU only takes what they leave.
+    """
+    choosing = [each for each in backends if len(backends) == 1 or each.ort_name != CPU]
+    return any(precision in each.precisions for each in choosing)

@@ -10,9 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from quantized_images import images, quantized
 
-from aotc.blaming.node_errors import node_errors
-from aotc.blaming.side import Side
+from aotc.blaming.graph_side import Side
+from aotc.blaming.node_comparison import node_errors
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.node_errors import NodeError, NodeErrors
@@ -139,65 +140,13 @@ def test_fusion_at_load_is_kept_while_values_are_read(tmp_path: Path) -> None:
     }
 
 
-def quantized(folder: Path) -> tuple[Side, onnx.ModelProto]:
-    """Two convolutions with a Relu, and the same as ONNX Runtime quantizes it."""
-    from onnxruntime.quantization import (
-        CalibrationDataReader,
-        QuantFormat,
-        QuantType,
-        quantize_static,
-    )
-
-    random = np.random.default_rng(0)
-
-    def weight(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array(random.standard_normal(shape).astype(np.float32) / 5, name)
-
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "w1"], ["c1"], name="conv1", pads=[1, 1, 1, 1]),
-            helper.make_node("Relu", ["c1"], ["r1"], name="relu1"),
-            helper.make_node("Conv", ["r1", "w2"], ["c2"], name="conv2", pads=[1, 1, 1, 1]),
-            helper.make_node("Add", ["c2", "r1"], ["a"], name="add"),
-            helper.make_node("MaxPool", ["a"], ["p"], name="pool", kernel_shape=[2, 2]),
-            helper.make_node("Flatten", ["p"], ["f"], name="flat"),
-            helper.make_node("Gemm", ["f", "w3"], ["y"], name="fc"),
-        ],
-        "images",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3, 4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 5])],
-        [weight("w1", 8, 3, 3, 3), weight("w2", 8, 8, 3, 3), weight("w3", 72, 5)],
-    )
-
-    class Samples(CalibrationDataReader):  # type: ignore[misc]
-        """A few images."""
-
-        def __init__(self) -> None:
-            self.left = [random.standard_normal((2, 3, 4, 4)).astype(np.float32) for _ in "abcd"]
-
-        def get_next(self) -> dict[str, Any] | None:
-            """The next sample."""
-            return {"x": self.left.pop()} if self.left else None
-
-    source = side(folder, "images", model_of(graph))
-    target = folder / "quantized.onnx"
-    quantize_static(
-        str(source.model),
-        str(target),
-        Samples(),
-        quant_format=QuantFormat.QDQ,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QUInt8,
-    )
-    return source, onnx.load(target)
-
-
 @pytest.mark.parametrize("level", ["disable", "extended", "all"])
 def test_quantized_values_are_compared_as_their_readers_see_them(
     level: str, tmp_path: Path
 ) -> None:
     """Quantizers drop the Relu: what the convolution itself makes is another value."""
-    source, model = quantized(tmp_path)
+    source = side(tmp_path, "images", images())
+    model = quantized(source.model, tmp_path / "quantized.onnx")
     found = node_errors(source, side(tmp_path, "q", model, level), rows(2, 3, 4, 4), COARSE)
     assert by_node(found).keys() >= {"relu1", "conv2", "add", "pool", "flat", "fc"}
     assert not found.outputs_changed
@@ -207,7 +156,8 @@ def test_quantized_values_are_compared_as_their_readers_see_them(
 
 
 def test_a_wrong_scale_of_a_quantized_node_is_found_where_it_is_fused(tmp_path: Path) -> None:
-    source, model = quantized(tmp_path)
+    source = side(tmp_path, "images", images())
+    model = quantized(source.model, tmp_path / "quantized.onnx")
     for tensor in model.graph.initializer:
         if tensor.name == "w2_scale":
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * 2, "w2_scale"))
@@ -218,6 +168,7 @@ def test_a_wrong_scale_of_a_quantized_node_is_found_where_it_is_fused(tmp_path: 
 def test_a_node_that_overflows_in_half_precision_is_the_first_and_the_worst(
     tmp_path: Path,
 ) -> None:
+    """The CPU computes it in float32 and goes on with that: as a value of the type it overflows."""
     graph = helper.make_graph(
         [
             helper.make_node("Mul", ["x", "big"], ["a"], name="grow"),

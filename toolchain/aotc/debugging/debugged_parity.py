@@ -94,10 +94,15 @@ def debug_parity(
 
 
 def measure_nodes(
-    artifact: str | Path, model: Path, *, fixtures: Path | None = None
+    artifact: str | Path,
+    model: Path,
+    *,
+    fixtures: Path | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> tuple[str, NodeErrors]:
     """The variant that this host prefers, and its errors by node; raises as `debug_parity` does."""
-    with _Comparison(artifact, model, fixtures, None, None) as comparison:
+    with _Comparison(artifact, model, fixtures, None, progress) as comparison:
+        comparison.announce("compare")
         found = decode(NodeErrors, comparison.run("nodes_job", isolate=False))
         return comparison.variant.name, found
 

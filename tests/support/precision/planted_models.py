@@ -10,7 +10,34 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from made_models import model_of
+from onnx import TensorProto, helper, numpy_helper
+
+
+def residual_network(layers: int, width: int, *, scale: float = 0.1) -> onnx.ModelProto:
+    """`layers` products with an activation and a sum each: x, y of [n, width], values of one size.
+
+    Nodes are named `product 0`, `activation 0`, `sum 0` and so on.
+    """
+    chance = np.random.default_rng(20261123)
+    nodes, weights, value = [], [], "x"
+    for index in range(layers):
+        weight = chance.standard_normal((width, width)).astype(np.float32) * np.float32(scale)
+        weights.append(numpy_helper.from_array(weight, f"w{index}"))
+        nodes += [
+            helper.make_node("MatMul", [value, f"w{index}"], [f"m{index}"], f"product {index}"),
+            helper.make_node("Tanh", [f"m{index}"], [f"t{index}"], f"activation {index}"),
+            helper.make_node("Add", [f"t{index}", value], [f"r{index}"], f"sum {index}"),
+        ]
+        value = f"r{index}"
+    nodes.append(helper.make_node("Identity", [value], ["y"], "answer"))
+    shape = ["n", width]
+    return model_of(
+        nodes,
+        inputs=[helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        outputs=[helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        initializers=weights,
+    )
 
 
 def products(model: onnx.ModelProto) -> list[str]:

@@ -14,9 +14,9 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.blaming.added_error import largest_added, signal_to_error
+from aotc.blaming.graph_side import Side, as_loaded, tensor_shapes
 from aotc.blaming.matched_values import MatchedValue, matched_values
 from aotc.blaming.readable_values import readable_values
-from aotc.blaming.side import Side, as_loaded, tensor_shapes
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.node_errors import NodeError, NodeErrors
 from aotc.engine.parity import compare, same_bits

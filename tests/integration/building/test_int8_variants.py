@@ -1,0 +1,297 @@
+"""Variants in int8 and int4: made from a float32 model, proven, verified, loaded and run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from made_profiles import profile_with
+from onnx import TensorProto, helper, numpy_helper
+from third_party_models import MODELS, needs_models
+from workbench import Built, Workbench, plain_answer, plain_session
+
+from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.profile import Profile
+from aotc.errors import AotcError
+from aotc.host.probe import probe
+from aotc.passes.same_sign_weights.products import exact_feature
+
+EXPORTS = Path("tests/data/exports").resolve()
+DIGITS = Path("examples/digits").resolve()
+EXACT = bool(exact_feature(probe(gpus=False).isa))
+# Of the largest answer; the weights of the exports are random.
+LIMITS = {"int8": 0.1, "int4": 0.2}
+
+
+def int8(**fields: Any) -> Profile:
+    stated = {"precision": "int8", "parity": {"random_shapes": 0}}
+    return profile_with("edge", **{**stated, **fields})
+
+
+def change_of(built: Built) -> PassRecord:
+    (change,) = (item for item in built.manifest.variants[0].passes if item.name == "quantize")
+    return change
+
+
+def assert_answers(bench: Workbench, built: Built, inputs: dict[str, Any], limit: float) -> None:
+    """The artifact is verified, loaded and run; its answers are the original's, within `limit`."""
+    expected = plain_answer(plain_session(built.source), inputs)
+    with bench.load(built) as model:
+        found = model.run(inputs)
+    for name, values in expected.items():
+        if values.dtype != np.float32 or not values.size:
+            continue
+        off = np.abs(values - found[name]).max() / np.abs(values).max()
+        assert 0 < off < limit, name
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Eight of the held-out digits as fixtures, and a hundred to calibrate with."""
+    folder = tmp_path_factory.mktemp("images")
+    every = np.load(DIGITS / "heldout.npz")["image"]
+    np.savez(folder / "given.npz", image=every[:8])
+    np.savez(folder / "calibration.npz", image=every[100:200])
+    return folder / "given.npz", folder / "calibration.npz"
+
+
+@pytest.fixture(scope="module")
+def digits(bench: Workbench, images: tuple[Path, Path]) -> Built:
+    given, calibration = images
+    model = DIGITS / "digits.onnx"
+    return bench.build(model, "digits", profile=int8(), fixtures=given, calibration=calibration)
+
+
+def test_digits_are_quantized_statically_where_there_is_data(digits: Built) -> None:
+    change = change_of(digits)
+    assert change.options == {
+        "activations": "uint8",
+        "bits": 8,
+        "form": "static",
+        "method": "minmax",
+        "per_channel": True,
+        "reduce_range": False,
+        "samples": 100,
+        "weights": "int8",
+    }
+    # Three convolutions with what follows each, and the product.
+    assert change.matched["quantized"] >= 7
+    # From float32 once, and to float32 for the product's answer by itself.
+    assert change.matched["boundaries"] == 1
+    assert not change.kept
+    assert digits.manifest.variants[0].parity.arithmetic == "int8"
+
+
+def test_digits_are_told_as_before(bench: Workbench, digits: Built) -> None:
+    held = np.load(DIGITS / "heldout.npz")
+    expected = plain_answer(plain_session(digits.source), {"image": held["image"]})["logits"]
+    with bench.load(digits) as model:
+        found = model.run({"image": held["image"]})["logits"]
+    right = [float((answer.argmax(1) == held["label"]).mean()) for answer in (expected, found)]
+    assert right[0] - right[1] <= 0.005
+    assert right[0] > 0.9
+
+
+def test_the_companion_for_vnni_is_made_of_the_quantized_graph(digits: Built) -> None:
+    names = [variant.name for variant in digits.manifest.variants]
+    assert names == (["portable", "portable-vnni"] if EXACT else ["portable"])
+    assert "same-sign-weights" in [item.name for item in digits.manifest.variants[0].passes]
+    operators = {node.op_type for node in digits.nodes()}
+    assert "QLinearConv" in operators
+    assert "Conv" not in operators
+
+
+def test_two_builds_have_equal_bytes(
+    bench: Workbench, digits: Built, images: tuple[Path, Path]
+) -> None:
+    given, calibration = images
+    again = bench.build(
+        digits.source, "digits-again", profile=int8(), fixtures=given, calibration=calibration
+    )
+    files = sorted(p.relative_to(digits.payload) for p in digits.payload.rglob("*") if p.is_file())
+    assert files
+    different = [
+        str(name)
+        for name in files
+        if (digits.payload / name).read_bytes() != (again.payload / name).read_bytes()
+    ]
+    # The name of the artifact stands in the manifest.
+    assert different in ([], ["aotc.json"])
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["bert", "gpt2", "vit"])
+def test_exports_of_transformers(bench: Workbench, name: str, precision: str) -> None:
+    built = bench.build(
+        EXPORTS / f"{name}.onnx", f"{name}-{precision}", profile=int8(precision=precision)
+    )
+    change = change_of(built)
+    assert change.options["form"] == {"int8": "dynamic", "int4": "weights"}[precision]
+    assert change.matched["quantized"] >= 9
+    operators = {node.op_type for node in built.nodes()}
+    assert ("MatMulNBits" in operators) == (precision == "int4")
+    expected = {"batch": 2, "sequence": 16, "total": 24, "past_sequence": 8}
+    assert_answers(bench, built, built.inputs(expected), LIMITS[precision])
+
+
+def test_a_convolutional_export_with_data(bench: Workbench, tmp_path: Path) -> None:
+    generator = np.random.default_rng(1)
+    images = generator.standard_normal((12, 3, 64, 64)).astype(np.float32)
+    np.savez(tmp_path / "images.npz", pixel_values=images)
+    np.savez(tmp_path / "given.npz", pixel_values=images[:2])
+    built = bench.build(
+        EXPORTS / "resnet50.onnx",
+        "resnet50",
+        profile=int8(),
+        fixtures=tmp_path / "given.npz",
+        calibration=tmp_path / "images.npz",
+    )
+    assert change_of(built).options["form"] == "static"
+    assert_answers(bench, built, {"pixel_values": images[4:6]}, LIMITS["int8"])
+
+
+def wide(nodes: list[onnx.NodeProto], weights: dict[str, Any]) -> onnx.ModelProto:
+    graph = helper.make_graph(
+        nodes,
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 256])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 256])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def matrix(seed: int = 0) -> Any:
+    values = np.random.default_rng(seed).standard_normal((256, 256)) / 16
+    return values.astype(np.float32)
+
+
+def looping() -> onnx.ModelProto:
+    """A Loop with a product in its body."""
+    body = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["state", "w"], ["p"], "inner"),
+            helper.make_node("Tanh", ["p"], ["next"], "squash"),
+            helper.make_node("Identity", ["going"], ["go"], "on"),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("at", TensorProto.INT64, []),
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, None),
+        ],
+        [numpy_helper.from_array(matrix(), "w")],
+    )
+    nodes = [helper.make_node("Loop", ["count", "yes", "x"], ["y"], "loop", body=body)]
+    return wide(nodes, {"count": np.int64(1), "yes": np.bool_(True)})
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_bodies_of_loops(bench: Workbench, precision: str) -> None:
+    built = bench.build(looping(), f"loop-{precision}", profile=int8(precision=precision))
+    assert change_of(built).matched["quantized"] == 1
+    assert_answers(bench, built, built.inputs({"batch": 3}), LIMITS[precision])
+    assert_small(built, 0.6 if EXACT and precision == "int8" else 0.35)
+
+
+def assert_small(built: Built, share: float) -> None:
+    """All weights of the payload take at most that share of the model's."""
+    size = sum(path.stat().st_size for path in built.payload.rglob("*") if path.suffix == ".bin")
+    size = size or sum(path.stat().st_size for path in built.payload.rglob("*.onnx"))
+    assert 0 < size <= share * built.source.stat().st_size
+
+
+@needs_models
+def test_branches_of_a_model_that_nobody_here_wrote(bench: Workbench) -> None:
+    built = bench.build(MODELS / "silero_vad_v6.onnx", "silero", profile=int8())
+    change = change_of(built)
+    # The recurrences of both branches; convolutions stay.
+    assert change.matched["in each call"] >= 2
+    assert all(variant.parity.status == "passed" for variant in built.manifest.variants)
+
+
+def two_products() -> onnx.ModelProto:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "first"),
+        helper.make_node("Relu", ["p"], ["r"], "between"),
+        helper.make_node("MatMul", ["r", "v"], ["y"], "second"),
+    ]
+    return wide(nodes, {"w": matrix(1), "v": matrix(2)})
+
+
+def test_the_profile_keeps_nodes_in_float32(bench: Workbench) -> None:
+    built = bench.build(two_products(), "kept", profile=int8(keep_float32=["sec*"]))
+    change = change_of(built)
+    assert change.kept == ("second",)
+    assert change.matched["kept: profile"] == 1
+    assert change.matched["quantized"] == 1
+
+
+def test_a_name_of_no_node_is_refused(bench: Workbench) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.build(two_products(), "unknown", profile=int8(keep_float32=["secnd"]))
+    error = caught.value
+    assert (error.code, error.found) == ("AOTC-N016", "secnd")
+    assert error.what == "no node has the name 'secnd'"
+    assert error.where == "variant portable: keep_float32"
+    assert error.expected == "the name of a node, such as second"
+
+
+def test_nothing_to_quantize_is_refused(bench: Workbench) -> None:
+    with pytest.raises(AotcError) as caught:
+        bench.build(two_products(), "all-kept", profile=int8(keep_float32=["*"]))
+    error = caught.value
+    assert (error.code, error.found) == ("AOTC-N015", "2 kept: profile")
+    assert error.what == "no node can be quantized in the form dynamic"
+
+
+def test_a_quantized_model_is_left_as_it_is(bench: Workbench) -> None:
+    nodes = [
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantize"),
+        helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"], "product"),
+        helper.make_node("Cast", ["i"], ["f"], "cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["f", "s"], ["y"], "scale"),
+    ]
+    integers = (matrix() * 200).clip(-60, 60).astype(np.int8)
+    built = bench.build(wide(nodes, {"w": integers}), "integers", profile=int8())
+    assert "the model is quantized, and is left as it is" in built.finding("AOTC-N014")
+    assert built.manifest.variants[0].precision == "keep"
+
+
+@pytest.mark.parametrize(
+    ("quantization", "what"),
+    [
+        (
+            {"operators": ["Softmax"]},
+            "Softmax cannot be quantized in the form dynamic",
+        ),
+        ({"activations": "int8"}, "ONNX quantizes activations to uint8 in each call"),
+    ],
+)
+def test_statements_that_do_not_fit_the_form(
+    bench: Workbench, quantization: dict[str, Any], what: str
+) -> None:
+    profile = int8(quantization={"form": "dynamic", **quantization})
+    with pytest.raises(AotcError) as caught:
+        bench.build(two_products(), "unfit", profile=profile)
+    assert (caught.value.code, caught.value.what) == ("AOTC-N017", what)
+
+
+def test_weights_that_are_no_numbers_stay(bench: Workbench) -> None:
+    bad = matrix()
+    bad[0, 0] = np.nan
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "first"),
+        helper.make_node("MatMul", ["p", "v"], ["y"], "nan"),
+    ]
+    built = bench.build(
+        wide(nodes, {"w": matrix(1), "v": bad}), "nan", profile=int8(precision="int4")
+    )
+    assert change_of(built).kept == ("nan",)
