@@ -164,6 +164,8 @@ class Backend(ABC):
     # Whether it compiles only for the CPU of the build host.
     native: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
+    # Whether it computes in half precision what the graph states in it, not by an option.
+    half_by_types: ClassVar[bool] = False
     rates: ClassVar[Rates]
 
     @abstractmethod

@@ -33,6 +33,7 @@ from aotc.passes.drop_inserted_casts import (
     has_inserted_casts,
     types_agree,
 )
+from aotc.passes.half_precision.half_types import HALF_TYPES
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.passes.transpose_weights import TransposeWeights, products_with_weights
@@ -40,7 +41,7 @@ from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
 from aotc.stages.optimizing.half_graph import BEFORE
-from aotc.stages.optimizing.half_precision import half_request, to_half, uses_pass
+from aotc.stages.optimizing.half_precision import half_request, to_half
 from aotc.stages.optimizing.half_weights import read_tensor
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
@@ -76,8 +77,12 @@ def optimize_ahead(
     if fixed or _is_large(source):
         return {}
     submit = options.workers.submit
-    # For other providers another opset may be chosen first.
-    dynamic = [plan for plan in plans if not plan.buckets and plan.cpu_only and not uses_pass(plan)]
+    # For other providers another opset may be chosen first; half precision wants the references.
+    dynamic = [
+        plan
+        for plan in plans
+        if not plan.buckets and plan.cpu_only and plan.precision not in HALF_TYPES
+    ]
     return {
         plan.name: submit(_run_optimizer, source.graph, source, plan, options) for plan in dynamic
     }

@@ -10,7 +10,7 @@ import onnx
 
 from aotc.backends.base import Backend, Claims
 from aotc.contract.manifest.toolchain import KEPT
-from aotc.passes.base import run_passes
+from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.half_precision import HalfPrecision
 from aotc.passes.half_precision.bodies import body_models, has_bodies
 from aotc.passes.half_precision.boundaries import saving_nodes
@@ -60,7 +60,7 @@ class Chooser:
         """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
         found = self._reasons(graph)
         for inner in self._bodies(graph):
-            if any(node.op_type in _PRODUCTS or node.domain for node in inner.nodes):
+            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
                 found |= self.all_reasons(inner)
             else:
                 found |= {
