@@ -70,6 +70,22 @@ class Chooser:
                 }
         return found
 
+    def stated_reasons(self, model: onnx.ModelProto) -> dict[str, str]:
+        """Of all nodes: those that the profile keeps, and that make or read values out of range.
+
+        They hold for providers that choose their kernels and casts themselves.
+        """
+        wide = frozenset(self.wide)
+        found = {}
+        for node in walk_nodes(model):
+            if node.name in self.kept:
+                found[node.name] = PROFILE
+            elif wide.intersection(node.output):
+                found[node.name] = ACTIVATIONS
+            elif wide.intersection(node.input):
+                found[node.name] = READERS
+        return found
+
     def changed(self, graph: TypedGraph, kept: Collection[str]) -> list[str]:
         """The names of nodes that change, those in bodies included."""
         found = [
