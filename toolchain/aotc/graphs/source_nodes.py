@@ -7,7 +7,7 @@ control flow are looked at with the graph around them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,15 +27,19 @@ def covered_nodes(
 
     A node that makes no value of the source stands for the source's node of the same name, else for
     none.  Every source node between two shared values belongs to the node that makes the later one.
+    A value that got another name is known by the node that reads it, if that was not rewritten.
     """
     originals, nodes = list(_walk(source)), list(_walk(rewritten))
     order = {node.name: index for index, node in enumerate(originals)}
     producers = {name: node for node in originals for name in node.output if name}
-    kept = {name for node in nodes for name in node.output if name}
+    made = {name for node in nodes for name in node.output if name}
+    former = _former_names(nodes, producers, made)
+    kept = made | set(former.values())
     found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
         covered: set[str] = set()
-        pending = [name for name in node.output if name in producers]
+        own = [former.get(name, name) for name in node.output]
+        pending = [name for name in own if name in producers]
         seen: set[str] = set()
         while pending:
             name = pending.pop()
@@ -48,6 +52,26 @@ def covered_nodes(
         if not covered and node.name in order:
             covered.add(node.name)
         found[node.name] = tuple(sorted(covered, key=order.__getitem__))
+    return found
+
+
+def _former_names(
+    nodes: Sequence[onnx.NodeProto], producers: Mapping[str, onnx.NodeProto], made: Collection[str]
+) -> dict[str, str]:
+    """The source's names of values that have others now, by those, as far as readers tell them."""
+    found: dict[str, str] = {}
+    for node in reversed(nodes):
+        for output in node.output:
+            before = producers.get(found.get(output, output))
+            if (
+                before is None
+                or (before.op_type, before.domain) != (node.op_type, node.domain)
+                or len(before.input) != len(node.input)
+            ):
+                continue
+            for now, then in zip(node.input, before.input, strict=True):
+                if now in made and now not in producers and then in producers and then not in made:
+                    found.setdefault(now, then)
     return found
 
 
