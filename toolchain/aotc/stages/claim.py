@@ -67,7 +67,8 @@ def _claim(
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
     typed, sizes = _typed_graph(optimized, graph, weights, options)
     ops = dict(optimized.nodes)
-    claims, refusals, findings = [], [], []
+    claims, refusals = [], []
+    findings: list[Finding] = []
     predicted = False
     in_float32 = nodes_in_float32(optimized, typed, weights, backends, options)
     for backend in backends:

@@ -11,10 +11,8 @@ import onnx
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
-from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.engine.session import create_session
+from aotc.contract.manifest.variant import Optimization
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import DATA, MODEL, write_optimized
@@ -24,7 +22,6 @@ from aotc.graphs.weights import (
     EXTERNAL_BYTES,
     digests,
     external_tensors,
-    externalize,
     gather_tensors,
 )
 from aotc.passes.base import run_passes, walk_nodes
@@ -53,6 +50,7 @@ from aotc.stages.optimizing.integer_products import (
 )
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
+from aotc.stages.optimizing.written_graph import does_not_load, has_subgraph, write_weights
 from aotc.stages.specialize import isa_name
 from aotc.stages.types import (
     OptimizedModel,
@@ -317,7 +315,7 @@ def optimize_job(request: Json) -> Json:
     rewritten = 0
     # Written graphs with control flow do not always load again (SSA broken by fusions).
     # None: the imported graph is kept, and optimized at load if the level says so.
-    careful = any(_has_subgraph(node) for node in walk_nodes(source))
+    careful = any(has_subgraph(node) for node in walk_nodes(source))
     levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
     for level in levels:
         if level in (None, "disable"):
@@ -344,23 +342,23 @@ def optimize_job(request: Json) -> Json:
             changes, rewritten = rewrite_products(model, Path())
             records += changes
             if rewritten:
-                _write_weights(model)
+                write_weights(model)
         if request["transpose"] and (products := products_with_weights(model)):
             (change,) = run_passes(model, (TransposeWeights(read=read_tensor),))
             records += (replace(change, matched={"products": len(products)}),)
-            _write_weights(model)
+            write_weights(model)
         if request["half"]:
             full = model.SerializeToString(deterministic=True)
             change, noticed = to_half(model, request["half"])
             records += (change,)
             findings += noticed
-            _write_weights(model)
+            write_weights(model)
             # Trials with other nodes in float32 start from it.
             (Path(BEFORE) / MODEL).write_bytes(full)
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break
-        if not (complaint := _does_not_load(in_half=bool(request["half"]))):
+        if not (complaint := does_not_load(in_half=bool(request["half"]))):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     saturates = saturating_at_load(request["load_level"]) if request["needs_one_sign"] else []
@@ -386,34 +384,3 @@ def optimize_job(request: Json) -> Json:
             for node in walk_nodes(model)
         ],
     }
-
-
-def _write_weights(model: onnx.ModelProto) -> None:
-    """Write the external data of a changed graph again."""
-    before = Path(BEFORE)
-    before.mkdir(exist_ok=True)
-    if Path(DATA).exists():
-        Path(DATA).replace(before / DATA)
-    gather_tensors(model, before, Path(DATA))
-    externalize(model, Path(), DATA)
-
-
-def _does_not_load(*, in_half: bool) -> str:
-    """Why ONNX Runtime does not load the written graph; empty if it does.
-
-    Some kernels want constants, which weights in half precision are once their casts are folded.
-    """
-    try:
-        create_session(
-            Path(MODEL).read_bytes(),
-            SessionSpec(optimization="basic" if in_half else "disable"),
-            providers=[CPU],
-            weights_folder=Path(),
-        )
-    except AotcError as error:
-        return error.found
-    return ""
-
-
-def _has_subgraph(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)

@@ -128,8 +128,8 @@ class _Rewrite:
         changes = index not in self.kept and bool(self.graph.slots[index])
         in_half: dict[str, str] = {}
         if index not in self.kept:
-            for body, inner in body_models(self.graph, node):
-                in_half |= self._body(body, inner)
+            for body, copy in body_models(self.graph, node):
+                in_half |= self._body(body, copy)
         renamed = {}
         for name in sorted(captured_names(node)):
             found = self._value(name, False) if self.graph.is_float(name) else name
