@@ -17,9 +17,12 @@ from third_party_models import MODELS, needs_models
 from aotc.backends.base import BACKENDS, ClaimRequest, Claims, CompileRequest, Payload
 from aotc.backends.tensorrt_rtx import TensorRtRtxBackend
 from aotc.contract.known_providers import BY_ORT_NAME
+from aotc.contract.profile_terms import Precision
 from aotc.contract.target import Gpu, Target
 from aotc.errors import AotcError
 from aotc.passes.base import run_passes, walk_nodes
+from aotc.passes.half_precision import HalfPrecision
+from aotc.passes.half_precision.half_types import HalfName
 from aotc.passes.name_nodes import NameNodes
 
 pytestmark = pytest.mark.rtx
@@ -83,7 +86,7 @@ def compile_here(
     monkeypatch: pytest.MonkeyPatch,
     shapes: Shapes | None = None,
     capabilities: Sequence[str] = CAPABILITIES,
-    precision: str = "keep",
+    precision: Precision = "keep",
 ) -> tuple[Payload, bytes]:
     path = folder / "part.onnx"
     onnx.save(model, path)
@@ -96,7 +99,7 @@ def compile_here(
             weights=folder,
             stem="part-0",
             target=target(*capabilities),
-            precision="tf32" if precision == "tf32" else "keep",
+            precision=precision,
             shapes=shapes or {},
         )
     )
@@ -482,8 +485,26 @@ def test_the_fingerprint_holds_version_and_digest() -> None:
     assert BACKEND.probe().version in text
 
 
+@pytest.mark.parametrize("to", ["float16", "bfloat16"])
+def test_engines_compute_in_the_types_of_a_half_graph(
+    to: HalfName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Networks are strongly typed: the parser takes the graph as it is, casts included."""
+    model = matmul()
+    rewrite = HalfPrecision(to=to, ep=BACKEND.ort_name, read=numpy_helper.to_array)
+    run_passes(model, (rewrite,))
+    assert claim(model, tmp_path).refusals == ()
+    shapes = {"x": ((1, 8), (2, 8), (4, 8))}
+    _, engine = compile_here(model, tmp_path, monkeypatch, shapes, precision=to)
+    (full, _), (tf32, _) = (
+        (compile_here(matmul(), tmp_path, monkeypatch, shapes, precision=one)[1], one)
+        for one in ("keep", "tf32")
+    )
+    assert engine not in (full, tf32)
+
+
 def test_other_precisions_are_refused() -> None:
     assert BACKEND.session("all", "tf32").provider_options == {}
     with pytest.raises(AotcError) as caught:
-        BACKEND.session("all", "float16")
+        BACKEND.session("all", "int8")
     assert caught.value.code == "AOTC-N008"

@@ -170,6 +170,8 @@ class Backend(ABC):
     # Forms of models quantized beforehand that it runs, by precision; what is not quantized in
     # them it computes as with `keep`.
     quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {}
+    # Whether it computes in half precision what the graph states in it, not by an option.
+    half_by_types: ClassVar[bool] = False
     rates: ClassVar[Rates]
 
     @abstractmethod

@@ -78,6 +78,7 @@ class CudaBackend(Backend):
         "int8": ("weights",),
         "int4": ("weights",),
     }
+    half_by_types: ClassVar[bool] = True
     # A data-center GPU in float32 on PCIe 4; a transfer costs a synchronization.
     rates: ClassVar[Rates] = Rates(
         flops=2e13, bytes=1e12, transfer_bytes=2e10, transfer_seconds=1e-5

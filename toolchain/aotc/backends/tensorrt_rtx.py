@@ -76,8 +76,10 @@ class TensorRtRtxBackend(Backend):
     ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
     compiles: ClassVar[bool] = True
-    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32")
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32", "float16", "bfloat16")
+    # Engines in half precision were built, and not run: they are not offered by themselves.
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("tf32",)
+    half_by_types: ClassVar[bool] = True
     # A GeForce in float32 on PCIe 4; a transfer costs a synchronization.  Compared with CUDA on the
     # same GPU, fused operators keep about half of their intermediate values out of memory.
     rates: ClassVar[Rates] = Rates(

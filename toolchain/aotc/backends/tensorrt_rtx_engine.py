@@ -44,7 +44,8 @@ def build_engine(request: CompileRequest) -> bytes:
         raise _compile_error(request, "TensorRT's parser refuses nodes of a partition", message)
     _require_same_boundary(request, network, model.graph)
     config = builder.create_builder_config()
-    # Set by default; it rounds float32 factors to 10 bits of mantissa.
+    # Set by default; it rounds float32 factors to 10 bits of mantissa.  What a half-precision graph
+    # keeps in float32 is kept for its range.
     if request.precision == "keep":
         config.clear_flag(trt.BuilderFlag.TF32)
     config.num_compute_capabilities = len(chosen)

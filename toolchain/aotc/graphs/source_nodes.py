@@ -7,7 +7,7 @@ control flow are looked at with the graph around them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.partitioning.graph import captured_values, subgraphs_of
@@ -29,13 +29,17 @@ def covered_nodes(
 
     A node that makes no value of the source stands for the source's node of the same name, else for
     none.  Every source node between two shared values belongs to the node that makes the later one.
+    A value that got another name is known by the node that reads it, if that was not rewritten.
     """
     way = SourceOrder(source)
     nodes = list(_walk(rewritten))
-    kept = {name for node in nodes for name in node.output if name}
+    made = {name for node in nodes for name in node.output if name}
+    former = _former_names(nodes, way.producers, made)
+    kept = made | set(former.values())
     found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
-        covered, _ = way.behind(node.output, kept)
+        own = [former.get(name, name) for name in node.output]
+        covered, _ = way.behind(own, kept)
         if not covered and node.name in way.places:
             covered = (node.name,)
         found[node.name] = covered
@@ -73,6 +77,26 @@ class SourceOrder:
                 else:
                     pending.append(given)
         return tuple(sorted(covered, key=self.places.__getitem__)), tuple(read)
+
+
+def _former_names(
+    nodes: Sequence[onnx.NodeProto], producers: Mapping[str, onnx.NodeProto], made: Collection[str]
+) -> dict[str, str]:
+    """The source's names of values that have others now, by those, as far as readers tell them."""
+    found: dict[str, str] = {}
+    for node in reversed(nodes):
+        for output in node.output:
+            before = producers.get(found.get(output, output))
+            if (
+                before is None
+                or (before.op_type, before.domain) != (node.op_type, node.domain)
+                or len(before.input) != len(node.input)
+            ):
+                continue
+            for now, then in zip(node.input, before.input, strict=True):
+                if now in made and now not in producers and then in producers and then not in made:
+                    found.setdefault(now, then)
+    return found
 
 
 def standing_for(

@@ -226,6 +226,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "which would be infinite. They stay in float32, and so do the nodes that read their results.",
      "Nothing to do. To have all in half precision, scale the weights before these nodes, or take bfloat16, which has "
      "the range of float32."),
+    ("AOTC-N030", "nodes cannot be kept in float32", FINDING,
+     "The execution provider computes in half precision by an option for all of its nodes, and the profile names no "
+     "other provider after it that could take the nodes under keep_float32. They are computed in half precision.",
+     "Add cpu to the providers, behind that one: it then computes these nodes in float32."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -22,8 +22,9 @@ from aotc.graphs.value_types import with_types
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.partitioning.scopes import fix_sizes
 from aotc.passes.base import walk_nodes
-from aotc.records import values_of
+from aotc.records import replace, values_of
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.half_by_option import nodes_in_float32
 from aotc.stages.quantizing.forms import quantized_form, require_form
 from aotc.stages.retrying.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.stages.types import (
@@ -67,10 +68,20 @@ def _claim(
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
     typed, sizes = _typed_graph(optimized, graph, weights, options)
     ops = dict(optimized.nodes)
-    claims, refusals, findings = [], [], []
+    claims, refusals = [], []
+    findings: list[Finding] = []
     predicted = False
+    in_float32 = nodes_in_float32(optimized, typed, weights, backends, options)
     for backend in backends:
         found = _claims_of(backend, typed, weights, plan, options)
+        if (kept := in_float32.get(backend.ort_name)) is not None:
+            left = sorted(found.nodes & kept.nodes.keys())
+            found = replace(
+                found,
+                nodes=found.nodes - kept.nodes.keys(),
+                refusals=(*found.refusals, *(Refusal(node=n, reason=kept.nodes[n]) for n in left)),
+            )
+            findings += kept.findings
         claims.append((backend.ort_name, found.nodes))
         refusals += [
             RefusedNode(

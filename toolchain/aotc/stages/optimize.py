@@ -30,6 +30,7 @@ from aotc.passes.drop_inserted_casts import (
     has_inserted_casts,
     types_agree,
 )
+from aotc.passes.half_precision.half_types import HALF_TYPES
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.passes.transpose_weights import TransposeWeights, products_with_weights
@@ -37,7 +38,7 @@ from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
 from aotc.stages.optimizing.half_graph import BEFORE
-from aotc.stages.optimizing.half_precision import half_request, to_half, uses_pass
+from aotc.stages.optimizing.half_precision import half_request, to_half
 from aotc.stages.optimizing.half_weights import read_tensor
 from aotc.stages.optimizing.input_graph import InputGraph
 from aotc.stages.optimizing.integer_products import (
@@ -49,7 +50,7 @@ from aotc.stages.optimizing.integer_products import (
 )
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
-from aotc.stages.optimizing.written_graph import why_not_loading, write_weights
+from aotc.stages.optimizing.written_graph import does_not_load, has_subgraph, write_weights
 from aotc.stages.planning.kept_nodes import require_kept_nodes
 from aotc.stages.quantizing.quantized_variant import is_quantizing, quantize
 from aotc.stages.specialize import isa_name
@@ -76,11 +77,12 @@ def optimize_ahead(
     if fixed or _is_large(source):
         return {}
     submit = options.workers.submit
-    # For other providers another opset may be chosen first.
+    # For other providers another opset may be chosen first; half precision wants the references.
     dynamic = [
         plan
         for plan in plans
-        if not (plan.buckets or uses_pass(plan) or is_quantizing(plan)) and plan.cpu_only
+        if not (plan.buckets or plan.precision in HALF_TYPES or is_quantizing(plan))
+        and plan.cpu_only
     ]
     return {
         plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, options)
@@ -314,7 +316,7 @@ def optimize_job(request: Json) -> Json:
     rewritten = 0
     # Written graphs with control flow do not always load again (SSA broken by fusions).
     # None: the imported graph is kept, and optimized at load if the level says so.
-    careful = any(_has_subgraph(node) for node in walk_nodes(source))
+    careful = any(has_subgraph(node) for node in walk_nodes(source))
     levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
     for level in levels:
         if level in (None, "disable"):
@@ -357,7 +359,7 @@ def optimize_job(request: Json) -> Json:
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break
-        if not (complaint := why_not_loading(in_half=bool(request["half"]))):
+        if not (complaint := does_not_load(in_half=bool(request["half"]))):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     saturates = saturating_at_load(request["load_level"]) if request["needs_one_sign"] else []
@@ -383,7 +385,3 @@ def optimize_job(request: Json) -> Json:
             for node in walk_nodes(model)
         ],
     }
-
-
-def _has_subgraph(node: onnx.NodeProto) -> bool:
-    return any(attribute.HasField("g") for attribute in node.attribute)

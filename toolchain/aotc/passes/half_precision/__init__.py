@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.manifest.toolchain import HALF_PRECISION
-from aotc.passes.base import Pass, all_names, rename_captured, rename_read, walk_nodes
+from aotc.passes.base import Pass, all_names, rename_captured, walk_nodes
 from aotc.passes.half_precision.bodies import adopt_body, body_models
 from aotc.passes.half_precision.boundaries import is_half
 from aotc.passes.half_precision.folded_casts import fold_casts
@@ -126,16 +126,19 @@ class _Rewrite:
 
     def _node(self, index: int, node: onnx.NodeProto) -> None:
         changes = index not in self.kept and bool(self.graph.slots[index])
+        in_half: dict[str, str] = {}
         if index not in self.kept:
-            for body, inner in body_models(self.graph, node):
-                self._body(body, inner)
+            for body, copy in body_models(self.graph, node):
+                in_half |= self._body(body, copy)
         renamed = {}
         for name in sorted(captured_names(node)):
             found = self._value(name, False) if self.graph.is_float(name) else name
             if found != name:
                 renamed[name] = found
-        if renamed:
-            rename_captured(node, renamed)
+        # Only then, as a value in half precision has the name of the float32 one.
+        for names in (renamed, in_half):
+            if names:
+                rename_captured(node, names)
         slots = self.graph.slots[index]
         for at, name in enumerate(node.input):
             if self.graph.is_float(name):
@@ -155,8 +158,11 @@ class _Rewrite:
             self._cast(inner, name, to_half=False)
             self.named[name, False] = name
 
-    def _body(self, body: onnx.GraphProto, inner: onnx.ModelProto) -> None:
-        """Change a body, of which `inner` is a copy."""
+    def _body(self, body: onnx.GraphProto, inner: onnx.ModelProto) -> dict[str, str]:
+        """Change a body, of which `inner` is a copy; returns what it reads in half precision.
+
+        That is cast around it, not in each iteration: the names here by those in the body.
+        """
         graph = typed_graph(inner, self.half.tensor_name, self.ep)
         kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
         captured = captured_by(body)
@@ -171,15 +177,15 @@ class _Rewrite:
             used=self.used,
             outer=self,
         ).run()
-        # What it captures is cast around it, not in each iteration.
+        in_half = {}
         for node in list(inner.graph.node):
             if not _is_cast_to(node, self.half) or node.input[0] not in captured:
                 continue
             if self.graph.is_float(node.input[0]):
-                renamed = {node.output[0]: self._value(node.input[0], True)}
+                in_half[node.output[0]] = self._value(node.input[0], True)
                 inner.graph.node.remove(node)
-                rename_read(inner.graph.node, renamed)
         adopt_body(body, inner)
+        return in_half
 
     def _value(self, name: str, wanted: bool) -> str:
         """The name under which a float32 value is read in half precision, or in float32."""

@@ -60,10 +60,8 @@ def adopt_body(body: onnx.GraphProto, model: onnx.ModelProto) -> None:
     outer = captured_by(body)
     own = [tensor for tensor in model.graph.initializer if tensor.name not in outer]
     made = {name for node in model.graph.node for name in node.output}
-    for old, new in (
-        (body.node, list(model.graph.node)),
-        (body.initializer, own),
-        (body.value_info, [info for info in model.graph.value_info if info.name in made]),
-    ):
-        del old[:]
-        old.extend(new)
+    infos = [info for info in model.graph.value_info if info.name in made]
+    del body.node[:], body.initializer[:], body.value_info[:]
+    body.node.extend(model.graph.node)
+    body.initializer.extend(own)
+    body.value_info.extend(infos)

@@ -7,7 +7,7 @@ result of each iteration.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aotc.backends.kernels.type_names import stated_types, subgraphs
 from aotc.contract.operator_domains import STANDARD
@@ -101,7 +101,7 @@ class _Writer:
         parts: list[str] = []
         nodes: list[onnx.NodeProto] = []
 
-        def node(op: str, given: list[str], **attributes: object) -> str:
+        def node(op: str, given: list[str], **attributes: Any) -> str:
             made = self.free(f"aotc_{op.lower()}")
             nodes.append(onnx.helper.make_node(op, given, [made], name=made, **attributes))
             return made

@@ -10,7 +10,7 @@ import onnx
 
 from aotc.backends.base import Backend, Claims
 from aotc.contract.manifest.toolchain import KEPT
-from aotc.passes.base import run_passes
+from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.half_precision import HalfPrecision
 from aotc.passes.half_precision.bodies import body_models, has_bodies
 from aotc.passes.half_precision.boundaries import saving_nodes
@@ -60,7 +60,7 @@ class Chooser:
         """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
         found = self._reasons(graph)
         for inner in self._bodies(graph):
-            if any(node.op_type in _PRODUCTS or node.domain for node in inner.nodes):
+            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
                 found |= self.all_reasons(inner)
             else:
                 found |= {
@@ -68,6 +68,22 @@ class Chooser:
                     for index, node in enumerate(inner.nodes)
                     if inner.slots[index] or has_bodies(node)
                 }
+        return found
+
+    def stated_reasons(self, model: onnx.ModelProto) -> dict[str, str]:
+        """Of all nodes: those that the profile keeps, and that make or read values out of range.
+
+        They hold for providers that choose their kernels and casts themselves.
+        """
+        wide = frozenset(self.wide)
+        found = {}
+        for node in walk_nodes(model):
+            if node.name in self.kept:
+                found[node.name] = PROFILE
+            elif wide.intersection(node.output):
+                found[node.name] = ACTIVATIONS
+            elif wide.intersection(node.input):
+                found[node.name] = READERS
         return found
 
     def changed(self, graph: TypedGraph, kept: Collection[str]) -> list[str]:

@@ -45,11 +45,6 @@ class HalfRequest:
     findings: tuple[Finding, ...] = ()
 
 
-def uses_pass(plan: VariantPlan) -> bool:
-    """Whether the graph of a variant is changed to half precision; others do so by an option."""
-    return plan.precision in HALF_TYPES and (plan.on_cuda or plan.cpu_only)
-
-
 def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRequest:
     """Whether a variant is changed to half precision, and with which inputs it is observed.
 
@@ -57,7 +52,10 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
     with finding AOTC-N011.
     """
     plan = specialized.plan
-    if not uses_pass(plan):
+    if plan.precision not in HALF_TYPES:
+        return HalfRequest(None, plan)
+    first = backend_of(plan.providers[0], options.profile.plugins)
+    if not first.half_by_types and not plan.cpu_only:
         return HalfRequest(None, plan)
     why = _why_left(specialized, plan.precision)
     if why == plan.precision:

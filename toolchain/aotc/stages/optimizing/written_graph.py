@@ -1,4 +1,4 @@
-"""The graph that the optimizer's worker wrote: its external data, and whether it loads."""
+"""The optimized graph of a variant as it is written, in the optimizer's working directory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from aotc.engine.session import create_session
 from aotc.errors import AotcError
 from aotc.graphs.offline import DATA, MODEL
 from aotc.graphs.weights import externalize, gather_tensors
+from aotc.stages.optimizing.half_graph import BEFORE
 
 
 def write_weights(model: onnx.ModelProto) -> None:
     """Write the external data of a changed graph again."""
-    before = Path("before")
+    before = Path(BEFORE)
     before.mkdir(exist_ok=True)
     if Path(DATA).exists():
         Path(DATA).replace(before / DATA)
@@ -24,7 +25,7 @@ def write_weights(model: onnx.ModelProto) -> None:
     externalize(model, Path(), DATA)
 
 
-def why_not_loading(*, in_half: bool) -> str:
+def does_not_load(*, in_half: bool) -> str:
     """Why ONNX Runtime does not load the written graph; empty if it does.
 
     Some kernels want constants, which weights in half precision are once their casts are folded.
@@ -39,3 +40,8 @@ def why_not_loading(*, in_half: bool) -> str:
     except AotcError as error:
         return error.found
     return ""
+
+
+def has_subgraph(node: onnx.NodeProto) -> bool:
+    """Whether a node has a subgraph as an attribute."""
+    return any(attribute.HasField("g") for attribute in node.attribute)
