@@ -75,7 +75,7 @@ def read(
 
     An option in `bare` may be without a value, and has the one that is given there.
     Of the options that stand together in `exclusive` or `choice`, at most one may be given; of
-    those in `chosen_nodes`, one must be. Raises AOTC-I027, which names the nearest option to an unknown
+    those in `choice`, one must be. Raises AOTC-I027, which names the nearest option to an unknown
     one.
     """
     options = options_by_name(parameters)
