@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.quantize import Chosen, Form, Quantize
-from aotc.passes.quantize.choice import Choice, choose, observable
+from aotc.passes.quantize.chosen_nodes import Choice, choose, observable
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.observed import Observed
 

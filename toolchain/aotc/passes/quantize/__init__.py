@@ -3,7 +3,7 @@
 Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
 `dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
 weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
-keep their types.  Which nodes are quantized is decided before, in `choice`.
+keep their types.  Which nodes are quantized is decided before, in `chosen_nodes`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from aotc.passes.base import Pass
 from aotc.passes.quantize.block_weights import quantize_blocks
 from aotc.passes.quantize.dynamic_form import quantize_dynamic
 from aotc.passes.quantize.integers import Scheme
+from aotc.passes.quantize.lookup_tables import quantize_tables
 from aotc.passes.quantize.products import split_gemms
 from aotc.passes.quantize.static_form import quantize_static
-from aotc.passes.quantize.tables import quantize_tables
 from aotc.records import field, record
 
 if TYPE_CHECKING:

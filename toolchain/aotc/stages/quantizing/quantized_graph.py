@@ -24,7 +24,7 @@ from aotc.graphs.weights import externalize
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 from aotc.passes.quantize import Form, Quantize
-from aotc.passes.quantize.choice import Choice, choose, observable
+from aotc.passes.quantize.chosen_nodes import Choice, choose, observable
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.observed import Observed
 from aotc.passes.quantize.operators import BY_FORM

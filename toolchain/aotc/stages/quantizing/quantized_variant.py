@@ -12,7 +12,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.engine.worker import REQUEST
 from aotc.passes.base import walk_graphs
-from aotc.passes.quantize.choice import NOT_OBSERVED
+from aotc.passes.quantize.chosen_nodes import NOT_OBSERVED
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.quantizing.quantized_graph import quantize_request
