@@ -18,7 +18,7 @@ from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.precision.quantization import Form
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -167,7 +167,7 @@ class Backend(ABC):
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
     # Forms of models quantized beforehand that it runs, by precision; what is not quantized in
     # them it computes as with `keep`.
-    quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {}
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {}
     rates: ClassVar[Rates]
 
     @abstractmethod

@@ -24,7 +24,7 @@ from aotc.partitioning.scopes import fix_sizes
 from aotc.passes.base import walk_nodes
 from aotc.records import values_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.quantizing.forms import require_form
+from aotc.stages.quantizing.forms import quantized_form, require_form
 from aotc.stages.retrying.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.stages.types import (
     ClaimedModel,

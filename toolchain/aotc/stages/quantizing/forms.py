@@ -7,7 +7,7 @@ from typing import Final
 
 from aotc.backends.base import Backend
 from aotc.contract.finding import Finding
-from aotc.contract.precision.quantization import Form, QuantizationSpec
+from aotc.contract.precision.quantization import QuantizationSpec, QuantizedForm
 from aotc.contract.profile_terms import WantedPrecision
 from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
@@ -17,7 +17,7 @@ from aotc.stages.quantizing.calibration_data import require_calibration
 from aotc.stages.variant_plan import VariantPlan
 
 # In the order in which `auto` takes the first that all providers run.
-_AUTO: Final[tuple[Form, ...]] = ("static", "dynamic", "weights")
+_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def has_samples(options: BuildOptions) -> bool:
@@ -31,7 +31,7 @@ def form_of(
     backends: Sequence[Backend],
     *,
     samples: bool,
-) -> Form:
+) -> QuantizedForm:
     """The form of int8 or int4: as stated, else the first that all `backends` run.
 
     int4 is always of weights alone, and static needs `samples`.
@@ -47,13 +47,15 @@ def form_of(
     )
 
 
-def quantized_form(plan: VariantPlan, options: BuildOptions) -> Form:
+def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
     """The form of a variant in int8 or int4; raises AOTC-P007."""
     backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
     return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
 
 
-def require_form(precision: WantedPrecision, form: Form, backends: Sequence[Backend]) -> None:
+def require_form(
+    precision: WantedPrecision, form: QuantizedForm, backends: Sequence[Backend]
+) -> None:
     """Raise AOTC-N008 with the first of `backends` that runs no model of that form."""
     for backend in backends:
         if form not in backend.quantized.get(precision, ()):
