@@ -363,7 +363,7 @@ class Reference:
             runs.append(
                 {
                     "name": fixture.name,
-                    "origin": "user" if fixture.name.startswith("user") else "generated",
+                    "origin": "user" if fixture.is_users else "generated",
                     "sizes": fixture.sizes,
                     "inputs": {
                         name: str(values.save(value, place / f"input_{i}"))

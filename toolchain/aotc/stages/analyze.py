@@ -16,7 +16,8 @@ from aotc.errors import AotcError
 from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
-from aotc.stages.quantizing.forms import unused_calibration
+from aotc.stages.quantizing.calibration_data import first_samples
+from aotc.stages.quantizing.forms import is_observing, unused_calibration
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MAX_CRASHES = 12
@@ -41,6 +42,10 @@ def analyze(
     folder = options.work / "reference"
     options.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
+    given = _user_fixtures(source, options, options.work / "given")
+    samples = []
+    if is_observing(options):
+        samples = first_samples(source, ranges, options) or given
     result, crashes = _run_analysis(
         folder,
         {
@@ -56,7 +61,8 @@ def analyze(
             "probe": encode(profile.probe),
             "empties": empties,
             "parity": encode(profile.parity),
-            "given": _user_fixtures(source, options, options.work / "given"),
+            "given": given,
+            "samples": samples,
         },
         source,
         options,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from aotc.contract.shapes.domain import Dim, Domain
 from aotc.engine import values
 from aotc.errors import AotcError
 
+# The end of names of fixtures whose values are those of the user's samples.
+SAMPLED: Final = "-sampled"
+
 
 class FixtureInputs:
     """Values by input name, and the sizes of the free dims that they imply."""
@@ -25,6 +28,11 @@ class FixtureInputs:
         self.name = name
         self.inputs = inputs
         self.sizes = sizes
+
+    @property
+    def is_users(self) -> bool:
+        """Whether it holds data of the user's."""
+        return self.name.startswith("user") or self.name.endswith(SAMPLED)
 
     @classmethod
     def read(cls, item: Json, declared: Sequence[Value]) -> FixtureInputs:

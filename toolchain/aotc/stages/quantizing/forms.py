@@ -89,13 +89,21 @@ def require_quantization(options: BuildOptions, *, tune: bool) -> None:
         require_form(precision, form, backends)
 
 
+def is_observing(options: BuildOptions) -> bool:
+    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
+    profile = options.profile
+    words = {
+        spec.precision or profile.precision
+        for spec in profile.variants
+        if (spec.quantization or profile.quantization).form in ("auto", "static")
+    }
+    wanted = words & {"int8", "auto"} or "int8" in profile.tune.precision
+    return bool(wanted) and has_samples(options)
+
+
 def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    profile = options.profile
-    if options.calibration is None:
+    if options.calibration is None or is_observing(options):
         return ()
-    words = {spec.precision or profile.precision for spec in profile.variants}
-    if words & {"int8", "auto"} or "int8" in profile.tune.precision:
-        return ()
-    what = "no variant is quantized to int8, so it is not read"
+    what = "no variant is quantized on it, so it is not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)
