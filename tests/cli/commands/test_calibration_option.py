@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from command import Command
+from made_models import linear, save
 from repository import ROOT
 
 DIGITS = ROOT / "examples" / "digits"
@@ -73,6 +74,13 @@ def test_data_of_the_command_line(aotc: Command) -> None:
     assert (options["form"], options["samples"]) == ("static", 64)
     digest = hashlib.sha256((aotc.folder / "images.npz").read_bytes()).hexdigest()
     assert materials(aotc) == {"calibration/images.npz": digest}
+    shown = aotc.plain("inspect", "out.aotc").stdout
+    assert "static: minmax of 64 samples; 10 nodes" in shown
+    assert "optimal sizes with your samples" in shown
+    (first, *_) = aotc("inspect", "out.aotc").document["artifact"]["variants"]
+    assert next(p for p in first["passes"] if p["name"] == "quantize")["options"]["samples"] == 64
+    assert aotc.plain("inspect", "out.aotc", "--html", "page.html").status == 0
+    assert "samples 64" in (aotc.folder / "page.html").read_text()
     # Nothing of the user's is shipped, and the artifact loads.
     ran = aotc("run", "out.aotc")
     assert ran.status == 0
@@ -80,6 +88,19 @@ def test_data_of_the_command_line(aotc: Command) -> None:
     with np.load(aotc.folder / "images.npz") as images:
         rows = [row.tobytes() for row in images["image"].reshape(-1, 64)]
     assert not any(row in shipped for row in rows)
+
+
+def test_a_diff_with_the_float32_artifact(aotc: Command) -> None:
+    profile(aotc, precision="int8")
+    assert aotc(*BUILD, "--calibration", "images.npz").status == 0
+    words = ("build", "digits.onnx", "--profile", "p.yaml", "-o", "plain.aotc")
+    assert aotc(*words, "--precision", "keep").status == 0
+    found = aotc("diff", "plain.aotc", "out.aotc", "--fail-on", "precision,size:1.05")
+    assert found.status == 1
+    areas = {area["area"]: area["changes"] for area in found.document["areas"]}
+    told = {change["what"]: (change["a"], change["b"]) for change in areas["precision"]}
+    assert told["precision"] == ("keep", "int8")
+    assert told["arithmetic"] == ("float32", "int8")
 
 
 def test_data_of_the_profile_is_found_beside_it(aotc: Command) -> None:
@@ -167,6 +188,29 @@ def test_a_pickle_is_no_fixture(aotc: Command) -> None:
     profile(aotc)
     error = aotc(*BUILD, "--fixtures", "bad.npz").refused("AOTC-I077", 3)
     assert error["where"].endswith("bad.npz")
+
+
+@pytest.mark.openvino
+def test_openvino_compiles_what_was_quantized(aotc: Command) -> None:
+    profile(aotc, precision="int8", providers=["openvino", "cpu"])
+    assert aotc(*BUILD, "--calibration", "images.npz").status == 0
+    (variant,) = aotc("inspect", "out.aotc").document["artifact"]["variants"]
+    assert variant["precision"] == "int8"
+    (part,) = variant["partitioning"]["partitions"]
+    assert part["provider"] == "OpenVINOExecutionProvider"
+    assert part["ops"]["QuantizeLinear"] > 1
+
+
+@pytest.mark.openvino
+def test_openvino_takes_weights_in_blocks(aotc: Command) -> None:
+    save(linear(features=64), aotc.folder / "linear.onnx")
+    profile(aotc, precision="int4", providers=["openvino", "cpu"])
+    words = ("build", "linear.onnx", "--profile", "p.yaml", "-o", "out.aotc")
+    assert aotc(*words).status == 0
+    (variant,) = aotc("inspect", "out.aotc").document["artifact"]["variants"]
+    (part,) = variant["partitioning"]["partitions"]
+    assert part["provider"] == "OpenVINOExecutionProvider"
+    assert [op for op in part["ops"] if op.endswith("MatMulNBits")]
 
 
 @pytest.mark.parametrize("provider", ["tensorrt_rtx", "cuda"])
