@@ -30,6 +30,7 @@ NAMES = (
     "policy",
     "profile",
     "references",
+    "samples",
     "signer",
     "state",
     "statement",

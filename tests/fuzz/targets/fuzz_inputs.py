@@ -60,6 +60,11 @@ def _mutate(data: bytes, size: int, seed: int) -> bytes | None:
     if KINDS[data[0] % len(KINDS)] == "json":
         made = mutated(data[1:], size - 1, seed)
         return None if made is None else data[:1] + made
+    return mutate_header(data, size, seed)
+
+
+def mutate_header(data: bytes, size: int, seed: int) -> bytes | None:
+    """The header of an array somewhere in `data`, changed as text; often None."""
     drawn = random.Random(seed)
     start = data.find(b"{")
     if start < 0 or drawn.random() < 0.5:

@@ -49,7 +49,7 @@ def test_it_is_compared_on_the_users_data_at_all_sizes(static: Built) -> None:
         names = {comparison.fixture for comparison in variant.comparisons}
         assert {f"sample{number}" for number in range(8)} <= names
         # The sizes of the generated ones, at which samples are repeated.
-        assert {"opt", "max"} <= names
+        assert {"opt-sampled", "max-sampled"} <= names
         assert all(error.passed for each in variant.comparisons for error in each.outputs)
 
 

@@ -18,7 +18,7 @@ from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.precision.quantization import Form
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -169,7 +169,7 @@ class Backend(ABC):
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ()
     # Forms of models quantized beforehand that it runs, by precision; what is not quantized in
     # them it computes as with `keep`.
-    quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {}
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {}
     # Whether it computes in half precision what the graph states in it, not by an option.
     half_by_types: ClassVar[bool] = False
     rates: ClassVar[Rates]
@@ -234,7 +234,7 @@ class Backend(ABC):
         """`wanted`, or `keep` if this provider lacks that precision."""
         return wanted if wanted in self.precisions else "keep"
 
-    def quantizes_in(self, precision: WantedPrecision) -> tuple[Form, ...]:
+    def quantizes_in(self, precision: WantedPrecision) -> tuple[QuantizedForm, ...]:
         """The forms of models quantized to `precision` that it runs."""
         return self.quantized.get(precision, ())
 

@@ -9,7 +9,7 @@ from aotc.backends.base import ANY_USE, Backend, Capability, ClaimRequest, Claim
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.precision.quantization import Form
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.errors import AotcError
 
@@ -23,7 +23,7 @@ class CpuBackend(Backend):
     ort_name = _KNOWN.ort_name
     # Weights are stored in them, and computed with in float32.
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
-    quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
         "int8": ("static", "dynamic", "weights"),
         "int4": ("weights",),
     }

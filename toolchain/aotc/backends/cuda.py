@@ -31,7 +31,7 @@ from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.operator_domains import STANDARD
-from aotc.contract.precision.quantization import Form
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
@@ -74,7 +74,7 @@ class CudaBackend(Backend):
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32", "float16", "bfloat16")
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("float16", "bfloat16", "tf32")
     # Products with 8-bit activations have no kernel for the types of the other forms.
-    quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
         "int8": ("weights",),
         "int4": ("weights",),
     }

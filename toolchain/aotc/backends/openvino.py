@@ -22,7 +22,7 @@ from aotc.backends.plugin import PluginBackend, registered_devices
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.precision.quantization import Form
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
@@ -59,7 +59,7 @@ class OpenVinoBackend(PluginBackend):
 
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8", "bfloat16", "float16")
-    quantized: ClassVar[Mapping[WantedPrecision, tuple[Form, ...]]] = {
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
         "int8": ("static", "dynamic", "weights"),
         "int4": ("weights",),
     }

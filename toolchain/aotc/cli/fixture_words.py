@@ -12,13 +12,15 @@ _CORNERS: Final = {
 }
 _NUMBERED: Final = {
     "user": "your inputs",
+    "sample": "your samples",
     "bucket": "sizes of buckets",
     "random": "random sizes",
     "padded": "padded sizes",
     "less": "less padded sizes",
 }
 _NAME: Final = re.compile(
-    rf"({'|'.join(_CORNERS)})|({'|'.join(_NUMBERED)})(\d+)(?:-(negative|positive))?"
+    rf"({'|'.join(_CORNERS)})(-sampled)?|"
+    rf"({'|'.join(_NUMBERED)})(\d+)(?:-(negative|positive|sampled))?"
 )
 _IN_TEXT: Final = re.compile(rf"\bfixture ({_NAME.pattern})(?![\w.-])")
 
@@ -28,10 +30,12 @@ def fixture_in_words(name: str) -> str:
     found = _NAME.fullmatch(name)
     if found is None:
         return name
-    corner, kind, number, sign = found.groups()
+    corner, sampled, kind, number, sign = found.groups()
     if corner:
-        return _CORNERS[corner]
+        return f"{_CORNERS[corner]} with your samples" if sampled else _CORNERS[corner]
     text = f"{_NUMBERED[kind]} {int(number) + 1}"
+    if sign == "sampled":
+        return f"{text} with your samples"
     return f"{text} with {sign} inputs" if sign else text
 
 

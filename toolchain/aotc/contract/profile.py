@@ -12,7 +12,11 @@ from aotc.contract.known_providers import CAPTURING
 from aotc.contract.precision.blame_spec import BlameSpec
 from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.contract.precision.quality_gates import GateSpec
-from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
+from aotc.contract.precision.quantization import (
+    CalibrationSpec,
+    QuantizationSpec,
+    quantization_problems,
+)
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -328,6 +332,8 @@ class Profile:
                 text = f"is not a provider of the profile: {', '.join(sorted(known))}"
                 found.append(Problem(f"budgets.providers.{name}", text))
         found += self._bounds_without_effect()
+        stated = [(spec.precision or self.precision, spec.quantization) for spec in self.variants]
+        found += quantization_problems(self.quantization, stated, self.tune.precision)
         found += self._count_problems()
         try:
             read_relations(self.relations)

@@ -18,7 +18,7 @@ from aotc.contract.known_providers import CAPTURING
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.profile import PluginSpec, Profile
-from aotc.contract.profile_terms import Precision
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.engine.device.cuda_place import Settings
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
@@ -300,11 +300,17 @@ def measured_graph(request: Json) -> Path:
     return Path(FUSED) if found["passes"] and not found["why_not"] else graph
 
 
-def session_spec(backends: Sequence[Backend], precision: Precision, use: SessionUse) -> SessionSpec:
-    """The session of all `backends`; one without the precision computes in its exact one."""
+def session_spec(
+    backends: Sequence[Backend], precision: WantedPrecision, use: SessionUse
+) -> SessionSpec:
+    """The session of all `backends`; one without the precision computes in its exact one.
+
+    Integers are not measured: which sizes are worth a variant is decided on the model's own types,
+    as costs in integers differ by a factor at all sizes.  Nor is what `auto` will choose known.
+    """
     options: dict[str, Mapping[str, str]] = {}
     for backend in backends:
-        own: Precision = backend.computes_in(precision)
+        own: Precision = "keep" if precision == "auto" else backend.computes_in(precision)
         options |= backend.session("all", own, use).provider_options
     return SessionSpec(optimization="all", provider_options=options)
 

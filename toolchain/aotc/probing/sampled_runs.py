@@ -32,7 +32,7 @@ def sampled_job(request: Json) -> Json:
         try:
             outputs = run(session, given)
         except AotcError as error:
-            if name.startswith("sample"):
+            if not name.endswith("-sampled"):
                 raise AotcError(
                     "AOTC-I075",
                     "the model does not run on a sample",

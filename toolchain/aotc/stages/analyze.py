@@ -17,7 +17,8 @@ from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
-from aotc.stages.quantizing.forms import unused_calibration
+from aotc.stages.quantizing.calibration_data import first_samples
+from aotc.stages.quantizing.forms import is_observing, unused_calibration
 from aotc.stages.quantizing.sampled_references import with_sampled_references
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
@@ -44,6 +45,10 @@ def analyze(
     folder = options.work / "reference"
     options.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
+    given = _user_fixtures(source, options, options.work / "given")
+    samples = []
+    if is_observing(options):
+        samples = first_samples(source, ranges, options) or given
     result, crashes = _run_analysis(
         folder,
         {
@@ -59,7 +64,8 @@ def analyze(
             "probe": encode(profile.probe),
             "empties": empties,
             "parity": encode(profile.parity),
-            "given": _user_fixtures(source, options, options.work / "given"),
+            "given": given,
+            "samples": samples,
         },
         source,
         options,

@@ -11,7 +11,7 @@ from aotc.cli.result_styles import failed, passed
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT
+from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT, QUANTIZE, PassRecord
 from aotc.contract.manifest.variant import Parity
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import ArtifactSummary, VariantSummary
@@ -75,26 +75,49 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
 def _precisions(variants: Sequence[VariantSummary]) -> list[RenderableType]:
     """A section on variants that do not compute as the model's types say; none without any."""
     rows = [
-        (variant.name, variant.precision, _in_float32(variant))
+        (variant.name, variant.precision, _form(variant), _in_float32(variant))
         for variant in variants
         if variant.precision != "keep"
     ]
-    return [section("precision", ("", "nodes that stay in float32"), rows)] if rows else []
+    if not rows:
+        return []
+    stay = "nodes that stay in float32"
+    if all(form == "-" for _, _, form, _ in rows):
+        plain = [(name, precision, left) for name, precision, _, left in rows]
+        return [section("precision", ("", stay), plain)]
+    return [section("precision", ("", "form", stay), rows)]
+
+
+def _form(variant: VariantSummary) -> str:
+    """How a variant was quantized, such as `static: minmax of 64 samples; 10 nodes`."""
+    made = _pass_of(variant, QUANTIZE)
+    if made is None:
+        return "-"
+    options, nodes = made.options, count(made.matched.get("quantized", 0), "node")
+    if options.get("form") == "static":
+        samples = count(int(options.get("samples", 0)), "sample")
+        return f"static: {options.get('method')} of {samples}; {nodes}"
+    return f"{options.get('form')}; {nodes}"
 
 
 def _in_float32(variant: VariantSummary) -> str:
-    """How many nodes the half-precision pass left in float32, and why; their names are in JSON."""
-    changes = [made for made in variant.passes if made.name == HALF_PRECISION]
-    if not changes:
+    """How many nodes a pass left in float32, and why; their names are in JSON."""
+    made, done = _pass_of(variant, HALF_PRECISION), "converted"
+    if made is None:
+        made, done = _pass_of(variant, QUANTIZE), "quantized"
+    if made is None:
         return "-"
-    (made,) = changes
     reasons = [
         f"{number} {why.removeprefix(KEPT)}"
         for why, number in made.matched.items()
         if why.startswith(KEPT)
     ]
-    total = len(made.kept) + made.matched.get("converted", 0)
+    total = len(made.kept) + made.matched.get(done, 0)
     return f"{len(made.kept)} of {total}: {', '.join(reasons)}" if reasons else f"0 of {total}"
+
+
+def _pass_of(variant: VariantSummary, name: str) -> PassRecord | None:
+    return next((made for made in variant.passes if made.name == name), None)
 
 
 def _captures(variants: Sequence[VariantSummary]) -> list[RenderableType]:

@@ -11,6 +11,8 @@ from aotc.records import field, record
 
 # The pass of that name counts in `matched` under names that begin so, why it kept nodes.
 HALF_PRECISION: Final = "half-precision"
+# The name of the pass that quantizes.
+QUANTIZE: Final = "quantize"
 # Weights are stored in half precision, and all is computed in float32.
 STORED_IN_HALF: Final = "store-in-half"
 KEPT: Final = "kept: "

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Collection, Sequence
+from typing import Annotated, Final, Literal
 
-from aotc.contract.codec.parsing import Bounds
+from aotc.contract.codec.parsing import Bounds, Problem
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.records import record
 
 Form = Literal["auto", "static", "dynamic", "weights"]
+# What `auto` may stand for.
+QuantizedForm = Literal["static", "dynamic", "weights"]
 Integers = Literal["auto", "int8", "uint8"]
 RangeMethod = Literal["minmax", "entropy", "percentile"]
+_QUANTIZED: Final = frozenset({"int8", "int4", "auto"})
 
 
 @record
@@ -48,3 +53,29 @@ class CalibrationSpec:
     method: Annotated[RangeMethod, "how ranges follow from the values"] = "minmax"
     percentile: Annotated[float, Bounds(50, 100), "of the values, with method percentile"] = 99.99
     max_samples: Annotated[int, Bounds(1, 1_000_000), "samples that are used, the first ones"] = 512
+
+
+def quantization_problems(
+    shared: QuantizationSpec,
+    variants: Sequence[tuple[WantedPrecision, QuantizationSpec | None]],
+    tuned: Collection[Precision],
+) -> list[Problem]:
+    """Statements of a profile that have no effect, and forms that int4 does not have.
+
+    `variants` are their precisions and what they state themselves, `tuned` the precisions that
+    tuning may choose.
+    """
+    found: dict[Problem, None] = {}
+    possible = {*(precision for precision, _ in variants), *tuned}
+    if shared != QuantizationSpec() and not possible & _QUANTIZED:
+        text = "has no effect: no variant has the precision int8, int4 or auto"
+        found[Problem("quantization", text)] = None
+    for index, (precision, own) in enumerate(variants):
+        where = "quantization" if own is None else f"variants[{index}].quantization"
+        form = (own or shared).form
+        if precision == "int4" and form in ("static", "dynamic"):
+            text = f"int4 is of weights alone: {form} is a form of int8"
+            found[Problem(f"{where}.form", text)] = None
+        if own not in (None, QuantizationSpec()) and not {precision, *tuned} & _QUANTIZED:
+            found[Problem(where, f"has no effect: its precision is {precision}")] = None
+    return list(found)

@@ -5,6 +5,7 @@ They are those of `--calibration` or of the profile's `calibration.data`, else t
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import Profile
+from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
 from aotc.errors import AotcError
@@ -29,6 +31,8 @@ _CODES: Final = SampleCodes(
     unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
 )
 _INDEX: Final = "samples.json"
+# As many are repeated in fixtures.
+_FIRST: Final = 64
 
 
 def require_calibration(options: BuildOptions) -> None:
@@ -61,9 +65,27 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
     folder = options.work / "calibration"
     index = folder / _INDEX
     if not index.exists():
-        written = _written(options.calibration, analyzed, folder, options)
+        found = _checked(options.calibration, analyzed)
+        count = options.profile.calibration.max_samples
+        written = _written(options.calibration, found, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
+
+
+def first_samples(
+    source: SourceModel, ranges: Mapping[str, DimRange], options: BuildOptions
+) -> list[Json]:
+    """The first samples as value files, before it is known at which sizes the model runs.
+
+    Empty without calibration data.  Raises as `calibration_samples` does.
+    """
+    if options.calibration is None:
+        return []
+    dims = {dim for value in source.inputs for dim in value.shape or () if isinstance(dim, str)}
+    smallest = {dim: ranges[dim].min if dim in ranges else 1 for dim in dims}
+    found = _read_all(options.calibration, source, smallest)
+    count = min(_FIRST, options.profile.calibration.max_samples)
+    return _written(options.calibration, found, options.work / "first-samples", count)
 
 
 def _static_variants(profile: Profile) -> list[str]:
@@ -98,13 +120,11 @@ def _of_fixtures(analyzed: AnalyzedModel) -> tuple[Json, ...]:
 
 
 def _written(
-    path: Path, analyzed: AnalyzedModel, folder: Path, options: BuildOptions
+    path: Path, samples: Iterator[tuple[str, dict[str, Any]]], folder: Path, count: int
 ) -> list[Json]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
-    for where, sample in _checked(path, analyzed):
-        if len(written) == options.profile.calibration.max_samples:
-            break
+    for where, sample in itertools.islice(samples, count):
         refuse_not_finite(sample, where, "AOTC-I076")
         place = folder / str(len(written))
         place.mkdir()
@@ -121,18 +141,23 @@ def _written(
 def _checked(path: Path, analyzed: AnalyzedModel) -> Iterator[tuple[str, dict[str, Any]]]:
     """The samples and where each stands, with sizes at which the model runs."""
     source, domain = analyzed.source, analyzed.domain
+    for where, sample in _read_all(path, source, domain.corner("min")):
+        _require_sizes(sample, source, domain, where)
+        yield where, sample
+
+
+def _read_all(
+    path: Path, source: SourceModel, smallest: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, Any]]]:
     try:
         files = data_sources(path)
     except OSError as error:
         raise AotcError(
             "AOTC-I073", "cannot read the folder", where=str(path), found=str(error.strerror)
         ) from None
-    smallest = domain.corner("min")
     for file in files:
         for number, sample in enumerate(_read(file, source, smallest)):
-            where = f"{file}, sample {number}"
-            _require_sizes(sample, source, domain, where)
-            yield where, sample
+            yield f"{file}, sample {number}", sample
 
 
 def _read(file: Path, source: SourceModel, smallest: Mapping[str, int]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Final
 
 from aotc.backends.base import Backend
 from aotc.contract.finding import Finding
-from aotc.contract.precision.quantization import Form, QuantizationSpec
+from aotc.contract.precision.quantization import QuantizationSpec, QuantizedForm
 from aotc.contract.profile_terms import WantedPrecision
 from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
@@ -17,7 +17,7 @@ from aotc.stages.quantizing.calibration_data import require_calibration
 from aotc.stages.variant_plan import VariantPlan
 
 # In the order in which `auto` takes the first that all providers run.
-_AUTO: Final[tuple[Form, ...]] = ("static", "dynamic", "weights")
+_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def has_samples(options: BuildOptions) -> bool:
@@ -31,7 +31,7 @@ def form_of(
     backends: Sequence[Backend],
     *,
     samples: bool,
-) -> Form:
+) -> QuantizedForm:
     """The form of int8 or int4: as stated, else the first that all `backends` run.
 
     int4 is always of weights alone, and static needs `samples`.
@@ -47,13 +47,15 @@ def form_of(
     )
 
 
-def quantized_form(plan: VariantPlan, options: BuildOptions) -> Form:
+def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
     """The form of a variant in int8 or int4; raises AOTC-P007."""
     backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
     return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
 
 
-def require_form(precision: WantedPrecision, form: Form, backends: Sequence[Backend]) -> None:
+def require_form(
+    precision: WantedPrecision, form: QuantizedForm, backends: Sequence[Backend]
+) -> None:
     """Raise AOTC-N008 with the first of `backends` that runs no model of that form."""
     for backend in backends:
         if form not in backend.quantized.get(precision, ()):
@@ -87,13 +89,21 @@ def require_quantization(options: BuildOptions, *, tune: bool) -> None:
         require_form(precision, form, backends)
 
 
+def is_observing(options: BuildOptions) -> bool:
+    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
+    profile = options.profile
+    words = {
+        spec.precision or profile.precision
+        for spec in profile.variants
+        if (spec.quantization or profile.quantization).form in ("auto", "static")
+    }
+    wanted = words & {"int8", "auto"} or "int8" in profile.tune.precision
+    return bool(wanted) and has_samples(options)
+
+
 def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    profile = options.profile
-    if options.calibration is None:
+    if options.calibration is None or is_observing(options):
         return ()
-    words = {spec.precision or profile.precision for spec in profile.variants}
-    if words & {"int8", "auto"} or "int8" in profile.tune.precision:
-        return ()
-    what = "no variant is quantized to int8, so it is not read"
+    what = "no variant is quantized on it, so it is not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)

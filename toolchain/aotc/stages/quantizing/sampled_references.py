@@ -43,7 +43,7 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
             "outputs": [value.name for value in source.outputs],
             "samples": list(samples[::step][:_MAX_SAMPLES]),
             "points": [
-                [run.name, dict(run.sizes)]
+                [f"{run.name}-sampled", dict(run.sizes)]
                 for run in analyzed.references
                 if run.origin == "generated"
             ],
