@@ -17,6 +17,7 @@ from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
+from aotc.stages.proving.task_gate import measure_original
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MAX_CRASHES = 12
@@ -35,7 +36,7 @@ def analyze(
 
     Without `empties` no probed range includes size 0.
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
-    S011, S014 and S016, and I078 (gates).
+    S011, S014 and S016, I078 to I081, N025 and N027 (gates).
     """
     profile = options.profile
     require_gated_outputs(source, options)
@@ -66,14 +67,17 @@ def analyze(
     if source.reference is not None:
         what = "this CPU lacks VNNI: the reference's integer products have operands of one sign"
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
+    domain = decode(Domain, result["domain"])
+    padding = decode(Padding, result["padding"]) if result["padding"] else None
     return AnalyzedModel(
         source=source,
         ranges=ranges,
-        domain=decode(Domain, result["domain"]),
+        domain=domain,
         references=tuple(_reference(item, folder) for item in result["references"]),
         activation_bytes=result["activation_bytes"],
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
-        padding=decode(Padding, result["padding"]) if result["padding"] else None,
+        padding=padding,
+        task=measure_original(source, domain, padding, options),
         findings=(
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),

@@ -86,6 +86,19 @@ class ReferenceRun:
 
 
 @record
+class TaskOriginal:
+    """The labelled set of a task, and the original model's metric on it.
+
+    `samples` and `value` are of all `files`, `data` is the sha256 of these.
+    """
+
+    files: tuple[Path, ...]
+    data: str
+    samples: int
+    value: float
+
+
+@record
 class AnalyzedModel:
     """The source with its proven domain and the reference runs.
 
@@ -100,6 +113,8 @@ class AnalyzedModel:
     shapes: tuple[ValueShapes, ...]
     padding: Padding | None
     findings: tuple[Finding, ...]
+    # None: the profile judges by no task.
+    task: TaskOriginal | None = None
 
 
 @record

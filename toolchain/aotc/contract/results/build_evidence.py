@@ -50,6 +50,23 @@ class Comparison:
 
 
 @record
+class TaskResult:
+    """A metric of the original and of a variant on the user's labelled set."""
+
+    metric: str
+    output: str
+    samples: Annotated[int, "of the labelled set that the variant's sizes take"]
+    original: Annotated[float, "the original's metric on these samples"]
+    variant: float
+    drop: Annotated[float, "original - variant; negative where the variant is better"]
+    max_drop: float
+    passed: bool
+    not_numbers: Annotated[
+        int, "answers of the variant with NaN, which count as wrong; 0 for a function"
+    ] = 0
+
+
+@record
 class WrongForm:
     """A form of a variant that was built but gave wrong answers, and was replaced by another."""
 
@@ -75,6 +92,7 @@ class VariantEvidence:
     first_run_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
+    task: Annotated[TaskResult | None, "None: the profile has no gates.task"] = None
     instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
 
 
