@@ -52,6 +52,7 @@ from aotc.stages.planning.profile_overrides import refuse_artifact, requested_pr
 from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
+from aotc.stages.proving.float64_answers import noise_findings
 from aotc.stages.proving.variant_gates import refused_gate
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
@@ -183,6 +184,7 @@ def build(request: BuildRequest) -> BuildReport:
         *findings_of(signer),
         *tuning_findings(evidence),
         *slowdown_findings(evidence),
+        *noise_findings(evidence.noise),
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
@@ -311,6 +313,7 @@ def _built(
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
         model=source.capture.sha256,
+        noise=model.noise,
         host={**provenance.describe_host(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence

@@ -17,6 +17,7 @@ from aotc.probing.trial_log import read_leftovers, runs_so_far
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
+from aotc.stages.proving.float64_answers import exact_answers
 from aotc.stages.proving.task_gate import measure_original
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
@@ -69,18 +70,22 @@ def analyze(
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
+    references = tuple(_reference(item, folder) for item in result["references"])
+    exact = exact_answers(source, references, options)
     return AnalyzedModel(
         source=source,
         ranges=ranges,
         domain=domain,
-        references=tuple(_reference(item, folder) for item in result["references"]),
+        references=exact.references,
         activation_bytes=result["activation_bytes"],
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=padding,
+        noise=exact.noise,
         task=measure_original(source, domain, padding, options),
         findings=(
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
+            *exact.findings,
             *crashes,
         ),
     )

@@ -28,7 +28,7 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.results.build_evidence import VariantEvidence
+from aotc.contract.results.build_evidence import OutputNoise, VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
@@ -115,6 +115,8 @@ class AnalyzedModel:
     findings: tuple[Finding, ...]
     # None: the profile judges by no task.
     task: TaskOriginal | None = None
+    # The original's own error in float32, where the profile asks for it.
+    noise: tuple[OutputNoise, ...] = ()
 
 
 @record

@@ -114,10 +114,18 @@ class GateSpec:
         ComparedWith,
         "what answers are compared with: the original model as it is, or computed in float64",
     ] = "float32"
+    noise: Annotated[
+        bool, "measure the error of the original in float32 too; against: float64 always does"
+    ] = False
     outputs: Annotated[Mapping[str, OutputGate], "by output; '*' for those not named"] = field(
         default_factory=dict
     )
     task: TaskGate | None = None
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether the original is computed in float64."""
+        return self.noise or self.against == "float64"
 
     def of_output(self, name: str) -> OutputGate | None:
         """The gate of one output, if there is one."""

@@ -50,6 +50,22 @@ class Comparison:
 
 
 @record
+class OutputNoise:
+    """The error of the original in float32 against itself in float64, worst over all fixtures."""
+
+    output: str
+    max_abs: Annotated[
+        float, "max |float32 - float64|; the largest float if no error can be measured"
+    ]
+    max_rel: Annotated[float, "max |float32 - float64| / max |float64|"]
+    cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
+    sqnr_db: Annotated[float | None, "signal to noise, in decibels; None if either is zero"] = None
+    below: Annotated[
+        tuple[str, ...], "tolerances and limits of the profile that the original does not keep"
+    ] = ()
+
+
+@record
 class TaskResult:
     """A metric of the original and of a variant on the user's labelled set."""
 
@@ -103,6 +119,9 @@ class Evidence:
     built_at: Annotated[str, "UTC, ISO 8601"]
     stages: Annotated[Mapping[str, float], "seconds by stage"]
     variants: tuple[VariantEvidence, ...]
+    noise: Annotated[
+        tuple[OutputNoise, ...], "of the original, by output; empty: not measured"
+    ] = ()
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that --tune measured"] = ()

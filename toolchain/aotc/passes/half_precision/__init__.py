@@ -9,14 +9,14 @@ is read.  Control flow is kept, with all that is in its subgraphs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.manifest.toolchain import HALF_PRECISION
 from aotc.passes.base import Pass, all_names, rename_captured
 from aotc.passes.half_precision.boundaries import is_half
 from aotc.passes.half_precision.folded_casts import fold_casts
-from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName, HalfType
+from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName
 from aotc.passes.half_precision.typed_graph import TypedGraph, typed_graph
 from aotc.records import field, record
 
@@ -56,10 +56,31 @@ class HalfPrecision(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         half = HALF_TYPES[self.to]
-        graph = typed_graph(model, half.tensor_name, self.ep)
-        kept = {index for index, node in enumerate(graph.nodes) if node.name in self.kept}
-        _Rewrite(graph, half, kept, self.read).run()
+        retype(typed_graph(model, half.tensor_name, self.ep), half, self.kept, self.read)
         fold_casts(model, half)
+
+
+class WantedType(Protocol):
+    """A type in which float32 values shall be computed: its ONNX names, and tensors of it."""
+
+    @property
+    def name(self) -> str:
+        """As numpy has it."""
+
+    @property
+    def onnx_type(self) -> int:
+        """The number of `TensorProto.DataType`."""
+
+    def tensor(self, values: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
+        """A tensor of `values` in this type."""
+
+
+def retype(
+    graph: TypedGraph, wanted: WantedType, kept: frozenset[str], read: Read | None = None
+) -> None:
+    """Rewrite a typed graph in place: what its slots allow is computed in `wanted`."""
+    indices = {index for index, node in enumerate(graph.nodes) if node.name in kept}
+    _Rewrite(graph, wanted, indices, read).run()
 
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
@@ -73,7 +94,7 @@ class _Rewrite:
     """One rewrite of a main graph: which values exist in which type so far."""
 
     graph: TypedGraph
-    half: HalfType
+    half: WantedType
     kept: set[int]
     read: Read | None
     # By value and whether it is in half precision: its name there.

@@ -13,7 +13,7 @@ from aotc.contract.results.run_report import Figure, Gate, GateStatus
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.job_steps import steps_of
-from aotc.errors import AotcError
+from aotc.errors import AotcError, Place
 from aotc.partitioning.budgets import Judged
 from aotc.records import record
 from aotc.stages.build_options import BuildOptions
@@ -56,8 +56,7 @@ def measure_original(
         files = task_files(task_path(task, options))
         value = _run(source, domain, padding, files, None, options, "the original model")
     except AotcError as error:
-        if not error.place:
-            error.place = options.places.of(_SETTING)
+        error.place = error.place or _place(error.code, options)
         raise
     path = task_path(task, options)
     return TaskOriginal(
@@ -91,7 +90,7 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
         if len(value["files"]) < len(original.files):
             expected = _of_original(analyzed, value["files"], options)
     except AotcError as error:
-        error.place = error.place or place
+        error.place = error.place or _place(error.code, options)
         measured = error.found or error.what
         return JudgedTask(judged=Judged(gates=(gate("failed", measured),), breaches=(error,)))
     drop = expected - value["value"]
@@ -210,6 +209,13 @@ def _run(
         folder=folder,
         where=where,
     ).value
+
+
+def _place(code: str, options: BuildOptions) -> Place | None:
+    """The line of the profile that a refusal is about."""
+    fields = {"AOTC-I079": ".data", "AOTC-I080": ".labels", "AOTC-I081": ".output"}
+    field = fields.get(code, ".metric" if code in ("AOTC-N025", "AOTC-N027") else "")
+    return options.places.of(_SETTING + field)
 
 
 def _output(task: TaskGate, source: SourceModel) -> str:

@@ -10,6 +10,7 @@ from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.manifest.toolchain import FUSING
 from aotc.engine.named_backends import backend_of
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.proving.task_gate import task_path
 from aotc.stages.reuse.content_digests import folder_digest
 from aotc.stages.reuse.source_digest import source_digest
 
@@ -17,17 +18,23 @@ _PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
 
 
 def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
-    """All that a payload depends on; None if fixtures cannot be read, which the build reports.
+    """All that a payload depends on; None if that is not known, and nothing is kept.
+
+    That is so where files cannot be read, which the build reports, and where a function of the
+    user's judges, of which nobody knows what it depends on.
 
     These are `source`, the digest of the model with its external data; the resolved profile and
     target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
-    reference; and the fixtures.
+    reference; the fixtures, and the labelled set of a task.
     """
+    profile, task = options.profile, options.profile.gates.task
+    if task is not None and task.runs_code:
+        return None
     try:
         fixtures = folder_digest(options.fixtures) if options.fixtures is not None else ""
+        labelled = folder_digest(task_path(task, options)) if task is not None else ""
     except (OSError, ValueError, EOFError):
         return None
-    profile = options.profile
     names = {name for variant in profile.variants for name in variant.providers or ()}
     names |= {*profile.providers, *(name for order in profile.tune.providers for name in order)}
     return {
@@ -38,6 +45,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
         "host": [options.host.os, options.host.architecture, *sorted(options.host.isa or ())],
         "fixtures": fixtures,
         "embed_fixtures": options.embed_fixtures,
+        "task": labelled,
         "aotc": source_digest(),
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
