@@ -18,6 +18,7 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
 from aotc.stages.proving.float64_answers import exact_answers
+from aotc.stages.proving.output_limits import unjudged_findings
 from aotc.stages.proving.task_gate import measure_original
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
@@ -86,6 +87,7 @@ def analyze(
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *exact.findings,
+            *unjudged_findings(source, references, options),
             *crashes,
         ),
     )

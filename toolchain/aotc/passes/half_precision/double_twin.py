@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.backends.kernels import KernelTable, claim_by_kernels
+from aotc.backends.kernels.kernel_claims import claim_by_kernels
+from aotc.backends.kernels.table import KernelTable
 from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.known_providers import CPU
 from aotc.passes.base import Pass

@@ -17,6 +17,7 @@ from aotc.errors import AotcError, Place
 from aotc.partitioning.budgets import Judged
 from aotc.records import record
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.labelled_set import labelled_set, profile_folder
 from aotc.stages.proving.task_data import task_files
 from aotc.stages.proving.variant_session import variant_request
 from aotc.stages.reuse.content_digests import folder_digest
@@ -37,11 +38,6 @@ class JudgedTask:
     figures: tuple[Figure, ...] = ()
 
 
-def task_path(task: TaskGate, options: BuildOptions) -> Path:
-    """Where the labelled set is: a relative path starts beside the profile."""
-    return _profile_folder(options) / Path(task.data).expanduser()
-
-
 def measure_original(
     source: SourceModel, domain: Domain, padding: Padding | None, options: BuildOptions
 ) -> TaskOriginal | None:
@@ -53,12 +49,12 @@ def measure_original(
     if task is None:
         return None
     try:
-        files = task_files(task_path(task, options))
+        path = labelled_set(task, options)
+        files = task_files(path)
         value = _run(source, domain, padding, files, None, options, "the original model")
     except AotcError as error:
         error.place = error.place or _place(error.code, options)
         raise
-    path = task_path(task, options)
     return TaskOriginal(
         files=files, data=folder_digest(path), samples=value["samples"], value=value["value"]
     )
@@ -202,7 +198,7 @@ def _run(
             "buckets": dict(buckets or {}),
             "served": [dict(each) for each in served],
             "folders": list(
-                dict.fromkeys(str(each) for each in (_profile_folder(options), Path.cwd()))
+                dict.fromkeys(str(each) for each in (profile_folder(options), Path.cwd()))
             ),
             "where": f"{where}, output {output!r}",
         },
@@ -220,8 +216,3 @@ def _place(code: str, options: BuildOptions) -> Place | None:
 
 def _output(task: TaskGate, source: SourceModel) -> str:
     return task.output or source.outputs[0].name
-
-
-def _profile_folder(options: BuildOptions) -> Path:
-    file = options.places.file
-    return (Path(file).parent if file else Path()).resolve()

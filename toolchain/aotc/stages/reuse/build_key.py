@@ -10,7 +10,7 @@ from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.manifest.toolchain import FUSING
 from aotc.engine.named_backends import backend_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.proving.task_gate import task_path
+from aotc.stages.planning.labelled_set import labelled_set
 from aotc.stages.reuse.content_digests import folder_digest
 from aotc.stages.reuse.source_digest import source_digest
 
@@ -32,7 +32,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
         return None
     try:
         fixtures = folder_digest(options.fixtures) if options.fixtures is not None else ""
-        labelled = folder_digest(task_path(task, options)) if task is not None else ""
+        labelled = folder_digest(labelled_set(task, options)) if task is not None else ""
     except (OSError, ValueError, EOFError):
         return None
     names = {name for variant in profile.variants for name in variant.providers or ()}
