@@ -39,6 +39,7 @@ from aotc.stages.build_answer import build_report
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.claim import claim
 from aotc.stages.clock import Clock
+from aotc.stages.evidence_findings import evidence_findings
 from aotc.stages.fallback import dropped_finding
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
@@ -52,23 +53,22 @@ from aotc.stages.planning.profile_overrides import refuse_artifact, requested_pr
 from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
-from aotc.stages.proving.float64_answers import noise_findings
 from aotc.stages.proving.variant_gates import refused_gate
+from aotc.stages.quantizing.forms import require_quantization
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
     drop_failed,
-    slowdown_findings,
     with_tried_forms,
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
 from aotc.stages.reuse.cached_build import cache_slot, cached_artifact, store_build
-from aotc.stages.reuse.content_digests import model_digest
+from aotc.stages.reuse.content_digests import data_digests, model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
 from aotc.stages.tuning.candidate_trials import try_candidates
 from aotc.stages.tuning.choices import choose, profile_with_choices, requested_specs, stated_orders
-from aotc.stages.tuning.tuned_evidence import read_tuning, tuning_findings
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
@@ -95,19 +95,19 @@ def build(request: BuildRequest) -> BuildReport:
     """Build a signed artifact from an ONNX model, and prove it against the model.
 
     `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
-    names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), in addition to the
+    names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), beside the
     profile's; `precision` replaces the profile's.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
-    user's inputs, included in the artifact with `embed_fixtures`.  With `cache` an equal earlier
-    build is taken from the user's cache, and a new one is stored there.  `tune` measures the
-    profile's candidates and chooses the fastest; `tuned_from`, an artifact or its evidence, repeats
-    an earlier choice.  Without `key` the user's development key signs; a `KeylessSigner` signs as
-    an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID), `invocation_id` and `release`, a
-    version or "tag" for the CI's, are recorded in the provenance, and the model's `licence` in the
-    bill of materials.  `workers` run the jobs and stay running; without them the build starts its
-    own.  `journal` receives what is judged and measured, also of a build that fails.
-    Raises `AotcError`: its exit status is 3 if the input must be fixed, 1 if a gate of the profile
-    failed; then nothing new is at `output`.
+    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
+    with.  With `cache` an equal earlier build is taken from the user's cache, and a new one is
+    kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
+    artifact or its evidence, repeats an earlier choice.  Without `key` the user's development key
+    signs; a `KeylessSigner` is an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID),
+    `invocation_id` and `release`, a version or "tag" for the CI's, are in the provenance, and the
+    model's `licence` in the bill of materials.  `workers` run the jobs and stay running; else the
+    build starts its own.  `journal` receives what is judged and measured, also of a build that
+    fails.  Raises `AotcError`, of exit status 3 if the input must be fixed, 1 if a gate failed;
+    then nothing new is at `output`.
     """
     refuse_artifact(request.model)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
@@ -145,9 +145,11 @@ def build(request: BuildRequest) -> BuildReport:
             cache=cache,
             fixtures=Path(request.fixtures) if request.fixtures is not None else None,
             embed_fixtures=request.embed_fixtures,
+            calibration=request.calibration_of(profile),
         )
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)
+        require_quantization(options, tune=request.tune)
         source = model_digest(request.model) if cache is not None else None
         tuned = _tuned(request, options)
         options = tuned.options
@@ -166,6 +168,7 @@ def build(request: BuildRequest) -> BuildReport:
                 host=host,
                 source_sha256=source_digest(),
                 cached=cached is not None,
+                data=data_digests(options),
             )
             by = seal(artifact.folder, artifact.digests, evidence, materials, signer)
         with clock.stage("check"):
@@ -182,9 +185,7 @@ def build(request: BuildRequest) -> BuildReport:
     findings = (
         *artifact.findings,
         *findings_of(signer),
-        *tuning_findings(evidence),
-        *slowdown_findings(evidence),
-        *noise_findings(evidence.noise),
+        *evidence_findings(evidence),
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
@@ -252,7 +253,6 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
 
 
 def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
-    """The imported model."""
     with options.clock.stage("import"):
         source = import_model(request.model, options)
     options.journal.model_sha256 = source.capture.sha256

@@ -258,6 +258,54 @@ def test_fixtures_are_known_by_what_they_hold(bench: Workbench, first: Built) ->
     assert not bench.build(first.source, "three", **options).report.cached
 
 
+def calibration(folder: Path, value: float) -> Path:
+    """A file of samples for the plain model, in a folder of that name."""
+    folder.mkdir(exist_ok=True)
+    np.savez(folder / "samples.npz", x=np.full((3, models.WIDTH), value, np.float32))
+    return folder / "samples.npz"
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["a file", "a folder"])
+def test_calibration_data_is_known_by_what_it_holds(
+    bench: Workbench, first: Built, whole: bool
+) -> None:
+    def cached(name: str, folder: str, value: float) -> bool:
+        path = calibration(bench.folder / folder, value)
+        given = path.parent if whole else path
+        built = bench.build(first.source, name, profile=profile(), calibration=given)
+        return built.report.cached
+
+    assert not cached("first", "one", 1)
+    assert cached("again", "one", 1)
+    # The folder's name is not part of it, and its content is.
+    assert cached("moved", "two", 1)
+    assert not cached("changed", "two", 2)
+
+
+def test_calibration_data_of_a_profile_is_known_by_what_it_holds(
+    bench: Workbench, first: Built
+) -> None:
+    calibration(bench.folder / "data", 1)
+    path = bench.folder / "own.yaml"
+    path.write_text(
+        "schema: aotc.profile/1\nname: own\nparity: {random_shapes: 0}\n"
+        "calibration: {data: data/samples.npz}\n"
+    )
+    one = bench.build(first.source, "one", profile=path)
+    again = bench.build(first.source, "two", profile=path)
+    assert (one.report.cached, again.report.cached) == (False, True)
+    moved = bench.folder / "elsewhere"
+    moved.mkdir()
+    shutil.copyfile(path, moved / "own.yaml")
+    calibration(moved / "data", 1)
+    same = bench.build(first.source, "three", profile=moved / "own.yaml")
+    # Neither key nor payload knows where the profile is.
+    assert (same.report.cached, same.report.artifact_id) == (True, one.report.artifact_id)
+    assert same.manifest.profile["calibration"]["data"] == "samples.npz"
+    calibration(moved / "data", 2)
+    assert not bench.build(first.source, "four", profile=moved / "own.yaml").report.cached
+
+
 def test_external_data_is_part_of_the_model(bench: Workbench) -> None:
     source = bench.folder / "external.onnx"
     onnx.save(

@@ -51,6 +51,7 @@ def gathered(**changes: Any) -> provenance.Materials:
         "host": probe(gpus=False),
         "source_sha256": "ab" * 32,
         "cached": False,
+        "data": {},
     }
     asked |= {name: changes.pop(name) for name in asked.keys() & changes.keys()}
     model = "/some/where/linear.onnx"
@@ -153,6 +154,15 @@ def test_files_that_were_given_are_named_below_their_folder(
     digest = hashlib.sha256(b"two").hexdigest()
     assert found["tuning/evidence.sigstore.json"]["digest"] == {"sha256": digest}
     assert "fixtures/one.npz" in dependencies(manifest, fixtures=tmp_path / "one.npz")
+
+
+def test_data_that_options_name_is_a_material(manifest: Manifest) -> None:
+    found = dependencies(manifest, data={"calibration/set.npz": "cd" * 32})
+    assert found["calibration/set.npz"] == {
+        "name": "calibration/set.npz",
+        "digest": {"sha256": "cd" * 32},
+        "annotations": {"role": "given"},
+    }
 
 
 def test_it_names_no_host_user_or_folder(manifest: Manifest) -> None:

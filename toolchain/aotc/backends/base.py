@@ -18,7 +18,8 @@ from aotc.contract.known_providers import KNOWN_PROVIDERS
 from aotc.contract.manifest.divided_graph import Certainty
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile_terms import Precision
+from aotc.contract.precision.quantization import QuantizedForm
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.records import field, record
@@ -164,6 +165,9 @@ class Backend(ABC):
     # Whether it compiles only for the CPU of the build host.
     native: ClassVar[bool] = False
     precisions: ClassVar[tuple[Precision, ...]] = ("keep",)
+    # Forms of models quantized beforehand that it runs, by precision; what is not quantized in
+    # them it computes as with `keep`.
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {}
     rates: ClassVar[Rates]
 
     @abstractmethod
@@ -225,6 +229,11 @@ class Backend(ABC):
     def computes_in(self, wanted: Precision) -> Precision:
         """`wanted`, or `keep` if this provider lacks that precision."""
         return wanted if wanted in self.precisions else "keep"
+
+    def abilities(self) -> tuple[str, ...]:
+        """What a variant may ask of it, in words: its precisions, and forms of quantized models."""
+        forms = (f"{name} ({', '.join(forms)})" for name, forms in self.quantized.items())
+        return (*self.precisions, *forms)
 
     def require_precision(self, precision: Precision) -> None:
         """Raise AOTC-N008 if it does not compute in `precision`."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from aotc.backends.base import ANY_USE, Backend, Capability, ClaimRequest, Claims, Rates, SessionUse
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile_terms import Precision
+from aotc.contract.precision.quantization import QuantizedForm
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.errors import AotcError
 
 _KNOWN: Final = BY_NAME["cpu"]
@@ -19,6 +21,12 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
+    # Weights are stored in them, and computed with in float32.
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
+        "int8": ("static", "dynamic", "weights"),
+        "int4": ("weights",),
+    }
     # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6

@@ -31,7 +31,8 @@ from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.operator_domains import STANDARD
-from aotc.contract.profile_terms import Precision
+from aotc.contract.precision.quantization import QuantizedForm
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
@@ -71,6 +72,11 @@ class CudaBackend(Backend):
     ort_name = _KNOWN.ort_name
     device: ClassVar[str] = "gpu"
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "tf32", "float16", "bfloat16")
+    # Products with 8-bit activations have no kernel for the types of the other forms.
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
+        "int8": ("weights",),
+        "int4": ("weights",),
+    }
     # A data-center GPU in float32 on PCIe 4; a transfer costs a synchronization.
     rates: ClassVar[Rates] = Rates(
         flops=2e13, bytes=1e12, transfer_bytes=2e10, transfer_seconds=1e-5

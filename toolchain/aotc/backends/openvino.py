@@ -22,7 +22,8 @@ from aotc.backends.plugin import PluginBackend, registered_devices
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.contract.profile_terms import Precision
+from aotc.contract.precision.quantization import QuantizedForm
+from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers
@@ -57,6 +58,10 @@ class OpenVinoBackend(PluginBackend):
     """OpenVINO's CPU device, through `onnxruntime-ep-openvino`."""
 
     precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
+    quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
+        "int8": ("static", "dynamic", "weights"),
+        "int4": ("weights",),
+    }
     # Slightly faster than ONNX Runtime's CPU provider in f32.
     rates: ClassVar[Rates] = Rates(
         flops=1.2e11, bytes=1.2e10, transfer_bytes=1e10, transfer_seconds=1e-5

@@ -70,7 +70,7 @@ class BuildLabel:
 class Materials:
     """The inputs and the environment of a build; times are in UTC.
 
-    `model` is the name of its file.  `given` maps names of fixtures, and of other files that the
+    `model` is the name of its file.  `given` maps names of fixtures, and of other data that the
     manifest does not list, to their sha256.  `source_sha256` is the digest of the source of aotc.
     `cached` says that the payload is that of an earlier build with equal inputs and tools.
     """
@@ -219,8 +219,12 @@ def gather_materials(
     host: Target,
     source_sha256: str,
     cached: bool,
+    data: Mapping[str, str],
 ) -> Materials:
-    """The materials of a build that ends now, with digests of the files that it was given."""
+    """The materials of a build that ends now, with digests of the files that it was given.
+
+    `data` maps names of data that the options state to their sha256.
+    """
     given = (
         Path(path) if path is not None else None for path in (inputs.fixtures, inputs.tuned_from)
     )
@@ -229,7 +233,7 @@ def gather_materials(
         label=label,
         started=started,
         finished=datetime.datetime.now(datetime.UTC),
-        given=_given_digests(*given),
+        given={**_given_digests(*given), **data},
         options={
             "dims": {name: str(text) for name, text in (inputs.dims or {}).items()},
             **options,

@@ -20,6 +20,7 @@ from aotc.stages.planning.stated_gates import require_gated_outputs
 from aotc.stages.proving.float64_answers import exact_answers
 from aotc.stages.proving.output_limits import unjudged_findings
 from aotc.stages.proving.task_gate import measure_original
+from aotc.stages.quantizing.forms import unused_calibration
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
 _MAX_CRASHES = 12
@@ -84,6 +85,7 @@ def analyze(
         noise=exact.noise,
         task=measure_original(source, domain, padding, options),
         findings=(
+            *unused_calibration(options),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *exact.findings,

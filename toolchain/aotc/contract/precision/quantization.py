@@ -8,6 +8,8 @@ from aotc.contract.codec.parsing import Bounds
 from aotc.records import record
 
 Form = Literal["auto", "static", "dynamic", "weights"]
+# What `auto` may stand for.
+QuantizedForm = Literal["static", "dynamic", "weights"]
 Integers = Literal["auto", "int8", "uint8"]
 RangeMethod = Literal["minmax", "entropy", "percentile"]
 

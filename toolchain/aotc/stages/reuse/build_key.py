@@ -8,44 +8,44 @@ from importlib import metadata
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.known_providers import RUNTIMES
 from aotc.contract.manifest.toolchain import FUSING
+from aotc.contract.profile_paths import without_folders
 from aotc.engine.named_backends import backend_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.planning.labelled_set import labelled_set
-from aotc.stages.reuse.content_digests import folder_digest
+from aotc.stages.reuse.content_digests import data_digests, folder_digest
 from aotc.stages.reuse.source_digest import source_digest
 
 _PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
 
 
 def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
-    """All that a payload depends on; None if that is not known, and nothing is kept.
+    """All that a payload depends on; None if data cannot be read, which the build reports.
 
-    That is so where files cannot be read, which the build reports, and where a function of the
-    user's judges, of which nobody knows what it depends on.
+    Nor is anything known of a metric that is a function of the user's, so None for that too.
 
     These are `source`, the digest of the model with its external data; the resolved profile and
     target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
-    reference; the fixtures, and the labelled set of a task.
+    reference; the fixtures, and the data that is calibrated and judged with.
     """
-    profile, task = options.profile, options.profile.gates.task
+    task = options.profile.gates.task
     if task is not None and task.runs_code:
         return None
     try:
+        data = data_digests(options)
         fixtures = folder_digest(options.fixtures) if options.fixtures is not None else ""
-        labelled = folder_digest(labelled_set(task, options)) if task is not None else ""
     except (OSError, ValueError, EOFError):
         return None
+    profile = options.profile
     names = {name for variant in profile.variants for name in variant.providers or ()}
     names |= {*profile.providers, *(name for order in profile.tune.providers for name in order)}
     return {
         "model": source,
         "name": name,
-        "profile": encode(profile, full=True),
+        "profile": encode(without_folders(profile), full=True),
         "target": encode(options.target, full=True),
         "host": [options.host.os, options.host.architecture, *sorted(options.host.isa or ())],
         "fixtures": fixtures,
+        "data": data,
         "embed_fixtures": options.embed_fixtures,
-        "task": labelled,
         "aotc": source_digest(),
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 
 from aotc.graphs.capture import MAX_PROTOBUF, tensors
+from aotc.stages.build_options import BuildOptions
 
 _BLOCK_BYTES = 1 << 20
 
@@ -75,6 +76,28 @@ def folder_digest(folder: Path) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
+
+
+def data_digests(options: BuildOptions) -> dict[str, str]:
+    """The sha256 of the data that a profile or its command names, by purpose and file name.
+
+    That of a folder is `folder_digest`, and its name is no part of it.  Raises `OSError`.
+    """
+    task = options.profile.gates.task
+    found: dict[str, str] = {}
+    for purpose, path in (
+        ("calibration", options.calibration),
+        ("task", Path(task.data) if task is not None else None),
+    ):
+        if path is None:
+            continue
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found[f"{purpose}/{path.name}"] = digest
+        else:
+            found[purpose] = folder_digest(path)
+    return found
 
 
 def constants_digest(model: onnx.ModelProto, weights: Path) -> str:

@@ -1,0 +1,101 @@
+"""The form in which a variant is quantized, and whether its providers run models of that form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aotc.backends.base import Backend
+from aotc.contract.finding import Finding
+from aotc.contract.precision.quantization import QuantizationSpec, QuantizedForm
+from aotc.contract.profile_terms import WantedPrecision
+from aotc.engine.named_backends import backend_of
+from aotc.errors import AotcError
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.available import is_built_here
+from aotc.stages.quantizing.calibration_data import require_calibration
+from aotc.stages.variant_plan import VariantPlan
+
+# In the order in which `auto` takes the first that all providers run.
+_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
+
+
+def has_samples(options: BuildOptions) -> bool:
+    """Whether the user gave inputs to observe activations on."""
+    return options.calibration is not None or options.fixtures is not None
+
+
+def form_of(
+    precision: WantedPrecision,
+    spec: QuantizationSpec,
+    backends: Sequence[Backend],
+    *,
+    samples: bool,
+) -> QuantizedForm:
+    """The form of int8 or int4: as stated, else the first that all `backends` run.
+
+    int4 is always of weights alone, and static needs `samples`.
+    """
+    if precision == "int4":
+        return "weights"
+    if spec.form != "auto":
+        return spec.form
+    possible = _AUTO if samples else _AUTO[1:]
+    return next(
+        (form for form in possible if all(form in b.quantized.get("int8", ()) for b in backends)),
+        possible[0],
+    )
+
+
+def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
+    """The form of a variant in int8 or int4; raises AOTC-P007."""
+    backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
+    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
+
+
+def require_form(
+    precision: WantedPrecision, form: QuantizedForm, backends: Sequence[Backend]
+) -> None:
+    """Raise AOTC-N008 with the first of `backends` that runs no model of that form."""
+    for backend in backends:
+        if form not in backend.quantized.get(precision, ()):
+            raise AotcError(
+                "AOTC-N008",
+                f"{backend.name} does not run models in {precision} of the form {form}",
+                where="precision",
+                expected=f"{backend.name}: {', '.join(backend.abilities())}",
+                found=f"{precision} ({form})",
+                fix="Choose a precision or a form that all providers of the variant run, or leave "
+                f"{backend.name} out of its providers.",
+            )
+
+
+def require_quantization(options: BuildOptions, *, tune: bool) -> None:
+    """What variants of the profile need to be quantized, before a model is read.
+
+    With `tune`, a variant of other providers may be chosen.  Raises AOTC-I001 and I072 (there is no
+    calibration data), N008 (a provider runs no model of that form) and P007.
+    """
+    require_calibration(options)
+    profile = options.profile
+    for spec in () if tune else profile.variants:
+        precision = spec.precision or profile.precision
+        if precision not in ("int8", "int4") or not is_built_here(spec, options):
+            continue
+        names = spec.providers or profile.providers
+        backends = [backend_of(name, profile.plugins) for name in names]
+        stated = spec.quantization or profile.quantization
+        form = form_of(precision, stated, backends, samples=has_samples(options))
+        require_form(precision, form, backends)
+
+
+def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
+    """AOTC-N019 if there is calibration data that no variant observes anything on."""
+    profile = options.profile
+    if options.calibration is None:
+        return ()
+    words = {spec.precision or profile.precision for spec in profile.variants}
+    if words & {"int8", "auto"} or "int8" in profile.tune.precision:
+        return ()
+    what = "no variant is quantized to int8, so it is not read"
+    return (Finding(code="AOTC-N019", what=what, where="calibration"),)
