@@ -271,6 +271,7 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         transfers=variant.transfers,
         parity=variant.parity,
         worst=worst_errors(evidence) if evidence is not None else (),
+        task=evidence.task if evidence is not None else None,
         memory=variant.memory,
         passes=variant.passes,
         load_seconds=evidence.load_seconds if evidence is not None else None,

@@ -16,6 +16,7 @@ from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
 from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
     OutputError,
+    TaskResult,
     VariantEvidence,
 )
 from aotc.contract.results.policy_decision import PolicyDecision
@@ -183,6 +184,7 @@ class VariantSummary:
     transfers: TransferTotals = TransferTotals()
     parity: Parity
     worst: Annotated[tuple[OutputError, ...], "largest error of each output over all shapes"] = ()
+    task: Annotated[TaskResult | None, "on the user's labelled set"] = None
     memory: MemoryPlan
     passes: tuple[PassRecord, ...] = ()
     load_seconds: float | None = None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from xml.etree.ElementTree import Element
 
-from aotc.contract.results.build_evidence import Comparison, Evidence
+from aotc.contract.results.build_evidence import Comparison, Evidence, OutputNoise
 from aotc.contract.results.reports import ArtifactSummary
 from aotc.drawing.artifact_contents import sizes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag
+from aotc.engine.output_gates import stated_limits
 from aotc.records import values_of
 
 
@@ -26,7 +28,7 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
         if variant.worst:
             parts.append(
                 table(
-                    ("output", "", "#max abs", "#max rel", "#1 - cosine"),
+                    ("output", "", "#max abs", "#max rel", "#1 - cosine", "#SQNR", "#agreement"),
                     (
                         (
                             shown_name(error.output),
@@ -34,12 +36,27 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
                             f"{error.max_abs:.2g}",
                             f"{error.max_rel:.2g}",
                             "" if error.cosine is None else f"{1 - error.cosine:.2g}",
+                            "" if error.sqnr_db is None else f"{error.sqnr_db:.1f} dB",
+                            "" if error.agreement is None else f"{error.agreement:.4g}",
                         )
                         for error in variant.worst
                     ),
                     caption="The worst over all compared sizes.",
                 )
             )
+        limits = [
+            (shown_name(name), limit)
+            for name, gate in variant.parity.gates.items()
+            for limit in stated_limits(gate)
+        ]
+        if limits:
+            parts.append(table(("output", "limit of the profile"), limits))
+        if (task := variant.task) is not None:
+            said = (
+                f"{task.metric} of {task.samples} samples: {task.variant:.6g}, the original "
+                f"{task.original:.6g}; it may drop by {task.max_drop:g}"
+            )
+            parts.append(tag("p", "task: ", _state(said, task.passed)))
         found = measured.get(variant.name)
         compared = (*found.comparisons, *found.undivided) if found is not None else ()
         if compared:
@@ -53,9 +70,29 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
                     ),
                 )
             )
+    if evidence is not None and evidence.noise:
+        parts.append(_noise(evidence.noise))
     said = "Errors of single nodes were not measured: outputs alone are compared at build."
     parts.append(tag("p", said, class_="quiet"))
     return section("exactness", "Exactness", *parts)
+
+
+def _noise(noise: Sequence[OutputNoise]) -> Element:
+    """What float32 itself loses, as the original in float64 shows."""
+    return table(
+        ("output", "#max abs", "#max rel", "#SQNR", "below it"),
+        (
+            (
+                shown_name(item.output),
+                f"{item.max_abs:.2g}",
+                f"{item.max_rel:.2g}",
+                "" if item.sqnr_db is None else f"{item.sqnr_db:.1f} dB",
+                "; ".join(item.below),
+            )
+            for item in noise
+        ),
+        caption="The original's own noise: its answers in float32 against those in float64.",
+    )
 
 
 def _rows(comparison: Comparison) -> list[tuple[Content, ...]]:

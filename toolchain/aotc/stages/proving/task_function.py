@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from aotc.errors import AotcError
 from aotc.stages.proving.task_metrics import unjudged
 
 Array = np.ndarray[Any, Any]
+_OURS: Final = Path(__file__).parents[2]
 
 
 class FunctionMetric:
@@ -96,7 +97,11 @@ class FunctionMetric:
 
 
 def _is_below(file: str, folders: Sequence[str]) -> bool:
-    return any(Path(file).is_relative_to(folder) for folder in folders)
+    """Whether a file is the user's: in one of `folders`, and neither installed there nor ours."""
+    path = Path(file)
+    if path.is_relative_to(_OURS) or "site-packages" in path.parts:
+        return False
+    return any(path.is_relative_to(folder) for folder in folders)
 
 
 def _shown(file: str, folders: Sequence[str]) -> str:

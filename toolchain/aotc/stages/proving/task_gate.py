@@ -74,7 +74,12 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
 
     def gate(status: GateStatus, measured: str) -> Gate:
         return Gate(
-            name=_SETTING, subject=where, status=status, limit=limit, measured=measured, place=place
+            name=f"{_SETTING}.max_drop",
+            subject=where,
+            status=status,
+            limit=limit,
+            measured=measured,
+            place=place,
         )
 
     try:
