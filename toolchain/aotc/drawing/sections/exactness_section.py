@@ -44,13 +44,13 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
                     caption="The worst over all compared sizes.",
                 )
             )
-        limits = [
+        stated = [
             (shown_name(name), limit)
             for name, gate in variant.parity.gates.items()
             for limit in stated_limits(gate)
         ]
-        if limits:
-            parts.append(table(("output", "limit of the profile"), limits))
+        if stated:
+            parts.append(table(("output", "limit of the profile"), stated))
         if (task := variant.task) is not None:
             said = (
                 f"{task.metric} of {task.samples} samples: {task.variant:.6g}, the original "
