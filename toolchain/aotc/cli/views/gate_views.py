@@ -9,7 +9,6 @@ from aotc.cli.render import count, section
 from aotc.cli.result_styles import failed, passed
 from aotc.contract.results.build_evidence import TaskResult
 from aotc.contract.results.reports import VariantSummary
-from aotc.engine.output_gates import judged_limits
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -20,14 +19,10 @@ def gates_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
     rows: list[tuple[str, ...]] = []
     for variant in variants:
         own: list[tuple[str, ...]] = []
-        worst = {error.output: error for error in variant.worst}
-        for name, gate in variant.parity.gates.items():
-            if name not in worst:
-                own.append((name, "not measured", "", ""))
-                continue
-            for limit in judged_limits(worst[name], gate):
-                state = passed("passed") if limit.passed else failed("FAILED")
-                own.append((name, state, limit.found, limit.limit))
+        for each in variant.limits:
+            state = passed("passed") if each.passed else failed("FAILED")
+            measured = each.measured or "no evidence says how far"
+            own.append((each.output, state, measured, each.limit))
         if (task := variant.task) is not None:
             state = passed("passed") if task.passed else failed("FAILED")
             limit_text = f"drops by <= {task.max_drop:g}"
@@ -44,12 +39,7 @@ def task_text(task: TaskResult) -> str:
 
 def gates_text(variants: Sequence[VariantSummary]) -> str:
     """The same in a few words: how many limits there are, and the task of the first variant."""
-    limits = sum(
-        value is not None
-        for variant in variants
-        for gate in variant.parity.gates.values()
-        for _, value in gate.limits()
-    )
+    limits = sum(len(variant.limits) for variant in variants)
     tasks = [variant.task for variant in variants if variant.task is not None]
     words = [f"{count(limits, 'limit')} of outputs"] if limits else []
     return "; ".join([*words, *(task_text(task) for task in tasks[:1])])

@@ -160,6 +160,16 @@ class Claim:
 
 
 @record
+class LimitSummary:
+    """One limit that the profile states for an output, with the worst that was measured."""
+
+    output: str
+    limit: str
+    measured: Annotated[str, "in words; empty: there is no evidence"] = ""
+    passed: bool = True
+
+
+@record
 class VariantSummary:
     """One variant, by its manifest and its evidence."""
 
@@ -184,6 +194,7 @@ class VariantSummary:
     transfers: TransferTotals = TransferTotals()
     parity: Parity
     worst: Annotated[tuple[OutputError, ...], "largest error of each output over all shapes"] = ()
+    limits: Annotated[tuple[LimitSummary, ...], "gates of outputs"] = ()
     task: Annotated[TaskResult | None, "on the user's labelled set"] = None
     memory: MemoryPlan
     passes: tuple[PassRecord, ...] = ()

@@ -9,7 +9,6 @@ from aotc.contract.results.build_evidence import Comparison, Evidence, OutputNoi
 from aotc.contract.results.reports import ArtifactSummary
 from aotc.drawing.artifact_contents import sizes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag
-from aotc.engine.output_gates import stated_limits
 from aotc.records import values_of
 
 
@@ -44,13 +43,22 @@ def exactness_section(summary: ArtifactSummary, evidence: Evidence | None) -> El
                     caption="The worst over all compared sizes.",
                 )
             )
-        stated = [
-            (shown_name(name), limit)
-            for name, gate in variant.parity.gates.items()
-            for limit in stated_limits(gate)
-        ]
-        if stated:
-            parts.append(table(("output", "limit of the profile"), stated))
+        if variant.limits:
+            parts.append(
+                table(
+                    ("output", "", "limit", "measured"),
+                    (
+                        (
+                            shown_name(each.output),
+                            _state("passed" if each.passed else "FAILED", each.passed),
+                            each.limit,
+                            each.measured,
+                        )
+                        for each in variant.limits
+                    ),
+                    caption="The limits that the profile states.",
+                )
+            )
         if (task := variant.task) is not None:
             said = (
                 f"{task.metric} of {task.samples} samples: {task.variant:.6g}, the original "
