@@ -34,7 +34,6 @@ from aotc.contract.versions import (
     manifest_version,
     unsupported_reason,
 )
-from aotc.engine.output_gates import judged_limits, stated_limits
 from aotc.errors import AotcError
 from aotc.files.artifact_layout import ATTESTATIONS, MANIFEST
 from aotc.inspection.attestation_claims import claim_text
@@ -286,8 +285,12 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
 
 def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummary, ...]:
     """The limits of a variant's outputs, with the worst of all comparisons."""
+    if not variant.parity.gates:
+        return ()
+    from aotc.engine.output_gates import judged_limits, stated_limits
+
     measured = {error.output: error for error in worst}
-    found = []
+    found: list[LimitSummary] = []
     for name, gate in variant.parity.gates.items():
         error = measured.get(name)
         if error is None:
