@@ -35,6 +35,7 @@ IMPORTED = {
     ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
     ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",
+    ("stages/proving/task_function.py", "traceback"): "reads the lines of frames alone",
     ("stages/optimizing/fusion.py", "logging"): "to keep onnxscript quiet",
     ("signing/keys/passwords.py", "getpass"): "its prompt is checked below",
 }

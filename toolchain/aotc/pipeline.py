@@ -38,6 +38,7 @@ from aotc.stages.build_answer import build_report
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.claim import claim
 from aotc.stages.clock import Clock
+from aotc.stages.evidence_findings import evidence_findings
 from aotc.stages.fallback import dropped_finding
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
@@ -57,7 +58,6 @@ from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty
 from aotc.stages.retrying.other_forms import (
     Attempt,
     drop_failed,
-    slowdown_findings,
     with_tried_forms,
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
@@ -66,8 +66,7 @@ from aotc.stages.reuse.content_digests import data_digests, model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
 from aotc.stages.tuning.choices import requested_specs
-from aotc.stages.tuning.tuned_evidence import tuning_findings
-from aotc.stages.tuning.tuned_options import precision_findings, tuned_or_cached
+from aotc.stages.tuning.tuned_options import tuned_or_cached
 from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
@@ -184,9 +183,7 @@ def build(request: BuildRequest) -> BuildReport:
     findings = (
         *artifact.findings,
         *findings_of(signer),
-        *tuning_findings(evidence),
-        *precision_findings(evidence, profile),
-        *slowdown_findings(evidence),
+        *evidence_findings(evidence, profile),
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
@@ -285,6 +282,7 @@ def _built(
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
         model=source.capture.sha256,
+        noise=model.noise,
         host={**provenance.describe_host(options.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence

@@ -101,11 +101,14 @@ def _takes_naming(command: str, name: str, value: Any) -> str:
         return "a signer file, which runs a program" if is_signer_file(value) else ""
     if name == "profile" and value not in builtin_profiles():
         try:
-            plugins = load_profile(value).plugins
+            profile = load_profile(value)
         except AotcError:
             # Who uses it is told why it cannot be loaded.
             return ""
-        return "a profile that loads plugin libraries" if plugins else ""
+        if profile.plugins:
+            return "a profile that loads plugin libraries"
+        task = profile.gates.task
+        return "a profile whose task runs a function" if task and task.runs_code else ""
     return ""
 
 

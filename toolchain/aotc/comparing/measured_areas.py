@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
@@ -17,6 +18,7 @@ from aotc.records import record
 
 # Errors of two runs of one graph differ by the order of sums on more than one thread.
 _SAME_ERROR: Final = 1.1
+_SAME_SQNR_DB: Final = 20 * math.log10(_SAME_ERROR)
 
 
 @record
@@ -64,8 +66,20 @@ def exactness(a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]) -
             if before is not None and after is not None:
                 ratios.append(_error_ratio(before.max_abs, after.max_abs))
             found += _error_changes(before, after, output, pair.label)
+        found += _task_changes(a, b, pair)
     worst = max(ratios, default=None)
     return Measured(changes=tuple(found), ratio=worst, reason="; ".join(reasons))
+
+
+def _task_changes(a: ArtifactContents, b: ArtifactContents, pair: Pair) -> list[Change]:
+    """The metric on a labelled set, where both builds judged by the same one."""
+    one, other = (
+        measured.task if (measured := artifact.measured(variant)) is not None else None
+        for artifact, variant in ((a, pair.a.name), (b, pair.b.name))
+    )
+    if one is None or other is None or one.metric != other.metric or one.variant == other.variant:
+        return []
+    return [change(f"task.{one.metric}", one.variant, other.variant, pair.label)]
 
 
 def _errors(artifact: ArtifactContents, variant: str) -> Mapping[str, OutputError]:
@@ -86,6 +100,14 @@ def _error_changes(
             is_same = 1 / _SAME_ERROR <= _error_ratio(one, other) <= _SAME_ERROR
         if not is_same:
             found.append(change(f"{output}.{name}", one, other, subject))
+    if a is not None and b is not None:
+        one, other = a.sqnr_db, b.sqnr_db
+        # Earlier releases measured neither.
+        if one is not None and other is not None and abs(one - other) > _SAME_SQNR_DB:
+            found.append(change(f"{output}.sqnr_db", one, other, subject))
+        one, other = a.agreement, b.agreement
+        if one is not None and other is not None and one != other:
+            found.append(change(f"{output}.agreement", one, other, subject))
     if a is not None and b is not None and a.passed != b.passed:
         found.append(change(f"{output}.passed", a.passed, b.passed, subject))
     return found

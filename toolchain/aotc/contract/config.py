@@ -59,7 +59,8 @@ class Config:
     """Defaults for all commands that have the option, and those of one command, which go before.
 
     Paths are relative to the file.  A file that nobody named (`aotc.yaml` in the working directory)
-    may set neither a signer file nor a profile that loads plugin libraries nor `bench.key`.
+    may set neither a signer file nor a profile that loads plugin libraries or whose task runs a
+    function, nor `bench.key`.
     """
 
     WIRE_NAMES: ClassVar = {"check_models": "check-models"}

@@ -52,9 +52,18 @@ def judged_limits(error: OutputError, gate: OutputGate) -> tuple[JudgedLimit, ..
     )
 
 
-def _judged(name: str, limit: float, error: OutputError, gate: OutputGate) -> JudgedLimit:
+def stated_limits(gate: OutputGate) -> tuple[str, ...]:
+    """Every stated limit of a gate, in words."""
+    return tuple(_words(name, limit, gate) for name, limit in gate.limits() if limit is not None)
+
+
+def _words(name: str, limit: float, gate: OutputGate) -> str:
     what = "argmax" if gate.top_k == 1 else f"top-{gate.top_k}"
-    text = _WORDS[name][0].format(limit, what=what)
+    return _WORDS[name][0].format(limit, what=what)
+
+
+def _judged(name: str, limit: float, error: OutputError, gate: OutputGate) -> JudgedLimit:
+    text = _words(name, limit, gate)
     value = {
         "max_abs": error.max_abs,
         "max_rel": error.max_rel,

@@ -7,7 +7,7 @@ Of an artifact only aotc.json and the attestations are read, never models or wei
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aotc.contract.artifact_names import artifact_path, stated_id
@@ -22,6 +22,7 @@ from aotc.contract.results.reports import (
     ArtifactSummary,
     Claim,
     InspectReport,
+    LimitSummary,
     Refusal,
     ShapeReport,
     VariantSummary,
@@ -251,6 +252,7 @@ def read_attestations(
 
 def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) -> VariantSummary:
     evidence = measured.get(variant.name)
+    worst = worst_errors(evidence) if evidence is not None else ()
     return VariantSummary(
         name=variant.name,
         component=variant.component,
@@ -270,13 +272,35 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         partitioning=variant.partitioning,
         transfers=variant.transfers,
         parity=variant.parity,
-        worst=worst_errors(evidence) if evidence is not None else (),
+        worst=worst,
+        limits=_limits(variant, worst),
+        task=evidence.task if evidence is not None else None,
         memory=variant.memory,
         passes=variant.passes,
         load_seconds=evidence.load_seconds if evidence is not None else None,
         run_seconds=evidence.run_seconds if evidence is not None else {},
         peak_memory_bytes=evidence.peak_memory_bytes if evidence is not None else None,
     )
+
+
+def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummary, ...]:
+    """The limits of a variant's outputs, with the worst of all comparisons."""
+    if not variant.parity.gates:
+        return ()
+    from aotc.engine.output_gates import judged_limits, stated_limits
+
+    measured = {error.output: error for error in worst}
+    found: list[LimitSummary] = []
+    for name, gate in variant.parity.gates.items():
+        error = measured.get(name)
+        if error is None:
+            found += [LimitSummary(output=name, limit=text) for text in stated_limits(gate)]
+            continue
+        found += [
+            LimitSummary(output=name, limit=each.limit, measured=each.found, passed=each.passed)
+            for each in judged_limits(error, gate)
+        ]
+    return tuple(found)
 
 
 def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:

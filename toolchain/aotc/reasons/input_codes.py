@@ -174,7 +174,7 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which nobody named, sets what runs a program or decides trust: a signer file, a "
-     "profile that loads plugin libraries, or bench.key.",
+     "profile that loads plugin libraries or whose task runs a function, or bench.key.",
      "Fix the fields that the message names; 'aotc config' shows what it sets. What aotc.yaml may not set is named on "
      "the command line, or in a file that AOTC_CONFIG names."),
     ("AOTC-I053", "standard input is not a model", INPUT,

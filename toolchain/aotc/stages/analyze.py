@@ -14,9 +14,13 @@ from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
 from aotc.probing.trial_log import read_leftovers, runs_so_far
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
 from aotc.stages.planning.stated_gates import require_gated_outputs
+from aotc.stages.proving.float64_answers import exact_answers
+from aotc.stages.proving.output_limits import unjudged_findings
+from aotc.stages.proving.task_gate import measure_original
 from aotc.stages.quantizing.calibration_data import first_samples
 from aotc.stages.quantizing.forms import is_observing, unused_calibration
 from aotc.stages.quantizing.sampled_references import with_sampled_references
@@ -38,7 +42,7 @@ def analyze(
 
     Without `empties` no probed range includes size 0.
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
-    S011, S014 and S016, and I078 (gates).
+    S011, S014 and S016, I078 to I081, N025 and N027 (gates).
     """
     profile = options.profile
     require_gated_outputs(source, options)
@@ -74,22 +78,32 @@ def analyze(
     if source.reference is not None:
         what = "this CPU lacks VNNI: the reference's integer products have operands of one sign"
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
+    domain = decode(Domain, result["domain"])
+    padding = decode(Padding, result["padding"]) if result["padding"] else None
+    references = tuple(_reference(item, folder) for item in result["references"])
+    exact = exact_answers(source, references, options)
     analyzed = AnalyzedModel(
         source=source,
         ranges=ranges,
-        domain=decode(Domain, result["domain"]),
-        references=tuple(_reference(item, folder) for item in result["references"]),
+        domain=domain,
+        references=exact.references,
         activation_bytes=result["activation_bytes"],
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
-        padding=decode(Padding, result["padding"]) if result["padding"] else None,
+        padding=padding,
+        noise=exact.noise,
+        task=measure_original(source, domain, padding, options),
         findings=(
             *unused_calibration(options),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
+            *exact.findings,
+            *unjudged_findings(source, references, options),
             *crashes,
         ),
     )
-    return with_sampled_references(analyzed, options)
+    analyzed = with_sampled_references(analyzed, options)
+    sampled = exact_answers(source, analyzed.sampled, options, "sampled").references
+    return replace(analyzed, sampled=sampled)
 
 
 def _run_analysis(

@@ -23,6 +23,7 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.lowering.capturing import not_capturable
 from aotc.stages.proving.compared_runs import compared_runs
 from aotc.stages.proving.output_limits import judge_outputs, output_figures, output_gates
+from aotc.stages.proving.task_gate import judge_task
 from aotc.stages.proving.variant_gates import (
     judge_costs,
     judge_parity,
@@ -63,8 +64,9 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     On a host of another kind than the target the graph is run as well, but that proves nothing for
     the target: parity is then `not-run`, and placement predicted.
     The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
-    P002 (placement), N020, N021 (gates of outputs), P014 (no CUDA graph is captured), M002 or M003
-    (budgets), with the further ones in `also`.  Raises R008 and I013 to I015 from the sandbox.
+    P002 (placement), N020, N021 (gates of outputs), N024, N025 (task), P014 (no CUDA graph is
+    captured), M002 or M003 (budgets), with the further ones in `also`.
+    Raises R008 and I013 to I015 from the sandbox.
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
@@ -83,6 +85,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     result = _run(lowered, runs, tolerance, options)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
+    task = judge_task(lowered, options)
     evidence = VariantEvidence(
         name=plan.name,
         comparisons=comparisons,
@@ -90,11 +93,13 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         first_run_seconds=value["first_run_seconds"],
         run_seconds=value["run_seconds"],
         peak_memory_bytes=result.peak_memory_bytes,
+        task=task.result,
     )
     placement = decode(Placement, value["placement"])
     breach = judge_together(
         (
             *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
+            task.judged,
             _judge_capture(lowered, value["not_captured"], where, options),
             _judge_placement(placement, lowered, options),
             judge_costs(evidence, options.profile.budgets, where, options.places),
@@ -105,6 +110,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         (
             *variant_figures(evidence, where),
             *output_figures(comparisons, where, options.profile.gates),
+            *task.figures,
         )
     )
     proven = ProvenModel(
@@ -118,6 +124,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
             shapes=() if not_proven else tuple(c.sizes for c in comparisons),
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
             gates=output_gates(analyzed.source, options),
+            task=None if not_proven else task.verdict,
         ),
         evidence=evidence,
     )
@@ -212,10 +219,12 @@ def _prove_undivided(
     result = _run(lowered, runs, tolerance, options, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
     where = f"variant {plan.name}, undivided on the CPU"
+    task = judge_task(lowered, options, divided=False)
     breach = judge_together(
         (
             _judge_placement(placement, lowered, options),
             *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
+            task.judged,
         ),
         options.journal,
     )
@@ -229,7 +238,7 @@ def _prove_undivided(
             tolerance=tolerance,
             gates=output_gates(lowered.analyzed.source, options),
         ),
-        evidence=VariantEvidence(name=plan.name, undivided=comparisons),
+        evidence=VariantEvidence(name=plan.name, undivided=comparisons, task=task.result),
     )
     return JudgedVariant(proven=proven, breach=breach)
 

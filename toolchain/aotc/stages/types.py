@@ -28,7 +28,7 @@ from aotc.contract.manifest.variant import (
     Placement,
     SessionSpec,
 )
-from aotc.contract.results.build_evidence import VariantEvidence
+from aotc.contract.results.build_evidence import OutputNoise, VariantEvidence
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
@@ -86,6 +86,19 @@ class ReferenceRun:
 
 
 @record
+class TaskOriginal:
+    """The labelled set of a task, and the original model's metric on it.
+
+    `samples` and `value` are of all `files`, `data` is the sha256 of these.
+    """
+
+    files: tuple[Path, ...]
+    data: str
+    samples: int
+    value: float
+
+
+@record
 class AnalyzedModel:
     """The source with its proven domain and the reference runs.
 
@@ -102,6 +115,10 @@ class AnalyzedModel:
     findings: tuple[Finding, ...]
     # Runs on calibration data, by which statically quantized variants are judged.
     sampled: tuple[ReferenceRun, ...] = ()
+    # None: the profile judges by no task.
+    task: TaskOriginal | None = None
+    # The original's own error in float32, where the profile asks for it.
+    noise: tuple[OutputNoise, ...] = ()
 
     def references_of(self, plan: VariantPlan) -> tuple[ReferenceRun, ...]:
         """The runs that a variant is compared with."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
 from aotc.cli.result_styles import failed, passed
+from aotc.cli.views.gate_views import gates_view
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.graph_capture import GraphCapture
@@ -53,6 +54,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             ("", "max abs", "max rel", "1 - cosine", "shapes"),
             [row for variant in artifact.variants for row in _exactness(variant)],
         ),
+        *gates_view(artifact.variants),
         section(
             "cost",
             ("weights", "peak memory", "load", "run"),

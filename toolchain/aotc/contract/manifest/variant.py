@@ -14,7 +14,7 @@ from aotc.contract.manifest.payload_files import (
 )
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.precision.quality_gates import OutputGate
+from aotc.contract.precision.quality_gates import OutputGate, TaskVerdict
 from aotc.contract.profile_terms import Arithmetic, Tolerance
 from aotc.contract.shapes.domain import Domain
 from aotc.records import field, record
@@ -88,6 +88,7 @@ class Parity:
     gates: Annotated[Mapping[str, OutputGate], "limits that the profile states, by output"] = field(
         default_factory=dict
     )
+    task: Annotated[TaskVerdict | None, "None: not judged by a task"] = None
 
 
 @record

@@ -77,7 +77,33 @@ class TaskGate:
         "accuracy, top5, mean_iou, or module:function, called with the output and the labels of "
         "the whole set; more is better",
     ] = "accuracy"
+    ignore_label: Annotated[
+        int | None, "label that does not count, such as 255 for pixels of no class"
+    ] = None
     max_drop: Annotated[float, Bounds(0), "of the metric, against the original model"] = 0.0
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the metric is a function of the user's."""
+        return ":" in self.metric
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        if self.runs_code and self.ignore_label is not None:
+            text = "has no effect: a function is called with all labels"
+            return [Problem("ignore_label", text)]
+        return []
+
+
+@record
+class TaskVerdict:
+    """What a variant was judged by on a labelled set; the evidence holds what was measured."""
+
+    metric: str
+    output: str
+    samples: int
+    max_drop: float
+    data: Annotated[str, "sha256 of the labelled set, names of its files included"]
 
 
 @record
@@ -88,10 +114,18 @@ class GateSpec:
         ComparedWith,
         "what answers are compared with: the original model as it is, or computed in float64",
     ] = "float32"
+    noise: Annotated[
+        bool, "measure the error of the original in float32 too; against: float64 always does"
+    ] = False
     outputs: Annotated[Mapping[str, OutputGate], "by output; '*' for those not named"] = field(
         default_factory=dict
     )
     task: TaskGate | None = None
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether the original is computed in float64."""
+        return self.noise or self.against == "float64"
 
     def of_output(self, name: str) -> OutputGate | None:
         """The gate of one output, if there is one."""

@@ -51,6 +51,39 @@ class Comparison:
 
 
 @record
+class OutputNoise:
+    """The error of the original in float32 against itself in float64, worst over all fixtures."""
+
+    output: str
+    max_abs: Annotated[
+        float, "max |float32 - float64|; the largest float if no error can be measured"
+    ]
+    max_rel: Annotated[float, "max |float32 - float64| / max |float64|"]
+    cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
+    sqnr_db: Annotated[float | None, "signal to noise, in decibels; None if either is zero"] = None
+    below: Annotated[
+        tuple[str, ...], "tolerances and limits of the profile that the original does not keep"
+    ] = ()
+
+
+@record
+class TaskResult:
+    """A metric of the original and of a variant on the user's labelled set."""
+
+    metric: str
+    output: str
+    samples: Annotated[int, "of the labelled set that the variant's sizes take"]
+    original: Annotated[float, "the original's metric on these samples"]
+    variant: float
+    drop: Annotated[float, "original - variant; negative where the variant is better"]
+    max_drop: float
+    passed: bool
+    not_numbers: Annotated[
+        int, "answers of the variant with NaN, which count as wrong; 0 for a function"
+    ] = 0
+
+
+@record
 class WrongForm:
     """A form of a variant that was built but gave wrong answers, and was replaced by another."""
 
@@ -76,6 +109,7 @@ class VariantEvidence:
     first_run_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
+    task: Annotated[TaskResult | None, "None: the profile has no gates.task"] = None
     instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
     blamed: Annotated[
         Blamed | None, "nodes to blame for the error in a lower precision; None: not searched"
@@ -89,6 +123,9 @@ class Evidence:
     built_at: Annotated[str, "UTC, ISO 8601"]
     stages: Annotated[Mapping[str, float], "seconds by stage"]
     variants: tuple[VariantEvidence, ...]
+    noise: Annotated[
+        tuple[OutputNoise, ...], "of the original, by output; empty: not measured"
+    ] = ()
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()

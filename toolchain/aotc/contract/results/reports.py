@@ -16,6 +16,7 @@ from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
 from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
     OutputError,
+    TaskResult,
     VariantEvidence,
 )
 from aotc.contract.results.node_errors import NodeErrors
@@ -160,6 +161,16 @@ class Claim:
 
 
 @record
+class LimitSummary:
+    """One limit that the profile states for an output, with the worst that was measured."""
+
+    output: str
+    limit: str
+    measured: Annotated[str, "in words; empty: there is no evidence"] = ""
+    passed: bool = True
+
+
+@record
 class VariantSummary:
     """One variant, by its manifest and its evidence."""
 
@@ -184,6 +195,8 @@ class VariantSummary:
     transfers: TransferTotals = TransferTotals()
     parity: Parity
     worst: Annotated[tuple[OutputError, ...], "largest error of each output over all shapes"] = ()
+    limits: Annotated[tuple[LimitSummary, ...], "gates of outputs"] = ()
+    task: Annotated[TaskResult | None, "on the user's labelled set"] = None
     memory: MemoryPlan
     passes: tuple[PassRecord, ...] = ()
     load_seconds: float | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from aotc.contract.results.build_evidence import Comparison, Evidence
+from aotc.contract.results.build_evidence import Comparison, Evidence, OutputNoise
 from aotc.contract.results.node_errors import NodeError, NodeErrors
 from aotc.contract.results.reports import ArtifactSummary
 from aotc.drawing.artifact_contents import sizes_text
@@ -34,7 +34,7 @@ def exactness_section(
         if variant.worst:
             parts.append(
                 table(
-                    ("output", "", "#max abs", "#max rel", "#1 - cosine"),
+                    ("output", "", "#max abs", "#max rel", "#1 - cosine", "#SQNR", "#agreement"),
                     (
                         (
                             shown_name(error.output),
@@ -42,12 +42,36 @@ def exactness_section(
                             f"{error.max_abs:.2g}",
                             f"{error.max_rel:.2g}",
                             "" if error.cosine is None else f"{1 - error.cosine:.2g}",
+                            "" if error.sqnr_db is None else f"{error.sqnr_db:.1f} dB",
+                            "" if error.agreement is None else f"{error.agreement:.4g}",
                         )
                         for error in variant.worst
                     ),
                     caption="The worst over all compared sizes.",
                 )
             )
+        if variant.limits:
+            parts.append(
+                table(
+                    ("output", "", "limit", "measured"),
+                    (
+                        (
+                            shown_name(each.output),
+                            _state("passed" if each.passed else "FAILED", each.passed),
+                            each.limit,
+                            each.measured,
+                        )
+                        for each in variant.limits
+                    ),
+                    caption="The limits that the profile states.",
+                )
+            )
+        if (task := variant.task) is not None:
+            said = (
+                f"{task.metric} of {task.samples} samples: {task.variant:.6g}, the original "
+                f"{task.original:.6g}; it may drop by {task.max_drop:g}"
+            )
+            parts.append(tag("p", "task: ", _state(said, task.passed)))
         found = measured.get(variant.name)
         compared = (*found.comparisons, *found.undivided) if found is not None else ()
         if compared:
@@ -63,6 +87,8 @@ def exactness_section(
             )
         if variant.name in errors:
             parts += _nodes(errors[variant.name])
+    if evidence is not None and evidence.noise:
+        parts.append(_noise(evidence.noise))
     if not errors:
         said = (
             "Errors of single nodes were not measured: a build compares outputs alone, and "
@@ -130,6 +156,24 @@ def _error_row(error: NodeError) -> tuple[Content, ...]:
         "" if error.max_rel > 1e300 else f"{error.max_rel:.2g}",
         "" if error.sqnr_db is None else f"{error.sqnr_db:.1f} dB",
         "" if error.added is None else f"{error.added:.2g}",
+    )
+
+
+def _noise(noise: Sequence[OutputNoise]) -> Element:
+    """What float32 itself loses, as the original in float64 shows."""
+    return table(
+        ("output", "#max abs", "#max rel", "#SQNR", "below it"),
+        (
+            (
+                shown_name(item.output),
+                f"{item.max_abs:.2g}",
+                f"{item.max_rel:.2g}",
+                "" if item.sqnr_db is None else f"{item.sqnr_db:.1f} dB",
+                "; ".join(item.below),
+            )
+            for item in noise
+        ),
+        caption="The original's own noise: its answers in float32 against those in float64.",
     )
 
 

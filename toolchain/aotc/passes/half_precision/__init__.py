@@ -10,7 +10,7 @@ what they read of the graph around them is cast there, once, and not in each ite
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.manifest.toolchain import HALF_PRECISION
@@ -18,7 +18,7 @@ from aotc.passes.base import Pass, all_names, rename_captured, walk_nodes
 from aotc.passes.half_precision.bodies import adopt_body, body_models
 from aotc.passes.half_precision.boundaries import is_half
 from aotc.passes.half_precision.folded_casts import fold_casts
-from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName, HalfType
+from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName
 from aotc.passes.half_precision.typed_graph import (
     TypedGraph,
     captured_by,
@@ -65,19 +65,56 @@ class HalfPrecision(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         half = HALF_TYPES[self.to]
-        graph = typed_graph(model, half.tensor_name, self.ep)
-        kept = {index for index, node in enumerate(graph.nodes) if node.name in self.kept}
-        _Rewrite(
-            graph=graph,
-            half=half,
-            ep=self.ep,
-            kept=kept,
-            kept_names=self.kept,
-            read=self.read,
+        retype(
+            typed_graph(model, half.tensor_name, self.ep),
+            half,
+            self.ep,
+            self.kept,
+            self.read,
             cast_constants=self.cast_constants,
-            used=all_names(model),
-        ).run()
+        )
         fold_casts(model, half)
+
+
+class WantedType(Protocol):
+    """A type in which float32 values shall be computed: its ONNX names, and tensors of it."""
+
+    @property
+    def name(self) -> str:
+        """As numpy has it."""
+
+    @property
+    def tensor_name(self) -> str:
+        """In the spelling of ONNX's schemas."""
+
+    @property
+    def onnx_type(self) -> int:
+        """The number of `TensorProto.DataType`."""
+
+    def tensor(self, values: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
+        """A tensor of `values` in this type."""
+
+
+def retype(
+    graph: TypedGraph,
+    wanted: WantedType,
+    ep: str,
+    kept: frozenset[str],
+    read: Read | None = None,
+    *,
+    cast_constants: bool = False,
+) -> None:
+    """Rewrite a typed graph in place: what its slots allow is computed in `wanted`."""
+    _Rewrite(
+        graph=graph,
+        half=wanted,
+        ep=ep,
+        kept={index for index, node in enumerate(graph.nodes) if node.name in kept},
+        kept_names=kept,
+        read=read,
+        cast_constants=cast_constants,
+        used=all_names(graph.model),
+    ).run()
 
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
@@ -91,7 +128,7 @@ class _Rewrite:
     """One rewrite of a main graph: which values exist in which type so far."""
 
     graph: TypedGraph
-    half: HalfType
+    half: WantedType
     ep: str
     kept: set[int]
     kept_names: frozenset[str]
@@ -276,7 +313,7 @@ class _Rewrite:
         return name
 
 
-def _is_cast_to(node: onnx.NodeProto, half: HalfType) -> bool:
+def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
     return node.op_type == "Cast" and any(
         one.name == "to" and one.i == half.onnx_type for one in node.attribute
     )

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from aotc.contract.document_places import DocumentPlaces
+from aotc.contract.finding import Finding
 from aotc.contract.precision.quality_gates import GateSpec, OutputGate
 from aotc.contract.results.build_evidence import Comparison, OutputError
 from aotc.contract.results.run_report import Figure, Gate
+from aotc.engine import values
 from aotc.engine.output_gates import FORM, JudgedLimit, judged_limits
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import Judged
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.types import SourceModel
+from aotc.stages.types import ReferenceRun, SourceModel
 
 _UNITS = {"min_sqnr_db": ("SQNR", "dB"), "min_agreement": ("agreement", "")}
 
@@ -73,6 +75,24 @@ def judge_outputs(
                     )
                 )
     return Judged(gates=tuple(gates), breaches=tuple(breaches))
+
+
+def unjudged_findings(
+    source: SourceModel, references: Sequence[ReferenceRun], options: BuildOptions
+) -> tuple[Finding, ...]:
+    """AOTC-N022 for each answer of the original with NaN or infinity, of an output with a gate."""
+    gates = output_gates(source, options)
+    return tuple(
+        Finding(
+            code="AOTC-N022",
+            what=f"output {name!r} has NaN or infinity, and its gate judges the other values",
+            where=reference.name,
+        )
+        for reference in references
+        if not reference.finite
+        for name, path in reference.outputs.items()
+        if name in gates and not values.is_finite(values.load(path))
+    )
 
 
 def output_figures(

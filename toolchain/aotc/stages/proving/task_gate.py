@@ -1,0 +1,223 @@
+"""The gate of a task: a metric on the user's labelled set, of the original and of every variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.precision.quality_gates import TaskGate, TaskVerdict
+from aotc.contract.results.build_evidence import TaskResult
+from aotc.contract.results.run_report import Figure, Gate, GateStatus
+from aotc.contract.shapes.domain import Domain
+from aotc.contract.shapes.padding_rules import Padding
+from aotc.engine.job_steps import steps_of
+from aotc.errors import AotcError, Place
+from aotc.partitioning.budgets import Judged
+from aotc.records import record
+from aotc.stages.build_options import BuildOptions
+from aotc.stages.planning.labelled_set import labelled_set, profile_folder
+from aotc.stages.proving.task_data import task_files
+from aotc.stages.proving.variant_session import variant_request
+from aotc.stages.reuse.content_digests import folder_digest
+from aotc.stages.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
+
+_SETTING: Final = "gates.task"
+# What rounding leaves of a difference that is exactly the allowed one.
+_ROUNDING: Final = 1e-9
+
+
+@record
+class JudgedTask:
+    """What a variant's metric says; `result` is None where it takes none of the samples."""
+
+    judged: Judged = Judged()
+    result: TaskResult | None = None
+    verdict: TaskVerdict | None = None
+    figures: tuple[Figure, ...] = ()
+
+
+def measure_original(
+    source: SourceModel, domain: Domain, padding: Padding | None, options: BuildOptions
+) -> TaskOriginal | None:
+    """The original's metric; None if the profile judges by no task.
+
+    Raises AOTC-I079 to I081, N025 and N027 where it has none, at the line of the profile.
+    """
+    task = options.profile.gates.task
+    if task is None:
+        return None
+    try:
+        path = labelled_set(task, options)
+        files = task_files(path)
+        value = _run(source, domain, padding, files, None, options, "the original model")
+    except AotcError as error:
+        error.place = error.place or _place(error.code, options)
+        raise
+    return TaskOriginal(
+        files=files, data=folder_digest(path), samples=value["samples"], value=value["value"]
+    )
+
+
+def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = True) -> JudgedTask:
+    """The gate of one variant: AOTC-N024 if its metric dropped too far, N025 if it has none.
+
+    A variant for other sizes than those of the set is not judged.
+    """
+    task, analyzed = options.profile.gates.task, lowered.analyzed
+    original = analyzed.task
+    if task is None or original is None:
+        return JudgedTask()
+    where, place = f"variant {lowered.plan.name}", options.places.of(f"{_SETTING}.max_drop")
+    limit = f"{task.metric} drops by <= {task.max_drop:g}"
+
+    def gate(status: GateStatus, measured: str) -> Gate:
+        return Gate(
+            name=f"{_SETTING}.max_drop",
+            subject=where,
+            status=status,
+            limit=limit,
+            measured=measured,
+            place=place,
+        )
+
+    try:
+        value = _of_variant(lowered, original.files, options, divided=divided)
+        if not value["samples"]:
+            text = "it takes none of the sizes of the labelled set"
+            return JudgedTask(judged=Judged(gates=(gate("not-judged", text),)))
+        expected = original.value
+        if len(value["files"]) < len(original.files):
+            expected = _of_original(analyzed, value["files"], options)
+    except AotcError as error:
+        error.place = error.place or _place(error.code, options)
+        measured = error.found or error.what
+        return JudgedTask(judged=Judged(gates=(gate("failed", measured),), breaches=(error,)))
+    drop = expected - value["value"]
+    passed = drop <= task.max_drop + _ROUNDING
+    result = TaskResult(
+        metric=task.metric,
+        output=_output(task, analyzed.source),
+        samples=value["samples"],
+        original=expected,
+        variant=value["value"],
+        drop=drop,
+        max_drop=task.max_drop,
+        passed=passed,
+        not_numbers=value["not_numbers"],
+    )
+    measured = (
+        f"{result.variant:.6g}, {drop:.3g} below the original's {expected:.6g}"
+        if drop > 0
+        else f"{result.variant:.6g}; the original's is {expected:.6g}"
+    )
+    if result.not_numbers:
+        measured += f"; {result.not_numbers} answers have NaN"
+    breach = AotcError(
+        "AOTC-N024",
+        f"{task.metric} of {result.samples} samples dropped",
+        where=where,
+        expected=limit,
+        found=measured,
+        place=place,
+    )
+    verdict = TaskVerdict(
+        metric=task.metric,
+        output=result.output,
+        samples=result.samples,
+        max_drop=task.max_drop,
+        data=original.data,
+    )
+    return JudgedTask(
+        judged=Judged(
+            gates=(gate("passed" if passed else "failed", measured),),
+            breaches=() if passed else (breach,),
+        ),
+        result=result,
+        verdict=verdict,
+        figures=(
+            Figure(name=task.metric, subject=where, value=result.variant, unit=""),
+            Figure(name=f"{task.metric} of the original", subject=where, value=expected, unit=""),
+        ),
+    )
+
+
+def _of_variant(
+    lowered: LoweredModel, files: Sequence[Path], options: BuildOptions, *, divided: bool
+) -> Json:
+    analyzed = lowered.analyzed
+    return _run(
+        analyzed.source,
+        analyzed.domain,
+        analyzed.padding,
+        files,
+        variant_request(lowered, options, divided=divided),
+        options,
+        f"variant {lowered.plan.name}",
+        folder=options.work / f"task-{lowered.plan.name}",
+        buckets=lowered.plan.buckets,
+        served=lowered.plan.served,
+    )
+
+
+def _of_original(analyzed: AnalyzedModel, files: Sequence[str], options: BuildOptions) -> float:
+    paths = [Path(name) for name in files]
+    value = _run(
+        analyzed.source, analyzed.domain, analyzed.padding, paths, None, options, "the original"
+    )
+    return float(value["value"])
+
+
+def _run(
+    source: SourceModel,
+    domain: Domain,
+    padding: Padding | None,
+    files: Sequence[Path],
+    variant: Json,
+    options: BuildOptions,
+    where: str,
+    *,
+    folder: Path | None = None,
+    buckets: Mapping[str, int] | None = None,
+    served: Sequence[Mapping[str, int]] = ({},),
+) -> Json:
+    task = options.profile.gates.task
+    assert task is not None
+    output = _output(task, source)
+    model, weights = source.answering
+    folder = folder or options.work / "task-original"
+    options.clock.reporter.follow("files", steps_of(folder, "files"))
+    return options.workers.run(
+        "aotc.stages.proving.task_job:task_job",
+        {
+            "task": encode(task),
+            "inputs": [encode(value) for value in source.inputs],
+            "domain": encode(domain),
+            "padding": encode(padding) if padding is not None else None,
+            "output": output,
+            "variant": variant,
+            "model": str(model),
+            "weights": str(weights),
+            "files": [str(path.resolve()) for path in files],
+            "buckets": dict(buckets or {}),
+            "served": [dict(each) for each in served],
+            "folders": list(
+                dict.fromkeys(str(each) for each in (profile_folder(options), Path.cwd()))
+            ),
+            "where": f"{where}, output {output!r}",
+        },
+        folder=folder,
+        where=where,
+    ).value
+
+
+def _place(code: str, options: BuildOptions) -> Place | None:
+    """The line of the profile that a refusal is about."""
+    fields = {"AOTC-I079": ".data", "AOTC-I080": ".labels", "AOTC-I081": ".output"}
+    field = fields.get(code, ".metric" if code in ("AOTC-N025", "AOTC-N027") else "")
+    return options.places.of(_SETTING + field)
+
+
+def _output(task: TaskGate, source: SourceModel) -> str:
+    return task.output or source.outputs[0].name

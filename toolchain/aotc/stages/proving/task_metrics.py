@@ -1,0 +1,195 @@
+"""Metrics of a task that are counted batch by batch: accuracy, top-5 accuracy, mean IoU.
+
+Answers are the largest values along the axis of classes; an output of integers or text holds the
+answers themselves.  Of equal values the first counts as the larger, as argmax has it.  An answer
+with NaN is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from aotc.errors import AotcError
+
+Array = np.ndarray[Any, Any]
+_TOP: Final = 5
+
+
+class Metric(Protocol):
+    """A metric that grows with each batch; `not_numbers` counts answers with NaN."""
+
+    not_numbers: int
+
+    def add(self, output: Array, labels: Array) -> None:
+        """Count a batch: the output, and the labels of its samples; raises AOTC-I080 and I081."""
+
+    def value(self) -> float:
+        """The metric of all that was added; raises AOTC-N025 where it has no value."""
+
+
+class Accuracy:
+    """The share of labels that are among the `top` largest values along the last axis."""
+
+    def __init__(self, where: str, ignored: int | None, top: int) -> None:
+        self._where, self._ignored, self._top = where, ignored, top
+        self._right = self._counted = self.not_numbers = 0
+
+    def add(self, output: Array, labels: Array) -> None:
+        """Labels have the output's shape without its last axis, or of answers the whole shape."""
+        if output.dtype.kind in "iubOUS":
+            answers = output.reshape(labels.shape) if output.size == labels.size else output
+            _require_shape(labels, answers.shape, self._where)
+            if self._top > 1:
+                raise _unfit(self._where, "values of at least 6 classes", "answers themselves")
+            counted = _counted(labels, self._ignored)
+            # Text of files has a fixed width, and that of outputs none.
+            right = answers.astype(object) == labels.astype(object)
+        else:
+            _require_floats(output, self._where)
+            classes = output.shape[-1]
+            _require_shape(labels, output.shape[:-1], self._where)
+            if classes <= self._top:
+                text = f"more than {self._top} classes along the last axis"
+                raise _unfit(self._where, text, f"shape {list(output.shape)}")
+            counted = _counted(labels, self._ignored)
+            _require_classes(labels, counted, classes, self._where)
+            found = output.astype(np.float64)
+            numbers = ~np.isnan(found).any(axis=-1)
+            self.not_numbers += int(np.count_nonzero(~numbers & counted))
+            own = np.take_along_axis(found, np.where(counted, labels, 0)[..., None], -1)
+            above = np.count_nonzero(found > own, axis=-1)
+            before = np.arange(classes) < np.where(counted, labels, 0)[..., None]
+            above += np.count_nonzero((found == own) & before, axis=-1)
+            right = (above < self._top) & numbers
+        self._right += int(np.count_nonzero(right & counted))
+        self._counted += int(np.count_nonzero(counted))
+
+    def value(self) -> float:
+        """The share; raises AOTC-N025."""
+        if not self._counted or self.not_numbers == self._counted:
+            why = "every answer has NaN" if self._counted else "no label counts"
+            raise unjudged(self._where, why)
+        return self._right / self._counted
+
+
+class MeanIou:
+    """Intersection over union of predicted and labelled elements, mean over classes that occur.
+
+    Classes are along axis 1 (N, C, H, W), or else the last axis, where the other axes are those of
+    the labels (N, H, W).
+    """
+
+    def __init__(self, where: str, ignored: int | None) -> None:
+        self._where, self._ignored = where, ignored
+        self._both, self._either = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._counted = self.not_numbers = 0
+
+    def add(self, output: Array, labels: Array) -> None:
+        """Count elements by class; raises AOTC-I080 and I081."""
+        counted = _counted(labels, self._ignored)
+        if output.dtype.kind in "iub":
+            answers = output.reshape(labels.shape) if output.size == labels.size else output
+            _require_shape(labels, answers.shape, self._where)
+            largest = [int(np.max(part[counted], initial=0)) for part in (answers, labels)]
+            classes = max(largest) + 1
+            if min(int(np.min(part[counted], initial=0)) for part in (answers, labels)) < 0:
+                raise _out_of_range(self._where, "classes from 0 on", "a negative one")
+        else:
+            _require_floats(output, self._where)
+            axis = _class_axis(output, labels, self._where)
+            classes = output.shape[axis]
+            _require_classes(labels, counted, classes, self._where)
+            numbers = ~np.isnan(output.astype(np.float64)).any(axis=axis)
+            self.not_numbers += int(np.count_nonzero(~numbers & counted))
+            # An answer with NaN is of no class.
+            answers = np.where(numbers, output.argmax(axis=axis), classes)
+        self._counted += int(np.count_nonzero(counted))
+        expected = labels[counted].astype(np.int64)
+        found = answers[counted].astype(np.int64)
+        bins = classes + 1
+        labelled = np.bincount(expected, minlength=bins)[:classes]
+        predicted = np.bincount(found, minlength=bins)[:classes]
+        both = np.bincount(expected[expected == found], minlength=bins)[:classes]
+        if classes > len(self._both):
+            grown = classes - len(self._both)
+            self._both = np.pad(self._both, (0, grown))
+            self._either = np.pad(self._either, (0, grown))
+        self._both[:classes] += both
+        self._either[:classes] += labelled + predicted - both
+
+    def value(self) -> float:
+        """The mean over classes; raises AOTC-N025."""
+        occurs = self._either > 0
+        if not occurs.any() or self.not_numbers == self._counted:
+            why = "every answer has NaN" if self.not_numbers else "no class occurs"
+            raise unjudged(self._where, why)
+        return float(np.mean(self._both[occurs] / self._either[occurs]))
+
+
+def metric_of(name: str, ignored: int | None, where: str) -> Metric:
+    """The metric of that name; `where` names the output and the set in refusals."""
+    if name == "mean_iou":
+        return MeanIou(where, ignored)
+    return Accuracy(where, ignored, _TOP if name == "top5" else 1)
+
+
+def unjudged(where: str, why: str) -> AotcError:
+    """The refusal of a metric that has no value."""
+    return AotcError(
+        "AOTC-N025", "the metric has no value", where=where, expected="a finite number", found=why
+    )
+
+
+def _unfit(where: str, expected: str, found: str) -> AotcError:
+    what = "the metric cannot be computed from this output"
+    return AotcError("AOTC-I081", what, where=where, expected=expected, found=found)
+
+
+def _counted(labels: Array, ignored: int | None) -> Array:
+    if ignored is None or labels.dtype.kind not in "iu":
+        return np.ones(labels.shape, bool)
+    counted: Array = labels != ignored
+    return counted
+
+
+def _require_floats(output: Array, where: str) -> None:
+    if output.dtype.kind == "c" or output.ndim < 2:
+        found = f"{output.dtype} of shape {list(output.shape)}"
+        raise _unfit(where, "real numbers, along an axis of samples and one of classes", found)
+
+
+def _require_shape(labels: Array, wanted: Sequence[int], where: str) -> None:
+    if labels.shape != tuple(wanted):
+        raise AotcError(
+            "AOTC-I080",
+            "the labels' shape does not fit the output",
+            where=where,
+            expected=f"{list(wanted)} for a batch of {labels.shape[0]}",
+            found=str(list(labels.shape)),
+        )
+
+
+def _class_axis(output: Array, labels: Array, where: str) -> int:
+    for axis in (1, output.ndim - 1):
+        if output.shape[:axis] + output.shape[axis + 1 :] == labels.shape:
+            return axis
+    _require_shape(labels, output.shape[:1] + output.shape[2:], where)
+    return 1
+
+
+def _require_classes(labels: Array, counted: Array, classes: int, where: str) -> None:
+    wanted = f"integers from 0 to {classes - 1}"
+    if labels.dtype.kind not in "iub":
+        raise _out_of_range(where, wanted, f"labels of {labels.dtype}")
+    wrong = counted & ((labels < 0) | (labels >= classes))
+    if wrong.any():
+        count = int(np.count_nonzero(wrong))
+        raise _out_of_range(where, wanted, f"{labels[wrong].flat[0]}, and {count} such in a batch")
+
+
+def _out_of_range(where: str, expected: str, found: str) -> AotcError:
+    what = "labels are not classes of the output"
+    return AotcError("AOTC-I080", what, where=where, expected=expected, found=found)
