@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from aotc.contract.codec.parsing import Bounds
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.contract.manifest.integer_products import IntegerProducts
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
     PlainName,
@@ -114,6 +115,9 @@ class Variant:
     partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
     memory: MemoryPlan
     graphs: Annotated[GraphCapture | None, "captured CUDA graphs; None: no capture"] = None
+    integer_products: Annotated[
+        IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
+    ] = None
     parity: Parity
     requirements: Requirements
 
