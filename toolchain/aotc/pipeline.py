@@ -42,6 +42,7 @@ from aotc.stages.clock import Clock
 from aotc.stages.fallback import dropped_finding
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
+from aotc.stages.measured_findings import measured_findings
 from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import companion_left_out
 from aotc.stages.package import digest_weights, package, size_breach, weight_bytes
@@ -57,7 +58,6 @@ from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty
 from aotc.stages.retrying.other_forms import (
     Attempt,
     drop_failed,
-    slowdown_findings,
     with_tried_forms,
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
@@ -65,9 +65,10 @@ from aotc.stages.reuse.cached_build import cache_slot, cached_artifact, store_bu
 from aotc.stages.reuse.content_digests import model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
+from aotc.stages.tuning.both_forms import time_both_forms
 from aotc.stages.tuning.candidate_trials import try_candidates
 from aotc.stages.tuning.choices import choose, profile_with_choices, requested_specs, stated_orders
-from aotc.stages.tuning.tuned_evidence import read_tuning, tuning_findings
+from aotc.stages.tuning.tuned_evidence import read_tuning
 from aotc.stages.types import (
     AnalyzedModel,
     Artifact,
@@ -181,8 +182,7 @@ def build(request: BuildRequest) -> BuildReport:
     findings = (
         *artifact.findings,
         *findings_of(signer),
-        *tuning_findings(evidence),
-        *slowdown_findings(evidence),
+        *measured_findings(evidence),
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
@@ -303,6 +303,7 @@ def _built(
     if refusals:
         raise _refusal(refusals, variants, folder, options)
     proven = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
+    proven = time_both_forms(proven, options)
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, variants.weights, folder, options)

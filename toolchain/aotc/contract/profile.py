@@ -12,6 +12,7 @@ from aotc.contract.known_providers import CAPTURING
 from aotc.contract.precision.gates import GateSpec
 from aotc.contract.precision.parity import ParitySpec
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
+from aotc.contract.precision.repeatability import RepeatSpec
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -269,6 +270,11 @@ class Profile:
     quantization: Annotated[QuantizationSpec, "for precision int8 and int4"] = QuantizationSpec()
     calibration: Annotated[CalibrationSpec, "data for static quantization"] = CalibrationSpec()
     gates: Annotated[GateSpec, "how good every variant must stay, beyond parity"] = GateSpec()
+    vnni_variants: Annotated[
+        Literal["auto", "none"],
+        "auto: a quantized variant whose weights were rewritten so that no CPU saturates has a "
+        "companion as in the model, for CPUs with VNNI",
+    ] = "auto"
     opset: Annotated[
         Literal["auto", "keep"], "auto converts if that keeps nodes on an execution provider"
     ] = "auto"
@@ -295,6 +301,7 @@ class Profile:
     waivers: tuple[Waiver, ...] = ()
     tune: TuneSpec = TuneSpec()
     parity: ParitySpec = ParitySpec()
+    repeatability: RepeatSpec = RepeatSpec()
     budgets: Budgets = Budgets()
     fixtures: FixtureSpec = FixtureSpec()
     probe: ProbeLimits = ProbeLimits()

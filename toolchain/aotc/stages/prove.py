@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.known_providers import CPU
@@ -22,11 +22,17 @@ from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import Judged, judge_placement
 from aotc.partitioning.partition_report import total_transfers
-from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.lowering.capturing import not_capturable
 from aotc.stages.proving.compared_runs import compared_runs
+from aotc.stages.proving.repeated_runs import (
+    decoded_repeats,
+    repeat_calls,
+    repeat_request,
+    repeated_fixture,
+)
+from aotc.stages.proving.target_mismatch import platform_mismatch, saturation_mismatch
 from aotc.stages.proving.variant_gates import (
     judge_costs,
     judge_parity,
@@ -76,7 +82,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     where = f"variant {plan.name}"
     options.journal.forget(where)
     not_proven = (
-        _platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
+        platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
     )
     if not_proven and options.profile.unproven == "refuse":
         return JudgedVariant(breach=_not_proven(lowered, not_proven, options))
@@ -93,6 +99,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         first_run_seconds=value["first_run_seconds"],
         run_seconds=value["run_seconds"],
         peak_memory_bytes=result.peak_memory_bytes,
+        repeats=decoded_repeats(value["repeats"]),
     )
     placement = decode(Placement, value["placement"])
     breach = judge_together(
@@ -179,6 +186,7 @@ def _run(
             else backend_of(plan.providers[0], options.profile.plugins).ort_name,
             "session": encode(session),
             "captures": lowered.captures and divided,
+            "repeats": repeat_request(lowered, options) if divided else None,
             "providers": list(lowered.providers) if divided else [CPU],
             "libraries": {spec.provider: spec.library for spec in options.profile.plugins.values()},
             "tolerance": encode(tolerance),
@@ -275,28 +283,6 @@ def _judge_placement(placement: Placement, lowered: LoweredModel, options: Build
     )
 
 
-def _platform_mismatch(options: BuildOptions) -> str:
-    """Why this host's platform differs from the target's; empty if it does not."""
-    host, target = options.host, options.target
-    here, there = (
-        f"{system.os} on {system.architecture} with "
-        f"{system.libc.name if system.libc else 'any libc'}"
-        for system in (host, target)
-    )
-    if target.libc is None or host.libc is None:
-        here, there = (text.partition(" with ")[0] for text in (here, there))
-    return f"built on {here} for {there}" if here != there else ""
-
-
-def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
-    """Why results of integer products say nothing of the target; empty if they do."""
-    here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
-    if not lowered.optimized.saturating or bool(here) == bool(there):
-        return ""
-    having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
-    return f"its integer products are exact with VNNI alone, and this CPU {having}"
-
-
 def _graph_bytes(model: Path, twin_of: str) -> bytes:
     if not twin_of:
         return model.read_bytes()
@@ -321,7 +307,9 @@ def prove_job(request: Json) -> Json:
     started = time.perf_counter()
     model = Path(request["model"])
 
-    def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
+    def opened(
+        settings: Mapping[str, Mapping[str, str]], spec: SessionSpec = spec
+    ) -> ort.InferenceSession:
         return create_session(
             model if request["contexts"] else _graph_bytes(model, request["twin_of"]),
             spec,
@@ -340,13 +328,18 @@ def prove_job(request: Json) -> Json:
     comparisons: list[Comparison] = []
     run_seconds: dict[str, float] = {}
     first = None
+
+    def inputs_of(reference: Json) -> dict[str, Any]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        if reference["wanted"] != reference["sizes"]:
+            inputs = padder.pad(inputs, reference["sizes"], reference["wanted"]).inputs
+        return inputs
+
     for number, reference in enumerate(request["references"]):
         tell_steps(number, len(request["references"]))
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        inputs = inputs_of(reference)
         names = list(reference["outputs"])
         sizes, wanted = reference["sizes"], reference["wanted"]
-        if wanted != sizes:
-            inputs = padder.pad(inputs, sizes, wanted).inputs
         started = time.perf_counter()
         outputs = run(session, inputs, names, refusal="AOTC-N001")
         seconds = time.perf_counter() - started
@@ -367,6 +360,21 @@ def prove_job(request: Json) -> Json:
             )
         )
     placement, not_captured = encode(observe(session)), ""
+    repeats = None
+    if request["repeats"] is not None and run_seconds:
+
+        def call() -> list[Any]:
+            return run(session, repeated, names, refusal="AOTC-N001")
+
+        def reopened(other: Json) -> Callable[[], list[Any]]:
+            nonlocal session
+            del session
+            session = opened({}, decode(SessionSpec, other) if other else spec)
+            return call
+
+        chosen = repeated_fixture(run_seconds)
+        repeated = inputs_of(next(e for e in request["references"] if e["name"] == chosen))
+        repeats = encode(repeat_calls(request["repeats"], chosen, names, call, reopened))
     if request["captures"]:
         from aotc.engine.device.capture_trial import why_not_captured
 
@@ -376,6 +384,7 @@ def prove_job(request: Json) -> Json:
     return {
         "placement": placement,
         "not_captured": not_captured,
+        "repeats": repeats,
         "comparisons": [encode(item) for item in comparisons],
         "load_seconds": load_seconds,
         "first_run_seconds": first,

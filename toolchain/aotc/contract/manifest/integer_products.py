@@ -25,9 +25,9 @@ class IntegerProducts:
     form: Annotated[
         ProductForm,
         "rewritten: weights are written in the sign of the activations; seven-bits: weights are "
-        "small enough as they are; exact-signs: signs of operands whose sums do not saturate; not-fused: the "
-        "graph computes in floating point; feature: sums are exact with a required CPU feature; "
-        "same-cpu: holds for CPUs with exactly the required features",
+        "small enough as they are; exact-signs: sums of operands of these signs do not saturate; "
+        "not-fused: the graph computes in floating point; feature: sums are exact with a CPU "
+        "feature, which is required; same-cpu: as proven on CPUs with just the required features",
     ]
     feature: Annotated[str, "CPU feature that makes all sums exact; empty: none is needed"] = ""
     products: Annotated[

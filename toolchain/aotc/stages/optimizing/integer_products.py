@@ -170,7 +170,7 @@ def companion_variants(
     """
     feature = exact_feature(options.target.isa)
     found = [made for item in variants if (made := _companion(item)) is not None]
-    if not feature or not found:
+    if not feature or not found or options.profile.vnni_variants == "none":
         return [], []
     if feature not in (options.host.isa or ()):
         why = f"this host lacks {feature}, and cannot prove it"
@@ -206,6 +206,12 @@ def _companion(optimized: OptimizedModel) -> SpecializedModel | None:
         plan=replace(plan, name=name, spec=spec, isa="vnni"),
         component=f"{specialized.component}.{_COMPANION}",
     )
+
+
+def is_companion(plan: VariantPlan, of: VariantPlan) -> bool:
+    """Whether `plan` is the quicker companion of the portable variant `of`."""
+    same_sizes = plan.isa == "vnni" and plan.buckets == of.buckets
+    return same_sizes and of.isa == "baseline" and plan.spec == f"{of.spec}-{_COMPANION}"
 
 
 def companion_left_out(plan: VariantPlan, why: str) -> Finding:
