@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
 from aotc.cli.result_styles import failed, passed
+from aotc.cli.views.integer_views import integer_views
 from aotc.cli.views.partition_views import partitions_view
+from aotc.cli.views.repeat_views import repeat_views
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT
@@ -47,12 +49,14 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
         ),
         *partitions_view(artifact.variants),
         *_precisions(artifact.variants),
+        *integer_views(artifact.variants),
         *_captures(artifact.variants),
         section(
             "exactness",
             ("", "max abs", "max rel", "1 - cosine", "shapes"),
             [row for variant in artifact.variants for row in _exactness(variant)],
         ),
+        *repeat_views(artifact.variants),
         section(
             "cost",
             ("weights", "peak memory", "load", "run"),

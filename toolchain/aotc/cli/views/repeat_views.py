@@ -1,0 +1,32 @@
+"""What the terminal shows of equal calls whose answers had different bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aotc.cli.render import count, section
+from aotc.cli.result_styles import failed
+from aotc.contract.results.build_evidence import Repeats
+from aotc.contract.results.reports import VariantSummary
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def repeat_views(variants: Sequence[VariantSummary]) -> list[RenderableType]:
+    """A section on variants whose equal calls differed; none if there is no such variant."""
+    rows = [
+        (variant.name, *_cells(variant.repeats))
+        for variant in variants
+        if variant.repeats is not None and variant.repeats.differing_runs
+    ]
+    columns = ("bytes", "calls", "equal with")
+    return [section("equal calls", columns, rows)] if rows else []
+
+
+def _cells(repeats: Repeats) -> tuple[str, str, str]:
+    names = ", ".join(output.output for output in repeats.outputs)
+    state = failed(f"{repeats.differing_runs} differ in {names}")
+    reloaded = ", one after a reload" if repeats.reloaded else ""
+    return state, f"{count(repeats.runs, 'call')}{reloaded}", repeats.setting or "no setting"
