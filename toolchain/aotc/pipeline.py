@@ -54,6 +54,7 @@ from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
 from aotc.stages.proving.variant_gates import refused_gate
+from aotc.stages.quantizing.calibration_data import require_calibration
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
@@ -98,7 +99,8 @@ def build(request: BuildRequest) -> BuildReport:
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), in addition to the
     profile's; `precision` replaces the profile's.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
-    user's inputs, included in the artifact with `embed_fixtures`.  With `cache` an equal earlier
+    user's inputs, included in the artifact with `embed_fixtures`; `calibration` is one of samples
+    on which activations are observed for static quantization.  With `cache` an equal earlier
     build is taken from the user's cache, and a new one is stored there.  `tune` measures the
     profile's candidates and chooses the fastest; `tuned_from`, an artifact or its evidence, repeats
     an earlier choice.  Without `key` the user's development key signs; a `KeylessSigner` signs as
@@ -145,9 +147,11 @@ def build(request: BuildRequest) -> BuildReport:
             cache=cache,
             fixtures=Path(request.fixtures) if request.fixtures is not None else None,
             embed_fixtures=request.embed_fixtures,
+            calibration=request.calibration_of(profile),
         )
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)
+        require_calibration(options)
         source = model_digest(request.model) if cache is not None else None
         tuned = _tuned(request, options)
         options = tuned.options
@@ -200,8 +204,7 @@ def _staged_artifact(
 ) -> Staged:
     """What is checked before it is published.
 
-    A payload from the cache was loaded here when it was stored, and has the same digests: it is
-    verified again, because it is signed anew, but not loaded.
+    A payload from the cache was loaded here when it was stored: it is verified, but not loaded.
     """
     # The profile may restrict the GPUs that this host's variants are for.
     host = replace(options.target, compute_capabilities=options.host.compute_capabilities)
@@ -250,7 +253,6 @@ def _tuned(request: BuildRequest, options: BuildOptions) -> _Tuned:
 
 
 def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
-    """The imported model."""
     with options.clock.stage("import"):
         source = import_model(request.model, options)
     options.journal.model_sha256 = source.capture.sha256
@@ -302,8 +304,8 @@ def _built(
         options.journal.left_out(f"variant {left.name}")
     if refusals:
         raise _refusal(refusals, variants, folder, options)
-    proven = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
-    proven = time_both_forms(proven, options)
+    tried = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
+    proven = time_both_forms(tried, options)
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, variants.weights, folder, options)

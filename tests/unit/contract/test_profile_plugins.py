@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.builtin import load_profile, with_plugin_paths
+from aotc.contract.builtin import load_profile
 from aotc.contract.profile import PluginSpec
+from aotc.contract.profile_paths import with_absolute_paths
 from aotc.engine.named_backends import with_threads
 from aotc.errors import AotcError
 from aotc.host.plugin_libraries import stated_libraries
@@ -49,7 +50,7 @@ def test_a_library_of_a_profile_without_a_file_is_found_in_the_working_directory
     assert profile.plugins["mine"].library == "/opt/mine.so"
     monkeypatch.chdir(tmp_path)
     spec = PluginSpec(provider="MineProvider", library="mine.so")
-    made = with_plugin_paths(replace(profile, plugins={"mine": spec}), Path())
+    made = with_absolute_paths(replace(profile, plugins={"mine": spec}), Path())
     assert made.plugins["mine"].library == str(tmp_path / "mine.so")
 
 

@@ -19,6 +19,8 @@ class CpuBackend(Backend):
 
     name = _KNOWN.name
     ort_name = _KNOWN.ort_name
+    # Weights are stored in them, and computed with in float32.
+    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "float16", "bfloat16")
     # Two cores with AVX2; a transfer to another provider on the same CPU costs a call.
     rates: ClassVar[Rates] = Rates(
         flops=1e11, bytes=1e10, transfer_bytes=2e10, transfer_seconds=5e-6

@@ -15,9 +15,10 @@ from typing import Any, Final
 from aotc.checking import outcomes
 from aotc.checking.found_models import FoundModel, find_models, matches, model_referring_to
 from aotc.checking.sandbox import Sandbox
-from aotc.contract.builtin import load_profile, with_plugin_paths
+from aotc.contract.builtin import load_profile
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile, WorkerLimits
+from aotc.contract.profile_paths import with_absolute_paths
 from aotc.contract.results.model_checks import (
     CheckModelsReport,
     ModelCheck,
@@ -66,7 +67,7 @@ def check_models(
     top = Path(folder)
     before = outcomes.read_report(Path(against)) if against is not None else None
     chosen = (
-        with_plugin_paths(profile, Path())
+        with_absolute_paths(profile, Path())
         if isinstance(profile, Profile)
         else load_profile(profile)
     )

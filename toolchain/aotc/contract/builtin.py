@@ -16,9 +16,9 @@ from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
 from aotc.contract.codec.yaml_positions import located, place_of
 from aotc.contract.document_places import DocumentPlaces
 from aotc.contract.profile import Profile
+from aotc.contract.profile_paths import with_absolute_paths
 from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.records import replace
 
 T = TypeVar("T", Profile, Target)
 
@@ -56,30 +56,9 @@ def load_profile_file(name_or_path: str | Path) -> tuple[Profile, DocumentPlaces
     builtin = builtin_profiles()
     folder = data_folder("profiles")
     profile, places = _load_document(name_or_path, Profile, "profile", folder, builtin)
-    if profile.plugins and str(name_or_path) not in builtin:
-        profile = with_plugin_paths(profile, Path(name_or_path).parent)
+    if str(name_or_path) not in builtin:
+        profile = with_absolute_paths(profile, Path(name_or_path).parent)
     return profile, places
-
-
-def with_plugin_paths(profile: Profile, folder: Path) -> Profile:
-    """`profile` with absolute paths of plugin libraries; relative paths start at `folder`.
-
-    Raises AOTC-I022 if a path starts with `~` and there is no such home folder.
-    """
-    base = folder.resolve()
-    plugins = {}
-    for name, spec in profile.plugins.items():
-        try:
-            library = str(base / Path(spec.library).expanduser())
-        except RuntimeError:
-            raise AotcError(
-                "AOTC-I022",
-                "the path of the library starts with a home folder that does not exist",
-                where=f"plugins.{name}.library",
-                found=spec.library,
-            ) from None
-        plugins[name] = replace(spec, library=library)
-    return replace(profile, plugins=plugins)
 
 
 def load_target(name_or_path: str | Path) -> Target:

@@ -10,13 +10,13 @@ from aotc.records import record
 
 # Names of options in a configuration, by command.  `verify`, `run` and `aotc.load` have none.
 OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "build": ("profile", "target", "key", "cache", "report"),
+    "build": ("profile", "target", "key", "cache", "report", "calibration"),
     "check-models": ("profile", "cache", "report"),
     "bench": ("key", "report"),
 }
 # Those that a value outside the commands' own sections does not set: a key that signs is not one
-# to trust.
-OWN_ONLY: Final[Mapping[str, tuple[str, ...]]] = {"bench": ("key",)}
+# to trust, and data that only builds use.
+OWN_ONLY: Final[Mapping[str, tuple[str, ...]]] = {"bench": ("key",), "build": ("calibration",)}
 
 _Text = Annotated[str, Pattern(r"[^\x00-\x1f\x7f]{1,4096}")]
 _ProfileText = Annotated[_Text | None, "built-in profile, or file"]
@@ -34,6 +34,7 @@ class BuildDefaults:
     key: _SigningKey = None
     cache: Annotated[bool | None, "false: --no-cache"] = None
     report: _Report = None
+    calibration: Annotated[_Text | None, "samples to quantize with: a file, or a folder"] = None
 
 
 @record

@@ -1,11 +1,13 @@
 """Which nodes of a source graph each node of a rewritten graph stands for.
 
 Rewrites (fusions, quantization, casts) keep the names of the values that they still compute.  So a
-rewritten node stands for the source's nodes between the values that both graphs have.
+rewritten node stands for the source's nodes between the values that both graphs have.  Bodies of
+control flow are looked at with the graph around them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,11 +28,12 @@ def covered_nodes(
     A node that makes no value of the source stands for the source's node of the same name, else for
     none.  Every source node between two shared values belongs to the node that makes the later one.
     """
-    order = {node.name: index for index, node in enumerate(source.node)}
-    producers = {name: node for node in source.node for name in node.output if name}
-    kept = {name for node in rewritten.node for name in node.output if name}
+    originals, nodes = list(_walk(source)), list(_walk(rewritten))
+    order = {node.name: index for index, node in enumerate(originals)}
+    producers = {name: node for node in originals for name in node.output if name}
+    kept = {name for node in nodes for name in node.output if name}
     found: dict[str, tuple[str, ...]] = {}
-    for node in rewritten.node:
+    for node in nodes:
         covered: set[str] = set()
         pending = [name for name in node.output if name in producers]
         seen: set[str] = set()
@@ -46,3 +49,35 @@ def covered_nodes(
             covered.add(node.name)
         found[node.name] = tuple(sorted(covered, key=order.__getitem__))
     return found
+
+
+def standing_for(
+    source: onnx.GraphProto, rewritten: onnx.GraphProto, names: Collection[str]
+) -> frozenset[str]:
+    """The nodes of `rewritten` that compute what the source's nodes `names` do, by name.
+
+    With a node that stands for one of them come those before it that make no value of the source:
+    a node may be rewritten into several, of which only the last makes a value of the source.
+    """
+    wanted = frozenset(names)
+    covered = covered_nodes(source, rewritten)
+    makers = {name: node for node in _walk(rewritten) for name in node.output if name}
+    by_name = {node.name: node for node in _walk(rewritten)}
+    found = {name for name, nodes in covered.items() if wanted.intersection(nodes)}
+    pending = list(found)
+    while pending:
+        for given in by_name[pending.pop()].input:
+            before = makers.get(given)
+            if before is None or before.name in found or covered[before.name]:
+                continue
+            found.add(before.name)
+            pending.append(before.name)
+    return frozenset(found)
+
+
+def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _walk(body)

@@ -64,6 +64,13 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Convolutions were to run with channels last (NHWC), which CUDA has faster kernels for. The graph did not run so, "
      "or gave other answers. So channels come first (NCHW), as in the model.",
      "Nothing to do. 'layout: nchw' for CUDA in the profile avoids the attempt."),
+    ("AOTC-O014", "activations were not observed", FINDING,
+     "Static quantization needs the range of each activation. Some were not computed on the calibration data, such as "
+     "those of a branch that is never taken. Their nodes stay in float32.",
+     "Give calibration data that reaches them, or use 'form: dynamic'."),
+    ("AOTC-O016", "blocks of weights need a library", INPUT,
+     "Weights in blocks of integers are written by a tool of ONNX Runtime that needs onnx_ir, which is not installed.",
+     "Install onnx-ir, or choose 'form: dynamic' or 'form: static' for int8."),
     ("AOTC-O017", "both forms of a quantized variant were timed", FINDING,
      "A quantized variant has two forms: the portable one, whose weights are written so that no CPU saturates, and one "
      "as in the model, which requires VNNI. Both were proven, and timed in alternating runs on the build host. The "
@@ -173,6 +180,25 @@ BUILDING: Final[tuple[Row, ...]] = (
      "inputs of its fixtures. That was not possible, so only constants and kernels decided which nodes stay in "
      "float32. The comparison with the original still decides whether the variant is built.",
      "Give inputs of the sizes of this variant with --fixtures."),
+    ("AOTC-N014", "quantization was not applied", FINDING,
+     "The profile asks for int8 or int4, but the model is quantized or in half precision already, or has no float32 "
+     "weights. It was left as it is, and computes as with 'precision: keep'.",
+     "Nothing to do, or build from the float32 model that it was made of."),
+    ("AOTC-N015", "nothing can be quantized", INPUT,
+     "No node of the model can compute with integers or store its weights in them: it has no product with constant "
+     "weights, the profile keeps all of them in float32, or integers would cost more than they gain.",
+     "Choose 'precision: keep', or another form under 'quantization'."),
+    ("AOTC-N016", "no such node to keep in float32", INPUT,
+     "A name under 'keep_float32' is not that of a node of the model, and a pattern with * matches none.",
+     "Use names as 'aotc inspect' shows them, or as a build that missed a gate names them."),
+    ("AOTC-N017", "the model cannot be quantized so", INPUT,
+     "What the profile states under 'quantization' does not fit the form in which the variant is quantized.",
+     "Choose one of the values that are expected, or another form."),
+    ("AOTC-N028", "half precision is stored, not computed", FINDING,
+     "ONNX Runtime's CPU provider has few kernels for float16 and none for bfloat16. The weights are stored in that "
+     "type, which saves half of their bytes, and are converted to float32 when the artifact is loaded: calls take as "
+     "much time and memory as in float32.",
+     "Nothing to do if the size is what you want. For faster calls take openvino or a GPU, or 'precision: int8'."),
     ("AOTC-N040", "equal calls had different bytes", FINDING,
      "A variant was called again with the same input, and its answers had other bytes than before, within the same "
      "host. The message names the outputs, how many values differ by how much, and the setting of the provider with "

@@ -130,6 +130,28 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The files of 'aotc init' name the model by its path in the project, where a CI job finds it too. A path outside, "
      "or one with characters that a shell, YAML or a CI system reads as its own, cannot be named.",
      "Move or rename the model, or start 'aotc init' in the folder of the project."),
+    ("AOTC-I072", "no calibration data", INPUT,
+     "The profile asks for static quantization, which observes activations on samples of real inputs, and there is "
+     "none: nothing was named, the folder is empty, or its files hold no sample.",
+     "Name data with --calibration or calibration.data, or choose 'quantization: {form: dynamic}'."),
+    ("AOTC-I073", "calibration data cannot be read", INPUT,
+     "A file of the calibration data is damaged, is cut off, or is neither a .npz nor ONNX test data.",
+     "Write the file again with numpy.savez, or give folders with input_0.pb and so on."),
+    ("AOTC-I074", "calibration data does not fit the inputs", INPUT,
+     "The names of the arrays or their types are not those of the model's inputs. Nothing is converted: a wrong type "
+     "often means that the preparation of the data is missing.",
+     "Name the arrays as the inputs are named, and give them the inputs' types; see 'aotc inspect MODEL'."),
+    ("AOTC-I075", "calibration data has wrong shapes", INPUT,
+     "The rank or a fixed size of an array differs from the input's, or a sample has sizes at which the model is not "
+     "built to run.",
+     "Give samples of sizes that the model accepts, or change the ranges under dims."),
+    ("AOTC-I076", "calibration data is not finite", INPUT,
+     "A sample holds NaN or infinity. The range of an activation would be infinite, and no scale represents it.",
+     "Repair or remove the sample; write a mask with the lowest finite number in place of minus infinity."),
+    ("AOTC-I077", "array of Python objects", INPUT,
+     "A .npz file holds an array of Python objects. It is a pickle, which runs what its author chose when it is read, "
+     "so it is never read.",
+     "Save arrays of numbers or of text: array.astype('float32'), or array.astype(str)."),
     ("AOTC-I046", "document is made by a newer aotc", INPUT,
      "The document's schema is known, but its major version is later than any that this release reads. The document "
      "may be valid.",

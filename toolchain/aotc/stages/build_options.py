@@ -27,6 +27,8 @@ class BuildOptions:
     cache: BuildCache | None = None
     fixtures: Path | None = None
     embed_fixtures: bool = False
+    # Data on which activations are observed: that of the command line, else the profile's.
+    calibration: Path | None = None
     clock: Clock = field(default_factory=Clock)
     # Where the profile states its gates, and what was judged so far.
     places: DocumentPlaces = NO_PLACES

@@ -11,6 +11,7 @@ import onnx
 from aotc.backends.base import Backend, ClaimRequest, Claims, Refusal
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
+from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.divided_graph import Certainty, RefusedNode
 from aotc.contract.profile import PluginSpec
 from aotc.contract.target import Target
@@ -59,7 +60,9 @@ def _claim(
 ) -> ClaimedModel:
     plan = optimized.plan
     backends = backends_of(plan.providers, options.profile)
-    _check_precision(plan, backends, options.target)
+    if not optimized.specialized.quantized:
+        # Integers stand in the graph, for any provider.
+        _check_precision(plan, backends, options.target)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.cpu_only:
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
@@ -99,7 +102,9 @@ def _claim(
 
 
 def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Target) -> None:
-    capable = [backend for backend in backends if plan.precision in backend.precisions]
+    # Beside others, ONNX Runtime's CPU would store in half precision what they do not compute so.
+    choosing = backends if plan.cpu_only else [one for one in backends if one.ort_name != CPU]
+    capable = [backend for backend in choosing if plan.precision in backend.precisions]
     for backend in capable:
         # Without them a provider silently computes in another precision.
         required = backend.needs(target, plan.precision).isa
@@ -115,7 +120,7 @@ def _check_precision(plan: VariantPlan, backends: Sequence[Backend], target: Tar
             )
     if capable:
         return
-    supported = {name for backend in backends for name in backend.precisions}
+    supported = {name for backend in choosing for name in backend.precisions}
     raise AotcError(
         "AOTC-N008",
         f"no provider of variant {plan.name} computes in {plan.precision}",

@@ -11,10 +11,8 @@ import onnx
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.finding import Finding
-from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.manifest.variant import Optimization, SessionSpec
-from aotc.engine.session import create_session
+from aotc.contract.manifest.variant import Optimization
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
 from aotc.graphs.offline import DATA, MODEL, write_optimized
@@ -24,7 +22,6 @@ from aotc.graphs.weights import (
     EXTERNAL_BYTES,
     digests,
     external_tensors,
-    externalize,
     gather_tensors,
 )
 from aotc.passes.base import run_passes, walk_nodes
@@ -39,11 +36,12 @@ from aotc.passes.transpose_weights import TransposeWeights, products_with_weight
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.fusion import fuse_for_cuda, may_fuse
-from aotc.stages.optimizing.half_precision import half_request, read_tensor, to_half
+from aotc.stages.optimizing.half_precision import half_request, to_half, uses_pass
+from aotc.stages.optimizing.half_weights import read_tensor
+from aotc.stages.optimizing.input_graph import InputGraph
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
     companion_variants,
-    has_integer_products,
     multiplies_integers,
     needs_one_sign,
     product_findings,
@@ -53,6 +51,8 @@ from aotc.stages.optimizing.integer_products import (
 )
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
+from aotc.stages.optimizing.written_graph import why_not_loading, write_weights
+from aotc.stages.quantizing.quantized_variant import is_quantizing, quantize
 from aotc.stages.specialize import isa_name
 from aotc.stages.types import (
     OptimizedModel,
@@ -78,9 +78,14 @@ def optimize_ahead(
         return {}
     submit = options.workers.submit
     # For other providers another opset may be chosen first.
-    dynamic = [plan for plan in plans if not plan.buckets and plan.cpu_only]
+    dynamic = [
+        plan
+        for plan in plans
+        if not (plan.buckets or uses_pass(plan) or is_quantizing(plan)) and plan.cpu_only
+    ]
     return {
-        plan.name: submit(_run_optimizer, source.graph, source, plan, options) for plan in dynamic
+        plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, options)
+        for plan in dynamic
     }
 
 
@@ -97,8 +102,9 @@ def optimize(
     # Patterns are those of the model's own opset; what they become exists in any.
     fused = [fuse_for_cuda(variant, options) for variant in variants]
     converted = [convert_opset(variant, options) for variant, _ in fused]
-    findings = [finding for _, noticed in (*fused, *converted) for finding in noticed]
-    optimized = _optimize_all([variant for variant, _ in converted], options, ahead)
+    quantized = [quantize(variant, options) for variant, _ in converted]
+    findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
+    optimized = _optimize_all([variant for variant, _ in quantized], options, ahead)
     quicker, without_quicker = companion_variants(optimized, options)
     try:
         optimized += _optimize_all(quicker, options, {})
@@ -118,10 +124,9 @@ def _optimize(
 
     `ahead` is a run that was started earlier.  Tensors that `base` has as well are not stored.
     """
-    source = specialized.analyzed.source
     half = half_request(specialized, options)
     at_level = partial(
-        _run_at_level, specialized.graph, source, options=options, base=base, half=half.request
+        _run_at_level, InputGraph.of(specialized), options=options, base=base, half=half.request
     )
     value, plan, findings = at_level(half.plan, ahead=ahead)
     findings = [*half.findings, *findings]
@@ -160,8 +165,7 @@ def _optimize(
 
 
 def _run_at_level(
-    graph: Path,
-    source: SourceModel,
+    given: InputGraph,
     plan: VariantPlan,
     *,
     options: BuildOptions,
@@ -173,16 +177,16 @@ def _run_at_level(
     findings: list[Finding] = []
     while True:
         try:
-            if ahead is not None and graph == source.graph:
+            if ahead is not None and given.is_source:
                 return ahead.result(), plan, findings
-            return _run_optimizer(graph, source, plan, options, base, half), plan, findings
+            return _run_optimizer(given, plan, options, base, half), plan, findings
         except AotcError as error:
             if error.code != "AOTC-O001":
                 raise
-            if graph != source.graph:
+            if not (given.is_source or given.quantized):
                 # Fixed sizes can contradict a branch that is never taken.
                 findings.append(Finding(code="AOTC-O004", what=error.found[:300], where=plan.name))
-                graph = source.graph
+                given = InputGraph.of_source(given.source)
                 continue
             level = lower_level(plan) if plan.may_lower_level else None
             if level is None:
@@ -247,8 +251,7 @@ def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
 
 
 def _run_optimizer(
-    graph: Path,
-    source: SourceModel,
+    given: InputGraph,
     plan: VariantPlan,
     options: BuildOptions,
     base: OptimizedModel | None = None,
@@ -257,20 +260,21 @@ def _run_optimizer(
     return options.workers.run(
         "aotc.stages.optimize:optimize_job",
         {
-            "graph": str(graph),
-            "imported": str(source.graph),
-            "weights": str(source.weights),
+            "graph": str(given.graph),
+            "imported": str(given.source.graph),
+            "weights": str(given.weights),
             # Other providers know ONNX's operators, not those that ONNX Runtime fuses for its CPU.
             "level": written_level(plan),
             "load_level": load_level(plan),
             "cpu_only": plan.cpu_only,
-            "multiplies_integers": (integers := multiplies_integers(source.capture, plan, options)),
+            "multiplies_integers": (
+                integers := given.has_products and multiplies_integers(plan, options.target)
+            ),
             "needs_one_sign": integers and needs_one_sign(plan, options.target),
-            "prepack": plan.prepack == "saved",
+            # What is packed would be the float32 weights, which are not stored.
+            "prepack": plan.prepack == "saved" and half is None,
             # A quantized variant may get a companion.
-            "digests": base is not None
-            or len(options.profile.variants) > 1
-            or has_integer_products(source.capture),
+            "digests": base is not None or len(options.profile.variants) > 1 or given.has_products,
             "base": [str(base.graph), str(base.data)] if base is not None else None,
             "half": half,
             "transpose": may_fuse(plan) and plan.precision == "tf32",
@@ -319,20 +323,20 @@ def optimize_job(request: Json) -> Json:
             changes, rewritten = rewrite_products(model, Path())
             records += changes
             if rewritten:
-                _write_weights(model)
+                write_weights(model)
         if request["transpose"] and (products := products_with_weights(model)):
             (change,) = run_passes(model, (TransposeWeights(read=read_tensor),))
             records += (replace(change, matched={"products": len(products)}),)
-            _write_weights(model)
+            write_weights(model)
         if request["half"]:
             change, noticed = to_half(model, request["half"])
             records += (change,)
             findings += noticed
-            _write_weights(model)
+            write_weights(model)
         Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
         if not careful:
             break
-        if not (complaint := _does_not_load()):
+        if not (complaint := why_not_loading(in_half=bool(request["half"]))):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
     multiplies: bool = request["multiplies_integers"]
@@ -360,30 +364,6 @@ def optimize_job(request: Json) -> Json:
             for node in walk_nodes(model)
         ],
     }
-
-
-def _write_weights(model: onnx.ModelProto) -> None:
-    """Write the external data of a changed graph again."""
-    before = Path("before")
-    before.mkdir(exist_ok=True)
-    if Path(DATA).exists():
-        Path(DATA).replace(before / DATA)
-    gather_tensors(model, before, Path(DATA))
-    externalize(model, Path(), DATA)
-
-
-def _does_not_load() -> str:
-    """Why ONNX Runtime does not load the written graph; empty if it does."""
-    try:
-        create_session(
-            Path(MODEL).read_bytes(),
-            SessionSpec(optimization="disable"),
-            providers=[CPU],
-            weights_folder=Path(),
-        )
-    except AotcError as error:
-        return error.found
-    return ""
 
 
 def _has_subgraph(node: onnx.NodeProto) -> bool:

@@ -59,7 +59,7 @@ def build(
         typer.Option(
             "--precision",
             metavar="NAME",
-            help="keep, tf32, float16 or bfloat16",
+            help="keep, tf32, float16, bfloat16, int8, int4, or auto: the quickest that passes",
             show_default="the profile's",
             autocompletion=suggestions.precisions,
         ),
@@ -102,6 +102,16 @@ def build(
     embed_fixtures: Annotated[
         bool, typer.Option("--embed-fixtures", help="put your fixtures into the artifact")
     ] = False,
+    calibration: Annotated[
+        Path | None,
+        typer.Option(
+            "--calibration",
+            metavar="PATH",
+            parser=Path,
+            help="samples to quantize with: a .npz, a folder of input_N.pb, or a folder of either",
+            show_default="the profile's, else --fixtures",
+        ),
+    ] = None,
     tune: Annotated[
         bool,
         typer.Option(
@@ -204,6 +214,7 @@ def build(
             dims=ranges,
             fixtures=fixtures,
             embed_fixtures=embed_fixtures,
+            calibration=calibration,
             tune=tune,
             tuned_from=tuned_from,
             cache=cache,

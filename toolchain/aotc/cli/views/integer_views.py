@@ -18,14 +18,12 @@ def integer_views(variants: Sequence[VariantSummary]) -> list[RenderableType]:
         (
             variant.name,
             *variant.integer_products.in_words(),
-            ", ".join(f"{n} {kind}" for kind, n in variant.integer_products.products.items())
-            or "none",
             _time(variant),
         )
         for variant in variants
         if variant.integer_products is not None
     ]
-    columns = ("answers", "because", "products", "time")
+    columns = ("answers", "because", "time")
     return [section("8-bit integers", columns, rows)] if rows else []
 
 

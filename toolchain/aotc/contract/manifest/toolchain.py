@@ -11,6 +11,8 @@ from aotc.records import field, record
 
 # The pass of that name counts in `matched` under names that begin so, why it kept nodes.
 HALF_PRECISION: Final = "half-precision"
+# Weights are stored in half precision, and all is computed in float32.
+STORED_IN_HALF: Final = "store-in-half"
 KEPT: Final = "kept: "
 # The distributions whose rules fuse graphs for CUDA.
 FUSING: Final = ("onnxscript", "onnx-ir")

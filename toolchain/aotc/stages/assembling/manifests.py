@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.codec.parsing import Json, encode
@@ -15,10 +14,9 @@ from aotc.contract.manifest.ort_package import provider_options, session_options
 from aotc.contract.manifest.payload_files import FileEntry, Fixture
 from aotc.contract.manifest.toolchain import FUSING, Toolchain
 from aotc.contract.manifest.variant import DroppedVariant, Variant
-from aotc.contract.profile import Profile
+from aotc.contract.profile_paths import without_folders
 from aotc.contract.target import Plugin, Target
 from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
-from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel
@@ -62,7 +60,7 @@ def manifest_of(
     options: BuildOptions,
 ) -> Manifest:
     """Our manifest, `aotc.json`, of a payload with these variants and files."""
-    profile = encode(_without_folders(options.profile), full=True)
+    profile = encode(without_folders(options.profile), full=True)
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     return Manifest(
         schema=MANIFEST_SCHEMA,
@@ -113,15 +111,6 @@ def _fusing_libraries(variants: Sequence[Variant]) -> dict[str, str]:
     if not any(change.fused for variant in variants for change in variant.passes):
         return {}
     return {name.replace("-", "_"): metadata.version(name) for name in FUSING}
-
-
-def _without_folders(profile: Profile) -> Profile:
-    """The profile with names of plugin libraries instead of paths, which hosts state themselves."""
-    plugins = {
-        name: replace(spec, library=Path(spec.library).name)
-        for name, spec in profile.plugins.items()
-    }
-    return replace(profile, plugins=plugins)
 
 
 def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:

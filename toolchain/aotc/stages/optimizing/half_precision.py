@@ -11,9 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import onnx
-from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.backends.base import Backend, Claims
 from aotc.contract.codec.parsing import Json, decode, encode
@@ -22,6 +20,7 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.toolchain import KEPT, PassRecord
 from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.precision.kept_names import matching_names
 from aotc.contract.profile import PluginSpec
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine import values
@@ -29,8 +28,9 @@ from aotc.engine.named_backends import backend_of
 from aotc.engine.padding import Padder
 from aotc.engine.session import create_session, run
 from aotc.errors import AotcError
+from aotc.graphs.source_nodes import standing_for
 from aotc.graphs.value_types import with_types
-from aotc.passes.base import run_passes
+from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.half_precision import HalfPrecision, count_casts
 from aotc.passes.half_precision.boundaries import saving_nodes
 from aotc.passes.half_precision.folded_casts import interface_elements
@@ -43,13 +43,18 @@ from aotc.passes.half_precision.slots import ALWAYS_KEPT
 from aotc.passes.half_precision.typed_graph import TypedGraph, lift_constants, typed_graph
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.half_weights import (
+    PROFILE,
+    WEIGHTS,
+    read_tensor,
+    weights_to_half,
+)
 from aotc.stages.types import (
     SpecializedModel,
 )
 from aotc.stages.variant_plan import VariantPlan
 
 # Why a node is kept, as the manifest counts it.
-WEIGHTS: Final = f"{KEPT}constants out of range"
 ACTIVATIONS: Final = f"{KEPT}activations out of range"
 KERNELS: Final = f"{KEPT}no kernel"
 POSITIONS: Final = f"{KEPT}positions"
@@ -68,6 +73,11 @@ class HalfRequest:
     findings: tuple[Finding, ...] = ()
 
 
+def uses_pass(plan: VariantPlan) -> bool:
+    """Whether the graph of a variant is changed to half precision; others do so by an option."""
+    return plan.precision in HALF_TYPES and (plan.on_cuda or plan.cpu_only)
+
+
 def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRequest:
     """Whether a variant is changed to half precision, and with which inputs it is observed.
 
@@ -75,7 +85,7 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
     with finding AOTC-N011.
     """
     plan = specialized.plan
-    if plan.precision not in HALF_TYPES or not plan.on_cuda:
+    if not uses_pass(plan):
         return HalfRequest(None, plan)
     why = _why_left(specialized, plan.precision)
     if why == plan.precision:
@@ -98,6 +108,10 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
             )
     request = {
         "to": plan.precision,
+        # ONNX Runtime's CPU computes nothing in half precision that is worth it.
+        "stored_only": plan.cpu_only,
+        "source": str(analyzed.source.graph),
+        "keep_float32": list(plan.keep_float32),
         "backend": plan.providers[0],
         "plugins": encode(dict(options.profile.plugins)),
         "inputs": [encode(value) for value in analyzed.source.inputs],
@@ -137,6 +151,9 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     Constants that change are written into the model.  Raises AOTC-N012 if nothing can be changed.
     """
     half = HALF_TYPES[request["to"]]
+    kept_by_profile = nodes_of_profile(model, request)
+    if request["stored_only"]:
+        return weights_to_half(model, request, kept_by_profile)
     plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
     backend = backend_of(request["backend"], plugins)
     lift_constants(model)
@@ -146,7 +163,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     graph = typed_graph(typed, half.tensor_name, backend.ort_name)
     masks = lower_masks(graph, half, read_tensor)
     wide, findings = _wide_values(typed, graph, half, request)
-    reasons = _reasons(graph, wide, half, backend)
+    reasons = _reasons(graph, wide, half, backend, kept_by_profile)
     changed = [
         node.name
         for index, node in enumerate(graph.nodes)
@@ -179,18 +196,22 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
 
 
-def read_tensor(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
-    """The values of a tensor whose data may be in the working directory."""
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        loaded = onnx.TensorProto()
-        loaded.CopyFrom(tensor)
-        load_external_data_for_tensor(loaded, "")
-        tensor = loaded
-    return onnx.numpy_helper.to_array(tensor)
+def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
+    """The nodes of `model` that stand for those that the profile keeps in float32, by name."""
+    if not request["keep_float32"]:
+        return frozenset()
+    source = onnx.load(request["source"], load_external_data=False)
+    names = frozenset(node.name for node in walk_nodes(source))
+    wanted = matching_names(names, request["keep_float32"])
+    return standing_for(source.graph, model.graph, wanted)
 
 
 def _reasons(
-    graph: TypedGraph, wide: frozenset[str], half: HalfType, backend: Backend
+    graph: TypedGraph,
+    wide: frozenset[str],
+    half: HalfType,
+    backend: Backend,
+    kept_by_profile: frozenset[str] = frozenset(),
 ) -> dict[str, str]:
     """Why each kept node is kept, by its name; nodes without float32 are none."""
     narrow = {
@@ -210,7 +231,9 @@ def _reasons(
             continue
         given = [node.input[at] for at in slots.inputs]
         made = [node.output[at] for at in slots.outputs]
-        if narrow.intersection(given) or not _holds_attribute(node, half):
+        if node.name in kept_by_profile:
+            found[index] = PROFILE
+        elif narrow.intersection(given) or not _holds_attribute(node, half):
             found[index] = WEIGHTS
         elif wide.intersection((*given, *made)):
             found[index] = ACTIVATIONS

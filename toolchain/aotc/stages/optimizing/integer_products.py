@@ -47,7 +47,7 @@ def may_saturate(target: Target) -> bool:
 
 def needs_one_sign(plan: VariantPlan, target: Target) -> bool:
     """Whether a variant must not rely on the features of the CPU that it is built for."""
-    if not plan.cpu_only or target.architecture != ARCHITECTURE:
+    if not multiplies_integers(plan, target):
         return False
     return plan.isa == "baseline" or may_saturate(target)
 
@@ -58,13 +58,9 @@ def has_integer_products(capture: Capture) -> bool:
     return may_have_products((domain, op) for domain, _, op in names)
 
 
-def multiplies_integers(capture: Capture, plan: VariantPlan, options: BuildOptions) -> bool:
-    """Whether the CPU alone may compute integer products of the variant, and may saturate."""
-    return (
-        plan.cpu_only
-        and options.target.architecture == ARCHITECTURE
-        and has_integer_products(capture)
-    )
+def multiplies_integers(plan: VariantPlan, target: Target) -> bool:
+    """Whether integer products of the variant are the CPU's alone, of a kind that may saturate."""
+    return plan.cpu_only and target.architecture == ARCHITECTURE
 
 
 def read_operands(model: onnx.ModelProto, folder: Path) -> None:

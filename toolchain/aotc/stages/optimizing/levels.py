@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Literal
 
 from aotc.contract.manifest.variant import Optimization
+from aotc.passes.half_precision.half_types import HALF_TYPES
 from aotc.stages.variant_plan import VariantPlan
 
 LowerLevel = Literal["extended", "basic", "disable"]
@@ -34,7 +35,12 @@ def written_level(plan: VariantPlan) -> Optimization:
 
 
 def load_level(plan: VariantPlan) -> Optimization:
-    """The level at which a CPU-only session of the variant is created."""
+    """The level at which a CPU-only session of the variant is created.
+
+    Where weights are stored in half precision, BASIC folds the casts that make them float32.
+    """
+    if plan.isa == "host" and plan.optimization == "auto" and plan.precision in HALF_TYPES:
+        return "basic"
     return _LOADED[plan.isa] if plan.optimization == "auto" else plan.optimization
 
 

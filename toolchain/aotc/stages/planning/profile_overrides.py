@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from aotc.contract.builtin import load_profile_file, load_target, with_plugin_paths
+from aotc.contract.builtin import load_profile_file, load_target
 from aotc.contract.codec.parsing import ParseError
 from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.profile import Profile
+from aotc.contract.profile_paths import with_absolute_paths
 from aotc.contract.profile_terms import WantedPrecision
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.target import Target
@@ -27,7 +28,7 @@ def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
     """
     profile = request.profile
     found, places = (
-        (with_plugin_paths(profile, Path()), NO_PLACES)
+        (with_absolute_paths(profile, Path()), NO_PLACES)
         if isinstance(profile, Profile)
         else load_profile_file(profile)
     )

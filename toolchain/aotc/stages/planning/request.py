@@ -34,6 +34,7 @@ class BuildRequest:
     dims: Mapping[str, str | int] | None = None
     fixtures: str | Path | None = None
     embed_fixtures: bool = False
+    calibration: str | Path | None = None
     cache: bool = True
     tune: bool = False
     tuned_from: str | Path | None = None
@@ -54,6 +55,11 @@ class BuildRequest:
     def output_path(self) -> Path:
         """The path for the artifact."""
         return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")
+
+    def calibration_of(self, profile: Profile) -> Path | None:
+        """The calibration data of this call, else that of `profile`."""
+        path = self.calibration if self.calibration is not None else profile.calibration.data
+        return Path(path) if path else None
 
     def stated_options(self) -> dict[str, Json]:
         """Options that the provenance states."""

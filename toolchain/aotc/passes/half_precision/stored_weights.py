@@ -1,0 +1,88 @@
+"""Store weights in float16 or bfloat16 that are computed with in float32.
+
+ONNX Runtime's CPU has few kernels for half precision, and casts before and after each.  So only the
+stored weights change: a cast makes each one float32 again, which ONNX Runtime folds when it loads
+the graph, at any level but `disable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from aotc.contract.manifest.toolchain import STORED_IN_HALF
+from aotc.passes.base import Pass, all_names, walk_graphs
+from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName
+from aotc.records import field, record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import onnx
+
+    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+
+_FLOAT: Final = 1
+# A cast takes about as many bytes as a smaller weight would save.
+MIN_BYTES: Final = 1024
+
+
+@record
+class StoreInHalf(Pass):
+    """Change weights of the main graph and of bodies; `kept` are names of weights that stay.
+
+    `read` returns the values of a tensor, which may be external.
+    """
+
+    name = STORED_IN_HALF
+
+    to: HalfName
+    read: Read
+    kept: frozenset[str] = field(default_factory=frozenset)
+
+    def options(self) -> dict[str, object]:
+        """The type, and that of what is computed; what is kept stands in the record beside it."""
+        return {"to": self.to, "computed_in": "float32"}
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        import onnx
+
+        half = HALF_TYPES[self.to]
+        used = all_names(model)
+        for graph in walk_graphs(model):
+            casts = []
+            for tensor in list(large_weights(graph)):
+                if tensor.name in self.kept:
+                    continue
+                stored = _free(f"{tensor.name}_{self.to}", used)
+                name = _free(f"cast_{tensor.name}", used)
+                casts.append(
+                    onnx.helper.make_node("Cast", [stored], [tensor.name], name=name, to=_FLOAT)
+                )
+                tensor.CopyFrom(half.tensor(self.read(tensor), stored))
+            nodes = [*casts, *_copied(graph.node)]
+            del graph.node[:]
+            graph.node.extend(nodes)
+
+
+def large_weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    """The float32 initializers of one graph that are worth a cast; no defaults of inputs."""
+    given = {value.name for value in graph.input}
+    for tensor in graph.initializer:
+        size = 4
+        for dim in tensor.dims:
+            size *= dim
+        if tensor.data_type == _FLOAT and size >= MIN_BYTES and tensor.name not in given:
+            yield tensor
+
+
+def _copied(nodes: Any) -> list[onnx.NodeProto]:
+    return [type(node).FromString(node.SerializeToString()) for node in nodes]
+
+
+def _free(name: str, used: set[str]) -> str:
+    while name in used:
+        name += "_"
+    used.add(name)
+    return name

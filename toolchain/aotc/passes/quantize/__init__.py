@@ -1,0 +1,85 @@
+"""Compute with integers of 8 bits, or store weights in 8 or 4, where a float32 model gains by it.
+
+Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
+`dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
+weights alone.  Inputs and outputs keep their types.  Which nodes are quantized is decided before,
+in `choice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Literal
+
+from aotc.passes.base import Pass
+from aotc.passes.quantize.block_weights import quantize_blocks
+from aotc.passes.quantize.dynamic_form import quantize_dynamic
+from aotc.passes.quantize.integers import Scheme
+from aotc.passes.quantize.products import split_gemms
+from aotc.passes.quantize.static_form import quantize_static
+from aotc.passes.quantize.tables import quantize_tables
+from aotc.records import field, record
+
+if TYPE_CHECKING:
+    import onnx
+
+FORMS: Final = ("static", "dynamic", "weights")
+Form = Literal["static", "dynamic", "weights"]
+
+
+@record(kw_only=False)
+class Chosen:
+    """Names of the nodes that are quantized.
+
+    `static` are those with observed ranges, `dynamic` those whose activations are quantized in
+    each call, `weights` products whose weights alone are, and `tables` lookups of embeddings.
+    """
+
+    static: frozenset[str] = frozenset()
+    dynamic: frozenset[str] = frozenset()
+    weights: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.static) + len(self.dynamic) + len(self.weights) + len(self.tables)
+
+
+@record
+class Quantize(Pass):
+    """Quantize the `chosen` nodes of a model whose weights are in memory.
+
+    `ranges` are the smallest and the largest value of activations, by name; `method` is how they
+    were found.  Of `block_size` weights, each of `bits` bits, a scale is shared in the form
+    `weights`.
+    """
+
+    name = "quantize"
+
+    form: Form
+    bits: Literal[4, 8]
+    scheme: Scheme
+    block_size: int
+    method: str = ""
+    chosen: Chosen = field(default_factory=Chosen)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def options(self) -> dict[str, object]:
+        """What decides the numbers, in this form."""
+        found: dict[str, object] = {"form": self.form, "bits": self.bits}
+        if self.form == "weights":
+            return {**found, "block_size": self.block_size}
+        found |= {
+            "activations": self.scheme.activations,
+            "weights": self.scheme.weights,
+            "per_channel": self.scheme.per_channel,
+            "reduce_range": self.scheme.reduce_range,
+        }
+        return {**found, "method": self.method} if self.form == "static" else found
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        chosen = self.chosen
+        quantize_static(model, chosen.static, self.ranges, self.scheme)
+        quantize_tables(model, chosen.tables, self.bits, self.block_size)
+        split_gemms(model, chosen.dynamic | chosen.weights)
+        quantize_dynamic(model, chosen.dynamic, self.scheme)
+        quantize_blocks(model, chosen.weights, self.bits, self.block_size)

@@ -1,0 +1,97 @@
+"""Weights in half precision for ONNX Runtime's CPU, which computes with them in float32."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx.external_data_helper import load_external_data_for_tensor
+
+from aotc.contract.codec.parsing import Json
+from aotc.contract.finding import Finding
+from aotc.contract.manifest.toolchain import KEPT, PassRecord
+from aotc.errors import AotcError
+from aotc.passes.base import run_passes, walk_graphs, walk_nodes
+from aotc.passes.half_precision.half_types import HALF_TYPES
+from aotc.passes.half_precision.stored_weights import MIN_BYTES, StoreInHalf, large_weights
+from aotc.records import replace
+
+# Why a node is kept, as the manifest counts it.
+WEIGHTS: Final = f"{KEPT}constants out of range"
+PROFILE: Final = f"{KEPT}profile"
+
+
+def weights_to_half(
+    model: onnx.ModelProto, request: Json, kept: frozenset[str]
+) -> tuple[PassRecord, tuple[Finding, ...]]:
+    """In the worker: store the weights of `model`, which are in the working directory, in half.
+
+    `kept` are names of its nodes whose weights stay in float32.  Finding AOTC-N028 tells that
+    nothing is computed in half precision.  Raises AOTC-N012 if no weight can be changed.
+    """
+    half = HALF_TYPES[request["to"]]
+    weights = {tensor.name: tensor for tensor in _weights(model)}
+    narrow = {name for name, tensor in weights.items() if not half.holds(read_tensor(tensor))}
+    reasons: dict[str, str] = {}
+    left = set(narrow)
+    for node in walk_nodes(model):
+        read = weights.keys() & set(node.input)
+        if read and node.name in kept:
+            reasons[node.name] = PROFILE
+            left |= read
+        elif read & narrow:
+            reasons[node.name] = WEIGHTS
+    counts = Counter(reasons.values())
+    if len(left) == len(weights):
+        raise AotcError(
+            "AOTC-N012",
+            f"no weight can be stored in {half.name}",
+            where=request["where"],
+            found=", ".join(f"{count} {why}" for why, count in counts.items())
+            or f"none takes {MIN_BYTES} bytes",
+            fix="Choose precision: keep.",
+        )
+    before = _float_bytes(model)
+    saved = sum(2 * math.prod(weights[name].dims) for name in weights.keys() - left)
+    (made,) = run_passes(
+        model, (StoreInHalf(to=half.name, read=read_tensor, kept=frozenset(left)),)
+    )
+    changed = len(weights) - len(left)
+    what = (
+        f"ONNX Runtime's CPU provider computes in float32: {changed} weights are stored in "
+        f"{half.name}, {saved} of {before} bytes are saved, and calls take as long as before"
+    )
+    record = replace(
+        made,
+        matched=dict(sorted({"weights": changed, **counts}.items())),
+        kept=tuple(reasons),
+    )
+    return record, (Finding(code="AOTC-N028", what=what, where=request["where"]),)
+
+
+def read_tensor(tensor: onnx.TensorProto) -> np.ndarray[Any, Any]:
+    """The values of a tensor whose data may be in the working directory."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        loaded = onnx.TensorProto()
+        loaded.CopyFrom(tensor)
+        load_external_data_for_tensor(loaded, "")
+        tensor = loaded
+    return onnx.numpy_helper.to_array(tensor)
+
+
+def _weights(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    for graph in walk_graphs(model):
+        yield from large_weights(graph)
+
+
+def _float_bytes(model: onnx.ModelProto) -> int:
+    return sum(
+        4 * math.prod(tensor.dims)
+        for graph in walk_graphs(model)
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+    )
