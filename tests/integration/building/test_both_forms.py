@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import pytest
 from integer_models import PLAIN_ISA, activations_product, dynamic, static
+from repository import ROOT
 from workbench import Built, Workbench
 
 from aotc import inspect
 from aotc.cli import render
 from aotc.cli.views.inspection_view import inspect_view
 from aotc.contract.builtin import load_profile
-from aotc.contract.manifest.integer_products import IntegerProducts
+from aotc.contract.manifest.product_forms import IntegerProducts
 from aotc.contract.profile import VariantSpec
 from aotc.drawing.artifact_page import artifact_page
 from aotc.host.probe import probe
@@ -84,12 +85,12 @@ def test_the_terminal_and_the_page_say_which_and_why(built: Built) -> None:
     render.show(inspect_view(seen), file=shown)
     terminal = " ".join(shown.getvalue().split())
     # Cells are cut into lines at this width.
-    for words in ("8-bit integers", "the same on every CPU", f"exact with {FEATURE}"):
+    for words in ("8-bit integers", "the same on every", f"exact with {FEATURE}", "of portable"):
         assert words in terminal
     page = artifact_page(built.path)
     words = "the same on every CPU: weights are written in the sign of the activations."
     assert words in page
-    assert f"exact with {FEATURE}, which it requires: weights are as in the model; a call" in page
+    assert f"exact with {FEATURE}: weights are as in the model; a call" in page
 
 
 @needs_exact_cpu
@@ -140,9 +141,7 @@ def test_products_that_cannot_be_rewritten_hold_for_such_cpus(bench: Workbench) 
 
 
 def test_a_model_in_floating_point_has_none(bench: Workbench) -> None:
-    from unrepeatable_models import racing_scatter
-
-    made = bench.build(racing_scatter(), "no-integers")
+    made = bench.build(ROOT / "tests" / "data" / "exports" / "outer.onnx", "no-integers")
     assert made.manifest.variants[0].integer_products is None
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 from equal_calls import alone, under_load
+from racing_scatter import THREADS, WIDTH, racing_scatter
 from repository import ROOT
 from third_party_models import MODELS, needs_models
-from unrepeatable_models import THREADS, WIDTH, racing_scatter
 from workbench import Built, Workbench
 
 from aotc import inspect, load

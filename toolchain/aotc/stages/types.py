@@ -15,9 +15,9 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.known_providers import GRAPH_OPTION
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
-from aotc.contract.manifest.integer_products import Operands
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.product_forms import Operands
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from aotc.contract.codec.parsing import Bounds
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.integer_products import IntegerProducts
 from aotc.contract.manifest.payload_files import (
     PayloadPath,
     PlainName,
 )
+from aotc.contract.manifest.product_forms import IntegerProducts
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.profile_terms import Arithmetic, Tolerance

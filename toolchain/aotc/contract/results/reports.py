@@ -8,8 +8,8 @@ from typing import Annotated, ClassVar, Literal
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.integer_products import IntegerProducts
 from aotc.contract.manifest.interface import Value, ValueShapes
+from aotc.contract.manifest.product_forms import IntegerProducts
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain

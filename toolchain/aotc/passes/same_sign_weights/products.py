@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.manifest.integer_products import Operands
+from aotc.contract.manifest.product_forms import Operands
 from aotc.contract.operator_domains import MICROSOFT, STANDARD
 from aotc.partitioning.graph import subgraphs_of
 from aotc.records import record

@@ -13,7 +13,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.contract.finding import Finding
-from aotc.contract.manifest.integer_products import IntegerProducts, Operands, ProductForm
+from aotc.contract.manifest.product_forms import IntegerProducts, Operands, ProductForm
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import Optimization

@@ -42,9 +42,9 @@ class IntegerProducts:
     def in_words(self) -> tuple[str, str]:
         """On which CPUs the sums are the same, and why."""
         if self.form == "feature":
-            return f"exact with {self.feature}, which it requires", "weights are as in the model"
+            return f"exact with {self.feature}", "weights are as in the model"
         if self.form == "same-cpu":
-            return "exact on CPUs with just these features", "some products could not be rewritten"
+            return "exact on CPUs like this", "some products could not be rewritten"
         why = {
             "rewritten": "weights are written in the sign of the activations",
             "seven-bits": "weights are within 7 bits as they are",
