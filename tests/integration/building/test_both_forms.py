@@ -85,7 +85,7 @@ def test_the_terminal_and_the_page_say_which_and_why(built: Built) -> None:
     render.show(inspect_view(seen), file=shown)
     terminal = " ".join(shown.getvalue().split())
     # Cells are cut into lines at this width.
-    for words in ("8-bit integers", "the same on every", f"exact with {FEATURE}", "of portable"):
+    for words in ("8-bit integers", "the same on every", "exact with", FEATURE):
         assert words in terminal
     page = artifact_page(built.path)
     words = "the same on every CPU: weights are written in the sign of the activations."
