@@ -38,10 +38,10 @@ from aotc.stages.build_answer import build_report
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.claim import claim
 from aotc.stages.clock import Clock
-from aotc.stages.evidence_findings import evidence_findings
 from aotc.stages.fallback import dropped_finding
 from aotc.stages.importing import import_model
 from aotc.stages.lower import lower
+from aotc.stages.measured_findings import measured_findings
 from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import companion_left_out
 from aotc.stages.package import digest_weights, package, size_breach, weight_bytes
@@ -65,6 +65,7 @@ from aotc.stages.reuse.cached_build import store_build
 from aotc.stages.reuse.content_digests import data_digests, model_digest
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
+from aotc.stages.tuning.both_forms import time_both_forms
 from aotc.stages.tuning.choices import requested_specs
 from aotc.stages.tuning.tuned_options import tuned_or_cached
 from aotc.stages.types import (
@@ -183,7 +184,7 @@ def build(request: BuildRequest) -> BuildReport:
     findings = (
         *artifact.findings,
         *findings_of(signer),
-        *evidence_findings(evidence, profile),
+        *measured_findings(evidence, profile),
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
@@ -201,8 +202,7 @@ def _staged_artifact(
 ) -> Staged:
     """What is checked before it is published.
 
-    A payload from the cache was loaded here when it was stored, and has the same digests: it is
-    verified again, because it is signed anew, but not loaded.
+    A payload from the cache was loaded here when it was stored: it is verified, but not loaded.
     """
     # The profile may restrict the GPUs that this host's variants are for.
     host = replace(options.target, compute_capabilities=options.host.compute_capabilities)
@@ -273,7 +273,8 @@ def _built(
         options.journal.left_out(f"variant {left.name}")
     if refusals:
         raise _refusal(refusals, variants, folder, options)
-    proven = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
+    tried = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
+    proven = time_both_forms(tried, options)
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, variants.weights, folder, options)

@@ -36,7 +36,7 @@ A = ComparedArtifact(
     path="edge.aotc",
     name="bert",
     artifact_id="f7" * 32,
-    manifest="aotc.manifest/1.4",
+    manifest="aotc.manifest/1.5",
     payload_bytes=438_141_077,
     built_at="2026-11-23T04:37:43Z",
 )

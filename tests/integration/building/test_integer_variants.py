@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from integer_models import COLUMNS, PLAIN_ISA, WIDTH, activations_product, dynamic, static
+from onnx import helper
 from repository import ROOT
 from workbench import Built, Workbench, plain_answer, plain_session
 
@@ -27,9 +27,7 @@ from aotc.host.probe import probe
 from aotc.passes.same_sign_weights.products import exact_feature, saturating_operands
 from aotc.verification.compatibility import judge
 
-WIDTH, COLUMNS = 256, 16
-# The features of an AMD EPYC with AVX2 but without VNNI, and how they are emulated here.
-PLAIN_ISA = "sse4_1 sse4_2 avx avx2 fma f16c"
+# How a CPU with these features is emulated here.
 PLAIN_CPU = ("qemu-x86_64", "-cpu", "EPYC-Milan")
 needs_exact_cpu = pytest.mark.skipif(
     not exact_feature(probe(gpus=False).isa), reason="this CPU has no VNNI"
@@ -38,61 +36,6 @@ needs_emulator = pytest.mark.skipif(
     shutil.which(PLAIN_CPU[0]) is None,
     reason="needs qemu-x86_64 (qemu-user) to run as a CPU without VNNI",
 )
-
-
-def weights(largest: int = 127) -> Any:
-    """Such that sums of two products with large activations exceed 16 bits."""
-    found = np.random.default_rng(0).integers(-largest - 1, largest + 1, (WIDTH, COLUMNS))
-    found[:, 0] = largest
-    return found.astype(np.int8)
-
-
-def model(nodes: list[onnx.NodeProto], constants: Mapping[str, Any]) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "quantized",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", WIDTH])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", COLUMNS])],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
-def dynamic(largest: int = 127) -> onnx.ModelProto:
-    """As dynamic quantization writes it: the model contains the integer product."""
-    return model(
-        [
-            helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
-            helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
-            helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
-            helper.make_node("Mul", ["s", "ws"], ["both"]),
-            helper.make_node("Mul", ["f", "both"], ["y"]),
-        ],
-        {"w": weights(largest), "ws": np.float32(0.01)},
-    )
-
-
-def static() -> onnx.ModelProto:
-    """As static quantization writes it: ONNX Runtime's optimizer makes the product."""
-    return model(
-        [
-            helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["q"]),
-            helper.make_node("DequantizeLinear", ["q", "xs", "xz"], ["d"]),
-            helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["v"]),
-            helper.make_node("MatMul", ["d", "v"], ["m"]),
-            helper.make_node("QuantizeLinear", ["m", "ys", "yz"], ["o"]),
-            helper.make_node("DequantizeLinear", ["o", "ys", "yz"], ["y"]),
-        ],
-        {
-            "w": weights(),
-            "xs": np.float32(0.02),
-            "xz": np.uint8(128),
-            "ws": np.float32(0.01),
-            "wz": np.int8(0),
-            "ys": np.float32(0.5),
-            "yz": np.uint8(128),
-        },
-    )
 
 
 MODELS = {"dynamic": dynamic, "static": static}
@@ -301,26 +244,9 @@ def test_too_many_variants_leave_the_quicker_ones_out(bench: Workbench) -> None:
     )
 
 
-def between_activations() -> onnx.ModelProto:
-    """A product of two inputs of opposite sign: no weights to write otherwise."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("MatMulInteger", ["a", "b"], ["i"], name="product"),
-            helper.make_node("Cast", ["i"], ["y"], to=TensorProto.FLOAT),
-        ],
-        "activations",
-        [
-            helper.make_tensor_value_info("a", TensorProto.UINT8, [4, WIDTH]),
-            helper.make_tensor_value_info("b", TensorProto.INT8, [WIDTH, 4]),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 4])],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-
-
 @needs_exact_cpu
 def test_a_product_of_two_inputs_requires_the_feature(bench: Workbench) -> None:
-    built = bench.build(between_activations(), "inputs")
+    built = bench.build(activations_product(), "inputs")
     (portable,) = built.manifest.variants
     assert portable.requirements.isa == (exact_feature(probe(gpus=False).isa),)
     assert "1 integer product may saturate" in built.finding("AOTC-N010")
@@ -329,7 +255,7 @@ def test_a_product_of_two_inputs_requires_the_feature(bench: Workbench) -> None:
     assert portable.component.startswith("model.")
     assert "AOTC-O003" not in built.codes()
     with pytest.raises(AotcError) as caught:
-        bench.build(between_activations(), "foreign", target="linux-x86-64")
+        bench.build(activations_product(), "foreign", target="linux-x86-64")
     assert caught.value.code == "AOTC-N002"
     assert "the target lacks" in caught.value.what
 
@@ -340,7 +266,7 @@ def test_a_product_of_two_inputs_holds_for_cpus_like_this_one(
     monkeypatch.setenv("AOTC_HOST_ISA", PLAIN_ISA)
     probe.cache_clear()
     try:
-        built = bench.build(between_activations(), "inputs-elsewhere")
+        built = bench.build(activations_product(), "inputs-elsewhere")
     finally:
         monkeypatch.undo()
         probe.cache_clear()

@@ -394,7 +394,7 @@ def test_ambiguous_json_is_refused_though_signed(
     ("change", "code", "found"),
     [
         ({"schema": "aotc.manifest/2.0"}, "AOTC-G010", "aotc.manifest/2.0"),
-        ({"schema": "other"}, "AOTC-G009", "schema: is not like aotc.manifest/1.4"),
+        ({"schema": "other"}, "AOTC-G009", "schema: is not like aotc.manifest/1.5"),
         ({"required_features": ["shape-domain", "magic"]}, "AOTC-G011", "magic"),
         ({"colour": "red"}, "AOTC-G009", "colour: unknown field"),
         ({"name": "x" * 256}, "AOTC-G009", "name: 256 is more than 255"),

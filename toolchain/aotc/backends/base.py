@@ -22,7 +22,7 @@ from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
-from aotc.records import field, record
+from aotc.records import field, record, replace
 from aotc.registry import Registry
 
 if TYPE_CHECKING:
@@ -215,6 +215,16 @@ class Backend(ABC):
     def with_threads(self, options: Mapping[str, str], threads: int) -> dict[str, str]:
         """Its provider options for `threads` per operator, if it has threads of its own."""
         return dict(options)
+
+    def steadier(self, session: SessionSpec) -> Mapping[str, SessionSpec]:
+        """Sessions that may repeat their bytes where `session` does not, by the profile's line."""
+        if session.threads == 1:
+            return {}
+        options = {
+            name: self.with_threads(stated, 1) if name == self.ort_name else stated
+            for name, stated in session.provider_options.items()
+        }
+        return {"threads: 1": replace(session, threads=1, provider_options=options)}
 
     def options_excluding(
         self, options: Mapping[str, str], operators: Collection[str]

@@ -123,6 +123,15 @@ class CudaBackend(Backend):
             options |= _CHANNELS_LAST
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
+    def steadier(self, session: SessionSpec) -> Mapping[str, SessionSpec]:
+        """With convolution algorithms that are not searched for; no kernel depends on threads."""
+        options = session.provider_options.get(self.ort_name, {})
+        repeatable = {"cudnn_conv_algo_search": _SEARCHES["repeatable"]}
+        if options.get("cudnn_conv_algo_search") == _SEARCHES["repeatable"]:
+            return {}
+        changed = {**session.provider_options, self.ort_name: {**options, **repeatable}}
+        return {"cuda: {search: repeatable}": replace(session, provider_options=changed)}
+
     def prepare(self) -> None:
         """Load NVIDIA's libraries from their Python packages, if they are installed."""
         _preload()

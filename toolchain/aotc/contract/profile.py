@@ -17,6 +17,7 @@ from aotc.contract.precision.quantization import (
     QuantizationSpec,
     quantization_problems,
 )
+from aotc.contract.precision.repeatability import RepeatSpec
 from aotc.contract.profile_terms import (
     Isa,
     Level,
@@ -278,6 +279,11 @@ class Profile:
     calibration: Annotated[CalibrationSpec, "data for static quantization"] = CalibrationSpec()
     gates: Annotated[GateSpec, "how good every variant must stay, beyond parity"] = GateSpec()
     blame: Annotated[BlameSpec, "which nodes are to blame where these fail"] = BlameSpec()
+    vnni_variants: Annotated[
+        Literal["auto", "none"],
+        "auto: a quantized variant whose weights were rewritten so that no CPU saturates has a "
+        "companion as in the model, for CPUs with VNNI",
+    ] = "auto"
     opset: Annotated[
         Literal["auto", "keep"], "auto converts if that keeps nodes on an execution provider"
     ] = "auto"
@@ -304,6 +310,7 @@ class Profile:
     waivers: tuple[Waiver, ...] = ()
     tune: TuneSpec = TuneSpec()
     parity: ParitySpec = ParitySpec()
+    repeatability: RepeatSpec = RepeatSpec()
     budgets: Budgets = Budgets()
     fixtures: FixtureSpec = FixtureSpec()
     probe: ProbeLimits = ProbeLimits()

@@ -15,7 +15,8 @@ VERSION = "0.1.0"
 # 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
 # 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
 # 2026-11-23  manifest 1.4: sizes captured as CUDA graphs, what passes matched and kept.
-MANIFEST_SCHEMA = "aotc.manifest/1.4"
+# 2026-11-23  manifest 1.5: how integer products are exact.
+MANIFEST_SCHEMA = "aotc.manifest/1.5"
 
 # Features that a reader must know to read an artifact correctly; an artifact with several variants
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would

@@ -258,6 +258,7 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         component=variant.component,
         buckets=variant.buckets,
         graphs=variant.graphs,
+        integer_products=variant.integer_products,
         shape_nodes=variant.shape_nodes,
         shape_nodes_dropped=variant.shape_nodes_dropped,
         providers=variant.providers,
@@ -280,6 +281,8 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         load_seconds=evidence.load_seconds if evidence is not None else None,
         run_seconds=evidence.run_seconds if evidence is not None else {},
         peak_memory_bytes=evidence.peak_memory_bytes if evidence is not None else None,
+        timed_against=evidence.timed_against if evidence is not None else None,
+        repeats=evidence.repeats if evidence is not None else None,
     )
 
 

@@ -76,6 +76,16 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-O016", "blocks of weights need a library", INPUT,
      "Weights in blocks of integers are written by a tool of ONNX Runtime that needs onnx_ir, which is not installed.",
      "Install onnx-ir, or choose 'form: dynamic' or 'form: static' for int8."),
+    ("AOTC-O017", "both forms of a quantized variant were timed", FINDING,
+     "A quantized variant has two forms: the portable one, whose weights are written so that no CPU saturates, and one "
+     "as in the model, which requires VNNI. Both were proven, and timed in alternating runs on the build host. The "
+     "times are in the evidence, not in the payload, which is the same whatever they are.",
+     "Nothing to do. A host with VNNI takes the quicker form."),
+    ("AOTC-O018", "quicker form is no quicker", FINDING,
+     "The form of a quantized variant that requires VNNI took as long on the build host as the portable form, so that "
+     "it costs bytes and gains nothing there. It is in the artifact all the same: equal inputs give equal payloads, "
+     "and times differ from build to build.",
+     "Set 'vnni_variants: none' in the profile to leave it out, if the hosts are like the build host."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node was placed on an execution provider that the profile's fallback policy does not allow.",
@@ -230,6 +240,13 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The execution provider computes in half precision by an option for all of its nodes, and the profile names no "
      "other provider after it that could take the nodes under keep_float32. They are computed in half precision.",
      "Add cpu to the providers, behind that one: it then computes these nodes in float32."),
+    ("AOTC-N040", "equal calls had different bytes", FINDING,
+     "A variant was called again with the same input, and its answers had other bytes than before, within the same "
+     "host. The message names the outputs, how many values differ by how much, and the setting of the provider with "
+     "which all calls had the same bytes. Without such a setting an operator itself is not repeatable, such as a "
+     "scatter that writes one place several times.",
+     "Set what the message names in the profile, if equal bytes matter more than speed; or change the model's "
+     "operator. More calls are compared with 'repeatability: {runs: 100}'."),
     # memory and budgets
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",

@@ -44,9 +44,12 @@ from aotc.stages.optimizing.input_graph import InputGraph
 from aotc.stages.optimizing.integer_products import (
     companion_left_out,
     companion_variants,
+    multiplies_integers,
     needs_one_sign,
+    product_findings,
+    products_at_load,
     rewrite_products,
-    saturating_at_load,
+    saturation_text,
 )
 from aotc.stages.optimizing.levels import load_level, lower_level, written_level
 from aotc.stages.optimizing.opset import convert_opset
@@ -139,16 +142,18 @@ def _optimize(
         if lower_value["saturating"]:
             value, plan, findings = at_level(plan)
         else:
-            why = _saturation_text(value["saturating"])
+            why = saturation_text(value["saturating"])
             what = f"level {written_level(plan)}: {why}; basic is taken"
-            lower_findings.append(Finding(code="AOTC-O003", what=what[:300], where=_where(plan)))
+            lower_findings.append(
+                Finding(code="AOTC-O003", what=what[:300], where=f"variant {plan.name}")
+            )
             value, plan, findings = lower_value, lower_plan, lower_findings
     component = specialized.component
     if value["saturating"]:
         # ORT selects the component `model` without looking at the CPU.
         component = f"{component}.{isa_name(options.target)}"
     specialized = replace(specialized, plan=plan, component=component)
-    findings += _product_findings(value, plan)
+    findings += product_findings(value["rewritten"], value["saturating"], plan)
     folder = _folder(plan, options)
     return OptimizedModel(
         specialized=specialized,
@@ -161,6 +166,7 @@ def _optimize(
         passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
         rewritten=bool(value["rewritten"]),
         saturating=tuple(value["saturating"]),
+        products=value["products"],
     )
 
 
@@ -192,33 +198,10 @@ def _run_at_level(
             if level is None:
                 raise
             what = f"level {written_level(plan)}: {error.found}; level {level} is taken"
-            findings.append(Finding(code="AOTC-O003", what=what[:500], where=_where(plan)))
+            findings.append(
+                Finding(code="AOTC-O003", what=what[:500], where=f"variant {plan.name}")
+            )
             plan, ahead = replace(plan, optimization=level), None
-
-
-def _where(plan: VariantPlan) -> str:
-    return f"variant {plan.name}"
-
-
-def _product_findings(value: Json, plan: VariantPlan) -> list[Finding]:
-    """AOTC-O008 if integer products were rewritten, AOTC-N010 if some still saturate."""
-    found = []
-    if count := value["rewritten"]:
-        what = (
-            f"the weights of {count} integer product{'s' * (count > 1)} are written in the sign of "
-            "the activations, which is exact: as they were, sums saturate on CPUs without VNNI"
-        )
-        found.append(Finding(code="AOTC-O008", what=what, where=_where(plan)))
-    if value["saturating"]:
-        what = _saturation_text(value["saturating"])
-        found.append(Finding(code="AOTC-N010", what=what, where=_where(plan)))
-    return found
-
-
-def _saturation_text(nodes: Sequence[str]) -> str:
-    named = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
-    products = f"{len(nodes)} integer product{'s' * (len(nodes) > 1)}"
-    return f"{products} may saturate on CPUs without VNNI ({named})"
 
 
 def _tensor_names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:
@@ -290,7 +273,10 @@ def _run_optimizer(
             "level": written_level(plan),
             "load_level": load_level(plan),
             "cpu_only": plan.cpu_only,
-            "needs_one_sign": given.has_products and needs_one_sign(plan, options.target),
+            "multiplies_integers": (
+                integers := given.has_products and multiplies_integers(plan, options.target)
+            ),
+            "needs_one_sign": integers and needs_one_sign(plan, options.target),
             # What is packed would be the float32 weights, which are not stored.
             "prepack": plan.prepack == "saved" and half is None,
             # A quantized variant may get a companion.
@@ -362,7 +348,8 @@ def optimize_job(request: Json) -> Json:
         if not (complaint := does_not_load(in_half=bool(request["half"]))):
             break
         findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
-    saturates = saturating_at_load(request["load_level"]) if request["needs_one_sign"] else []
+    multiplies: bool = request["multiplies_integers"]
+    kinds, saturates = products_at_load(request["load_level"]) if multiplies else (None, [])
     twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
     if request["base"]:
         base, base_data = (Path(path) for path in request["base"])
@@ -373,7 +360,8 @@ def optimize_job(request: Json) -> Json:
     wanted_digests = [request["digests"] and twin is None for twin in twins]
     return {
         "rewritten": rewritten,
-        "saturating": saturates,
+        "saturating": saturates if request["needs_one_sign"] else [],
+        "products": kinds,
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,

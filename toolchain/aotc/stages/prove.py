@@ -17,12 +17,13 @@ from aotc.engine.worker_pool import JobResult
 from aotc.errors import AotcError
 from aotc.partitioning.budgets import Judged, judge_placement
 from aotc.partitioning.partition_report import total_transfers
-from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.lowering.capturing import not_capturable
 from aotc.stages.proving.compared_runs import compared_runs
 from aotc.stages.proving.output_limits import judge_outputs, output_figures, output_gates
+from aotc.stages.proving.repeated_runs import decoded_repeats, repeat_request
+from aotc.stages.proving.target_mismatch import platform_mismatch, saturation_mismatch
 from aotc.stages.proving.task_gate import judge_task
 from aotc.stages.proving.variant_gates import (
     judge_costs,
@@ -75,7 +76,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     where = f"variant {plan.name}"
     options.journal.forget(where)
     not_proven = (
-        _platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
+        platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
     )
     if not_proven and options.profile.unproven == "refuse":
         return JudgedVariant(breach=_not_proven(lowered, not_proven, options))
@@ -94,6 +95,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         run_seconds=value["run_seconds"],
         peak_memory_bytes=result.peak_memory_bytes,
         task=task.result,
+        repeats=decoded_repeats(value["repeats"]),
     )
     placement = decode(Placement, value["placement"])
     breach = judge_together(
@@ -180,6 +182,7 @@ def _run(
         {
             **variant_request(lowered, options, divided=divided),
             "captures": lowered.captures and divided,
+            "repeats": repeat_request(lowered, options) if divided else None,
             "tolerance": encode(tolerance),
             "gates": {
                 name: encode(gate) for name, gate in output_gates(analyzed.source, options).items()
@@ -295,25 +298,3 @@ def _judge_placement(placement: Placement, lowered: LoweredModel, options: Build
         where=f"variant {plan.name}",
         places=options.places,
     )
-
-
-def _platform_mismatch(options: BuildOptions) -> str:
-    """Why this host's platform differs from the target's; empty if it does not."""
-    host, target = options.host, options.target
-    here, there = (
-        f"{system.os} on {system.architecture} with "
-        f"{system.libc.name if system.libc else 'any libc'}"
-        for system in (host, target)
-    )
-    if target.libc is None or host.libc is None:
-        here, there = (text.partition(" with ")[0] for text in (here, there))
-    return f"built on {here} for {there}" if here != there else ""
-
-
-def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
-    """Why results of integer products say nothing of the target; empty if they do."""
-    here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
-    if not lowered.optimized.saturating or bool(here) == bool(there):
-        return ""
-    having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
-    return f"its integer products are exact with VNNI alone, and this CPU {having}"

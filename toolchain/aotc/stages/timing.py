@@ -42,6 +42,22 @@ def time_alternately(
     A variant that captures CUDA graphs replays one.  If that is refused, it runs without, or has
     the error in place of its seconds, as its plan says.
     """
+    timed, _ = time_and_compare(
+        lowered, reference, options, rounds=rounds, folder=folder, where=where
+    )
+    return timed
+
+
+def time_and_compare(
+    lowered: Sequence[LoweredModel],
+    reference: ReferenceRun,
+    options: BuildOptions,
+    *,
+    rounds: int,
+    folder: Path,
+    where: str,
+) -> tuple[list[Timed], bool]:
+    """`time_alternately`, and whether the last runs of all variants gave the same bytes."""
     options.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
     value = options.workers.run(
         "aotc.stages.timing:measure_job",
@@ -65,7 +81,11 @@ def time_alternately(
         folder=folder,
         where=where,
     ).value
-    return [AotcError(**item) if isinstance(item, dict) else (item[0], item[1]) for item in value]
+    timed: list[Timed] = [
+        AotcError(**item) if isinstance(item, dict) else (item[0], item[1])
+        for item in value["timed"]
+    ]
+    return timed, value["same_bytes"]
 
 
 def measure_job(request: Json) -> Json:
@@ -74,6 +94,7 @@ def measure_job(request: Json) -> Json:
     The fields of an error in place of those of a candidate whose graph is refused.
     """
     from aotc.engine import values
+    from aotc.engine.parity import same_bits
 
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
     libraries = {name: Path(path) for name, path in request["libraries"].items()}
@@ -97,18 +118,22 @@ def measure_job(request: Json) -> Json:
             for _ in range(count):
                 run()
             found.append((time.perf_counter() - started) / count)
+    answers = [run() for run in runs]
     timed = iter([[statistics.median(found), min(found)] for found in times])
-    return [
-        {key: getattr(item, key) for key in ("code", "what", "where", "expected", "found")}
-        if isinstance(item, AotcError)
-        else next(timed)
-        for item in opened
-    ]
+    return {
+        "timed": [
+            {key: getattr(item, key) for key in ("code", "what", "where", "expected", "found")}
+            if isinstance(item, AotcError)
+            else next(timed)
+            for item in opened
+        ],
+        "same_bytes": all(same_bits(answers[0], answer) for answer in answers[1:]),
+    }
 
 
 def _run_or_refusal(
     candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
-) -> Callable[[], object] | AotcError:
+) -> Callable[[], Any] | AotcError:
     try:
         return _run_of(candidate, inputs, libraries)
     except AotcError as error:
@@ -121,7 +146,7 @@ def _run_or_refusal(
 
 def _run_of(
     candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
-) -> Callable[[], object]:
+) -> Callable[[], Any]:
     """A run of a candidate; one that captures graphs replays that of these sizes."""
     from aotc.engine.device.capture_trial import captured_run
     from aotc.engine.device.cuda_place import Settings

@@ -17,6 +17,7 @@ from aotc.contract.known_providers import GRAPH_OPTION
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport, RefusedNode
 from aotc.contract.manifest.interface import Value, ValueShapes
 from aotc.contract.manifest.payload_files import FileEntry
+from aotc.contract.manifest.product_forms import Operands
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
@@ -177,6 +178,8 @@ class OptimizedModel:
     passes: tuple[PassRecord, ...]
     rewritten: bool = False
     saturating: tuple[str, ...] = ()
+    # Integer products of the loaded graph, by operands; None if none were looked for.
+    products: Mapping[Operands, int] | None = None
 
     @property
     def plan(self) -> VariantPlan:

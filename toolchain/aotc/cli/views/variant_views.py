@@ -11,6 +11,7 @@ from aotc.cli.result_styles import failed, passed
 from aotc.cli.views.gate_views import gates_view
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
+from aotc.cli.views.sameness_views import integer_views, repeat_views
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT, QUANTIZE, PassRecord
 from aotc.contract.manifest.variant import Parity
@@ -48,6 +49,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
         ),
         *partitions_view(artifact.variants),
         *_precisions(artifact.variants),
+        *integer_views(artifact.variants),
         *_captures(artifact.variants),
         section(
             "exactness",
@@ -55,6 +57,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
             [row for variant in artifact.variants for row in _exactness(variant)],
         ),
         *gates_view(artifact.variants),
+        *repeat_views(artifact.variants),
         section(
             "cost",
             ("weights", "peak memory", "load", "run"),

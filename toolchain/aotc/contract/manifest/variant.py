@@ -12,6 +12,7 @@ from aotc.contract.manifest.payload_files import (
     PayloadPath,
     PlainName,
 )
+from aotc.contract.manifest.product_forms import IntegerProducts
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.precision.quality_gates import OutputGate, TaskVerdict
@@ -119,6 +120,9 @@ class Variant:
     partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
     memory: MemoryPlan
     graphs: Annotated[GraphCapture | None, "captured CUDA graphs; None: no capture"] = None
+    integer_products: Annotated[
+        IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
+    ] = None
     parity: Parity
     requirements: Requirements
 

@@ -96,6 +96,46 @@ class WrongForm:
 
 
 @record
+class FormTiming:
+    """A variant and another form of it, timed in alternating runs of one process."""
+
+    other: Annotated[str, "name of the other variant"]
+    fixture: str
+    seconds: Annotated[float, "median of one run"]
+    other_seconds: Annotated[float, "median of one run of the other form"]
+    same_bytes: Annotated[bool, "whether both answer the fixture with the same bytes"]
+
+    @property
+    def ratio(self) -> float:
+        """Its time divided by that of the other form."""
+        return self.seconds / self.other_seconds
+
+
+@record
+class DifferingOutput:
+    """An output whose bytes were not those of the first of some equal calls."""
+
+    output: str
+    values: Annotated[int, "how many values differed, in the call with most of them"]
+    of: Annotated[int, "values of the output"]
+    max_abs: Annotated[float | None, "largest difference; None: of what is no number"] = None
+
+
+@record
+class Repeats:
+    """Equal calls of one session and, if `reloaded`, of a second session of the same variant."""
+
+    fixture: str
+    runs: Annotated[int, "calls after the first"]
+    reloaded: bool = False
+    differing_runs: Annotated[int, "calls with other bytes than the first"] = 0
+    outputs: tuple[DifferingOutput, ...] = ()
+    setting: Annotated[
+        str, "setting of the provider with which all calls had the same bytes; empty: none did"
+    ] = ""
+
+
+@record
 class VariantEvidence:
     """Measurements of one variant on the build host, in seconds and bytes."""
 
@@ -114,6 +154,10 @@ class VariantEvidence:
     blamed: Annotated[
         Blamed | None, "nodes to blame for the error in a lower precision; None: not searched"
     ] = None
+    timed_against: Annotated[
+        FormTiming | None, "the portable form of a quantized variant that requires VNNI"
+    ] = None
+    repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
 
 
 @record

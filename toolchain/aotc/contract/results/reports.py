@@ -9,13 +9,16 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.divided_graph import Certainty, PartitionReport
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.interface import Value, ValueShapes
+from aotc.contract.manifest.product_forms import IntegerProducts
 from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord, Toolchain
 from aotc.contract.manifest.variant import MemoryPlan, Parity, TransferTotals
 from aotc.contract.profile_terms import Traffic
 from aotc.contract.results.build_evidence import (
+    FormTiming,
     OutputError,
+    Repeats,
     TaskResult,
     VariantEvidence,
 )
@@ -180,6 +183,9 @@ class VariantSummary:
         field(default_factory=dict)
     )
     graphs: Annotated[GraphCapture | None, "sizes captured as CUDA graphs; None: no capture"] = None
+    integer_products: Annotated[
+        IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
+    ] = None
     shape_nodes: int = 0
     shape_nodes_dropped: int = 0
     providers: tuple[str, ...]
@@ -202,6 +208,8 @@ class VariantSummary:
     load_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
+    timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
+    repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
 
 
 @record

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from aotc.contract.results.build_evidence import Comparison, Evidence, OutputNoise
 from aotc.contract.results.node_errors import NodeError, NodeErrors
-from aotc.contract.results.reports import ArtifactSummary
+from aotc.contract.results.reports import ArtifactSummary, VariantSummary
 from aotc.drawing.artifact_contents import sizes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag
 from aotc.records import values_of
@@ -72,6 +72,7 @@ def exactness_section(
                 f"{task.original:.6g}; it may drop by {task.max_drop:g}"
             )
             parts.append(tag("p", "task: ", _state(said, task.passed)))
+        parts += [tag("p", said, class_=style) for said, style in _dependence(variant)]
         found = measured.get(variant.name)
         compared = (*found.comparisons, *found.undivided) if found is not None else ()
         if compared:
@@ -175,6 +176,25 @@ def _noise(noise: Sequence[OutputNoise]) -> Element:
         ),
         caption="The original's own noise: its answers in float32 against those in float64.",
     )
+
+
+def _dependence(variant: VariantSummary) -> list[tuple[str, str]]:
+    """Whether answers depend on the CPU, and whether equal calls had equal bytes; with a style."""
+    said: list[tuple[str, str]] = []
+    if variant.integer_products is not None:
+        text = ": ".join(variant.integer_products.in_words())
+        if (timed := variant.timed_against) is not None:
+            text += f"; a call takes {timed.ratio:.2f} of the time of {timed.other}"
+        said.append((f"8-bit integers: {text}.", "quiet"))
+    if (repeats := variant.repeats) is not None:
+        if not repeats.differing_runs:
+            said.append((f"{repeats.runs} equal calls had the same bytes as the first.", "quiet"))
+        else:
+            names = ", ".join(output.output for output in repeats.outputs)
+            text = f"{repeats.differing_runs} of {repeats.runs} equal calls had other bytes"
+            remedy = f"; not with {repeats.setting!r}" if repeats.setting else ""
+            said.append((f"{text}, in {names}{remedy}.", "bad"))
+    return said
 
 
 def _rows(comparison: Comparison) -> list[tuple[Content, ...]]:

@@ -8,9 +8,11 @@ measured operator by operator (`docs/adr/0024-integer-products.md`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from aotc.contract.manifest.product_forms import Operands
 from aotc.contract.operator_domains import MICROSOFT, STANDARD
 from aotc.partitioning.graph import subgraphs_of
 from aotc.records import record
@@ -111,21 +113,36 @@ def saturating_operands(model: onnx.ModelProto) -> Iterator[Saturating]:
     Weights must be in the file: external data, and anything that is not a constant, may have any
     value.  Functions are left out, because ONNX Runtime inlines them before it optimizes.
     """
-    yield from _graph_operands(model.graph, {}, {})
+    for found in _graph_products(model.graph, {}, {}):
+        if found.kind == "saturating signs":
+            yield from found.operands
 
 
-def _graph_operands(
+def count_products(model: onnx.ModelProto) -> Counter[Operands]:
+    """How many integer products there are of each kind; weights as in `saturating_operands`."""
+    return Counter(found.kind for found in _graph_products(model.graph, {}, {}))
+
+
+@record(kw_only=False)
+class _NodeOperands:
+    """A product of a graph: its kind, and the operands whose sign is not the activation's."""
+
+    kind: Operands
+    operands: tuple[Saturating, ...] = ()
+
+
+def _graph_products(
     graph: onnx.GraphProto, outer: Mapping[str, Constant], outer_types: Mapping[str, int]
-) -> Iterator[Saturating]:
+) -> Iterator[_NodeOperands]:
     constants = {**outer, **_constants(graph)}
     types = _types(graph, outer_types)
     for node in graph.node:
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if product is not None:
-            yield from _node_operands(node, graph, product, constants, types)
+            yield _node_operands(node, graph, product, constants, types)
         for attribute in node.attribute:
             for subgraph in subgraphs_of(attribute):
-                yield from _graph_operands(subgraph, constants, types)
+                yield from _graph_products(subgraph, constants, types)
 
 
 def _node_operands(
@@ -134,7 +151,7 @@ def _node_operands(
     product: Product,
     constants: Mapping[str, Constant],
     types: Mapping[str, int],
-) -> Iterator[Saturating]:
+) -> _NodeOperands:
     import onnx
 
     unsigned, signed = onnx.TensorProto.UINT8, onnx.TensorProto.INT8
@@ -143,30 +160,36 @@ def _node_operands(
         zero = _input(node, product.activation_zero)
         found = types.get(zero) or types.get(_input(node, product.activation))
         if found not in (None, activation):
-            return
+            return _NodeOperands("exact signs")
     opposing = [
         (operand, zero_point)
         for operand, zero_point in product.weights
         if types.get(_input(node, operand), opposite) == opposite
     ]
+    if not opposing:
+        return _NodeOperands("exact signs")
     constants_read = [constants.get(_input(node, operand)) for operand, _ in opposing]
     if all(
         constant is not None and _cannot_saturate(constant.tensor, product.signed)
         for constant in constants_read
     ):
-        return
+        return _NodeOperands("weights in 7 bits")
     # All weights of a node have one type.
+    operands = []
     for (operand, zero_point), weights in zip(opposing, constants_read, strict=True):
         zero = _input(node, zero_point)
-        yield Saturating(
-            node=node,
-            graph=graph,
-            operand=operand,
-            zero_point=zero_point,
-            weights=weights,
-            zero=constants.get(zero),
-            zero_stated=bool(zero),
+        operands.append(
+            Saturating(
+                node=node,
+                graph=graph,
+                operand=operand,
+                zero_point=zero_point,
+                weights=weights,
+                zero=constants.get(zero),
+                zero_stated=bool(zero),
+            )
         )
+    return _NodeOperands("saturating signs", tuple(operands))
 
 
 def _input(node: onnx.NodeProto, index: int) -> str:

@@ -14,6 +14,7 @@ from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
 from aotc.stages.assembling.ort_wheel import ort_version, wheel_libc
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.integer_products import products_of
 from aotc.stages.types import LoweredModel, ProvenModel
 
 
@@ -57,6 +58,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         graphs=_graph_capture(lowered) if lowered.captures else None,
+        integer_products=products_of(optimized, options),
         parity=proven.parity,
         requirements=Requirements(
             os=target.os,

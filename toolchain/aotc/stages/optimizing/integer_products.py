@@ -13,6 +13,7 @@ import onnx
 from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.contract.finding import Finding
+from aotc.contract.manifest.product_forms import IntegerProducts, Operands, ProductForm
 from aotc.contract.manifest.source import Capture
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import Optimization
@@ -22,6 +23,7 @@ from aotc.passes.base import run_passes
 from aotc.passes.same_sign_weights import SameSignWeights
 from aotc.passes.same_sign_weights.products import (
     ARCHITECTURE,
+    count_products,
     exact_feature,
     may_have_products,
     saturating_operands,
@@ -45,7 +47,7 @@ def may_saturate(target: Target) -> bool:
 
 def needs_one_sign(plan: VariantPlan, target: Target) -> bool:
     """Whether a variant must not rely on the features of the CPU that it is built for."""
-    if not plan.cpu_only or target.architecture != ARCHITECTURE:
+    if not multiplies_integers(plan, target):
         return False
     return plan.isa == "baseline" or may_saturate(target)
 
@@ -54,6 +56,11 @@ def has_integer_products(capture: Capture) -> bool:
     """Whether a model has integer products, or ONNX Runtime may make some from it."""
     names = (name.rpartition("::") for name in capture.op_types)
     return may_have_products((domain, op) for domain, _, op in names)
+
+
+def multiplies_integers(plan: VariantPlan, target: Target) -> bool:
+    """Whether integer products of the variant are the CPU's alone, of a kind that may saturate."""
+    return plan.cpu_only and target.architecture == ARCHITECTURE
 
 
 def read_operands(model: onnx.ModelProto, folder: Path) -> None:
@@ -79,12 +86,6 @@ def rewrite_products(model: onnx.ModelProto, folder: Path) -> tuple[tuple[PassRe
     return run_passes(model, (SameSignWeights(),)), count
 
 
-def saturating_nodes(model: onnx.ModelProto, folder: Path) -> list[str]:
-    """The names of the nodes of `model` that may still saturate."""
-    found = saturating_operands(_with_operands(model, folder))
-    return list(dict.fromkeys(operand.node.name for operand in found))
-
-
 def _with_operands(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     """A copy with the values that decide about products; `model` keeps its external data."""
     copy = onnx.ModelProto()
@@ -93,13 +94,66 @@ def _with_operands(model: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
     return copy
 
 
-def saturating_at_load(level: Optimization) -> list[str]:
-    """The same for the graph in the working directory, optimized by a session at `level`."""
-    here = Path.cwd()
-    folder = here / "loaded"
-    folder.mkdir(exist_ok=True)
-    write_optimized(here / MODEL, level, here, into=folder)
-    return saturating_nodes(onnx.load(folder / MODEL, load_external_data=False), folder)
+def products_at_load(level: Optimization) -> tuple[dict[Operands, int], list[str]]:
+    """The products of the graph in the working directory, once a session at `level` loaded it.
+
+    How many there are of each kind, and the names of those whose sums may saturate.
+    """
+    folder = here = Path.cwd()
+    if level != "disable":
+        folder = here / "loaded"
+        folder.mkdir(exist_ok=True)
+        write_optimized(here / MODEL, level, here, into=folder)
+    model = onnx.load(folder / MODEL, load_external_data=False)
+    read_operands(model, folder)
+    nodes = [operand.node.name for operand in saturating_operands(model)]
+    return dict(sorted(count_products(model).items())), list(dict.fromkeys(nodes))
+
+
+def products_of(optimized: OptimizedModel, options: BuildOptions) -> IntegerProducts | None:
+    """Which form of its integer products a variant has, and the feature that it requires.
+
+    None for a model without any, for other providers, and on CPUs of another architecture.
+    """
+    products = optimized.products
+    if products is None:
+        return None
+    feature = exact_feature(options.target.isa)
+    form: ProductForm = "not-fused"
+    if products.get("saturating signs"):
+        # Without the feature, they are proven for CPUs like this one.
+        form = "feature" if feature else "same-cpu"
+    elif optimized.rewritten:
+        form = "rewritten"
+    elif products.get("weights in 7 bits"):
+        form = "seven-bits"
+    elif products:
+        form = "exact-signs"
+    return IntegerProducts(
+        form=form, feature=feature if form == "feature" else "", products=products
+    )
+
+
+def product_findings(rewritten: int, saturating: Sequence[str], plan: VariantPlan) -> list[Finding]:
+    """AOTC-O008 if integer products were rewritten, AOTC-N010 if some still saturate."""
+    found, where = [], f"variant {plan.name}"
+    if count := rewritten:
+        what = (
+            f"the weights of {count} integer product{'s' * (count > 1)} are written in the sign of "
+            "the activations, which is exact: as they were, sums saturate on CPUs without VNNI"
+        )
+        found.append(Finding(code="AOTC-O008", what=what, where=where))
+    if saturating:
+        what = saturation_text(saturating)
+        found.append(Finding(code="AOTC-N010", what=what, where=where))
+    return found
+
+
+def saturation_text(nodes: Sequence[str]) -> str:
+    """Which products may saturate, in words."""
+    named = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
+    products = f"{len(nodes)} integer product{'s' * (len(nodes) > 1)}"
+    return f"{products} may saturate on CPUs without VNNI ({named})"
 
 
 def companion_variants(
@@ -112,7 +166,7 @@ def companion_variants(
     """
     feature = exact_feature(options.target.isa)
     found = [made for item in variants if (made := _companion(item)) is not None]
-    if not feature or not found:
+    if not feature or not found or options.profile.vnni_variants == "none":
         return [], []
     if feature not in (options.host.isa or ()):
         why = f"this host lacks {feature}, and cannot prove it"
@@ -148,6 +202,12 @@ def _companion(optimized: OptimizedModel) -> SpecializedModel | None:
         plan=replace(plan, name=name, spec=spec, isa="vnni"),
         component=f"{specialized.component}.{_COMPANION}",
     )
+
+
+def is_companion(plan: VariantPlan, of: VariantPlan) -> bool:
+    """Whether `plan` is the quicker companion of the portable variant `of`."""
+    same_sizes = plan.isa == "vnni" and plan.buckets == of.buckets
+    return same_sizes and of.isa == "baseline" and plan.spec == f"{of.spec}-{_COMPANION}"
 
 
 def companion_left_out(plan: VariantPlan, why: str) -> Finding:

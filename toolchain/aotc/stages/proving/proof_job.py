@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,8 @@ from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import Comparison, OutputError
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine.job_steps import tell_steps
+from aotc.engine.values import Data
+from aotc.stages.proving.repeated_runs import repeat_calls, repeated_fixture
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -32,15 +34,20 @@ def _graph_bytes(model: Path, twin: Json) -> bytes:
 
 
 def open_variant(
-    request: Json, settings: Mapping[str, Mapping[str, str]] | None = None
+    request: Json,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
+    spec: Json = None,
 ) -> ort.InferenceSession:
-    """In a worker: the session of the variant that `request` describes, recording placement."""
+    """In a worker: the session of the variant that `request` describes, recording placement.
+
+    `spec` replaces how the session is created.
+    """
     from aotc.engine.session import create_session
 
     model = Path(request["model"])
     return create_session(
         model if request["contexts"] else _graph_bytes(model, request["twin"]),
-        decode(SessionSpec, request["session"]),
+        decode(SessionSpec, spec or request["session"]),
         providers=request["providers"],
         weights_folder=Path(request["weights"]),
         context_path=model,
@@ -72,13 +79,18 @@ def prove_job(request: Json) -> Json:
     comparisons: list[Comparison] = []
     run_seconds: dict[str, float] = {}
     first = None
+
+    def inputs_of(reference: Json) -> dict[str, Data]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        if reference["wanted"] != reference["sizes"]:
+            inputs = padder.pad(inputs, reference["sizes"], reference["wanted"]).inputs
+        return inputs
+
     for number, reference in enumerate(request["references"]):
         tell_steps(number, len(request["references"]))
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        inputs = inputs_of(reference)
         names = list(reference["outputs"])
         sizes, wanted = reference["sizes"], reference["wanted"]
-        if wanted != sizes:
-            inputs = padder.pad(inputs, sizes, wanted).inputs
         started = time.perf_counter()
         outputs = run(session, inputs, names, refusal="AOTC-N001")
         seconds = time.perf_counter() - started
@@ -99,6 +111,21 @@ def prove_job(request: Json) -> Json:
             )
         )
     placement, not_captured = encode(observe(session)), ""
+    repeats = None
+    if request["repeats"] is not None and run_seconds:
+
+        def call() -> list[Data]:
+            return run(session, repeated, names, refusal="AOTC-N001")
+
+        def reopened(other: Json) -> Callable[[], list[Data]]:
+            nonlocal session
+            del session
+            session = open_variant(request, {}, other)
+            return call
+
+        chosen = repeated_fixture(run_seconds)
+        repeated = inputs_of(next(e for e in request["references"] if e["name"] == chosen))
+        repeats = encode(repeat_calls(request["repeats"], chosen, names, call, reopened))
     if request["captures"]:
         from aotc.engine.device.capture_trial import why_not_captured
 
@@ -108,6 +135,7 @@ def prove_job(request: Json) -> Json:
     return {
         "placement": placement,
         "not_captured": not_captured,
+        "repeats": repeats,
         "comparisons": [encode(item) for item in comparisons],
         "load_seconds": load_seconds,
         "first_run_seconds": first,

@@ -1,0 +1,133 @@
+"""The same artifact, input and host give the same bytes, alone and under load."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from equal_calls import alone, under_load
+from racing_scatter import THREADS, WIDTH, racing_scatter
+from repository import ROOT
+from third_party_models import MODELS, needs_models
+from workbench import Built, Workbench
+
+from aotc import inspect, load
+from aotc.cli import render
+from aotc.cli.views.inspection_view import inspect_view
+from aotc.contract.builtin import load_profile
+from aotc.contract.precision.repeatability import RepeatSpec
+from aotc.contract.profile import Profile, VariantSpec
+from aotc.drawing.artifact_page import artifact_page
+from aotc.errors import AotcError
+from aotc.records import replace
+
+EXPORTS = sorted((ROOT / "tests" / "data" / "exports").glob("*.onnx"))
+THIRD_PARTY = sorted(MODELS.glob("*.onnx"))
+# So often that a build which finds no difference would be a fault.
+RUNS = 60
+
+
+def differences(bench: Workbench, built: Built, runs: int) -> Iterator[str]:
+    """What differs between equal calls of each variant, loaded as a server loads it."""
+    sizes = built.manifest.domain.corner("opt")
+    inputs = built.inputs(sizes)
+    for variant in built.manifest.variants:
+        store = bench.folder / "store"
+        with load(built.path, key=bench.public, store=store, variant=variant.name) as model:
+            found = alone(model, inputs, runs)
+            loaded = under_load(model, inputs, runs, model.run(inputs))
+        assert (found.runs, loaded.runs) == (runs, runs)
+        yield from (f"{variant.name}: {each}" for each in (*found.outputs, *loaded.outputs))
+
+
+@pytest.mark.parametrize("name", ["bert", "resnet50", "gpt2"])
+def test_equal_calls_have_equal_bytes(bench: Workbench, name: str) -> None:
+    built = bench.build(ROOT / "tests" / "data" / "exports" / f"{name}.onnx", name)
+    assert list(differences(bench, built, 10)) == []
+
+
+def racing_profile(runs: int) -> Profile:
+    """Threads that race for one row, and calls enough to see it."""
+    return replace(
+        load_profile("edge"),
+        variants=(VariantSpec(name="portable", threads=THREADS),),
+        repeatability=RepeatSpec(runs=runs),
+    )
+
+
+@pytest.fixture(scope="module")
+def racing(bench: Workbench) -> Built:
+    return bench.build(racing_scatter(), "racing", profile=racing_profile(RUNS))
+
+
+def test_other_bytes_are_a_finding_that_names_the_setting(racing: Built) -> None:
+    (found,) = (each for each in racing.report.findings if each.code == "AOTC-N040")
+    assert found.where == "variant portable"
+    assert f"of {RUNS} equal calls had other bytes than the first" in found.what
+    assert "values of 'y' by up to" in found.what
+    assert "with 'threads: 1' in the profile, all calls had the same bytes" in found.what
+    (evidence,) = racing.report.variants
+    assert evidence.repeats is not None
+    assert 0 < evidence.repeats.differing_runs <= evidence.repeats.runs == RUNS
+    (output,) = evidence.repeats.outputs
+    assert (output.output, output.of) == ("y", WIDTH)
+    assert 0 < (output.max_abs or 0) < 1e-3
+
+
+def test_the_payload_does_not_say_so(racing: Built) -> None:
+    """It is the same for equal inputs, and how many calls differ is not."""
+    assert "AOTC-N040" not in racing.codes()
+
+
+def test_the_terminal_and_the_page_tell(racing: Built) -> None:
+    seen = inspect(racing.path)
+    assert seen.artifact is not None
+    shown = io.StringIO()
+    render.show(inspect_view(seen), file=shown)
+    terminal = shown.getvalue()
+    assert "differ in y" in terminal
+    assert "threads: 1" in terminal
+    assert f"of {RUNS} equal calls had other bytes, in y" in artifact_page(racing.path)
+
+
+def test_the_named_setting_gives_equal_bytes(bench: Workbench) -> None:
+    spec = VariantSpec(name="portable", threads=1)
+    profile = replace(racing_profile(RUNS), variants=(spec,))
+    built = bench.build(racing_scatter(), "in-turn", profile=profile)
+    assert "AOTC-N040" not in [each.code for each in built.report.findings]
+    assert list(differences(bench, built, 20)) == []
+
+
+def test_no_call_is_repeated_where_the_profile_says_so(bench: Workbench) -> None:
+    built = bench.build(racing_scatter(), "never", profile=racing_profile(0))
+    (evidence,) = built.report.variants
+    assert evidence.repeats is None
+    assert "AOTC-N040" not in [each.code for each in built.report.findings]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXPORTS, ids=lambda path: path.stem)
+def test_a_hundred_calls_of_an_export(bench: Workbench, path: Path) -> None:
+    built = bench.build(path, f"hundred-{path.stem}", profile="server-cpu")
+    assert list(differences(bench, built, 100)) == []
+
+
+@pytest.mark.slow
+@needs_models
+@pytest.mark.parametrize("path", THIRD_PARTY, ids=lambda path: path.stem)
+def test_a_hundred_calls_of_a_foreign_model(bench: Workbench, path: Path) -> None:
+    built = bench.build(path, f"hundred-{path.stem}", profile="server-cpu")
+    assert list(differences(bench, built, 100)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.openvino
+@pytest.mark.parametrize("path", [*EXPORTS, *THIRD_PARTY], ids=lambda path: path.stem)
+def test_a_hundred_calls_on_openvino(bench: Workbench, path: Path) -> None:
+    try:
+        built = bench.build(path, f"openvino-{path.stem}", profile="edge-openvino")
+    except AotcError as error:
+        pytest.skip(f"OpenVINO's variant is not built: {error.line()}")
+    assert list(differences(bench, built, 100)) == []
