@@ -168,3 +168,23 @@ def test_a_model_with_external_data_and_local_functions(bench: Workbench) -> Non
     assert "AOTC-N026" not in built.codes()
     with bench.load(built) as loaded:
         assert loaded.run({"x": np.ones((1, 48), np.float32)})["y"].shape == (1, 48)
+
+
+def test_recurrent_nodes_whose_kernel_refuses_float64_stay_in_float32(bench: Workbench) -> None:
+    random = np.random.default_rng(2)
+    model = model_of(
+        [
+            helper.make_node("Tanh", ["x"], ["t"], name="tanh"),
+            helper.make_node("GRU", ["t", "w", "r"], ["y"], name="gru", hidden_size=4),
+        ],
+        inputs=[helper.make_tensor_value_info("x", FLOAT, [5, 1, 3])],
+        outputs=[helper.make_tensor_value_info("y", FLOAT, [5, 1, 1, 4])],
+        initializers=[
+            numpy_helper.from_array(random.normal(size=(1, 12, width)).astype(np.float32), name)
+            for name, width in (("w", 3), ("r", 4))
+        ],
+    )
+    built = bench.build(model, "gru", profile=exact(bench), cache=False)
+    assert built.finding("AOTC-N026").endswith("1 of 2 nodes compute in float32: 1 GRU")
+    (own,) = evidence_of(bench, built)["noise"]
+    assert own["max_abs"] < 1e-5

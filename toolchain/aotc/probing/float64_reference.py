@@ -44,11 +44,15 @@ def float64_job(request: Json) -> Json:
     findings.  If ONNX Runtime runs no twin of the model there are no files, and a finding says why.
     """
     try:
-        session, findings = _open_twin(Path(request["model"]), Path(request["weights"]))
+        return _answers(request)
     except AotcError as error:
         what = f"the model cannot be computed in float64: {error.found or error.what}"[:500]
         finding = Finding(code="AOTC-N026", what=what, where="reference")
         return {"outputs": [], "noise": [], "findings": [encode(finding)]}
+
+
+def _answers(request: Json) -> Json:
+    session, findings = _open_twin(Path(request["model"]), Path(request["weights"]))
     tolerances = {
         setting: decode(Tolerance, item) for setting, item in request["tolerances"].items()
     }

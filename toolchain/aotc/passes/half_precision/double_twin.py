@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from aotc.passes.half_precision import Read
 
 _TENSOR: Final = "tensor(double)"
-# What they draw differs by type.
-_RANDOM: Final = frozenset(
-    {"Bernoulli", "Multinomial", "RandomNormalLike", "RandomUniformLike", "Dropout"}
+# What the first draw differs by type; the others have a kernel that refuses to run.
+_KEPT: Final = frozenset(
+    {"Bernoulli", "Dropout", "Multinomial", "RandomNormalLike", "RandomUniformLike"}
+    | {"GRU", "LSTM"}
 )
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
@@ -91,7 +92,7 @@ def without_float64(model: onnx.ModelProto) -> dict[str, str]:
         for index, node in enumerate(graph.nodes)
         if graph.touches_float(index)
         and node.op_type != "Constant"
-        and (not graph.slots[index] or node.op_type in _RANDOM)
+        and (not graph.slots[index] or node.op_type in _KEPT)
     }
     changing = {node.name: node.op_type for node in graph.nodes if node.name not in kept}
     for _ in range(_MAX_ROUNDS):
