@@ -335,5 +335,5 @@ def test_precision_of_the_command_line_goes_before_the_profile(aotc: Command) ->
     told = refused(aotc, "AOTC-I027", 2, "--profile", profile(aotc), "--precision", "half")
     assert (told["where"], told["expected"]) == (
         "--precision half",
-        "keep, tf32, float16, bfloat16",
+        "keep, tf32, float16, bfloat16, int8, int4, auto",
     )

@@ -11,7 +11,7 @@ from aotc.cli.result_styles import failed, passed
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT
+from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT, STORED_IN_HALF
 from aotc.contract.manifest.variant import Parity
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import ArtifactSummary, VariantSummary
@@ -84,6 +84,8 @@ def _precisions(variants: Sequence[VariantSummary]) -> list[RenderableType]:
 
 def _in_float32(variant: VariantSummary) -> str:
     """How many nodes the half-precision pass left in float32, and why; their names are in JSON."""
+    if any(made.name == STORED_IN_HALF for made in variant.passes):
+        return "all: only weights are stored in it"
     changes = [made for made in variant.passes if made.name == HALF_PRECISION]
     if not changes:
         return "-"
