@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -140,12 +142,11 @@ def test_weights_of_bodies_are_stored_in_half(bench: Workbench) -> None:
     assert {one.data_type for one in weights_of(built).values()} == {TensorProto.FLOAT16}
 
 
-def test_beside_other_providers_it_does_not_count(bench: Workbench) -> None:
-    """What they do not compute in the type is not stored in it either."""
-    openvino = {"providers": ["openvino", "cpu"]}
-    with pytest.raises(AotcError) as refused:
-        bench.build(small.plain(WIDTH), "tf32", profile=profile("tf32", **openvino))
-    assert refused.value.code in ("AOTC-N008", "AOTC-P004")
+def test_the_summary_says_what_is_computed_in_half(bench: Workbench) -> None:
+    built = bench.build(small.plain(WIDTH), "shown", profile=profile("float16"))
+    command = [sys.executable, "-m", "aotc.cli.main", "inspect", str(built.path)]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "all: only weights are stored in it" in shown
 
 
 @pytest.mark.parametrize("name", ["bert", pytest.param("gpt2", marks=pytest.mark.slow)])

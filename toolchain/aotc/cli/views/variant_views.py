@@ -13,7 +13,13 @@ from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
 from aotc.cli.views.sameness_views import integer_views, repeat_views
 from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.toolchain import HALF_PRECISION, KEPT, QUANTIZE, PassRecord
+from aotc.contract.manifest.toolchain import (
+    HALF_PRECISION,
+    KEPT,
+    QUANTIZE,
+    STORED_IN_HALF,
+    PassRecord,
+)
 from aotc.contract.manifest.variant import Parity
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.reports import ArtifactSummary, VariantSummary
@@ -107,6 +113,8 @@ def _form(variant: VariantSummary) -> str:
 
 def _in_float32(variant: VariantSummary) -> str:
     """How many nodes a pass left in float32, and why; their names are in JSON."""
+    if any(made.name == STORED_IN_HALF for made in variant.passes):
+        return "all: only weights are stored in it"
     made, done = _pass_of(variant, HALF_PRECISION), "converted"
     if made is None:
         made, done = _pass_of(variant, QUANTIZE), "quantized"
