@@ -32,6 +32,8 @@ IMPORTED = {
     ("cli/pages/learned_page.py", "html"): "`_shown`, checked below",
     ("cli/pages/size_chart.py", "html"): "of what `printable` made, checked below",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
+    ("passes/quantize/block_weights.py", "logging"): "silences a library",
+    ("passes/quantize/static_form.py", "logging"): "silences a library",
     ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
     ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
     ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",

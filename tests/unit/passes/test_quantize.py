@@ -345,3 +345,12 @@ def test_nothing_is_written_for_nothing_chosen() -> None:
     change = Quantize(form="dynamic", bits=8, scheme=UNSIGNED, block_size=32, chosen=Chosen())
     run_passes(same, (change,))
     assert operators(same) == operators(source)
+
+
+def test_blocks_of_weights_say_which_library_they_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is not installed, importing it fails so."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "onnxruntime.quantization.matmul_nbits_quantizer", None)
+    with pytest.raises(ImportError, match="matmul_nbits_quantizer"):
+        quantized(product(), "weights", {})

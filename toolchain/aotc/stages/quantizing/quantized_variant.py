@@ -60,16 +60,16 @@ def quantize(
         quantized=True,
         passes=(*specialized.passes, record),
     )
-    return made, _findings(record, where)
+    return made, record_findings(record, where)
 
 
-def _findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
+def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
+    """AOTC-O014 if nodes stay in float32 because no sample reached what they read."""
     count = record.matched.get(NOT_OBSERVED, 0)
     if not count:
         return ()
-    what = (
-        f"the ranges of {count} node{'s' * (count > 1)} could not be observed, which stay float32"
-    )
+    nodes = f"{count} node{'s' * (count > 1)}"
+    what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
     return (Finding(code="AOTC-O014", what=what, where=where),)
 
 
