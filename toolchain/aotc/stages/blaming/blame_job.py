@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.blaming.badness import badness
-from aotc.blaming.node_comparison import node_errors
 from aotc.blaming.graph_side import Side
+from aotc.blaming.node_comparison import node_errors
 from aotc.blaming.smallest_set import Candidate, SmallestSet, Trial, smallest_set
 from aotc.blaming.suspects import named_nodes, suspects
 from aotc.contract.codec.parsing import Json, decode, encode
