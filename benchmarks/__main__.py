@@ -40,6 +40,9 @@ TITLES = {
     "pages": "Pages and comparisons",
 }
 
+# In the folder `precision`; the others are in `rows`.
+PRECISION = frozenset({"int8_latency", "digits_int8", "blame", "auto_half"})
+
 
 def main() -> int:
     """0 if all limits were met, 1 if one was not, 2 for a wrong name."""
@@ -64,7 +67,8 @@ def _run(names: list[str], folder: Path, *, smoke: bool) -> int:
         started = time.monotonic()
         print(f"== {TITLES[name]}", flush=True)
         workshop = Workshop(folder, smoke, lambda text: print(f"   … {text}", flush=True))
-        result = import_module(f"benchmarks.rows.{name}").run(workshop)
+        folder_of_row = "precision" if name in PRECISION else "rows"
+        result = import_module(f"benchmarks.{folder_of_row}.{name}").run(workshop)
         table.keep_result(folder / "results", name, TITLES[name], result)
         for row in result.rows:
             verdict = {True: "yes", False: "NO ", None: "   "}[row.held]

@@ -369,7 +369,7 @@ def test_a_table_that_was_tampered_with_still_builds_what_is_proven(
 ) -> None:
     """A table can only choose among the profile's own candidates, each of which is proven."""
     evidence = changed_table(
-        threads,
+        threads.path,
         tmp_path,
         lambda row: replace(row, median_seconds=seconds) if row.threads == 2 else row,
     )

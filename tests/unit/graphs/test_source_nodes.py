@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 from openvino_models import info, model_of, weight
 from repository import ROOT
 
@@ -95,3 +96,27 @@ def test_nodes_of_bodies_are_covered() -> None:
     covered = covered_nodes(model.graph, model.graph)
     assert covered["inner"] == ("inner",)
     assert covered["if"] == ("if",)
+
+
+def test_a_product_that_onnxruntime_fuses_stands_for_the_product(tmp_path: Path) -> None:
+    """Of three dims it becomes a Reshape, a Gemm and a Reshape, and only the last keeps a name."""
+    weights = [
+        numpy_helper.from_array(np.ones((4, 4), np.float32), "w"),
+        numpy_helper.from_array(np.ones(4, np.float32), "b"),
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2, 4]) for name in ("x", "y")
+    ]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+        helper.make_node("Add", ["p", "b"], ["y"], "sum"),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "source.onnx"
+    onnx.save(model, path)
+    write_optimized(path, "basic", tmp_path, into=tmp_path)
+    written = onnx.load(tmp_path / MODEL, load_external_data=False)
+    (gemm,) = (node for node in written.graph.node if node.op_type == "Gemm")
+    found = covered_nodes(graph, written.graph)
+    assert found[gemm.name] == ("product",)

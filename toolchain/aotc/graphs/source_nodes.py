@@ -27,9 +27,10 @@ def covered_nodes(
 ) -> dict[str, tuple[str, ...]]:
     """For each node of `rewritten`, by name: the source's nodes that it stands for, in order.
 
-    A node that makes no value of the source stands for the source's node of the same name, else for
-    none.  Every source node between two shared values belongs to the node that makes the later one.
-    A value that got another name is known by the node that reads it, if that was not rewritten.
+    A node that makes no value of the source stands for the source's node of the same name, or of
+    the part before the last `/`, else for none.  Every source node between two shared values
+    belongs to the node that makes the later one.  A value that got another name is known by the
+    node that reads it, if that was not rewritten.
     """
     way = SourceOrder(source)
     nodes = list(_walk(rewritten))
@@ -40,8 +41,11 @@ def covered_nodes(
     for node in nodes:
         own = [former.get(name, name) for name in node.output]
         covered, _ = way.behind(own, kept)
-        if not covered and node.name in way.places:
-            covered = (node.name,)
+        if not covered:
+            # ONNX Runtime fuses a product and a sum into NAME/MatMulAddFusion, whose value a
+            # Reshape makes if it has more than two dims.
+            names = (node.name, node.name.rpartition("/")[0])
+            covered = next(((name,) for name in names if name in way.places), ())
         found[node.name] = covered
     return found
 

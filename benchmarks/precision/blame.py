@@ -31,14 +31,16 @@ def run(workshop: Workshop) -> Result:
         "dims": dict(model.sizes),
         "parity": {"random_shapes": 0, "int8": tolerance},
     }
+    output = workshop.folder / "artifacts" / "blamed.aotc"
+    output.parent.mkdir(parents=True, exist_ok=True)
     workshop.progress(f"refuse {model.title}")
     found = run_fresh(
-        "rows.blame:blamed",
+        "precision.blame:blamed",
         {
             "model": str(model.path),
             "profile": str(workshop.profile(f"{model.folder}-blame", fields)),
             "key": str(workshop.key()[0]),
-            "output": str(workshop.folder / "artifacts" / "blamed.aotc"),
+            "output": str(output),
         },
     )
     exact = bool(found["kept"]) and set(found["kept"]) <= set(plant.nodes)

@@ -30,7 +30,7 @@ def run(workshop: Workshop) -> Result:
     output.parent.mkdir(parents=True, exist_ok=True)
     workshop.progress(f"build {model.title}")
     found = run_fresh(
-        "rows.auto_half:kept",
+        "precision.auto_half:kept",
         {
             "model": str(model.path),
             "profile": str(workshop.profile(f"{model.folder}-auto", fields)),

@@ -39,7 +39,7 @@ def run(workshop: Workshop) -> Result:
     }
     key = hashlib.sha256(sources_digest().encode()).hexdigest()[:12]
     found = run_fresh(
-        "rows.digits_int8:accuracies",
+        "precision.digits_int8:accuracies",
         {
             "model": str(EXAMPLE / "digits.onnx"),
             "judged": str(judged),

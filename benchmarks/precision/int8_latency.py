@@ -35,7 +35,7 @@ def run(workshop: Workshop) -> Result:
     """Model by model: throughput of both sides, and the size of the artifact."""
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
-    feature = run_fresh("rows.int8_latency:exact_integers", {})["feature"]
+    feature = run_fresh("precision.int8_latency:exact_integers", {})["feature"]
     for name, rounds in ROUNDS.items():
         model = workshop.model(name)
         try:

@@ -1,0 +1,1 @@
+"""What a lower precision gains, and how good it stays."""
