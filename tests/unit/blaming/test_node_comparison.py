@@ -16,7 +16,7 @@ from aotc.blaming.graph_side import Side
 from aotc.blaming.node_comparison import node_errors
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.node_errors import NodeError, NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.graphs.value_types import with_types
 from aotc.passes.half_precision import HalfPrecision
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aotc.blaming.smallest_set import Candidate
 from aotc.blaming.suspects import suspects
-from aotc.contract.results.node_errors import NodeError
+from aotc.contract.results.nodes.node_errors import NodeError
 
 
 def error(node: str, added: float | None, **fields: Any) -> NodeError:

@@ -14,8 +14,8 @@ from made_profiles import profile_with
 from aotc.backends.base import BACKENDS
 from aotc.contract.finding import Finding
 from aotc.contract.profile import Profile
-from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.build_evidence import Evidence
+from aotc.contract.results.nodes.blamed import Blamed
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.host.probe import probe

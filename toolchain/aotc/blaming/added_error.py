@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from aotc.contract.results.node_errors import NodeError
+from aotc.contract.results.nodes.node_errors import NodeError
 from aotc.engine.values import Data
 
 # Elements at a time, upcast to float64.

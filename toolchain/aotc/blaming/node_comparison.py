@@ -18,7 +18,7 @@ from aotc.blaming.graph_side import Side, as_loaded, tensor_shapes
 from aotc.blaming.matched_values import MatchedValue, matched_values
 from aotc.blaming.readable_values import readable_values
 from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.node_errors import NodeError, NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.engine.parity import compare, same_bits
 from aotc.engine.values import Data, dtype_name
 from aotc.graphs.shown_values import outputs_of

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Sequence
 
 from aotc.blaming.smallest_set import Candidate
-from aotc.contract.results.node_errors import NodeError, NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 
 
 def suspects(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candidate]:

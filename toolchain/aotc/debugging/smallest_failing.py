@@ -17,7 +17,7 @@ from aotc.blaming.matched_values import MatchedValue, Place, matched_values
 from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
-from aotc.contract.results.node_errors import NodeError, NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.debugging.part_models import Cut, PartModel, cut, stops_of
 from aotc.engine.parity import compare
 from aotc.engine.values import Data

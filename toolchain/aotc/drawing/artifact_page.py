@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.results.node_errors import NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.drawing.artifact_contents import read_contents
 from aotc.drawing.given_times import read_node_times
 from aotc.drawing.markup import tag

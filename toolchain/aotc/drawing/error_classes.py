@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 from xml.etree.ElementTree import Element
 
-from aotc.contract.results.node_errors import NodeError, NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.drawing.graph_reading import DrawnGraph
 from aotc.drawing.markup import tag
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 from xml.etree.ElementTree import Element
 
-from aotc.contract.results.node_errors import NodeError
+from aotc.contract.results.nodes.node_errors import NodeError
 from aotc.drawing.error_classes import error_class, error_text
 from aotc.drawing.figures import bytes_text, short_provider
 from aotc.drawing.folding import Group

@@ -8,8 +8,8 @@ from pathlib import Path
 from aotc.caching.cache import BuildCache
 from aotc.contract.document_places import NO_PLACES, DocumentPlaces
 from aotc.contract.profile import Profile
-from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.journal import Journal
+from aotc.contract.results.nodes.blamed import Blamed
 from aotc.contract.target import Target
 from aotc.engine.worker_pool import Workers
 from aotc.records import field, record, replace

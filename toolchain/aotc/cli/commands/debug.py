@@ -80,7 +80,7 @@ def parity(
     """
     from aotc.cli.extras import needs
     from aotc.cli.progress import stages
-    from aotc.cli.views.parity_view import parity_view
+    from aotc.cli.views.exactness.parity_view import parity_view
     from aotc.cli.written import refuse_overwriting
 
     if output is not None:

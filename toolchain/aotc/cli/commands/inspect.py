@@ -15,7 +15,7 @@ from aotc.contract.artifact_names import artifact_path
 from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.results.node_errors import NodeErrors
+    from aotc.contract.results.nodes.node_errors import NodeErrors
 
 app = new_app()
 

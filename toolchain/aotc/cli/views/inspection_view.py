@@ -18,7 +18,7 @@ from aotc.cli.render import (
 )
 from aotc.cli.result_styles import NOTICED
 from aotc.cli.views.attestation_views import claims_view
-from aotc.cli.views.parity_view import node_facts, worst_nodes
+from aotc.cli.views.exactness.parity_view import node_facts, worst_nodes
 from aotc.cli.views.partition_views import tuning_view
 from aotc.cli.views.refusals_section import refusals_section
 from aotc.cli.views.shape_views import shapes_view

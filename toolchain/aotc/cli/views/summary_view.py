@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.cli.render import count, duration, heading, one_line_facts, one_line_section, size
 from aotc.cli.result_styles import failed, noticed, passed
 from aotc.cli.views.build_view import outcome, signer_text, took
-from aotc.cli.views.gate_views import gates_text
+from aotc.cli.views.exactness.gate_views import gates_text
 from aotc.cli.views.inspection_view import UNVERIFIED, model_text, operators_text, signers
 from aotc.cli.views.shape_views import sizes_text
 from aotc.cli.views.variant_views import placement_text

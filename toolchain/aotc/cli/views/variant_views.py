@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
 from aotc.cli.result_styles import failed, passed
-from aotc.cli.views.gate_views import gates_view
+from aotc.cli.views.exactness.gate_views import gates_view
+from aotc.cli.views.exactness.sameness_views import integer_views, repeat_views
 from aotc.cli.views.partition_views import partitions_view
 from aotc.cli.views.requirement_words import requirements_in_words
-from aotc.cli.views.sameness_views import integer_views, repeat_views
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.toolchain import (
     HALF_PRECISION,

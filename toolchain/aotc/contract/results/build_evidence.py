@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from aotc.contract.results.blamed import Blamed
+from aotc.contract.results.nodes.blamed import Blamed
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.records import field, record
 

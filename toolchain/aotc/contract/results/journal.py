@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 from aotc.contract.finding import Finding
-from aotc.contract.results.blamed import Blamed
+from aotc.contract.results.nodes.blamed import Blamed
 from aotc.contract.results.run_report import Figure, Gate
 from aotc.records import replace
 

@@ -22,7 +22,7 @@ from aotc.contract.results.build_evidence import (
     TaskResult,
     VariantEvidence,
 )
-from aotc.contract.results.node_errors import NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.contract.results.policy_decision import PolicyDecision
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.contract.shapes.domain import Domain

@@ -7,7 +7,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from aotc.contract.results.build_evidence import Comparison, Evidence, OutputNoise
-from aotc.contract.results.node_errors import NodeError, NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.contract.results.reports import ArtifactSummary, VariantSummary
 from aotc.drawing.artifact_contents import sizes_text
 from aotc.drawing.markup import Content, section, shown_name, table, tag

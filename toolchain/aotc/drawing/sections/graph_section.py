@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element
 
 from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.node_errors import NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.drawing.artifact_contents import Contents, DrawnVariant
 from aotc.drawing.error_classes import error_key, errors_by_index
 from aotc.drawing.figures import bytes_text, seconds_text, share_text, short_provider

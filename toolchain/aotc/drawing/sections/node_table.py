@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from xml.etree.ElementTree import Element
 
-from aotc.contract.results.node_errors import NodeError
+from aotc.contract.results.nodes.node_errors import NodeError
 from aotc.drawing.error_classes import error_text
 from aotc.drawing.figures import bytes_text, seconds_text, share_text, short_provider
 from aotc.drawing.graph_reading import DrawnGraph

@@ -16,8 +16,8 @@ from aotc.passes.quantize.block_weights import quantize_blocks
 from aotc.passes.quantize.dynamic_form import quantize_dynamic
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.lookup_tables import quantize_tables
-from aotc.passes.quantize.products import split_gemms
 from aotc.passes.quantize.static_form import quantize_static
+from aotc.passes.quantize.weighted_products import split_gemms
 from aotc.records import field, record
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from aotc.contract.operator_domains import STANDARD
-from aotc.passes.quantize.products import attribute_of
 from aotc.passes.quantize.scoped_constants import Scope
+from aotc.passes.quantize.weighted_products import attribute_of
 
 if TYPE_CHECKING:
     import onnx

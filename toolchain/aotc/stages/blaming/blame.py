@@ -10,7 +10,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.precision.kept_lines import kept_line
 from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.blamed import Blamed, OutputChange
+from aotc.contract.results.nodes.blamed import Blamed, OutputChange
 from aotc.engine.job_steps import steps_of
 from aotc.errors import AotcError
 from aotc.stages.blaming.trial_requests import SEARCHED, trial_request

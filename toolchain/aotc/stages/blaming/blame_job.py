@@ -19,9 +19,9 @@ from aotc.contract.manifest.interface import Value
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.precision.quality_gates import GateSpec
 from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.blamed import OutputChange
 from aotc.contract.results.build_evidence import OutputError
-from aotc.contract.results.node_errors import NodeErrors
+from aotc.contract.results.nodes.blamed import OutputChange
+from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.engine import values
 from aotc.engine.job_steps import tell_steps

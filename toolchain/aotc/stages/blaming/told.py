@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from aotc.contract.results.blamed import Blamed
+from aotc.contract.results.nodes.blamed import Blamed
 from aotc.errors import AotcError
 from aotc.records import replace
 from aotc.stages.blaming.blame import blame, inexact_answers

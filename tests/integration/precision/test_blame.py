@@ -22,8 +22,8 @@ from aotc.contract.precision.quality_gates import GateSpec, OutputGate
 from aotc.contract.precision.quantization import QuantizationSpec
 from aotc.contract.profile import Profile, WorkerLimits
 from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.blamed import Blamed
 from aotc.contract.results.journal import Journal
+from aotc.contract.results.nodes.blamed import Blamed
 from aotc.engine.worker_pool import JobResult, Workers
 from aotc.errors import AotcError
 from aotc.records import replace

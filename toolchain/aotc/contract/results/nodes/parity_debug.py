@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from aotc.contract.finding import Finding
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
-from aotc.contract.results.node_errors import NodeErrors
+from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.contract.results.reports import Refusal
 from aotc.records import record
 

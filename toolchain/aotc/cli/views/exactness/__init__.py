@@ -1,0 +1,1 @@
+"""Views of how exact variants are: gates, equal answers, and errors by node."""
