@@ -24,8 +24,8 @@ from aotc.contract.results.cache_reports import CacheListReport, PruneReport
 from aotc.contract.results.diff_report import DiffReport
 from aotc.contract.results.explain_report import ExplainReport
 from aotc.contract.results.model_checks import CheckModelsReport
-from aotc.contract.results.nodes.parity_debug import ParityDebugReport
 from aotc.contract.results.packing_reports import PackReport, UnpackReport
+from aotc.contract.results.parity_debug import ParityDebugReport
 from aotc.contract.results.run_report import RunReport
 from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
 from aotc.contract.results.trust_reports import RootReport, TrustReport

@@ -17,7 +17,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
-from aotc.contract.results.nodes.parity_debug import FailingSubmodel, ParityDebugReport
+from aotc.contract.results.parity_debug import FailingSubmodel, ParityDebugReport
 from aotc.contract.results.reports import Refusal
 from aotc.records import replace
 

@@ -18,7 +18,7 @@ from quantized_images import images, quantized
 from replaced_payload import with_manifest, with_model
 from workbench import Built, Workbench
 
-from aotc.contract.results.nodes.parity_debug import ParityDebugReport
+from aotc.contract.results.parity_debug import ParityDebugReport
 from aotc.debugging.debugged_parity import debug_parity
 from aotc.errors import AotcError
 

@@ -17,7 +17,7 @@ from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeErrors
-from aotc.contract.results.nodes.parity_debug import FailingSubmodel, ParityDebugReport
+from aotc.contract.results.parity_debug import FailingSubmodel, ParityDebugReport
 from aotc.contract.results.reports import Refusal
 from aotc.debugging.bug_report import copy_report
 from aotc.debugging.given_artifact import open_given

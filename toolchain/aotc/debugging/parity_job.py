@@ -13,7 +13,7 @@ from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeErrors
-from aotc.contract.results.nodes.parity_debug import FailingSubmodel
+from aotc.contract.results.parity_debug import FailingSubmodel
 from aotc.debugging.bug_report import write_report
 from aotc.debugging.smallest_failing import FailingPart, SmallestFailing
 from aotc.engine import values

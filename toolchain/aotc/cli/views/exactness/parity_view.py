@@ -18,7 +18,7 @@ from aotc.cli.render import (
 from aotc.cli.result_styles import failed, passed
 from aotc.cli.views.refusals_section import refusals_section
 from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
-from aotc.contract.results.nodes.parity_debug import FailingSubmodel, ParityDebugReport
+from aotc.contract.results.parity_debug import FailingSubmodel, ParityDebugReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
