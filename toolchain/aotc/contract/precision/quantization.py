@@ -31,8 +31,10 @@ class QuantizationSpec:
     activations: Annotated[Integers, "type of quantized activations"] = "auto"
     weights: Annotated[Integers, "type of quantized weights"] = "auto"
     reduce_range: Annotated[
-        bool, "weights in 7 bits: sums of products fit into 16 bits on every CPU"
-    ] = False
+        bool | None,
+        "weights of products in 7 bits: their sums fit into 16 bits on every x86-64 CPU.  Unset: "
+        "where the variant must mean the same on CPUs with and without VNNI",
+    ] = None
     block_size: Annotated[
         Literal[16, 32, 64, 128, 256], "weights that share a scale, in the form weights"
     ] = 32

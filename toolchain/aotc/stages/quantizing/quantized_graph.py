@@ -31,11 +31,13 @@ from aotc.passes.quantize.operators import BY_FORM
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.optimizing.integer_products import needs_one_sign
 from aotc.stages.quantizing.calibration_data import calibration_samples
 from aotc.stages.quantizing.forms import quantized_form
 from aotc.stages.quantizing.observed_ranges import observed_ranges
 from aotc.stages.quantizing.prepared_graph import prepared_graph
 from aotc.stages.types import SpecializedModel
+from aotc.stages.variant_plan import VariantPlan
 
 # The first operator set in which scales may have an axis, and that with the integer operators.
 _AXIS_OPSET: Final = 13
@@ -65,12 +67,22 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
         "form": form,
         "bits": 4 if plan.precision == "int4" else 8,
         "quantization": encode(spec, full=True),
+        "reduce_range": _reduces_range(plan, options),
         "method": calibration.method,
         "percentile": calibration.percentile,
         "samples": list(samples),
         "kept": [name for name in names if name in kept],
         "where": where,
     }
+
+
+def _reduces_range(plan: VariantPlan, options: BuildOptions) -> bool:
+    """Whether weights have 7 bits: as stated, else where 8 would need a form for VNNI beside."""
+    spec = plan.quantization
+    if spec.reduce_range is not None:
+        return spec.reduce_range
+    saturates = spec.activations != "int8" and spec.weights != "uint8"
+    return saturates and needs_one_sign(plan, options.target)
 
 
 def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
@@ -173,7 +185,7 @@ def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
         activations="uint8" if spec["activations"] == "auto" else spec["activations"],
         weights="int8" if spec["weights"] == "auto" else spec["weights"],
         per_channel=spec["per_channel"] and (opset >= _AXIS_OPSET or request["form"] != "static"),
-        reduce_range=spec["reduce_range"],
+        reduce_range=request["reduce_range"],
     )
 
 
