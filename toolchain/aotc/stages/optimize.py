@@ -15,7 +15,7 @@ from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.manifest.variant import Optimization
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
-from aotc.graphs.offline import DATA, MODEL, write_optimized
+from aotc.graphs.offline import DATA, MODEL, SPOILS_QUANTIZED, write_optimized
 from aotc.graphs.shape_nodes import count_shape_nodes
 from aotc.graphs.weight_sharing import remove_shared
 from aotc.graphs.weights import (
@@ -304,16 +304,28 @@ def optimize_job(request: Json) -> Json:
     # None: the imported graph is kept, and optimized at load if the level says so.
     careful = any(has_subgraph(node) for node in walk_nodes(source))
     levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
+    quantized = any(node.op_type == "DequantizeLinear" for node in walk_nodes(source))
+    without = SPOILS_QUANTIZED if quantized else ()
     for level in levels:
         if level in (None, "disable"):
             model = source
             gather_tensors(model, Path(request["weights"]), Path(DATA))
         else:
-            write_optimized(graph, level, Path(request["weights"]), prepack=request["prepack"])
+            write_optimized(
+                graph,
+                level,
+                Path(request["weights"]),
+                prepack=request["prepack"],
+                without=without,
+            )
             model = onnx.load(MODEL, load_external_data=False)
         record = PassRecord(
             name="onnxruntime-optimizer",
-            options={"level": level or "none", "external_bytes": EXTERNAL_BYTES},
+            options={
+                "level": level or "none",
+                "external_bytes": EXTERNAL_BYTES,
+                **({"without": list(without)} if without and level else {}),
+            },
             nodes_before=nodes_before,
             nodes_after=len(model.graph.node),
         )

@@ -12,7 +12,7 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine.session import create_session
 from aotc.errors import AotcError
-from aotc.graphs.offline import DATA, MODEL, write_optimized
+from aotc.graphs.offline import DATA, MODEL, SPOILS_QUANTIZED, write_optimized
 from aotc.graphs.value_types import with_types
 from aotc.graphs.weights import gather_tensors
 from aotc.passes.base import run_passes
@@ -53,7 +53,7 @@ def _prepare(request: Json, place: Path) -> None:
 
 def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
     try:
-        write_optimized(graph, "basic", weights, into=place)
+        write_optimized(graph, "basic", weights, into=place, without=SPOILS_QUANTIZED)
         create_session(
             (place / MODEL).read_bytes(),
             SessionSpec(optimization="disable"),
