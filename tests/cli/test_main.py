@@ -356,7 +356,7 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "what", "fix"),
     [
-        (("build", "x.onnx"), "'aotc build' needs the package onnx", install_extra("cpu")),
+        (("build", "x.onnx"), "'aotc build' needs the package numpy", install_extra("cpu")),
         (("run", "x.aotc"), "'aotc run' needs the package numpy", INSTALL_RUNTIME),
         (("bench", "x.aotc"), "'aotc bench' needs the package numpy", INSTALL_RUNTIME),
         (

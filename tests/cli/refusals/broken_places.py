@@ -34,6 +34,7 @@ ROWS: Mapping[str, str] = {
     "build": "{in}/model.onnx -o {out}/new.aotc --key {in}/key.pem",
     "verify": "{in}/made.aotc --key {in}/key.pub",
     "inspect": "{in}/made.aotc",
+    "debug parity": "{in}/made.aotc --model {in}/model.onnx",
     "diff": "{in}/made.aotc {in}/made.aotc --html {out}/new.html",
     "run": "{in}/made.aotc --key {in}/key.pub --output-dir {out}/newdir --metrics {out}/newer.json",
     "bench": "{in}/made.aotc --key {in}/key.pub --runs 2",

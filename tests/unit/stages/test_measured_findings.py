@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aotc.contract.builtin import load_profile
+from aotc.contract.finding import Finding
 from aotc.contract.results.build_evidence import (
     DifferingOutput,
     Evidence,
@@ -13,6 +15,10 @@ from aotc.contract.results.build_evidence import (
 )
 from aotc.stages.measured_findings import measured_findings
 from aotc.stages.proving.repeated_runs import repeated_fixture
+
+
+def findings_of(measured: Evidence) -> tuple[Finding, ...]:
+    return measured_findings(measured, load_profile("edge"))
 
 
 def evidence(variant: VariantEvidence) -> Evidence:
@@ -31,14 +37,14 @@ def timed(seconds: float, *, same_bytes: bool = True) -> Evidence:
     [(0.35, "AOTC-O017"), (0.96, "AOTC-O017"), (0.98, "AOTC-O018"), (1.4, "AOTC-O018")],
 )
 def test_a_form_that_gains_nothing_is_told(seconds: float, code: str) -> None:
-    (found,) = measured_findings(timed(seconds))
+    (found,) = findings_of(timed(seconds))
     assert (found.code, found.where) == (code, "variant portable-vnni")
     assert f"takes {seconds:.2f} of the time of portable" in found.what
     assert found.what.endswith("with the same bytes")
 
 
 def test_other_bytes_of_the_second_form_are_told() -> None:
-    (found,) = measured_findings(timed(0.5, same_bytes=False))
+    (found,) = findings_of(timed(0.5, same_bytes=False))
     assert found.what.endswith("with other bytes, within the tolerance")
 
 
@@ -51,13 +57,13 @@ def repeats(*names: str, setting: str = "", differing: int = 1) -> Repeats:
 
 def test_equal_calls_are_no_finding() -> None:
     same = VariantEvidence(name="portable", repeats=repeats(differing=0))
-    assert measured_findings(evidence(same)) == ()
-    assert measured_findings(evidence(VariantEvidence(name="portable"))) == ()
+    assert findings_of(evidence(same)) == ()
+    assert findings_of(evidence(VariantEvidence(name="portable"))) == ()
 
 
 def test_calls_without_a_remedy_say_so() -> None:
     variant = VariantEvidence(name="portable", repeats=repeats("a", "b", "c", "d"))
-    (found,) = measured_findings(evidence(variant))
+    (found,) = findings_of(evidence(variant))
     assert found.code == "AOTC-N040"
     assert found.what.startswith("1 of 4 equal calls had other bytes than the first: 3 of 8 values")
     assert "'d'" not in found.what
