@@ -48,7 +48,7 @@ def run(workshop: Workshop) -> Result:
         Row(
             what=f"{model.title}: what is to be kept in float32",
             asked=f"of {' and '.join(plant.nodes)} alone",
-            measured=f"{', '.join(found['kept']) or 'nothing'} ({found['line']})",
+            measured=", ".join(found["kept"]) or "nothing",
             held=exact,
         ),
         Row(
