@@ -190,6 +190,9 @@ class _Renamed:
     def _with_fused(self, value: str, node: onnx.NodeProto) -> str:
         """The value that a node makes which began as the one that makes `value`."""
         fusible: set[str] = set()
+        if "Conv" in node.op_type:
+            # Its weights have taken it in.
+            fusible.add("BatchNormalization")
         if node.op_type.startswith(("QLinear", "QGemm")) or _has_activation(node):
             fusible |= _ACTIVATIONS
         if node.domain == BLOCKED_DOMAIN and len(node.input) > 3 and node.input[3]:
