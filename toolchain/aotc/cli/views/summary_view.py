@@ -119,7 +119,9 @@ def _proof(variant: VariantSummary) -> str:
 
 
 def _run(variant: VariantSummary) -> str:
-    seconds = variant.run_seconds.get("opt", next(iter(variant.run_seconds.values()), None))
+    runs = variant.run_seconds
+    named = (runs[name] for name in ("opt", "opt-sampled") if name in runs)
+    seconds = next(named, next(iter(runs.values()), None))
     return duration(seconds) if seconds is not None else "-"
 
 

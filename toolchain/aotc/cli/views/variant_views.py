@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
 from aotc.cli.fixture_words import fixture_in_words
 from aotc.cli.render import count, duration, provider, section, size
@@ -26,6 +28,8 @@ from aotc.contract.results.reports import ArtifactSummary, VariantSummary
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+_SAMPLE: Final = re.compile(r"sample\d+")
 
 
 def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
@@ -161,10 +165,17 @@ def _other_sizes(graphs: GraphCapture) -> str:
 
 
 def _runs(variant: VariantSummary) -> str:
-    return ", ".join(
+    """By fixture; samples of calibration data, which are alike, by their median."""
+    runs = variant.run_seconds
+    samples = [seconds for name, seconds in runs.items() if _SAMPLE.fullmatch(name)]
+    told = [
         f"{fixture_in_words(name)} {duration(seconds)}"
-        for name, seconds in variant.run_seconds.items()
-    )
+        for name, seconds in runs.items()
+        if not _SAMPLE.fullmatch(name)
+    ]
+    if samples:
+        told.append(f"{count(len(samples), 'sample')} {duration(median(samples))}")
+    return ", ".join(told)
 
 
 def placement_text(variant: VariantSummary) -> str:

@@ -81,7 +81,7 @@ def _signatures(summary: ArtifactSummary) -> Element:
 
 def _variants(summary: ArtifactSummary) -> Element:
     return table(
-        ("variant", "providers", "precision", "placement", "#nodes", "#run time", "requires"),
+        ("variant", "providers", "precision", "placement", "#nodes", "run time", "requires"),
         (
             (
                 tag("b", variant.name),
