@@ -16,6 +16,7 @@ from aotc.passes.quantize.block_weights import quantize_blocks
 from aotc.passes.quantize.dynamic_form import quantize_dynamic
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.lookup_tables import quantize_tables
+from aotc.passes.quantize.stand_ins import stand_ins
 from aotc.passes.quantize.static_form import quantize_static
 from aotc.passes.quantize.weighted_products import split_gemms
 from aotc.records import field, record
@@ -78,8 +79,12 @@ class Quantize(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
-        quantize_static(model, chosen.static, self.ranges, self.scheme)
-        quantize_tables(model, chosen.tables)
-        split_gemms(model, chosen.dynamic | chosen.weights)
-        quantize_dynamic(model, chosen.dynamic, self.scheme)
-        quantize_blocks(model, chosen.weights, self.bits, self.block_size)
+        with stand_ins(model) as names:
+            ranges = {names.value(name): bounds for name, bounds in self.ranges.items()}
+            quantize_static(model, names.nodes(chosen.static), ranges, self.scheme)
+        # Constants of several forms differ, also where they are made of the same.
+        with stand_ins(model) as names:
+            quantize_tables(model, names.nodes(chosen.tables))
+            split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
+            quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
+            quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.block_size)
