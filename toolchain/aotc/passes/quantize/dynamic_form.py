@@ -21,6 +21,7 @@ from aotc.passes.quantize.scoped_constants import (
     require_domain,
     scopes_of,
 )
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx
@@ -35,7 +36,7 @@ def quantize_dynamic(model: onnx.ModelProto, chosen: Collection[str], scheme: Sc
             if node.name in chosen and node.op_type == "MatMul":
                 made[node.name] = _product(node, scope, scheme, ready)
             elif node.name in chosen and node.op_type == "LSTM":
-                made[node.name] = [_recurrence(node, scope, scheme)]
+                made[node.name] = [_recurrence(node, scope, replace(scheme, weights="int8"))]
                 require_domain(model, MICROSOFT)
         replace_nodes(scope.graph, made)
     drop_unread(model)
@@ -86,7 +87,10 @@ def _weights(name: str, scope: Scope, scheme: Scheme) -> tuple[str, str, str]:
 
 
 def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.NodeProto:
-    """`DynamicQuantizeLSTM`, whose weights are transposed: [directions, inputs, 4 * hidden]."""
+    """`DynamicQuantizeLSTM`, whose weights are transposed: [directions, inputs, 4 * hidden].
+
+    Its kernel wants one zero point for all columns, so weights are symmetric: int8.
+    """
     import onnx
 
     given = [*node.input, *[""] * (8 - len(node.input))]
