@@ -9,8 +9,9 @@ keep their types.  Which nodes are quantized is decided before, in `chosen_nodes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.passes.base import Pass
 from aotc.passes.quantize.block_weights import quantize_blocks
 from aotc.passes.quantize.dynamic_form import quantize_dynamic
@@ -23,9 +24,6 @@ from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
-
-FORMS: Final = ("static", "dynamic", "weights")
-Form = Literal["static", "dynamic", "weights"]
 
 
 @record(kw_only=False)
@@ -41,8 +39,12 @@ class Chosen:
     weights: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
 
+    def names(self) -> frozenset[str]:
+        """All of them."""
+        return self.static | self.dynamic | self.weights | self.tables
+
     def __len__(self) -> int:
-        return len(self.static) + len(self.dynamic) + len(self.weights) + len(self.tables)
+        return len(self.names())
 
 
 @record
@@ -56,7 +58,7 @@ class Quantize(Pass):
 
     name = "quantize"
 
-    form: Form
+    form: QuantizedForm
     bits: Literal[4, 8]
     scheme: Scheme
     block_size: int
