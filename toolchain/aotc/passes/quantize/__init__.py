@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Literal
 from aotc.contract.precision.quantization import QuantizedForm
 from aotc.passes.base import Pass
 from aotc.passes.quantize.block_weights import quantize_blocks
+from aotc.passes.quantize.distinct_names import stand_ins
 from aotc.passes.quantize.dynamic_form import quantize_dynamic
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.lookup_tables import quantize_tables
-from aotc.passes.quantize.stand_ins import stand_ins
 from aotc.passes.quantize.static_form import quantize_static
 from aotc.passes.quantize.weighted_products import split_gemms
 from aotc.records import field, record
