@@ -12,11 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.passes.base import run_passes, walk_nodes
-from aotc.passes.quantize import Chosen, Form, Quantize
+from aotc.passes.quantize import Chosen, Quantize
 from aotc.passes.quantize.chosen_nodes import Choice, choose, observable
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.observed import Observed
+from aotc.passes.quantize.operators import BY_FORM
+from aotc.passes.quantize.written_nodes import written_nodes
 
 ROWS, K, N = 64, 96, 80
 RANDOM = np.random.default_rng(3)
@@ -67,7 +70,7 @@ def seen(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> dict[str, Observe
 
 def quantized(
     source: onnx.ModelProto,
-    form: Form,
+    form: QuantizedForm,
     inputs: Mapping[str, Any],
     *,
     bits: Any = 8,
@@ -122,7 +125,9 @@ def gemm(transposed: bool, **attributes: Any) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("form", ["static", "dynamic", "weights"])
 @pytest.mark.parametrize("source", [product(), gemm(False), gemm(True)], ids=["matmul", "nn", "nt"])
-def test_a_product_answers_alike_in_every_form(source: onnx.ModelProto, form: Form) -> None:
+def test_a_product_answers_alike_in_every_form(
+    source: onnx.ModelProto, form: QuantizedForm
+) -> None:
     inputs = {"x": values(ROWS, K)}
     changed, choice, _ = quantized(source, form, inputs)
     assert len(choice.chosen) == 1
@@ -248,6 +253,40 @@ def test_an_activation_that_was_not_finite_or_not_seen_keeps_its_node() -> None:
         assert choice.reasons == {"product": why}
 
 
+def test_weights_without_elements_stay() -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], "none"),
+        helper.make_node("Concat", ["p", "x"], ["y"], "all", axis=1),
+    ]
+    source = model(nodes, {"w": values(K, 0)}, {"x": (ROWS, K)}, "y")
+    for form in BY_FORM:
+        observed = {"x": Observed((0.0, 1.0), (ROWS, K)), "p": Observed(None, (ROWS, 0))}
+        choice = choose(source, form, (), (), observed)  # type: ignore[arg-type]
+        assert choice.reasons == {"none": "kept: weights without elements"}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_blocks_are_of_matrices_alone(bits: int) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "v"], ["p"], "stacked"),
+        helper.make_node("MatMul", ["p", "w"], ["y"], "flat"),
+    ]
+    source = model(nodes, {"v": values(1, K, K), "w": values(K, N)}, {"x": (ROWS, K)}, "y")
+    changed, choice, _ = quantized(source, "weights", {}, bits=bits)
+    assert choice.chosen == Chosen(weights=frozenset({"flat"}))
+    assert choice.reasons == {"stacked": "kept: weights of more than two dims"}
+    assert operators(changed) == ["MatMul", "MatMulNBits"]
+
+
+def test_what_was_written_is_what_was_chosen() -> None:
+    inputs = {"x": values(ROWS, K)}
+    for source in (branching(), gemm(True)):
+        for form in BY_FORM:
+            changed, choice, _ = quantized(source, form, inputs)  # type: ignore[arg-type]
+            assert written_nodes(changed, choice.chosen) == choice.chosen
+            assert len(written_nodes(source, choice.chosen)) == 0
+
+
 def test_rows_of_a_table_have_a_scale_each() -> None:
     table = values(512, 48) * np.logspace(-3, 3, 512, dtype=np.float32)[:, None]
     nodes = [helper.make_node("Gather", ["t", "x"], ["y"], "lookup")]
@@ -271,8 +310,13 @@ def test_a_recurrence_is_quantized_in_each_call() -> None:
     }
     source = model(nodes, constants, {"x": (steps, 2, 24)}, "y")
     inputs = {"x": values(steps, 2, 24)}
-    for form in ("static", "dynamic"):
-        changed, _, _ = quantized(source, form, inputs)
+    cases: list[tuple[QuantizedForm, Scheme]] = [
+        ("static", UNSIGNED),
+        ("dynamic", UNSIGNED),
+        ("dynamic", Scheme("uint8", "uint8", True, False)),
+    ]
+    for form, scheme in cases:
+        changed, _, _ = quantized(source, form, inputs, scheme=scheme)
         assert operators(changed) == ["DynamicQuantizeLSTM"]
         assert 0 < error(source, changed, inputs) < 0.06
 
@@ -307,7 +351,7 @@ def branching() -> onnx.ModelProto:
 
 @pytest.mark.parametrize("form", ["static", "dynamic", "weights"])
 @pytest.mark.parametrize("largest", [1.0, 1000.0])
-def test_bodies_are_quantized_too(form: Form, largest: float) -> None:
+def test_bodies_are_quantized_too(form: QuantizedForm, largest: float) -> None:
     source = branching()
     inputs = {"x": values(ROWS, K)}
     inputs["x"][0, 0] = largest

@@ -42,6 +42,7 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
             "form": form,
             "bits": 8,
             "quantization": encode(QuantizationSpec(), full=True),
+            "reduce_range": False,
             "method": "minmax",
             "percentile": 99.99,
             "samples": [],
@@ -65,6 +66,19 @@ def test_activations_that_no_sample_shows(request_of: Any) -> None:
     with pytest.raises(AotcError) as caught:
         write_quantized(request_of("static"), (), Path("quantized.onnx"))
     assert (caught.value.code, caught.value.found) == ("AOTC-N015", "1 kept: not observed")
+
+
+def test_what_the_quantizer_passes_over_is_not_counted(
+    request_of: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graph that was written says what is quantized."""
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    monkeypatch.setattr(MatMulNBitsQuantizer, "process", lambda self: None)
+    with pytest.raises(AotcError) as caught:
+        write_quantized(request_of("weights"), (), Path("quantized.onnx"))
+    assert caught.value.code == "AOTC-N015"
+    assert caught.value.found == "1 kept: passed over by the quantizer"
 
 
 def test_the_finding_counts_nodes() -> None:

@@ -9,10 +9,12 @@ keep their types.  Which nodes are quantized is decided before, in `chosen_nodes
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.passes.base import Pass
 from aotc.passes.quantize.block_weights import quantize_blocks
+from aotc.passes.quantize.distinct_names import stand_ins
 from aotc.passes.quantize.dynamic_form import quantize_dynamic
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.lookup_tables import quantize_tables
@@ -22,9 +24,6 @@ from aotc.records import field, record
 
 if TYPE_CHECKING:
     import onnx
-
-FORMS: Final = ("static", "dynamic", "weights")
-Form = Literal["static", "dynamic", "weights"]
 
 
 @record(kw_only=False)
@@ -40,8 +39,12 @@ class Chosen:
     weights: frozenset[str] = frozenset()
     tables: frozenset[str] = frozenset()
 
+    def names(self) -> frozenset[str]:
+        """All of them."""
+        return self.static | self.dynamic | self.weights | self.tables
+
     def __len__(self) -> int:
-        return len(self.static) + len(self.dynamic) + len(self.weights) + len(self.tables)
+        return len(self.names())
 
 
 @record
@@ -55,7 +58,7 @@ class Quantize(Pass):
 
     name = "quantize"
 
-    form: Form
+    form: QuantizedForm
     bits: Literal[4, 8]
     scheme: Scheme
     block_size: int
@@ -78,8 +81,12 @@ class Quantize(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
-        quantize_static(model, chosen.static, self.ranges, self.scheme)
-        quantize_tables(model, chosen.tables)
-        split_gemms(model, chosen.dynamic | chosen.weights)
-        quantize_dynamic(model, chosen.dynamic, self.scheme)
-        quantize_blocks(model, chosen.weights, self.bits, self.block_size)
+        with stand_ins(model) as names:
+            ranges = {names.value(name): bounds for name, bounds in self.ranges.items()}
+            quantize_static(model, names.nodes(chosen.static), ranges, self.scheme)
+        # Constants of several forms differ, also where they are made of the same.
+        with stand_ins(model) as names:
+            quantize_tables(model, names.nodes(chosen.tables))
+            split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
+            quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
+            quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.block_size)

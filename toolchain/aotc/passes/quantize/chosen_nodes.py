@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.contract.manifest.toolchain import KEPT
-from aotc.passes.quantize import Chosen, Form
+from aotc.contract.precision.quantization import QuantizedForm
+from aotc.passes.quantize import Chosen
 from aotc.passes.quantize.islands import Weighing
 from aotc.passes.quantize.observed import Observed
 from aotc.passes.quantize.operators import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 PROFILE: Final = f"{KEPT}profile"
 ISLAND: Final = f"{KEPT}island"
 NOT_OBSERVED: Final = f"{KEPT}not observed"
+NOT_WRITTEN: Final = f"{KEPT}passed over by the quantizer"
 _FLOAT: Final = 1
 
 
@@ -41,6 +43,12 @@ class Choice:
     chosen: Chosen
     reasons: Mapping[str, str]
     boundaries: int
+
+    def limited(self, written: Chosen) -> Choice:
+        """The choice if only `written` nodes of it were quantized; the others have a reason."""
+        missed = self.chosen.names() - written.names()
+        reasons = {**self.reasons, **dict.fromkeys(sorted(missed), NOT_WRITTEN)}
+        return Choice(written, reasons, self.boundaries)
 
     def matched(self) -> dict[str, int]:
         """The counts that stand in the record of the pass."""
@@ -57,7 +65,7 @@ class Choice:
 
 def choose(
     model: onnx.ModelProto,
-    form: Form,
+    form: QuantizedForm,
     operators: Collection[str],
     kept: Collection[str],
     observed: Mapping[str, Observed],
@@ -84,7 +92,7 @@ def choose(
                 continue
             if node.name in kept:
                 reasons[node.name] = PROFILE
-            elif not carrier and (why := why_not(node, scope)):
+            elif not carrier and (why := why_not(node, scope, form)):
                 reasons[node.name] = f"{KEPT}{why}"
             elif node.op_type == "Gather":
                 found["tables"].add(node.name)

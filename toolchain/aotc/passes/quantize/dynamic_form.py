@@ -21,6 +21,7 @@ from aotc.passes.quantize.scoped_constants import (
     require_domain,
     scopes_of,
 )
+from aotc.records import replace
 
 if TYPE_CHECKING:
     import onnx
@@ -30,32 +31,31 @@ def quantize_dynamic(model: onnx.ModelProto, chosen: Collection[str], scheme: Sc
     """Quantize the `chosen` MatMul and LSTM nodes, whose weights are constants."""
     for scope in scopes_of(model.graph):
         made = {}
-        ready: set[str] = set()
+        ready: dict[str, tuple[str, str, str]] = {}
         for node in scope.graph.node:
             if node.name in chosen and node.op_type == "MatMul":
                 made[node.name] = _product(node, scope, scheme, ready)
             elif node.name in chosen and node.op_type == "LSTM":
-                made[node.name] = [_recurrence(node, scope, scheme)]
+                made[node.name] = [_recurrence(node, scope, replace(scheme, weights="int8"))]
                 require_domain(model, MICROSOFT)
         replace_nodes(scope.graph, made)
     drop_unread(model)
 
 
 def _product(
-    node: onnx.NodeProto, scope: Scope, scheme: Scheme, ready: set[str]
+    node: onnx.NodeProto, scope: Scope, scheme: Scheme, ready: dict[str, tuple[str, str, str]]
 ) -> list[onnx.NodeProto]:
-    """The nodes that compute one product; `ready` are activations quantized by earlier ones."""
+    """The nodes that compute one product; `ready` is what earlier ones made of activations."""
     import onnx
 
     make = onnx.helper.make_node
     given, name, output = node.input[0], node.name, node.output[0]
-    # The names of values in a body differ from those around it.
-    integers, scale, zero = (f"{given}_{what}" for what in ("dynamic", "scale", "zero"))
     found = []
     if given not in ready:
-        ready.add(given)
-        made = [integers, scale, zero]
-        found.append(make("DynamicQuantizeLinear", [given], made, f"{given}_quantize"))
+        # A body may quantize what the graph around it quantizes too, under other names.
+        ready[given] = (f"{output}_given", f"{output}_given_scale", f"{output}_given_zero")
+        found.append(make("DynamicQuantizeLinear", [given], ready[given], f"{name}_quantize"))
+    integers, scale, zero = ready[given]
     weights, weight_scale, weight_zero = _weights(node.input[1], scope, scheme)
     summed, cast, scales = (f"{output}_{what}" for what in ("integers", "float", "scales"))
     product = [integers, weights, zero, weight_zero]
@@ -87,7 +87,10 @@ def _weights(name: str, scope: Scope, scheme: Scheme) -> tuple[str, str, str]:
 
 
 def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.NodeProto:
-    """`DynamicQuantizeLSTM`, whose weights are transposed: [directions, inputs, 4 * hidden]."""
+    """`DynamicQuantizeLSTM`, whose weights are transposed: [directions, inputs, 4 * hidden].
+
+    Its kernel wants one zero point for all columns, so weights are symmetric: int8.
+    """
     import onnx
 
     given = [*node.input, *[""] * (8 - len(node.input))]
@@ -103,12 +106,12 @@ def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.Node
             for part in values
         ]
         integers = np.stack([row.values for row in rows])
-        given[at] = add_constant(holder, f"{name}_quantized", integers)
+        given[at] = add_constant(holder, f"{name}_lstm", integers)
         scale = np.stack([row.scale for row in rows])
         zero = np.stack([row.zero for row in rows])
         quantization += [
-            add_constant(holder, f"{name}_scale", scale),
-            add_constant(holder, f"{name}_zero_point", zero),
+            add_constant(holder, f"{name}_lstm_scale", scale),
+            add_constant(holder, f"{name}_lstm_zero_point", zero),
         ]
     made = onnx.helper.make_node(
         "DynamicQuantizeLSTM",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from aotc.contract.operator_domains import STANDARD
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.passes.quantize.scoped_constants import Scope
 from aotc.passes.quantize.weighted_products import attribute_of
 
@@ -56,12 +57,14 @@ NOT_CONSTANT: Final = "weights that are not constant"
 NOT_FINITE: Final = "values that are not finite"
 ATTRIBUTES: Final = "attributes"
 SMALL: Final = "small table"
+EMPTY: Final = "weights without elements"
+RANK: Final = "weights of more than two dims"
 # A smaller table is not worth a scale for each row.
 _MIN_TABLE: Final = 16384
 
 
-def why_not(node: onnx.NodeProto, scope: Scope) -> str:
-    """Why a product, a lookup or a recurrence cannot be quantized; empty if it can.
+def why_not(node: onnx.NodeProto, scope: Scope, form: QuantizedForm) -> str:
+    """Why a product, a lookup or a recurrence cannot be quantized in a form; empty if it can.
 
     A Gather reads a constant of float32.  The values of constants are read.
     """
@@ -72,6 +75,8 @@ def why_not(node: onnx.NodeProto, scope: Scope) -> str:
         found = scope.constant(node.input[at]) if len(node.input) > at else None
         if found is None or found[0].data_type != _FLOAT:
             return NOT_CONSTANT
+        if 0 in found[0].dims:
+            return EMPTY
         if not _is_finite(found[0]):
             return NOT_FINITE
     if node.op_type == "Gemm":
@@ -83,7 +88,8 @@ def why_not(node: onnx.NodeProto, scope: Scope) -> str:
     rank = len(_tensor(node, scope).dims)
     if node.op_type == "MatMul" and rank < _MATRIX:
         return ATTRIBUTES
-    return ""
+    # Blocks are of matrices alone.
+    return RANK if form == "weights" and rank > _MATRIX else ""
 
 
 def _why_no_gemm(node: onnx.NodeProto, scope: Scope) -> str:

@@ -18,15 +18,11 @@ from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine import values
 from aotc.engine.session import create_session, run
 from aotc.passes.quantize.observed import Observed
-
-Range = tuple[float, float]
+from aotc.stages.quantizing.histograms import Histogram, Range
 
 # Activations of one run that are held at once: bytes, or their number before they are known.
 _HELD_BYTES: Final = 1 << 29
 _FIRST_COUNT: Final = 64
-_BINS: Final = {"entropy": 128, "percentile": 2048}
-# Bins of the entropy method's quantized distribution.
-_QUANTIZED_BINS: Final = 128
 
 
 def observed_ranges(request: Json, names: Sequence[str]) -> dict[str, Observed]:
@@ -69,17 +65,34 @@ def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> d
         weights_folder=Path(request["weights"]),
     )
     dtypes = {arg.name: values.ort_type_to_value(arg).dtype for arg in session.get_inputs()}
-    samples = [
-        {name: values.load(Path(path)) for name, path in sample["inputs"].items()}
-        for sample in request["samples"]
-    ]
-    collect = _Ranges(request["method"], request["percentile"])
-    for sample in samples:
-        typed = {name: _as(dtypes.get(name), value) for name, value in sample.items()}
-        collect.add({name: typed[name] for name in names if name in given and name in typed})
-        for group in _groups(computed, collect.shapes):
-            found = run(session, typed, group)
-            collect.add(dict(zip(group, found, strict=True)))
+    collect = _Ranges()
+
+    def each_group(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Activations among `names`, as many as are held at once, of one sample after another."""
+        for sample in request["samples"]:
+            typed = {
+                name: _as(dtypes.get(name), values.load(Path(path)))
+                for name, path in sample["inputs"].items()
+            }
+            yield {name: typed[name] for name in names if name in given and name in typed}
+            wanted = [name for name in names if name not in given]
+            for group in _groups(wanted, collect.shapes):
+                yield dict(zip(group, run(session, typed, group), strict=True))
+
+    for found in each_group(names):
+        collect.add(found)
+    if request["method"] != "minmax":
+        # Ranges are known first, so that a histogram has as many bins whatever they are.
+        histograms = {
+            name: Histogram(request["method"], bounds)
+            for name, bounds in collect.bounds.items()
+            if bounds[0] < bounds[1]
+        }
+        for found in each_group([name for name in names if name in histograms]):
+            for name, value in found.items():
+                histograms[name].add(value)
+        for name, histogram in histograms.items():
+            collect.bounds[name] = histogram.range(request["percentile"])
     return collect.observed(names)
 
 
@@ -105,16 +118,12 @@ def _groups(names: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Iter
 
 
 class _Ranges:
-    """The ranges of values that are given sample by sample, by one of the methods."""
+    """The smallest and the largest of values that are given sample by sample, and their shapes."""
 
-    def __init__(self, method: str, percentile: float) -> None:
-        self._method = method
-        self._percentile = percentile
+    def __init__(self) -> None:
         self.shapes: dict[str, tuple[int, ...]] = {}
-        self._low: dict[str, float] = {}
-        self._high: dict[str, float] = {}
+        self.bounds: dict[str, Range] = {}
         self._wild: set[str] = set()
-        self._histograms: dict[str, Any] = {}
 
     def add(self, found: Mapping[str, Any]) -> None:
         for name, value in found.items():
@@ -124,40 +133,17 @@ class _Ranges:
                 self.shapes[name] = value.shape
             exact = value.astype(np.float32, copy=False)
             low, high = float(exact.min()), float(exact.max())
-            if not np.isfinite((low, high)).all():
+            if name in self._wild or not np.isfinite((low, high)).all():
                 self._wild.add(name)
+                self.bounds.pop(name, None)
                 continue
-            self._low[name] = min(low, self._low.get(name, low))
-            self._high[name] = max(high, self._high.get(name, high))
-            if self._method != "minmax":
-                self._histogram(name).collect({name: [exact]})
+            least, largest = self.bounds.get(name, (low, high))
+            self.bounds[name] = min(low, least), max(high, largest)
 
     def observed(self, names: Sequence[str]) -> dict[str, Observed]:
-        """By name; without names that no run computed."""
+        """By name; without names that no run computed, and without bounds if not all are finite."""
         return {
-            name: Observed(None if name in self._wild else self._range(name), self.shapes[name])
+            name: Observed(self.bounds.get(name), self.shapes[name])
             for name in names
             if name in self.shapes
         }
-
-    def _range(self, name: str) -> Range:
-        low, high = self._low[name], self._high[name]
-        if self._method == "minmax" or low == high:
-            return low, high
-        result = self._histogram(name).compute_collection_result()
-        least, largest = result[name].range_value
-        return float(least), float(largest)
-
-    def _histogram(self, name: str) -> Any:
-        from onnxruntime.quantization.calibrate import HistogramCollector
-
-        if name not in self._histograms:
-            self._histograms[name] = HistogramCollector(
-                method=self._method,
-                symmetric=False,
-                num_bins=_BINS[self._method],
-                num_quantized_bins=_QUANTIZED_BINS,
-                percentile=self._percentile,
-                scenario="same",
-            )
-        return self._histograms[name]

@@ -17,17 +17,18 @@ import onnx
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.contract.precision.kept_names import matching_names
-from aotc.contract.precision.quantization import QuantizationSpec
+from aotc.contract.precision.quantization import QuantizationSpec, QuantizedForm
 from aotc.errors import AotcError
 from aotc.graphs.source_nodes import covered_nodes, standing_for
 from aotc.graphs.weights import externalize
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
-from aotc.passes.quantize import Form, Quantize
+from aotc.passes.quantize import Quantize
 from aotc.passes.quantize.chosen_nodes import Choice, choose, observable
 from aotc.passes.quantize.integers import Scheme
 from aotc.passes.quantize.observed import Observed
 from aotc.passes.quantize.operators import BY_FORM
+from aotc.passes.quantize.written_nodes import written_nodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
@@ -122,7 +123,7 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     names = frozenset((*request["kept"], *kept))
     left = standing_for(source, model.graph, names) if names else frozenset[str]()
     scheme = _scheme(model, request)
-    form: Form = request["form"]
+    form: QuantizedForm = request["form"]
     operators = request["quantization"]["operators"]
     observed: Mapping[str, Observed] = {}
     if form == "static":
@@ -149,6 +150,9 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
             found=str(error),
             where=request["where"],
         ) from None
+    choice = choice.limited(written_nodes(model, choice.chosen))
+    if not len(choice.chosen):
+        raise _nothing(choice, request)
     reasons = _source_names(source, prepared, choice.reasons)
     del model.graph.value_info[:]
     model.ClearField("producer_name")
