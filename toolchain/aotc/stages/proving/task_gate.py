@@ -188,7 +188,7 @@ def _run(
     model, weights = source.answering
     folder = folder or options.work / "task-original"
     options.clock.reporter.follow("files", steps_of(folder, "files"))
-    return options.workers.run(
+    found = options.workers.run(
         "aotc.stages.proving.task_job:task_job",
         {
             "task": encode(task),
@@ -210,6 +210,16 @@ def _run(
         folder=folder,
         where=where,
     ).value
+    # Of a function, 0 may be the best there is.
+    if not variant and not task.runs_code and found["value"] == 0:
+        raise AotcError(
+            "AOTC-N025",
+            f"the original's own {task.metric} is 0, below which no variant can drop",
+            where=f"{where}, output {output!r}",
+            expected="more than 0",
+            found=f"0 on {found['samples']} samples",
+        )
+    return found
 
 
 def _place(code: str, options: BuildOptions) -> Place | None:

@@ -45,8 +45,7 @@ class Accuracy:
             if self._top > 1:
                 raise _unfit(self._where, "values of at least 6 classes", "answers themselves")
             counted = _counted(labels, self._ignored)
-            # Text of files has a fixed width, and that of outputs none.
-            right = answers.astype(object) == labels.astype(object)
+            right = answers.astype(object) == _as_answers(labels, output, self._where)
         else:
             _require_floats(output, self._where)
             classes = output.shape[-1]
@@ -155,8 +154,29 @@ def _counted(labels: Array, ignored: int | None) -> Array:
     return counted
 
 
+def _as_answers(labels: Array, output: Array, where: str) -> Array:
+    """Labels that answers can equal, as objects: text has a fixed width in files, not in outputs.
+
+    Raises AOTC-I080 where none can: of text and numbers, and of floating-point labels.
+    """
+    is_text = output.dtype.kind in "OUS"
+    if labels.dtype.kind not in ("US" if is_text else "iub"):
+        wanted = "text, as the output is" if is_text else "integers, as the output has"
+        raise _out_of_range(where, wanted, f"labels of {_type_of(labels)}")
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise _out_of_range(where, "text in UTF-8", str(error)[:300]) from None
+    return labels.astype(object)
+
+
+def _type_of(labels: Array) -> str:
+    return "text" if labels.dtype.kind in "US" else str(labels.dtype)
+
+
 def _require_floats(output: Array, where: str) -> None:
-    if output.dtype.kind == "c" or output.ndim < 2:
+    if output.dtype.kind in "cOUS" or output.ndim < 2:
         found = f"{output.dtype} of shape {list(output.shape)}"
         raise _unfit(where, "real numbers, along an axis of samples and one of classes", found)
 
@@ -183,7 +203,7 @@ def _class_axis(output: Array, labels: Array, where: str) -> int:
 def _require_classes(labels: Array, counted: Array, classes: int, where: str) -> None:
     wanted = f"integers from 0 to {classes - 1}"
     if labels.dtype.kind not in "iub":
-        raise _out_of_range(where, wanted, f"labels of {labels.dtype}")
+        raise _out_of_range(where, wanted, f"labels of {_type_of(labels)}")
     wrong = counted & ((labels < 0) | (labels >= classes))
     if wrong.any():
         count = int(np.count_nonzero(wrong))
