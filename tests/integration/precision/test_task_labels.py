@@ -108,3 +108,13 @@ def test_zero_of_a_function_may_be_its_best(bench: Workbench) -> None:
     task = built.report.variants[0].task
     assert task is not None
     assert task.original == 0
+
+
+def test_labels_that_are_an_input(bench: Workbench) -> None:
+    np.savez(bench.folder / "data.npz", x=X, label=np.array([0, 1, 2]))
+    error = refusal(bench, answering(TensorProto.INT64), labels="x")
+    assert (error.code, error.exit_status) == ("AOTC-I080", 3)
+    assert error.what == "the array of the labels is an input of the model"
+    assert error.found == "x"
+    assert error.place is not None
+    assert error.place.line == 6

@@ -49,6 +49,15 @@ def measure_original(
     if task is None:
         return None
     try:
+        if task.labels in {value.name for value in source.inputs}:
+            raise AotcError(
+                "AOTC-I080",
+                "the array of the labels is an input of the model",
+                where="the profile",
+                expected="an array that is no input",
+                found=task.labels,
+                fix="Name the array of the labels with gates.task.labels.",
+            )
         path = labelled_set(task, options)
         files = task_files(path)
         value = _run(source, domain, padding, files, None, options, "the original model")
