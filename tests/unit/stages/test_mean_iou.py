@@ -1,4 +1,4 @@
-"""Mean IoU of answers that are classes themselves: which labels count, and how many there may be."""
+"""Mean IoU of answers that are classes themselves: which labels count, and how many there are."""
 
 from __future__ import annotations
 
