@@ -61,9 +61,9 @@ def debug_parity(
     """Compare a variant of `artifact` with the model that it was built from, node by node.
 
     Outputs are compared on all `fixtures` (default: the artifact's), nodes on those whose outputs
-    are worst.  If an output is out of tolerance, the smallest part that fails by itself is searched
-    and written to the new folder `output`.  Signatures are not looked at; digests of the files that
-    are read are.
+    are worst.  If an output is out of tolerance or breaches its gate, the smallest part that is out
+    of tolerance by itself is searched and written to the new folder `output`.  Signatures are not
+    looked at; digests of the files that are read are.
 
     Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
     (the variant does not run here), I027 (no such variant), I017 and I026 (the folder), G005, G014,
@@ -160,7 +160,7 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
 
 
 def _limits(tolerance: Tolerance, gate: OutputGate | None) -> str:
-    """What an output is judged by: the tolerance, unless its gate takes that place, and the gate."""
+    """What an output is judged by: its gate, and unless that takes its place the tolerance."""
     stated = stated_limits(gate) if gate is not None else ()
     if gate is not None and gate.instead:
         return ", ".join(stated)

@@ -33,8 +33,8 @@ REPORT_FOLDER: Final = "report"
 def parity_job(request: Json) -> Json:
     """Compare outputs on all inputs, then nodes on those with the largest error.
 
-    Outputs are judged by their gates, nodes by the tolerance.  Where an output fails, and `isolate` is true, the smallest failing part is
-    searched, and written to the folder `report`.
+    Outputs are judged by their gates, nodes by the tolerance.  Where an output fails, and
+    `isolate` is true, the smallest failing part is searched, and written to the folder `report`.
     """
     source, variant = _source(request["source"]), _variant(request["variant"])
     tolerance = decode(Tolerance, request["tolerance"])
