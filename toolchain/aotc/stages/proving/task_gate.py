@@ -18,9 +18,8 @@ from aotc.partitioning.budgets import Judged
 from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.labelled_set import labelled_set, profile_folder
-from aotc.stages.proving.task_data import task_files
+from aotc.stages.proving.task_data import set_digest, task_files
 from aotc.stages.proving.variant_session import variant_request
-from aotc.stages.reuse.content_digests import folder_digest
 from aotc.stages.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
 
 _SETTING: Final = "gates.task"
@@ -65,7 +64,7 @@ def measure_original(
         error.place = error.place or _place(error.code, options)
         raise
     return TaskOriginal(
-        files=files, data=folder_digest(path), samples=value["samples"], value=value["value"]
+        files=files, data=set_digest(path, files), samples=value["samples"], value=value["value"]
     )
 
 
