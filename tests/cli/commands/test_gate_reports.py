@@ -10,6 +10,7 @@ import pytest
 from command import Command
 from junitparser import JUnitXml
 from made_models import linear, save
+from onnx import numpy_helper
 
 from aotc.contract.codec.parsing import decode
 from aotc.contract.results.run_report import RunReport
@@ -52,7 +53,9 @@ def aotc(tmp_path: Path) -> Command:
     (tmp_path / "gated.yaml").write_text(GATED)
     (tmp_path / "falling.py").write_text(FALLING)
     x = np.random.default_rng(2).normal(size=(4, 16)).astype(np.float32)
-    np.savez(tmp_path / "set.npz", x=x, label=np.zeros(4, np.int64))
+    (weight,) = linear().graph.initializer
+    labels = (x @ numpy_helper.to_array(weight)).argmax(axis=1)
+    np.savez(tmp_path / "set.npz", x=x, label=labels)
     return Command(tmp_path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import socket
 import subprocess
@@ -18,6 +19,8 @@ from quantized_images import images, quantized
 from replaced_payload import with_manifest, with_model
 from workbench import Built, Workbench
 
+from aotc.cli import render
+from aotc.cli.views.exactness.parity_view import parity_view
 from aotc.contract.results.parity_debug import ParityDebugReport
 from aotc.debugging.debugged_parity import debug_parity
 from aotc.errors import AotcError
@@ -118,6 +121,56 @@ def test_one_wrong_node_is_found_and_written(built: Built, tmp_path: Path) -> No
     assert (found.nodes, found.ops, found.inputs) == (("mul3",), ("MatMul",), ("e2",))
     assert not found.accumulated
     assert_ready_to_report(tmp_path / "failing", report)
+
+
+def gated_as(target: Path, source: Path, **gate: object) -> Path:
+    """The artifact, as if its profile had stated this gate of `y`."""
+
+    def state(document: dict[str, Any]) -> None:
+        for variant in document["variants"]:
+            variant["parity"]["gates"] = {"y": gate}
+
+    return with_manifest(source, target, state)
+
+
+def test_a_gate_in_place_of_the_tolerance_is_what_an_output_is_judged_by(
+    built: Built, tmp_path: Path
+) -> None:
+    spoiled = with_model(built.path, tmp_path / "spoiled.aotc", scaled(1.1, "w3"))
+    loose = gated_as(tmp_path / "loose.aotc", spoiled, instead=True, max_abs=100)
+    report = debug_parity(loose, built.source)
+    assert (report.failed, report.submodel) == ((), None)
+    assert all(error.passed for error in report.outputs)
+    assert report.gates["y"].max_abs == 100
+    shown = io.StringIO()
+    render.show(parity_view(report), file=shown)
+    assert "max_abs 100, instead of the tolerance" in shown.getvalue()
+    strict = gated_as(tmp_path / "strict.aotc", spoiled, instead=True, max_abs=1e-6)
+    (refusal,) = debug_parity(strict, built.source).failed
+    assert refusal.what == "output 'y' breaches its gate"
+    assert refusal.expected == "max absolute error <= 1e-06"
+
+
+def test_a_gate_that_is_stricter_than_the_tolerance(built: Built, tmp_path: Path) -> None:
+    spoiled = with_model(built.path, tmp_path / "spoiled.aotc", scaled(1.0003, "w3"))
+    assert debug_parity(spoiled, built.source).failed == ()
+    strict = gated_as(tmp_path / "strict.aotc", spoiled, min_sqnr_db=100)
+    report = debug_parity(strict, built.source)
+    (refusal,) = report.failed
+    assert (refusal.code, refusal.what) == ("AOTC-N037", "output 'y' breaches its gate")
+    assert refusal.expected == (
+        "error <= 1e-05 + 0.001 * max|reference|, cosine >= 0.9999, SQNR >= 100 dB"
+    )
+    assert refusal.found.startswith("SQNR >= 100 dB: ")
+    (found,) = debug_parity(
+        gated_as(
+            tmp_path / "both.aotc",
+            with_model(built.path, tmp_path / "wrong.aotc", scaled(1.1, "w3")),
+            min_sqnr_db=100,
+        ),
+        built.source,
+    ).failed
+    assert found.what == "output 'y' is out of tolerance"
 
 
 def test_nodes_that_each_err_a_little_are_a_range(built: Built, tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc import inspect, load
+from aotc.backends.cpu import CpuBackend
 from aotc.cli import render
 from aotc.cli.views.inspection_view import inspect_view
 from aotc.contract.builtin import load_profile
+from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.precision.repeatability import RepeatSpec
 from aotc.contract.profile import Profile, VariantSpec
 from aotc.drawing.artifact_page import artifact_page
@@ -98,6 +100,46 @@ def test_the_named_setting_gives_equal_bytes(bench: Workbench) -> None:
     built = bench.build(racing_scatter(), "in-turn", profile=profile)
     assert "AOTC-N040" not in [each.code for each in built.report.findings]
     assert list(differences(bench, built, 20)) == []
+
+
+def broken(session: SessionSpec) -> SessionSpec:
+    """With an option that ONNX Runtime refuses."""
+    return replace(
+        session, config={**session.config, "session.graph_optimizations_loop_level": "x"}
+    )
+
+
+@pytest.mark.parametrize("rescued", [True, False])
+def test_a_setting_that_does_not_open_is_no_end(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, rescued: bool
+) -> None:
+    known = CpuBackend.steadier
+
+    def steadier(backend: CpuBackend, session: SessionSpec) -> dict[str, SessionSpec]:
+        others = known(backend, session) if rescued else {}
+        return {"broken: true": broken(session), **others, "broken: again": broken(session)}
+
+    monkeypatch.setattr(CpuBackend, "steadier", steadier)
+    name = f"broken-{rescued}"
+    built = bench.build(racing_scatter(), name, profile=racing_profile(RUNS), cache=False)
+    (evidence,) = built.report.variants
+    assert evidence.repeats is not None
+    last = "threads: 1" if rescued else "broken: again"
+    assert evidence.repeats.tried == ("broken: true", last)
+    assert evidence.repeats.setting == ("threads: 1" if rescued else "")
+    (found,) = (each for each in built.report.findings if each.code == "AOTC-N040")
+    none = "; no setting that was tried makes them equal: broken: true, broken: again"
+    assert found.what.endswith("all calls had the same bytes" if rescued else none)
+
+
+def test_where_there_is_no_setting_none_was_tried(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(CpuBackend, "steadier", lambda *_: {})
+    profile = racing_profile(RUNS)
+    built = bench.build(racing_scatter(), "helpless", profile=profile, cache=False)
+    (found,) = (each for each in built.report.findings if each.code == "AOTC-N040")
+    assert found.what.endswith("; no setting is known that could make them equal")
 
 
 def test_no_call_is_repeated_where_the_profile_says_so(bench: Workbench) -> None:

@@ -114,6 +114,10 @@ def test_a_load_judges_what_the_build_did(bench: Workbench) -> None:
     document = strict_json((built.payload / "aotc.json").read_bytes())
     (variant,) = document["variants"]
     assert variant["parity"]["gates"] == {"p": {"min_sqnr_db": 60}}
+    # A reader that does not know gates would judge by the tolerance alone: it must refuse.
+    assert "output-gates" in document["required_features"]
+    plain = bench.build(normalized(), "plain", cache=False)
+    assert "output-gates" not in plain.manifest.required_features
 
 
 def logarithm() -> onnx.ModelProto:

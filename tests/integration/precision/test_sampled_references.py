@@ -57,6 +57,8 @@ def test_generated_inputs_say_nothing_of_it(static: Built) -> None:
     (fixture, *_) = static.manifest.fixtures
     assert set(fixture.without) == {variant.name for variant in static.manifest.variants}
     assert "AOTC-N006" in static.codes()
+    # A reader that does not know so would judge by them: it must refuse.
+    assert "fixture-variants" in static.manifest.required_features
 
 
 def test_ranges_that_do_not_hold_are_a_breach(bench: Workbench, halves: tuple[Path, Path]) -> None:
@@ -97,6 +99,8 @@ def test_an_embedded_fixture_of_the_user_judges_it(
     (user,) = (fixture for fixture in built.manifest.fixtures if fixture.origin == "user")
     assert user.without == ()
     assert "AOTC-N006" not in built.codes()
+    excused = any(fixture.without for fixture in built.manifest.fixtures)
+    assert ("fixture-variants" in built.manifest.required_features) == excused
 
 
 def test_other_precisions_are_judged_by_generated_inputs(

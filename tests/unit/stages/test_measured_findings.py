@@ -67,7 +67,7 @@ def test_calls_without_a_remedy_say_so() -> None:
     assert found.code == "AOTC-N040"
     assert found.what.startswith("1 of 4 equal calls had other bytes than the first: 3 of 8 values")
     assert "'d'" not in found.what
-    assert found.what.endswith("...; no setting that was tried makes them equal")
+    assert found.what.endswith("...; no setting is known that could make them equal")
 
 
 def test_the_slowest_fixture_that_is_quick_enough_is_repeated() -> None:

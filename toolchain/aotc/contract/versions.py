@@ -15,16 +15,21 @@ VERSION = "0.1.0"
 # 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
 # 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
 # 2026-11-23  manifest 1.4: sizes captured as CUDA graphs, what passes matched and kept.
-# 2026-11-23  manifest 1.5: how integer products are exact.
+# 2026-11-23  manifest 1.5: how integer products are exact, gates of outputs, the verdict of a task,
+#             variants that a fixture does not judge.
 MANIFEST_SCHEMA = "aotc.manifest/1.5"
 
 # Features that a reader must know to read an artifact correctly; an artifact with several variants
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
-# replay a CUDA graph of one size for calls of another.
+# replay a CUDA graph of one size for calls of another; one without `output-gates` would judge a
+# load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
+# would judge variants by fixtures that they were not compared with.
 KNOWN_FEATURES = frozenset(
     {
         "captured-sizes",
         "ep-context",
+        "fixture-variants",
+        "output-gates",
         "rejected-routes",
         "shape-domain",
         "shape-routing",

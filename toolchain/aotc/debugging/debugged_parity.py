@@ -13,6 +13,7 @@ from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.payload_files import Fixture
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.precision.parity_spec import ParitySpec
+from aotc.contract.precision.quality_gates import OutputGate
 from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
@@ -24,6 +25,7 @@ from aotc.debugging.given_artifact import open_given
 from aotc.debugging.parity_job import REPORT_FOLDER
 from aotc.debugging.payload_copy import copy_files
 from aotc.engine import values
+from aotc.engine.output_gates import FORM, TOLERANCE, stated_limits
 from aotc.engine.padding import Padder
 from aotc.engine.worker_pool import Workers
 from aotc.errors import AotcError
@@ -59,9 +61,9 @@ def debug_parity(
     """Compare a variant of `artifact` with the model that it was built from, node by node.
 
     Outputs are compared on all `fixtures` (default: the artifact's), nodes on those whose outputs
-    are worst.  If an output is out of tolerance, the smallest part that fails by itself is searched
-    and written to the new folder `output`.  Signatures are not looked at; digests of the files that
-    are read are.
+    are worst.  If an output is out of tolerance or breaches its gate, the smallest part that is out
+    of tolerance by itself is searched and written to the new folder `output`.  Signatures are not
+    looked at; digests of the files that are read are.
 
     Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
     (the variant does not run here), I027 (no such variant), I017 and I026 (the folder), G005, G014,
@@ -86,6 +88,7 @@ def debug_parity(
             fixture=answer["fixture"],
             compared=tuple(comparison.inputs),
             tolerance=comparison.tolerance,
+            gates=comparison.gates,
             outputs=tuple(decode(OutputError, error) for error in answer["outputs"]),
             errors=decode(NodeErrors, answer["errors"]),
             submodel=submodel if output is not None or submodel is None else _unwritten(submodel),
@@ -130,13 +133,15 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
     failed = []
     for error in report.outputs:
         if not error.passed:
+            gate = report.gates.get(error.output)
+            by_gate = gate is not None and not {FORM, TOLERANCE} & {*error.breached}
             failed.append(
                 Refusal(
                     code=_BREACH,
-                    what=f"output {error.output!r} is out of tolerance",
+                    what=f"output {error.output!r} "
+                    + ("is out of tolerance" if not by_gate else "breaches its gate"),
                     where=f"{where}, fixture {report.fixture}",
-                    expected=f"error <= {report.tolerance.atol:g} + {report.tolerance.rtol:g} * "
-                    f"max|reference|, cosine >= {report.tolerance.min_cosine:g}",
+                    expected=_limits(report.tolerance, gate),
                     found=error.reason,
                     fix=REASONS[_BREACH].fix,
                 )
@@ -152,6 +157,15 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
             )
         )
     return replace(report, findings=tuple(findings), failed=tuple(failed))
+
+
+def _limits(tolerance: Tolerance, gate: OutputGate | None) -> str:
+    """What an output is judged by: its gate, and unless that takes its place the tolerance."""
+    stated = stated_limits(gate) if gate is not None else ()
+    if gate is not None and gate.instead:
+        return ", ".join(stated)
+    bound = f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
+    return ", ".join((bound, f"cosine >= {tolerance.min_cosine:g}", *stated))
 
 
 class _Comparison:
@@ -180,6 +194,7 @@ class _Comparison:
             self._profile = profile_of(manifest)
             self.variant = _chosen(manifest, variant, self._profile)
             parity = self.variant.parity
+            self.gates = parity.gates
             self.tolerance: Tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
             if fixtures is None and not manifest.fixtures:
                 raise AotcError(
@@ -225,6 +240,7 @@ class _Comparison:
                     },
                 },
                 "tolerance": encode(self.tolerance),
+                "gates": {name: encode(gate) for name, gate in self.gates.items()},
                 "inputs": self.inputs,
                 "isolate": isolate,
             },

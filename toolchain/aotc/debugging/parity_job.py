@@ -10,6 +10,7 @@ from aotc.blaming.graph_side import Side, as_loaded
 from aotc.blaming.node_comparison import node_errors
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.manifest.variant import SessionSpec
+from aotc.contract.precision.quality_gates import OutputGate
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeErrors
@@ -32,14 +33,15 @@ REPORT_FOLDER: Final = "report"
 def parity_job(request: Json) -> Json:
     """Compare outputs on all inputs, then nodes on those with the largest error.
 
-    Where an output is out of tolerance, and `isolate` is true, the smallest failing part is
-    searched, and written to the folder `report`.
+    Outputs are judged by their gates, nodes by the tolerance.  Where an output fails, and
+    `isolate` is true, the smallest failing part is searched, and written to the folder `report`.
     """
     source, variant = _source(request["source"]), _variant(request["variant"])
     tolerance = decode(Tolerance, request["tolerance"])
     place = Path("loaded")
     place.mkdir()
-    compared = _compared_outputs(source, variant, request["inputs"], tolerance)
+    gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
+    compared = _compared_outputs(source, variant, request["inputs"], tolerance, gates)
     chosen = max(compared, key=lambda name: _badness(compared[name]))
     given = _read(request["inputs"][chosen])
     variant = as_loaded(variant, place)
@@ -103,6 +105,7 @@ def _compared_outputs(
     variant: Side,
     inputs: Mapping[str, Mapping[str, str]],
     tolerance: Tolerance,
+    gates: Mapping[str, OutputGate],
 ) -> dict[str, tuple[OutputError, ...]]:
     """Errors of the outputs, by the name of the inputs."""
     reference, session = source.opened(source.read()), variant.opened(variant.read())
@@ -112,7 +115,8 @@ def _compared_outputs(
         expected = outputs_of(reference, given)
         actual = outputs_of(session, given)
         found[name] = tuple(
-            compare(expected[output], actual.get(output), tolerance, output) for output in expected
+            compare(expected[output], actual.get(output), tolerance, output, gates.get(output))
+            for output in expected
         )
     return found
 

@@ -242,8 +242,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Add cpu to the providers, behind that one: it then computes these nodes in float32."),
     ("AOTC-N040", "equal calls had different bytes", FINDING,
      "A variant was called again with the same input, and its answers had other bytes than before, within the same "
-     "host. The message names the outputs, how many values differ by how much, and the setting of the provider with "
-     "which all calls had the same bytes. Without such a setting an operator itself is not repeatable, such as a "
+     "host. These calls run alone, one after the other: under load more may differ. The message names the outputs, how "
+     "many values differ by how much, and the setting of the provider with which all calls had the same bytes. Without such a setting an operator itself is not repeatable, such as a "
      "scatter that writes one place several times.",
      "Set what the message names in the profile, if equal bytes matter more than speed; or change the model's "
      "operator. More calls are compared with 'repeatability: {runs: 100}'."),

@@ -29,8 +29,8 @@ COMPARING: Final[tuple[Row, ...]] = (
      "None of the fixtures has sizes that the variant accepts, or that may be padded to its buckets.",
      "Give inputs of its sizes with --fixtures, or name another variant with --variant."),
     ("AOTC-N037", "out of tolerance on these inputs", NO,
-     "An output of a variant differs from the model's by more than the tolerance in the manifest, on this host and on "
-     "these inputs. The first and the worst node are shown.",
+     "An output of a variant differs from the model's by more than the tolerance in the manifest, or breaches its gate "
+     "there (gates.outputs of the profile), on this host and on these inputs. The first and the worst node are shown.",
      "Keep the nodes that are shown in float32, or lower 'optimization' in the profile. With -o FOLDER the smallest "
      "failing part is written: report it to ONNX Runtime if it is a single kernel."),
     ("AOTC-N038", "errors add up", FINDING,

@@ -33,7 +33,8 @@ GATING: Final[tuple[Row, ...]] = (
      "drop."),
     ("AOTC-N025", "metric of the task cannot be judged", NO,
      "The metric of gates.task has no value: every answer is NaN, no class occurs, every label is ignored, or the "
-     "function returned no finite number. What was not judged does not pass.",
+     "function returned no finite number. Or the original's own is 0, so that every variant would pass. What was not "
+     "judged does not pass.",
      "Check the labels and the output that gates.task names, with the original model."),
     ("AOTC-N026", "float64 reference is in float32 in part", FINDING,
      "With 'gates: {against: float64}' expected answers are those of the model in float64. ONNX Runtime's CPU has no "
@@ -56,7 +57,7 @@ GATING: Final[tuple[Row, ...]] = (
      "The labels of gates.task are missing, are not as many as the samples, or do not fit the metric: their type, "
      "shape or range.",
      "Give labels along the first axis: integers from 0 to the number of classes - 1, of the output's shape without "
-     "its axis of classes. Write ignore_label for values that do not count."),
+     "its axis of classes; for an output of text, text. Write ignore_label for values that do not count."),
     ("AOTC-I081", "metric does not fit the output", INPUT,
      "The metric of gates.task cannot be computed from the output that it names: of its type, rank or number of "
      "classes.",

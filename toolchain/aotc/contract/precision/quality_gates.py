@@ -103,7 +103,11 @@ class TaskVerdict:
     output: str
     samples: int
     max_drop: float
-    data: Annotated[str, "sha256 of the labelled set, names of its files included"]
+    data: Annotated[
+        str,
+        "sha256 of the file of the labelled set; of a folder, that of each .npz file's name, a "
+        "zero byte and its sha256 in binary, in the order of names",
+    ]
 
 
 @record

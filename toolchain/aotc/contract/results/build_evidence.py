@@ -133,6 +133,7 @@ class Repeats:
     setting: Annotated[
         str, "setting of the provider with which all calls had the same bytes; empty: none did"
     ] = ""
+    tried: Annotated[tuple[str, ...], "settings that were tried, with `setting` the last"] = ()
 
 
 @record

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from aotc.contract.finding import Finding
+from aotc.contract.precision.quality_gates import OutputGate
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.contract.results.reports import Refusal
-from aotc.records import record
+from aotc.records import field, record
 
 
 @record
@@ -34,7 +36,8 @@ class FailingSubmodel:
 class ParityDebugReport:
     """`aotc debug parity --json`: where a variant's values leave its model's; nothing is verified.
 
-    `failed` is empty if all outputs are within the tolerance on the inputs that were given.
+    `failed` is empty if all outputs are within the tolerance, and what their gates state, on the
+    inputs that were given.
     """
 
     schema: Literal["aotc.parity-debug/1"] = "aotc.parity-debug/1"
@@ -46,6 +49,9 @@ class ParityDebugReport:
     fixture: Annotated[str, "inputs on which the nodes were compared"]
     compared: Annotated[tuple[str, ...], "all inputs on which the outputs were"] = ()
     tolerance: Tolerance
+    gates: Annotated[Mapping[str, OutputGate], "limits that the profile stated, by output"] = field(
+        default_factory=dict
+    )
     outputs: Annotated[tuple[OutputError, ...], "on `fixture`"]
     errors: NodeErrors
     submodel: FailingSubmodel | None = None

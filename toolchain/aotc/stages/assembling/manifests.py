@@ -67,6 +67,8 @@ def manifest_of(
         required_features=(
             *(("captured-sizes",) if any(variant.graphs for variant in variants) else ()),
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
+            *(("fixture-variants",) if any(each.without for each in fixtures) else ()),
+            *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
             *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
             "shape-domain",
             *(("shape-routing",) if routed else ()),

@@ -72,7 +72,7 @@ def prove_job(request: Json) -> Json:
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
         return open_variant(request, settings)
 
-    session = opened({})
+    session: ort.InferenceSession | None = opened({})
     load_seconds = time.perf_counter() - started
     padding = decode(Padding, request["padding"]) if request["padding"] else None
     padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
@@ -119,7 +119,8 @@ def prove_job(request: Json) -> Json:
 
         def reopened(other: Json) -> Callable[[], list[Data]]:
             nonlocal session
-            del session
+            # Ended first; and still a name, where the next one cannot be opened.
+            session = None
             session = open_variant(request, {}, other)
             return call
 

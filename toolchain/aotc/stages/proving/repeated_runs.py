@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
@@ -13,6 +14,7 @@ from aotc.contract.results.build_evidence import DifferingOutput, Evidence, Repe
 from aotc.engine.named_backends import backend_of
 from aotc.engine.repeated_answers import RepeatedAnswers
 from aotc.engine.values import Data
+from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import LoweredModel
 
@@ -55,23 +57,20 @@ def repeat_calls(
     """In the worker: repeat one call, and find the setting with which its bytes are equal.
 
     `call` runs the variant; `reopened` runs it in a new session, with other settings if some are
-    given, and ends the earlier session.
+    given, and ends the earlier session.  A setting with which the variant does not run makes
+    nothing equal; raises AOTC-N001 and R008 where the variant itself does not run.
     """
     runs: int = request["runs"]
     answers = RepeatedAnswers(names, call())
     answers.repeat(call, runs)
     if request["reloads"]:
         answers.repeat(reopened(None), 1)
-    setting = ""
-    if answers.differing_runs:
-        setting = next(
-            (
-                name
-                for name, session in request["settings"].items()
-                if _agrees(names, reopened(session), max(runs, _MIN_TRIALS))
-            ),
-            "",
-        )
+    setting, tried = "", []
+    for name, session in request["settings"].items() if answers.differing_runs else ():
+        tried.append(name)
+        if _agrees(names, partial(reopened, session), max(runs, _MIN_TRIALS)):
+            setting = name
+            break
     return Repeats(
         fixture=fixture,
         runs=answers.runs,
@@ -79,12 +78,18 @@ def repeat_calls(
         differing_runs=answers.differing_runs,
         outputs=answers.outputs,
         setting=setting,
+        tried=tuple(tried),
     )
 
 
-def _agrees(names: Sequence[str], call: Call, runs: int) -> bool:
-    answers = RepeatedAnswers(names, call())
-    answers.repeat(call, runs)
+def _agrees(names: Sequence[str], opened: Callable[[], Call], runs: int) -> bool:
+    try:
+        call = opened()
+        answers = RepeatedAnswers(names, call())
+        answers.repeat(call, runs)
+    except AotcError:
+        # The variant is proven as it is: that another setting does not run says nothing of it.
+        return False
     return not answers.differing_runs
 
 
@@ -105,11 +110,12 @@ def repeat_findings(evidence: Evidence) -> tuple[Finding, ...]:
 def _in_words(repeats: Repeats) -> str:
     outputs = ", ".join(map(_output_in_words, repeats.outputs[:_MAX_NAMED]))
     more = ", ..." if len(repeats.outputs) > _MAX_NAMED else ""
-    remedy = (
-        f"with '{repeats.setting}' in the profile, all calls had the same bytes"
-        if repeats.setting
-        else "no setting that was tried makes them equal"
-    )
+    if repeats.setting:
+        remedy = f"with '{repeats.setting}' in the profile, all calls had the same bytes"
+    elif repeats.tried:
+        remedy = f"no setting that was tried makes them equal: {', '.join(repeats.tried)}"
+    else:
+        remedy = "no setting is known that could make them equal"
     return (
         f"{repeats.differing_runs} of {repeats.runs} equal calls had other bytes than the first: "
         f"{outputs}{more}; {remedy}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,23 @@ def task_files(path: Path) -> tuple[Path, ...]:
         what = "holds no file" if exists else "is not there"
         raise _unusable(what, str(path), expected="a .npz file, or a folder of such")
     return tuple(files)
+
+
+def set_digest(path: Path, files: Sequence[Path]) -> str:
+    """The sha256 of the file at `path`; of a folder, that of the names and sha256 of its `files`.
+
+    Raises `OSError`.
+    """
+    digests = []
+    for each in files:
+        with each.open("rb") as opened:
+            digests.append(hashlib.file_digest(opened, "sha256"))
+    if path.is_file():
+        return digests[0].hexdigest()
+    whole = hashlib.sha256()
+    for each, digest in zip(files, digests, strict=True):
+        whole.update(each.name.encode() + b"\0" + digest.digest())
+    return whole.hexdigest()
 
 
 @record(kw_only=False)

@@ -18,9 +18,8 @@ from aotc.partitioning.budgets import Judged
 from aotc.records import record
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.labelled_set import labelled_set, profile_folder
-from aotc.stages.proving.task_data import task_files
+from aotc.stages.proving.task_data import set_digest, task_files
 from aotc.stages.proving.variant_session import variant_request
-from aotc.stages.reuse.content_digests import folder_digest
 from aotc.stages.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
 
 _SETTING: Final = "gates.task"
@@ -49,6 +48,15 @@ def measure_original(
     if task is None:
         return None
     try:
+        if task.labels in {value.name for value in source.inputs}:
+            raise AotcError(
+                "AOTC-I080",
+                "the array of the labels is an input of the model",
+                where="the profile",
+                expected="an array that is no input",
+                found=task.labels,
+                fix="Name the array of the labels with gates.task.labels.",
+            )
         path = labelled_set(task, options)
         files = task_files(path)
         value = _run(source, domain, padding, files, None, options, "the original model")
@@ -56,7 +64,7 @@ def measure_original(
         error.place = error.place or _place(error.code, options)
         raise
     return TaskOriginal(
-        files=files, data=folder_digest(path), samples=value["samples"], value=value["value"]
+        files=files, data=set_digest(path, files), samples=value["samples"], value=value["value"]
     )
 
 
@@ -188,7 +196,7 @@ def _run(
     model, weights = source.answering
     folder = folder or options.work / "task-original"
     options.clock.reporter.follow("files", steps_of(folder, "files"))
-    return options.workers.run(
+    found = options.workers.run(
         "aotc.stages.proving.task_job:task_job",
         {
             "task": encode(task),
@@ -210,6 +218,16 @@ def _run(
         folder=folder,
         where=where,
     ).value
+    # Of a function, 0 may be the best there is.
+    if not variant and not task.runs_code and found["value"] == 0:
+        raise AotcError(
+            "AOTC-N025",
+            f"the original's own {task.metric} is 0, below which no variant can drop",
+            where=f"{where}, output {output!r}",
+            expected="more than 0",
+            found=f"0 on {found['samples']} samples",
+        )
+    return found
 
 
 def _place(code: str, options: BuildOptions) -> Place | None:

@@ -7,6 +7,7 @@ with NaN is wrong.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
@@ -45,8 +46,7 @@ class Accuracy:
             if self._top > 1:
                 raise _unfit(self._where, "values of at least 6 classes", "answers themselves")
             counted = _counted(labels, self._ignored)
-            # Text of files has a fixed width, and that of outputs none.
-            right = answers.astype(object) == labels.astype(object)
+            right = answers.astype(object) == _as_answers(labels, output, self._where)
         else:
             _require_floats(output, self._where)
             classes = output.shape[-1]
@@ -84,7 +84,9 @@ class MeanIou:
 
     def __init__(self, where: str, ignored: int | None) -> None:
         self._where, self._ignored = where, ignored
-        self._both, self._either = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        # By class that occurred: labels may be any integers, such as ids of a large catalogue.
+        self._both: Counter[int] = Counter()
+        self._either: Counter[int] = Counter()
         self._counted = self.not_numbers = 0
 
     def add(self, output: Array, labels: Array) -> None:
@@ -93,40 +95,35 @@ class MeanIou:
         if output.dtype.kind in "iub":
             answers = output.reshape(labels.shape) if output.size == labels.size else output
             _require_shape(labels, answers.shape, self._where)
-            largest = [int(np.max(part[counted], initial=0)) for part in (answers, labels)]
-            classes = max(largest) + 1
-            if min(int(np.min(part[counted], initial=0)) for part in (answers, labels)) < 0:
+            _require_integers(labels, "integers from 0 on", self._where)
+            if any((part[counted] < 0).any() for part in (answers, labels)):
                 raise _out_of_range(self._where, "classes from 0 on", "a negative one")
         else:
             _require_floats(output, self._where)
             axis = _class_axis(output, labels, self._where)
-            classes = output.shape[axis]
-            _require_classes(labels, counted, classes, self._where)
+            _require_classes(labels, counted, output.shape[axis], self._where)
             numbers = ~np.isnan(output.astype(np.float64)).any(axis=axis)
             self.not_numbers += int(np.count_nonzero(~numbers & counted))
             # An answer with NaN is of no class.
-            answers = np.where(numbers, output.argmax(axis=axis), classes)
+            answers = np.where(numbers, output.argmax(axis=axis), -1)
         self._counted += int(np.count_nonzero(counted))
-        expected = labels[counted].astype(np.int64)
-        found = answers[counted].astype(np.int64)
-        bins = classes + 1
-        labelled = np.bincount(expected, minlength=bins)[:classes]
-        predicted = np.bincount(found, minlength=bins)[:classes]
-        both = np.bincount(expected[expected == found], minlength=bins)[:classes]
-        if classes > len(self._both):
-            grown = classes - len(self._both)
-            self._both = np.pad(self._both, (0, grown))
-            self._either = np.pad(self._either, (0, grown))
-        self._both[:classes] += both
-        self._either[:classes] += labelled + predicted - both
+        expected, found = labels[counted], answers[counted]
+        both = _by_class(expected[expected == found])
+        self._both += both
+        self._either += _by_class(expected) + _by_class(found[found >= 0]) - both
 
     def value(self) -> float:
         """The mean over classes; raises AOTC-N025."""
-        occurs = self._either > 0
-        if not occurs.any() or self.not_numbers == self._counted:
+        if not self._either or self.not_numbers == self._counted:
             why = "every answer has NaN" if self.not_numbers else "no class occurs"
             raise unjudged(self._where, why)
-        return float(np.mean(self._both[occurs] / self._either[occurs]))
+        shares = [self._both[each] / self._either[each] for each in sorted(self._either)]
+        return float(np.mean(shares))
+
+
+def _by_class(classes: Array) -> Counter[int]:
+    found, counts = np.unique(classes, return_counts=True)
+    return Counter({int(each): int(n) for each, n in zip(found, counts, strict=True)})
 
 
 def metric_of(name: str, ignored: int | None, where: str) -> Metric:
@@ -155,8 +152,29 @@ def _counted(labels: Array, ignored: int | None) -> Array:
     return counted
 
 
+def _as_answers(labels: Array, output: Array, where: str) -> Array:
+    """Labels that answers can equal, as objects: text has a fixed width in files, not in outputs.
+
+    Raises AOTC-I080 where none can: of text and numbers, and of floating-point labels.
+    """
+    is_text = output.dtype.kind in "OUS"
+    if labels.dtype.kind not in ("US" if is_text else "iub"):
+        wanted = "text, as the output is" if is_text else "integers, as the output has"
+        raise _out_of_range(where, wanted, f"labels of {_type_of(labels)}")
+    if labels.dtype.kind == "S":
+        try:
+            labels = np.char.decode(labels, "utf-8")
+        except UnicodeDecodeError as error:
+            raise _out_of_range(where, "text in UTF-8", str(error)[:300]) from None
+    return labels.astype(object)
+
+
+def _type_of(labels: Array) -> str:
+    return "text" if labels.dtype.kind in "US" else str(labels.dtype)
+
+
 def _require_floats(output: Array, where: str) -> None:
-    if output.dtype.kind == "c" or output.ndim < 2:
+    if output.dtype.kind in "cOUS" or output.ndim < 2:
         found = f"{output.dtype} of shape {list(output.shape)}"
         raise _unfit(where, "real numbers, along an axis of samples and one of classes", found)
 
@@ -182,12 +200,16 @@ def _class_axis(output: Array, labels: Array, where: str) -> int:
 
 def _require_classes(labels: Array, counted: Array, classes: int, where: str) -> None:
     wanted = f"integers from 0 to {classes - 1}"
-    if labels.dtype.kind not in "iub":
-        raise _out_of_range(where, wanted, f"labels of {labels.dtype}")
+    _require_integers(labels, wanted, where)
     wrong = counted & ((labels < 0) | (labels >= classes))
     if wrong.any():
         count = int(np.count_nonzero(wrong))
         raise _out_of_range(where, wanted, f"{labels[wrong].flat[0]}, and {count} such in a batch")
+
+
+def _require_integers(labels: Array, wanted: str, where: str) -> None:
+    if labels.dtype.kind not in "iub":
+        raise _out_of_range(where, wanted, f"labels of {_type_of(labels)}")
 
 
 def _out_of_range(where: str, expected: str, found: str) -> AotcError:

@@ -70,7 +70,10 @@ def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> Prov
         # Both were proven: what fails here, such as the time limit, says nothing against them.
         options.announce(error.line())
         return item
-    own, others = (each for each in timed if not isinstance(each, AotcError))
+    own, others = timed
+    # Graphs that a provider captures are refused alone, and both forms are of the CPU's.
+    assert not isinstance(own, AotcError)
+    assert not isinstance(others, AotcError)
     timing = FormTiming(
         other=other.plan.name,
         fixture=reference.name,

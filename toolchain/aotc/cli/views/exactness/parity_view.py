@@ -17,6 +17,7 @@ from aotc.cli.render import (
 )
 from aotc.cli.result_styles import failed, passed
 from aotc.cli.views.refusals_section import refusals_section
+from aotc.contract.precision.quality_gates import OutputGate
 from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.contract.results.parity_debug import FailingSubmodel, ParityDebugReport
 
@@ -37,6 +38,7 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
     if len(report.compared) > 1:
         inputs += f", the worst of {len(report.compared)}"
     errors = report.errors
+    judged = {error.output for error in report.outputs}
     parts = [
         heading(
             f"{report.artifact} and {report.model}",
@@ -51,6 +53,11 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
                     "tolerance",
                     f"{tolerance.atol:g} + {tolerance.rtol:g} * max|reference|, "
                     f"cosine {tolerance.min_cosine:g}",
+                ),
+                *(
+                    (f"gate of {name}", _gate(gate))
+                    for name, gate in report.gates.items()
+                    if name in judged
                 ),
             ]
         ),
@@ -77,6 +84,11 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
     if report.failed:
         parts.append(refusals_section("failed", report.failed))
     return parts
+
+
+def _gate(gate: OutputGate) -> str:
+    stated = [f"{name} {limit:g}" for name, limit in gate.limits() if limit is not None]
+    return ", ".join(stated) + (", instead of the tolerance" if gate.instead else "")
 
 
 def node_facts(errors: NodeErrors) -> RenderableType:
