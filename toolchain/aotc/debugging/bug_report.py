@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import runpy
 import shutil
 import zipfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,7 +16,8 @@ import numpy as np
 import onnx
 
 from aotc.contract.codec.parsing import Json
-from aotc.contract.known_providers import CPU
+from aotc.blaming.graph_side import Side
+from aotc.engine.session import level_name, ort_errors
 from aotc.engine.values import Data
 
 SUBMODEL: Final = "submodel.onnx"
@@ -45,22 +49,41 @@ REPORT = json.loads((HERE / "report.json").read_text())
 INPUTS = dict(np.load(HERE / "inputs.npz"))
 
 
+def add(options, name, settings):
+    """Add a provider of ONNX Runtime, or of a plugin library, which is this script's argument."""
+    if name in ort.get_available_providers():
+        options.add_provider(name, settings)
+        return
+    if name not in {device.ep_name for device in ort.get_ep_devices()}:
+        for library in sys.argv[1:]:
+            ort.register_execution_provider_library(name, library)
+    devices = [device for device in ort.get_ep_devices() if device.ep_name == name]
+    if not devices:
+        sys.exit(f"name the plugin library that has {name} as the argument")
+    options.add_provider_for_devices(devices[:1], settings)
+
+
 def answer(name, settings):
     options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    for key, value in settings.items():
-        options.add_session_config_entry(key, value)
-    session = ort.InferenceSession(
-        str(HERE / name), options, providers=["PROVIDER"]
+    options.graph_optimization_level = getattr(
+        ort.GraphOptimizationLevel, settings["optimization"]
     )
+    options.intra_op_num_threads = settings["threads"]
+    options.inter_op_num_threads = 1
+    for key, value in settings["config"].items():
+        options.add_session_config_entry(key, value)
+    for provider, stated in settings["providers"].items():
+        # ONNX Runtime adds the CPU itself.
+        if provider != "CPUExecutionProvider":
+            add(options, provider, stated)
+    session = ort.InferenceSession(str(HERE / name), options)
     given = {value.name: INPUTS[value.name] for value in session.get_inputs()}
     (found,) = session.run(None, given)
     return found.astype(np.float64)
 
 
-expected = answer("reference.onnx", {})
-found = answer("submodel.onnx", REPORT["session_config"])
+expected = answer("reference.onnx", REPORT["reference_session"])
+found = answer("submodel.onnx", REPORT["session"])
 usual = np.isfinite(expected) & np.isfinite(found)
 misplaced = int(np.sum((expected != found) & ~usual & ~(np.isnan(expected) & np.isnan(found))))
 error = float(np.max(np.abs(expected - found)[usual], initial=0.0))
@@ -104,8 +127,31 @@ def write_report(
     for stem, values in arrays.items():
         _write_npz(folder / f"{stem}.npz", values)
     (folder / "report.json").write_text(json.dumps(report, indent=2, sort_keys=True) + "\n")
-    (folder / "reproduce.py").write_text(_SCRIPT.replace("PROVIDER", CPU))
+    (folder / "reproduce.py").write_text(_SCRIPT)
     return tuple(written)
+
+
+def session_of(side: Side) -> Json:
+    """How the script creates a session like that of `side`."""
+    session = side.session
+    return {
+        "optimization": level_name(session.optimization),
+        "threads": session.threads,
+        "config": dict(session.config),
+        "providers": {name: dict(session.provider_options.get(name, {})) for name in side.providers},
+    }
+
+
+def fails(folder: Path) -> bool:
+    """Whether the script of the report in `folder` says so itself, in this process."""
+    try:
+        with redirect_stdout(StringIO()):
+            runpy.run_path(str(folder / "reproduce.py"))
+    except SystemExit as done:
+        return done.code == 1
+    except ort_errors():
+        return False
+    return False
 
 
 def _write_npz(path: Path, values: Mapping[str, Data]) -> None:
