@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-import openvino_models as small
 import pytest
-from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from quantized_images import images, quantized
 from replaced_payload import with_manifest, with_model
@@ -297,37 +295,6 @@ def test_the_report_is_json_that_names_the_kernel(built: Built, tmp_path: Path) 
     assert stated["submodel_nodes"] == [{"name": "mul1", "op": "MatMul"}]
     assert stated["tolerance"]["rtol"] == 1e-3
     assert stated["versions"]["onnxruntime"]
-
-
-@pytest.mark.openvino
-def test_a_node_that_was_kept_on_the_cpu_is_not_tried_elsewhere(
-    bench: Workbench, tmp_path: Path
-) -> None:
-    """OpenVINO would claim it, and round it to bfloat16, which the variant does not."""
-    profile = profile_with(
-        "edge-openvino",
-        providers=["openvino", "cpu"],
-        precision="bfloat16",
-        keep_float32=["y_tanh"],
-        partitioning={"weigh_borders": False},
-        budgets={},
-        fallback={"policy": "cpu", "max_node_share": 0.9},
-        dims={"batch": "1..4"},
-    )
-    built = bench.build(small.plain(), "debugged-openvino", profile=profile)
-    (variant,) = built.manifest.variants
-    assert {node.provider for node in variant.placement.nodes} == set(variant.providers)
-
-    def strict(document: dict[str, Any]) -> None:
-        tolerance = {"atol": 0.0, "rtol": 1e-5, "min_cosine": 0.0}
-        document["variants"][0]["parity"].update(tolerance=tolerance)
-
-    target = with_manifest(built.path, tmp_path / "strict.aotc", strict)
-    report = debug_parity(target, built.source, output=tmp_path / "failing")
-    assert [refusal.code for refusal in report.failed] == ["AOTC-N037"]
-    # All errors are made by what is compiled, which does not run alone.
-    assert report.submodel is None
-    assert not (tmp_path / "failing").exists()
 
 
 def test_the_report_states_the_session_of_the_part(built: Built, tmp_path: Path) -> None:
