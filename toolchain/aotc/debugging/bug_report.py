@@ -169,12 +169,13 @@ def session_of(side: Side) -> Json:
 
 def fails(folder: Path) -> bool:
     """Whether the script of the report in `folder` says so itself, in this process."""
+    unusable: tuple[type[Exception], ...] = (OSError, KeyError, TypeError, ValueError)
     try:
         with redirect_stdout(StringIO()):
             runpy.run_path(str(folder / "reproduce.py"))
     except SystemExit as done:
         return done.code == 1
-    except (*ort_errors(), OSError, KeyError, TypeError, ValueError):
+    except (*ort_errors(), *unusable):
         return False
     return False
 
