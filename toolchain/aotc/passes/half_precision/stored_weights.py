@@ -11,9 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.contract.manifest.toolchain import STORED_IN_HALF
-from aotc.passes.base import Pass, all_names
+from aotc.passes.base import Pass, all_names, walk_graphs
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName
-from aotc.passes.quantize.scoped_constants import scopes_of
 from aotc.records import field, record
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _FLOAT: Final = 1
 # A cast takes about as many bytes as a smaller weight would save.
 MIN_BYTES: Final = 1024
 
-# A graph, as its place among `scopes_of` the main one, and the name of its initializer: two bodies
+# A graph, as its place in `walk_graphs`, and the name of its initializer: two bodies
 # may both have one of that name.
 Weight = tuple[int, str]
 
@@ -59,8 +58,7 @@ class StoreInHalf(Pass):
         half = HALF_TYPES[self.to]
         used = all_names(model)
         # Bodies are found after the nodes around them are replaced by copies.
-        for at, scope in enumerate(scopes_of(model.graph)):
-            graph = scope.graph
+        for at, graph in enumerate(walk_graphs(model)):
             casts = []
             for tensor in list(large_weights(graph)):
                 if (at, tensor.name) in self.kept:

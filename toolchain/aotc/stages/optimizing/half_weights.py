@@ -124,8 +124,8 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[A
 def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
     return {
         (at, tensor.name): tensor
-        for at, scope in enumerate(scopes_of(model.graph))
-        for tensor in large_weights(scope.graph)
+        for at, graph in enumerate(walk_graphs(model))
+        for tensor in large_weights(graph)
     }
 
 
