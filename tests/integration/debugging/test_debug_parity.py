@@ -22,6 +22,7 @@ from workbench import Built, Workbench
 from aotc.cli import render
 from aotc.cli.views.exactness.parity_view import parity_view
 from aotc.contract.results.parity_debug import ParityDebugReport
+from aotc.debugging.bug_report import fails
 from aotc.debugging.debugged_parity import debug_parity
 from aotc.errors import AotcError
 
@@ -347,3 +348,22 @@ def test_the_report_is_json_that_names_the_kernel(built: Built, tmp_path: Path) 
     assert stated["submodel_nodes"] == [{"name": "mul1", "op": "MatMul"}]
     assert stated["tolerance"]["rtol"] == 1e-3
     assert stated["versions"]["onnxruntime"]
+
+
+def test_the_report_states_the_session_of_the_part(built: Built, tmp_path: Path) -> None:
+    spoiled = with_model(built.path, tmp_path / "spoiled.aotc", scaled(1.1, "w1"))
+    debug_parity(spoiled, built.source, output=tmp_path / "failing")
+    stated = json.loads((tmp_path / "failing" / "report.json").read_text())["session"]
+    assert stated["providers"] == {"CPUExecutionProvider": {}}
+    assert stated["optimization"] == "ORT_DISABLE_ALL"
+    assert stated["threads"] >= 1
+
+
+def test_a_report_whose_script_is_content_is_none(built: Built, tmp_path: Path) -> None:
+    spoiled = with_model(built.path, tmp_path / "spoiled.aotc", scaled(1.1, "w1"))
+    debug_parity(spoiled, built.source, output=tmp_path / "failing")
+    assert fails(tmp_path / "failing")
+    (tmp_path / "failing" / "submodel.onnx").write_bytes(
+        (tmp_path / "failing" / "reference.onnx").read_bytes()
+    )
+    assert not fails(tmp_path / "failing")

@@ -23,6 +23,8 @@ STEPS = 200
 CACHES = ("conv_cache", "tra_cache", "inter_cache")
 # No product with constant weights that this form knows, or an operator set before integers.
 NOTHING = "AOTC-N015"
+# Several times what is allowed, on many outputs: it is no matter of a CPU's roundings.
+INEXACT = "AOTC-N001"
 OUTCOMES = {
     ("tinybert_untrained", "dynamic"): "",
     ("tinybert_untrained", "static"): "",
@@ -30,7 +32,7 @@ OUTCOMES = {
     ("magika_v3_3", "dynamic"): "",
     ("magika_v3_3", "static"): "",
     ("yunet_n_dynamic", "dynamic"): NOTHING,
-    ("yunet_n_dynamic", "static"): "",
+    ("yunet_n_dynamic", "static"): INEXACT,
     ("tract_bidi_lstm", "dynamic"): NOTHING,
     ("tract_bidi_lstm", "static"): NOTHING,
 }
@@ -85,15 +87,14 @@ def test_int8_is_as_exact_as_promised_or_refused(
 ) -> None:
     samples = [sample(name, seed) for seed in range(8)]
     code = OUTCOMES[name, form]
-    try:
-        built = built_in_int8(bench, name, form, tmp_path, samples)
-    except AotcError as error:
-        # How exact a form is depends on the fixtures, and a breach says by how much.
-        assert error.code in (code, "AOTC-N001"), error.line()
-        assert error.found
-        assert error.expected
+    if code:
+        with pytest.raises(AotcError) as refused:
+            built_in_int8(bench, name, form, tmp_path, samples)
+        assert refused.value.code == code, refused.value.line()
+        assert refused.value.found
+        assert refused.value.expected
         return
-    assert not code
+    built = built_in_int8(bench, name, form, tmp_path, samples)
     portable = built.manifest.variants[0]
     assert (portable.precision, portable.parity.status) == ("int8", "passed")
     inputs = sample(name, 99)
@@ -138,22 +139,24 @@ def test_float32_does_not_drift_over_200_steps(bench: Workbench) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("form", "allowed"), [("dynamic", 0.1), ("static", 0.3)])
-def test_int8_drifts_within_bounds_over_200_steps(
-    bench: Workbench, tmp_path: Path, form: str, allowed: float
-) -> None:
+def test_int8_drifts_within_bounds_over_200_steps(bench: Workbench, tmp_path: Path) -> None:
     """Errors of the caches are fed back: what one call loses is not all that 200 calls lose."""
+    built = built_in_int8(bench, "gtcrn_stream", "dynamic", tmp_path, [])
+    first, largest = drift(bench, built, steps_of_sound())
+    print(f"error {first:.4f} at the first step, {largest:.4f} over {STEPS}")
+    assert largest <= 0.1
+
+
+@pytest.mark.slow
+def test_what_could_be_static_in_the_stream_is_not_worth_it(
+    bench: Workbench, tmp_path: Path
+) -> None:
     # Caches as they are in use: zeros alone would observe no range.
     session, past, samples = plain_session(MODELS / "gtcrn_stream.onnx"), no_past(), []
     for mix in steps_of_sound()[:32]:
         samples.append({"mix": mix, **past})
         answer = plain_answer(session, samples[-1])
         past = {name: answer[f"{name}_out"] for name in CACHES}
-    try:
-        built = built_in_int8(bench, "gtcrn_stream", form, tmp_path, samples)
-    except AotcError as error:
-        assert error.code in (NOTHING, "AOTC-N001"), error.line()
-        pytest.skip(f"int8 in the form {form} is refused here: {error.line()} ({error.found})")
-    first, largest = drift(bench, built, steps_of_sound())
-    print(f"{form}: error {first:.4f} at the first step, {largest:.4f} over {STEPS}")
-    assert largest <= allowed
+    with pytest.raises(AotcError) as refused:
+        built_in_int8(bench, "gtcrn_stream", "static", tmp_path, samples)
+    assert (refused.value.code, refused.value.found) == (NOTHING, "23 kept: island")

@@ -19,6 +19,8 @@ from workbench import Built, Workbench
 from aotc.contract.manifest.toolchain import PassRecord
 from aotc.errors import AotcError
 from aotc.passes.base import walk_graphs
+from aotc.passes.half_precision.stored_weights import StoreInHalf
+from aotc.stages.optimizing.half_weights import read_tensor
 
 EXPORTS = ROOT / "tests" / "data" / "exports"
 WIDTH = 256
@@ -140,6 +142,52 @@ def test_weights_of_bodies_are_stored_in_half(bench: Workbench) -> None:
     built = bench.build(model, "bodies", profile=profile("float16"))
     assert record_of(built).matched == {"weights": 2}
     assert {one.data_type for one in weights_of(built).values()} == {TensorProto.FLOAT16}
+
+
+@pytest.mark.parametrize("large", ["then", "else"])
+def test_weights_of_one_name_in_two_branches_are_two(bench: Workbench, large: str) -> None:
+    """One of them has a number that float16 does not hold, and which, must make no difference."""
+    branches = []
+    for branch in ("then", "else"):
+        weight = small.weight("w", 32, 32)
+        if branch == large:
+            values = numpy_helper.to_array(weight).copy()
+            values[0, 0] = 1e6
+            weight = numpy_helper.from_array(values, "w")
+        product = helper.make_node("MatMul", ["x", "w"], [f"{branch}_t"], name=f"n_{branch}")
+        branches.append(
+            helper.make_graph(
+                [product], branch, [], [small.info(f"{branch}_t", ["batch", 32])], [weight]
+            )
+        )
+    model = small.model_of(
+        [helper.make_node("If", ["c"], ["y"], "if", then_branch=branches[0],
+                          else_branch=branches[1])],
+        [small.info("x", ["batch", 32]), small.info("c", [], TensorProto.BOOL)],
+        [small.info("y", ["batch", 32])],
+    )  # fmt: skip
+    built = bench.build(model, f"same-{large}", profile=profile("float16"))
+    assert record_of(built).matched == {"weights": 1, "kept: constants out of range": 1}
+    assert record_of(built).kept == (f"n_{large}",)
+    assert "1 weights are stored in float16, 2048 of 8192 bytes" in built.finding("AOTC-N028")
+    stored = weights_of(built)
+    kinds = sorted(tensor.data_type for tensor in stored.values())
+    assert kinds == sorted((TensorProto.FLOAT, TensorProto.FLOAT16))
+    inputs = {"x": np.eye(2, 32, dtype=np.float32)}
+    with bench.load(built) as loaded:
+        for chosen in (True, False):
+            (answer,) = loaded.run({**inputs, "c": np.array(chosen)}).values()
+            assert np.isfinite(answer).all()
+            assert (answer.max() == 1e6) == (chosen == (large == "then"))
+
+
+def test_no_pass_stores_a_finite_weight_as_an_infinite_one() -> None:
+    model = small.plain(32)
+    values = np.full((32, 32), 1e6, np.float32)
+    for tensor in model.graph.initializer:
+        tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+    with pytest.raises(RuntimeError, match="does not hold"):
+        StoreInHalf(to="float16", read=read_tensor).apply(model)
 
 
 def test_the_summary_says_what_is_computed_in_half(bench: Workbench) -> None:

@@ -7,43 +7,9 @@ which says nothing.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
 from aotc.contract.results.nodes.node_errors import NodeError
-from aotc.engine.values import Data
-
-# Elements at a time, upcast to float64.
-_CHUNK = 1 << 18
-
-
-def signal_to_error(reference: Data, actual: Data) -> float | None:
-    """10 log10(sum reference^2 / sum (actual - reference)^2) over finite elements, in decibels.
-
-    None if either sum is zero, or for values that are not tensors of numbers.
-    """
-    signal, error = _energies(reference, actual)
-    if not signal or not error or not math.isfinite(signal) or not math.isfinite(error):
-        return None
-    return 10.0 * (math.log10(signal) - math.log10(error))
-
-
-def _energies(reference: Data, actual: Data) -> tuple[float, float]:
-    if not isinstance(reference, np.ndarray) or reference.dtype.kind in "OSUTc":
-        return 0.0, 0.0
-    signal = error = 0.0
-    one, other = reference.reshape(-1), actual.reshape(-1)
-    for start in range(0, one.size, _CHUNK):
-        expected = one[start : start + _CHUNK].astype(np.float64)
-        found = other[start : start + _CHUNK].astype(np.float64)
-        finite = np.isfinite(expected) & np.isfinite(found)
-        expected, found = expected[finite], found[finite]
-        with np.errstate(over="ignore", invalid="ignore"):
-            signal += float(np.sum(expected * expected))
-            error += float(np.sum((found - expected) ** 2))
-    return signal, error
 
 
 def largest_added(

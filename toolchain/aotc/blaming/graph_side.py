@@ -39,7 +39,9 @@ class Side:
         """The graph, without its external data."""
         return onnx.load(str(self.model), load_external_data=False)
 
-    def opened(self, model: onnx.ModelProto, *, computes: bool = True) -> Any:
+    def opened(
+        self, model: onnx.ModelProto, *, computes: bool = True, records_placement: bool = False
+    ) -> Any:
         """A session of `model`, a changed copy of the graph; without `computes`, none to run."""
         spec = self.session
         if not computes:
@@ -52,6 +54,7 @@ class Side:
             context_path=self.model,
             libraries=self.libraries,
             compiles=True,
+            record_placement=records_placement,
         )
 
     def values(

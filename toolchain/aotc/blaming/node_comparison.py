@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import numpy as np
 
-from aotc.blaming.added_error import largest_added, signal_to_error
+from aotc.blaming.added_error import largest_added
 from aotc.blaming.graph_side import Side, as_loaded, tensor_shapes
 from aotc.blaming.matched_values import MatchedValue, matched_values
 from aotc.blaming.readable_values import readable_values
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
-from aotc.engine.parity import compare, same_bits
+from aotc.engine.parity import compare, same_bits, sqnr_db
 from aotc.engine.values import Data, dtype_name
 from aotc.graphs.shown_values import outputs_of
 from aotc.records import replace
@@ -126,7 +126,7 @@ def _error(
         max_abs=error.max_abs,
         max_rel=error.max_rel,
         cosine=error.cosine,
-        sqnr_db=signal_to_error(expected, given),
+        sqnr_db=sqnr_db(expected, given),
         passed=error.passed,
         reason=error.reason,
     )

@@ -15,7 +15,7 @@ from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.contract.results.parity_debug import FailingSubmodel
-from aotc.debugging.bug_report import write_report
+from aotc.debugging.bug_report import fails, session_of, write_report
 from aotc.debugging.smallest_failing import FailingPart, SmallestFailing
 from aotc.engine import values
 from aotc.engine.parity import compare
@@ -52,11 +52,10 @@ def parity_job(request: Json) -> Json:
         search = SmallestFailing(source, variant, given, tolerance)
         found = search.search(errors)
         if found is not None:
-            submodel = replace(
-                _described(found),
-                trials=search.trials,
-                files=_written(found, variant, tolerance),
-            )
+            files = _written(found, source, tolerance)
+            # What the script does not show is no report of a bug.
+            if fails(Path(REPORT_FOLDER)):
+                submodel = replace(_described(found), trials=search.trials, files=files)
     return {
         "fixture": chosen,
         "outputs": encode(compared[chosen]),
@@ -137,7 +136,7 @@ def _described(found: FailingPart) -> FailingSubmodel:
     )
 
 
-def _written(found: FailingPart, variant: Side, tolerance: Tolerance) -> tuple[str, ...]:
+def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[str, ...]:
     folder = Path(REPORT_FOLDER)
     folder.mkdir()
     arrays: dict[str, Mapping[str, Data]] = {
@@ -153,8 +152,8 @@ def _written(found: FailingPart, variant: Side, tolerance: Tolerance) -> tuple[s
         "error": encode(found.error),
         "tolerance": encode(tolerance),
         "accumulated": found.accumulated,
-        # What is about files and threads is of no meaning elsewhere.
-        "session_config": dict(variant.session.config),
+        "session": session_of(found.side),
+        "reference_session": session_of(source),
         "versions": {"onnxruntime": str(import_onnxruntime().__version__)},
     }
     return write_report(folder, found.part, found.reference, arrays, report)

@@ -18,6 +18,7 @@ from aotc.blaming.layouts import BLOCKED_DOMAIN
 from aotc.blaming.matched_values import MatchedValue, Place
 from aotc.engine.values import Data
 from aotc.partitioning.graph import captured_values, subgraphs_of
+from aotc.passes.base import rename_captured
 from aotc.records import record
 
 
@@ -129,6 +130,7 @@ class PartModel:
                 for at, found in enumerate(values):
                     if found == name:
                         values[at] = wanted
+            rename_captured(node, {name: wanted})
 
     def _convert(
         self,

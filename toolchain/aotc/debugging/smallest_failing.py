@@ -14,16 +14,20 @@ import onnx
 
 from aotc.blaming.graph_side import Side
 from aotc.blaming.matched_values import MatchedValue, Place, matched_values
+from aotc.contract.known_providers import CPU
+from aotc.contract.manifest.variant import Placement
 from aotc.contract.operator_domains import EP_CONTEXT
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.build_evidence import OutputError
 from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.debugging.part_models import Cut, PartModel, cut, stops_of
 from aotc.engine.parity import compare
+from aotc.engine.placement import observe
 from aotc.engine.values import Data
 from aotc.errors import AotcError
 from aotc.graphs.shown_values import outputs_of, with_outputs
-from aotc.records import record
+from aotc.host.cores import usable_cores
+from aotc.records import record, replace
 
 # How many values out of tolerance are tried, each as the end of a part.
 _MOST_CANDIDATES: Final = 12
@@ -33,7 +37,7 @@ _MOST_CANDIDATES: Final = 12
 class FailingPart:
     """A part that fails by itself: its model, the source's, what both were fed, and their answers.
 
-    Both models are complete, without files.
+    Both models are complete, without files; `side` is how the part's session was created.
     """
 
     value: MatchedValue
@@ -42,6 +46,7 @@ class FailingPart:
     nodes: tuple[onnx.NodeProto, ...]
     covers: tuple[str, ...]
     inputs: Mapping[str, Data]
+    side: Side
     expected: Data
     found: Data
     error: OutputError
@@ -60,6 +65,7 @@ class SmallestFailing:
         self._model, self._rewritten = source.read(), variant.read()
         matched, _ = matched_values(self._model, self._rewritten)
         self._matched = {value.name: value for value in matched}
+        self._placed = _placed(variant, self._rewritten)
         self._kinds = _kinds(variant, self._rewritten, [value.place.value for value in matched])
         self.trials = 0
 
@@ -148,7 +154,11 @@ class SmallestFailing:
         models = reference.finished(), part.finished()
         given = {name: known[name] for name in names}
         expected = outputs_of(self._source.opened(models[0]), given)[value.name]
-        found = outputs_of(self._variant.opened(models[1]), given)[value.name]
+        side = self._side(ours)
+        session = side.opened(models[1], records_placement=True)
+        if not _placed_alike(observe(session), self._placed, {node.name for node in ours.nodes}):
+            raise ValueError("the part runs on another provider than in the variant")
+        found = outputs_of(session, given)[value.name]
         return FailingPart(
             value=value,
             part=models[1],
@@ -156,11 +166,28 @@ class SmallestFailing:
             nodes=ours.nodes,
             covers=tuple(node.name for node in theirs.nodes),
             inputs=given,
+            side=side,
             expected=expected,
             found=found,
             error=compare(expected, found, self._tolerance, value.name),
             accumulated=accumulated,
             trials=self.trials,
+        )
+
+    def _side(self, part: Cut) -> Side:
+        """How a part is run: on the providers of its nodes, and with a stated number of threads."""
+        variant = self._variant
+        used = {self._placed.get(node.name, "") for node in part.nodes}
+        session = variant.session
+        providers = tuple(name for name in variant.providers if name in used or name == CPU)
+        options = {
+            name: stated for name, stated in session.provider_options.items() if name in providers
+        }
+        threads = session.threads or usable_cores() or 1
+        return replace(
+            variant,
+            providers=providers if used - {CPU, ""} else (CPU,),
+            session=replace(session, provider_options=options, threads=threads),
         )
 
     def _values(self, names: Sequence[str]) -> dict[str, Any]:
@@ -188,6 +215,20 @@ def _kinds(side: Side, model: onnx.ModelProto, names: Collection[str]) -> dict[s
         for value in described
         if value.type.startswith("tensor(")
     }
+
+
+def _placed(side: Side, model: onnx.ModelProto) -> dict[str, str]:
+    """The provider of each node that ONNX Runtime keeps, by the node's name."""
+    seen = observe(side.opened(model, computes=False, records_placement=True))
+    return {node.name: node.provider for node in seen.nodes if node.name}
+
+
+def _placed_alike(part: Placement, placed: Mapping[str, str], names: Collection[str]) -> bool:
+    return all(
+        placed.get(node.name, node.provider) == node.provider
+        for node in part.nodes
+        if node.name in names
+    )
 
 
 def _same_kind(data: Data) -> str:

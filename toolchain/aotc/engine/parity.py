@@ -303,6 +303,17 @@ def _sums_of(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scal
     return sums
 
 
+def sqnr_db(reference: Data, actual: Data) -> float | None:
+    """10 log10(sum reference^2 / sum (actual - reference)^2) over finite elements, in decibels.
+
+    Arrays are of one shape, of any kind of numbers.  None if either sum is zero, or for values that
+    are not tensors of numbers.
+    """
+    if not isinstance(reference, np.ndarray) or reference.dtype.kind in "OSUT":
+        return None
+    return _sqnr_db(_sums_of(reference, actual, 1.0), reference, actual)
+
+
 def _sqnr_db(
     sums: _Sums, reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]
 ) -> float | None:

@@ -31,6 +31,7 @@ __all__ = [
     "TEXT_NOT_UTF8",
     "create_session",
     "import_onnxruntime",
+    "level_name",
     "ort_errors",
     "ort_message",
     "ort_text",
@@ -98,6 +99,11 @@ def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.Ses
     for key, value in spec.config.items():
         options.add_session_config_entry(key, value)
     return options
+
+
+def level_name(level: Optimization) -> str:
+    """ONNX Runtime's name of an optimization level."""
+    return _LEVELS[level]
 
 
 def _require_known(spec: SessionSpec) -> None:

@@ -76,7 +76,8 @@ def parity(
 
     Each value that both compute is compared, and the smallest part that is out of tolerance by
     itself is searched, if an output is: exit status 1. Signatures are not checked: 'aotc verify'
-    does that.
+    does that. The folder of -o holds weights of the model and values of the inputs: look at it
+    before you give it away.
     """
     from aotc.cli.extras import needs
     from aotc.cli.progress import stages

@@ -27,19 +27,24 @@ _FLOAT: Final = 1
 # A cast takes about as many bytes as a smaller weight would save.
 MIN_BYTES: Final = 1024
 
+# A graph, as its place in `walk_graphs`, and the name of its initializer: two bodies
+# may both have one of that name.
+Weight = tuple[int, str]
+
 
 @record
 class StoreInHalf(Pass):
-    """Change weights of the main graph and of bodies; `kept` are names of weights that stay.
+    """Change weights of the main graph and of bodies; `kept` are those that stay.
 
-    `read` returns the values of a tensor, which may be external.
+    `read` returns the values of a tensor, which may be external.  Raises `RuntimeError` for one
+    that the type does not hold: `kept` has to name it.
     """
 
     name = STORED_IN_HALF
 
     to: HalfName
     read: Read
-    kept: frozenset[str] = field(default_factory=frozenset)
+    kept: frozenset[Weight] = field(default_factory=frozenset)
     # Weights are cast by nodes, and stay where they are: for graphs that are run once.
     cast_constants: bool = False
 
@@ -52,10 +57,11 @@ class StoreInHalf(Pass):
 
         half = HALF_TYPES[self.to]
         used = all_names(model)
-        for graph in walk_graphs(model):
+        # Bodies are found after the nodes around them are replaced by copies.
+        for at, graph in enumerate(walk_graphs(model)):
             casts = []
             for tensor in list(large_weights(graph)):
-                if tensor.name in self.kept:
+                if (at, tensor.name) in self.kept:
                     continue
                 stored = _free(f"{tensor.name}_{self.to}", used)
                 name = _free(f"cast_{tensor.name}", used)
@@ -73,7 +79,10 @@ class StoreInHalf(Pass):
                     )
                     tensor.name = full
                 else:
-                    tensor.CopyFrom(half.tensor(self.read(tensor), stored))
+                    values = self.read(tensor)
+                    if not half.holds(values):
+                        raise RuntimeError(f"{self.to} does not hold the values of {tensor.name}")
+                    tensor.CopyFrom(half.tensor(values, stored))
             nodes = [*casts, *_copied(graph.node)]
             del graph.node[:]
             graph.node.extend(nodes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +17,16 @@ from aotc.contract.codec.parsing import Json
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.toolchain import KEPT, PassRecord
 from aotc.errors import AotcError
-from aotc.passes.base import run_passes, walk_graphs, walk_nodes
+from aotc.passes.base import run_passes, walk_graphs
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfType
-from aotc.passes.half_precision.stored_weights import MIN_BYTES, StoreInHalf, large_weights
+from aotc.passes.half_precision.stored_weights import (
+    MIN_BYTES,
+    StoreInHalf,
+    Weight,
+    large_weights,
+)
 from aotc.passes.half_precision.typed_graph import lift_constants
+from aotc.passes.quantize.scoped_constants import scopes_of
 from aotc.records import replace
 
 Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
@@ -40,7 +46,7 @@ def weights_to_half(
     """
     half = HALF_TYPES[request["to"]]
     lift_constants(model)
-    sizes = {tensor.name: math.prod(tensor.dims) for tensor in _weights(model)}
+    sizes = {weight: math.prod(tensor.dims) for weight, tensor in _weights(model).items()}
     left, reasons = _left(model, half, kept, read_tensor)
     counts = Counter(reasons.values())
     changed = sizes.keys() - left
@@ -55,7 +61,7 @@ def weights_to_half(
         )
     before = _float_bytes(model)
     (made,) = run_passes(model, (StoreInHalf(to=half.name, read=read_tensor, kept=left),))
-    saved = 2 * sum(sizes[name] for name in changed)
+    saved = 2 * sum(sizes[weight] for weight in changed)
     what = (
         f"ONNX Runtime's CPU provider computes in float32: {len(changed)} weights are stored in "
         f"{half.name}, {saved} of {before} bytes are saved, and calls take as long as before"
@@ -85,19 +91,23 @@ def rounding_twin(model: onnx.ModelProto, request: Json, kept: frozenset[str]) -
 
 def _left(
     model: onnx.ModelProto, half: HalfType, kept: frozenset[str], read: Read
-) -> tuple[frozenset[str], dict[str, str]]:
+) -> tuple[frozenset[Weight], dict[str, str]]:
     """The weights that stay in float32, and why, by the nodes that read them."""
-    weights = {tensor.name: tensor for tensor in _weights(model)}
-    narrow = {name for name, tensor in weights.items() if not half.holds(read(tensor))}
+    weights = _weights(model)
+    narrow = {weight for weight, tensor in weights.items() if not half.holds(read(tensor))}
+    known = {id(tensor): weight for weight, tensor in weights.items()}
+    names = {name for _, name in weights}
     reasons: dict[str, str] = {}
     left = set(narrow)
-    for node in walk_nodes(model):
-        given = weights.keys() & set(node.input)
-        if given and node.name in kept:
-            reasons[node.name] = PROFILE
-            left |= given
-        elif given & narrow:
-            reasons[node.name] = WEIGHTS
+    for scope in scopes_of(model.graph):
+        for node in scope.graph.node:
+            seen = [scope.constant(name) for name in node.input if name in names]
+            given = {known[id(one[0])] for one in seen if one is not None and id(one[0]) in known}
+            if given and node.name in kept:
+                reasons[node.name] = PROFILE
+                left |= given
+            elif given & narrow:
+                reasons[node.name] = WEIGHTS
     return frozenset(left), reasons
 
 
@@ -111,9 +121,12 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[A
     return onnx.numpy_helper.to_array(tensor)
 
 
-def _weights(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
-    for graph in walk_graphs(model):
-        yield from large_weights(graph)
+def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
+    return {
+        (at, tensor.name): tensor
+        for at, graph in enumerate(walk_graphs(model))
+        for tensor in large_weights(graph)
+    }
 
 
 def _float_bytes(model: onnx.ModelProto) -> int:

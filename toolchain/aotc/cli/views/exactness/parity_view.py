@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 # `--json` has all.
 _WORST: Final = 10
+_HELD: Final = "weights of the model and values of the inputs: look before you publish them"
 # What stands for an error that cannot be measured.
 _LARGEST: Final = 1e300
 
@@ -159,5 +160,6 @@ def _submodel(found: FailingSubmodel) -> RenderableType:
             ("error", found.error.reason),
             ("parts run alone", str(found.trials)),
             ("written", ", ".join(found.files) or "nothing: -o FOLDER does"),
+            *([("which hold", _HELD)] if found.files else ()),
         ],
     )
