@@ -23,6 +23,7 @@ from aotc.contract.target import Target
 from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
+from aotc.files.test_data import data_files
 from aotc.records import field, record
 from aotc.signing.ci_tag import TAG, release_of_tag
 
@@ -256,9 +257,8 @@ def _given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, 
     if fixtures is not None and fixtures.is_file():
         found[f"fixtures/{fixtures.name}"] = _sha256(fixtures)
     elif fixtures is not None:
-        for path in sorted(fixtures.rglob("*")):
-            if path.is_file():
-                found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
+        for path in data_files(fixtures):
+            found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
     if tuned_from is not None:
         evidence = tuned_from / KINDS["evidence"].path
         place = evidence if tuned_from.is_dir() else tuned_from
