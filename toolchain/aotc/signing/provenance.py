@@ -18,7 +18,6 @@ from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json
 from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.toolchain import FUSING
 from aotc.contract.target import Target
 from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
 from aotc.contract.versions import RELEASE, VERSION
@@ -164,15 +163,15 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     """The installed distributions that decide the bytes of an artifact, with their requirements.
 
     They are sorted by name.  Those of an execution provider are included if a variant uses it, and
-    those that fuse graphs if one was fused; optional requirements are included only if they are
-    listed here by name.
+    those that rewrite graphs if they rewrote one; optional requirements are included only if they
+    are listed here by name.
     """
     found: dict[str, Library] = {}
     used = {name for variant in manifest.variants for name in variant.providers}
     known = [BY_ORT_NAME[name] for name in used if name in BY_ORT_NAME]
     wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
-    if any(change.fused for variant in manifest.variants for change in variant.passes):
-        wanted += FUSING
+    for variant in manifest.variants:
+        wanted += (name for change in variant.passes for name in change.libraries)
     while wanted:
         name = wanted.pop()
         key = _normalized(name)
