@@ -66,25 +66,33 @@ def try_candidates(
                 profile=_trial_profile(tried, options.profile, tune=tune),
                 # What a candidate breaches is in the table, and is no breach of the build.
                 journal=Journal(),
+                blames={},
+                shared_trials=True,
             )
             try:
                 made = _candidate(
                     analyzed, tried, reference, options.profile, subfolder, run_stages
                 )
-                found = replace(tried, kept=made.kept, trials=made.trials)
+                options.blames.update(subfolder.blames)
+                found = replace(tried, kept=made.kept, trials=_trials(subfolder))
                 proven.setdefault(tried.variant, {})[found] = made.proven
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
                     taken.add(tried.variant)
             except AotcError as error:
                 if error.code in _MISSING | _UNUSABLE:
                     raise
-                table.append(replace(tried, reason=error.line()[:500]))
+                table.append(replace(tried, trials=_trials(subfolder), reason=error.line()[:500]))
     for by_candidate in proven.values():
         with clock.stage("tune", "timing"):
             table += measure(by_candidate, reference, options)
     order = {candidate: index for index, candidate in enumerate(asked)}
     table.sort(key=lambda row: order[without_measurements(row)])
     return choose(table)
+
+
+def _trials(options: BuildOptions) -> int:
+    """How many sessions were run to find what a candidate must keep, in all its searches."""
+    return sum(found.trials for found in options.blames.values() if found is not None)
 
 
 def _title(tried: TuningCandidate, *, tune: bool) -> str:
