@@ -18,7 +18,7 @@ def data_files(path: Path) -> list[Path]:
 
     Nothing below the folder of a source is read, so a link back to a folder around it is no cycle.
     """
-    found = set()
+    found: set[Path] = set()
     for source in data_sources(path):
         found.update([source] if source.is_file() else source.iterdir())
     return sorted(file for file in found if file.is_file())
