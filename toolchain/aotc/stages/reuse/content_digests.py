@@ -103,6 +103,23 @@ def data_digests(options: BuildOptions) -> dict[str, str]:
     return found
 
 
+def fixtures_digest(options: BuildOptions) -> str:
+    """The digest of the user's fixtures; empty without any.  Raises `OSError`."""
+    return folder_digest(options.fixtures) if options.fixtures is not None else ""
+
+
+def inputs_digests(model: str | Path | bytes, options: BuildOptions) -> dict[str, str] | None:
+    """Digests of all that a build reads of the user's; None if something cannot be read."""
+    digest = model_digest(model)
+    if digest is None:
+        return None
+    try:
+        data = data_digests(options)
+        return {"model": digest, "fixtures": fixtures_digest(options), **data}
+    except (OSError, ValueError, EOFError):
+        return None
+
+
 def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
     """The digest of all external constants of a graph, in order; they are in `weights`."""
     digest = hashlib.sha256()
