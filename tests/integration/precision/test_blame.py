@@ -204,6 +204,7 @@ def test_where_all_nodes_add_alike_no_few_are_named(bench: Workbench) -> None:
     blamed = only(journal)
     assert blamed.all_pass
     (told,) = [each for each in error.every() if each.code == "AOTC-N034"]
+    assert ("blame.trials were spent" in told.found) == (blamed.ended == "trials")
     assert "15 trials" in told.found or f"{blamed.trials} trials" in told.found
     assert "keep_float32" not in error.fix
 

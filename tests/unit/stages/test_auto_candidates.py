@@ -204,6 +204,14 @@ def test_kept_nodes_and_a_choice_without_a_time_are_told() -> None:
     )
 
 
+def test_nodes_that_depend_on_how_quick_the_host_is_are_told_as_such() -> None:
+    kept = row("float16", passed=True, kept=("a",), chosen=True, median_seconds=1.0)
+    (finding,) = said(replace(kept, search_ended="time"))
+    assert "a quicker host may keep fewer" in finding.what
+    (finding,) = said(replace(kept, search_ended="trials"))
+    assert "quicker host" not in finding.what
+
+
 def test_why_nothing_else_was_taken_is_told() -> None:
     (finding,) = said(
         row("keep", passed=True, median_seconds=1.0, chosen=True),
@@ -284,7 +292,10 @@ def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any
         kept = next(answers, None)
         if kept is None:
             return None
-        found = Blamed(variant="v", precision="int8", kept=kept, candidates=9, trials=4)
+        ended: Any = "time" if "b" in kept else "trials"
+        found = Blamed(
+            variant="v", precision="int8", kept=kept, candidates=9, trials=4, ended=ended
+        )
         options.blames["v int8", Path(str(len(asked)))] = found
         return found
 
@@ -416,6 +427,7 @@ def test_trials_of_all_searches_count_also_where_a_candidate_fails(
     static, dynamic = table_of(profile(), stages, tmp_path, monkeypatch)[1:]
     assert (static.passed, static.trials) == (False, 12)
     assert (dynamic.passed, dynamic.trials) == (False, 4)
+    assert (static.search_ended, dynamic.search_ended) == ("time", "trials")
 
 
 def test_searches_for_one_candidate_share_the_trials_of_the_profile(tmp_path: Path) -> None:

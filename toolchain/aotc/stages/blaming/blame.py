@@ -149,6 +149,7 @@ def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Bla
         most_trials=trials,
         minimal=found["minimal"],
         all_pass=found["all_pass"],
+        ended=found["ended"],
         optimization=decode(SessionSpec, asked["session"]).optimization,
         profile=kept_line((*plan.keep_float32, *kept)) if kept else "",
     )

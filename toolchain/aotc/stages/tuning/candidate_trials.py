@@ -7,6 +7,7 @@ from typing import Final
 
 from aotc.contract.profile import Profile
 from aotc.contract.results.journal import Journal
+from aotc.contract.results.nodes.blamed import SearchEnd
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.records import replace
@@ -74,14 +75,23 @@ def try_candidates(
                     analyzed, tried, reference, options.profile, subfolder, run_stages
                 )
                 options.blames.update(subfolder.blames)
-                found = replace(tried, kept=made.kept, trials=_trials(subfolder))
+                found = replace(
+                    tried, kept=made.kept, trials=_trials(subfolder), search_ended=_ended(subfolder)
+                )
                 proven.setdefault(tried.variant, {})[found] = made.proven
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
                     taken.add(tried.variant)
             except AotcError as error:
                 if error.code in _MISSING | _UNUSABLE:
                     raise
-                table.append(replace(tried, trials=_trials(subfolder), reason=error.line()[:500]))
+                table.append(
+                    replace(
+                        tried,
+                        trials=_trials(subfolder),
+                        search_ended=_ended(subfolder),
+                        reason=error.line()[:500],
+                    )
+                )
     for by_candidate in proven.values():
         with clock.stage("tune", "timing"):
             table += measure(by_candidate, reference, options)
@@ -93,6 +103,14 @@ def try_candidates(
 def _trials(options: BuildOptions) -> int:
     """How many sessions were run to find what a candidate must keep, in all its searches."""
     return sum(found.trials for found in options.blames.values() if found is not None)
+
+
+def _ended(options: BuildOptions) -> SearchEnd:
+    """By what its searches ended: by time, if one did."""
+    ends = {found.ended for found in options.blames.values() if found is not None}
+    if "time" in ends:
+        return "time"
+    return "trials" if "trials" in ends else "complete"
 
 
 def _title(tried: TuningCandidate, *, tune: bool) -> str:
