@@ -62,7 +62,7 @@ from aotc.stages.retrying.other_forms import (
 )
 from aotc.stages.retrying.settling import Ahead, Settled, settle
 from aotc.stages.reuse.cached_build import store_build
-from aotc.stages.reuse.content_digests import data_digests, model_digest
+from aotc.stages.reuse.content_digests import data_digests, inputs_digests
 from aotc.stages.reuse.source_digest import source_digest
 from aotc.stages.specialize import specialize
 from aotc.stages.tuning.both_forms import time_both_forms
@@ -149,7 +149,8 @@ def build(request: BuildRequest) -> BuildReport:
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)
         require_quantization(options, tune=request.tune)
-        source = model_digest(request.model) if cache is not None else None
+        given = inputs_digests(request.model, options) if cache is not None else None
+        source = given["model"] if given is not None else None
         tuned = tuned_or_cached(
             request, source, options, work / NEW, partial(_prepared, request), run_stages
         )
@@ -172,10 +173,11 @@ def build(request: BuildRequest) -> BuildReport:
             by = seal(artifact.folder, artifact.digests, evidence, materials, signer)
         with clock.stage("check"):
             rehearse(_staged_artifact(artifact, trusted, options), workers, work / "check")
-        # If the file was changed meanwhile, it is unknown which content was built.
-        if slot is not None and cached is None and model_digest(request.model) == source:
+        # If a file was changed meanwhile, it is unknown which content was built.
+        new = slot if cached is None else None
+        if new is not None and inputs_digests(request.model, options) == given:
             with clock.stage("cache"):
-                store_build(slot, artifact, evidence, journal)
+                store_build(new, artifact, evidence, journal)
         try:
             put_in_place(artifact.folder, output, force=request.force)
         except OSError as error:

@@ -144,6 +144,29 @@ def test_a_file_of_another_place_is_the_same_model(bench: Workbench, first: Buil
     assert (again.cached, again.artifact_id) == (True, first.report.artifact_id)
 
 
+@pytest.mark.parametrize("purpose", ["fixtures", "calibration"])
+@pytest.mark.parametrize("changes", [False, True], ids=["as it was", "changed"])
+def test_what_is_built_of_data_that_changes_meanwhile_is_not_stored(
+    bench: Workbench, first: Built, purpose: str, changes: bool
+) -> None:
+    path = bench.folder / "data.npz"
+    inputs = first.inputs({})
+    np.savez(path, **inputs)
+    seen: list[str] = []
+
+    def progress(words: str) -> None:
+        if changes and not seen and "prove" in words:
+            seen.append(words)
+            np.savez(path, **{name: array + 1 for name, array in inputs.items()})
+
+    before = {entry.key for entry in entries(ARTIFACT)}
+    options = {purpose: path}
+    built = bench.build(first.source, "o", profile=profile(), progress=progress, **options)
+    assert not built.report.cached
+    assert bool(seen) == changes
+    assert ({entry.key for entry in entries(ARTIFACT)} == before) == changes
+
+
 def test_what_comes_from_the_cache_verifies_and_runs(bench: Workbench, first: Built) -> None:
     again = bench.build(first.source, "again", profile=profile(), dims={})
     # The output need not be named like the model.

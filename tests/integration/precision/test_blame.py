@@ -67,12 +67,16 @@ class _Watched(Workers):
         super().__init__(WorkerLimits())
         self.starved = starved
         self.jobs: list[str] = []
+        self.trials: list[int] = []
 
     def run(self, job: str, request: Json, *, folder: Path, where: str = "") -> JobResult:
         """Run a job as ever, or in too little memory."""
         self.jobs.append(f"{job.partition(':')[2]} {folder.name}")
         if not (self.starved and job.endswith(":blame_job")):
-            return super().run(job, request, folder=folder, where=where)
+            found = super().run(job, request, folder=folder, where=where)
+            if job.endswith(":blame_job"):
+                self.trials.append(found.value["found"]["trials"])
+            return found
         with Workers(WorkerLimits(memory_bytes=1 << 20)) as starved:
             return starved.run(job, request, folder=folder, where=where)
 
@@ -169,6 +173,30 @@ def test_without_trials_nothing_is_searched_and_lower_levels_are_tried(bench: Wo
     assert not [each for each in jobs if "blame" in each]
 
 
+def test_searches_for_a_candidate_of_auto_share_the_trials_of_the_profile(
+    bench: Workbench,
+) -> None:
+    """No few nodes make it inexact: it fails in each form, and is searched once."""
+    parity = ParitySpec(int8=Tolerance(atol=1e-4, rtol=1e-4), random_shapes=0)
+    wanted = profile(precision="auto", parity=parity, blame=BlameSpec(trials=5))
+    with _Watched() as workers:
+        report = aotc.build(
+            bench.save(network(), "shared"),
+            profile=wanted,
+            dims={"n": "1..64"},
+            output=bench.folder / "shared.aotc",
+            key=bench.private,
+            workers=workers,
+            cache=False,
+        )
+    keep, dynamic = report.tuning
+    assert keep.chosen and not dynamic.passed
+    assert workers.trials == [5]
+    assert dynamic.trials == 5
+    # As it is, and once more in the form that others would follow: lower levels are no exacter.
+    assert len([each for each in workers.jobs if each.startswith("quantize_job")]) == 2
+
+
 def test_where_all_nodes_add_alike_no_few_are_named(bench: Workbench) -> None:
     """Each of the products alone has more error than is allowed."""
     parity = ParitySpec(int8=Tolerance(atol=1e-4, rtol=1e-4), random_shapes=0)
@@ -176,6 +204,7 @@ def test_where_all_nodes_add_alike_no_few_are_named(bench: Workbench) -> None:
     blamed = only(journal)
     assert blamed.all_pass
     (told,) = [each for each in error.every() if each.code == "AOTC-N034"]
+    assert ("blame.trials were spent" in told.found) == (blamed.ended == "trials")
     assert "15 trials" in told.found or f"{blamed.trials} trials" in told.found
     assert "keep_float32" not in error.fix
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from aotc.errors import AotcError
 from aotc.host.probe import probe
 from aotc.passes.same_sign_weights.products import exact_feature
 from aotc.records import replace
+from aotc.signing.provenance import libraries
 
 EXPORTS = Path("tests/data/exports").resolve()
 DIGITS = Path("examples/digits").resolve()
@@ -151,6 +153,10 @@ def test_exports_of_transformers(bench: Workbench, name: str, precision: str) ->
     assert change.matched["quantized"] >= 9
     operators = {node.op_type for node in built.nodes()}
     assert ("MatMulNBits" in operators) == (precision == "int4")
+    used = metadata.version("onnx-ir") if precision == "int4" else ""
+    assert built.manifest.toolchain.onnx_ir == used
+    named = {library.name.replace("_", "-") for library in libraries(built.manifest)}
+    assert ("onnx-ir" in named) == (precision == "int4")
     expected = {"batch": 2, "sequence": 16, "total": 24, "past_sequence": 8}
     assert_answers(bench, built, built.inputs(expected), LIMITS[precision])
 

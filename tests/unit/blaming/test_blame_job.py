@@ -100,7 +100,10 @@ def test_several_planted_nodes_are_found_in_15_trials(here: Path) -> None:
     assert answer["found"]["kept"] == planted
     assert answer["found"]["minimal"]
     assert answer["found"]["trials"] <= 15
+    assert answer["found"]["ended"] == "complete"
     assert answer["candidates"] == LAYERS
+    spent = blame_job({**asked_of(here, model), "trials": 3})
+    assert (spent["found"]["trials"], spent["found"]["ended"]) == (3, "trials")
 
 
 def test_where_float32_fails_too_two_trials_say_so(here: Path) -> None:
@@ -159,6 +162,7 @@ def test_without_time_nothing_is_tried(here: Path) -> None:
     model = with_outliers(network(), "product 3")
     answer = blame_job(asked_of(here, model, seconds=0.0))
     assert answer["found"]["trials"] == 0
+    assert answer["found"]["ended"] == "time"
     assert answer["found"]["kept"] == []
     assert answer["worst"] == "product 3"
 

@@ -48,7 +48,13 @@ def test_the_worst_node_alone_takes_one_trial() -> None:
     oracle = Oracle({"node.17"})
     found = searched(oracle, {"node.17": 3.0})
     assert found == SmallestSet(
-        kept=("node.17",), before=7.0, after=0.5, trials=1, minimal=True, all_pass=True
+        kept=("node.17",),
+        before=7.0,
+        after=0.5,
+        trials=1,
+        minimal=True,
+        all_pass=True,
+        ended="complete",
     )
 
 
@@ -121,7 +127,7 @@ def test_where_keeping_more_may_be_worse_what_is_returned_did_pass(
 def test_where_nothing_helps_two_trials_say_so() -> None:
     found = searched(lambda kept: Trial(False, 9.0), noise(3))
     assert found == SmallestSet(
-        kept=(), before=7.0, after=None, trials=2, minimal=False, all_pass=False
+        kept=(), before=7.0, after=None, trials=2, minimal=False, all_pass=False, ended="complete"
     )
 
 

@@ -156,6 +156,20 @@ def test_files_that_were_given_are_named_below_their_folder(
     assert "fixtures/one.npz" in dependencies(manifest, fixtures=tmp_path / "one.npz")
 
 
+def test_files_behind_linked_folders_are_named_where_they_are_read(
+    manifest: Manifest, tmp_path: Path
+) -> None:
+    for name in ("elsewhere", "data"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "elsewhere" / "input_0.pb").write_bytes(b"one")
+    (tmp_path / "data" / "s0").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data" / "around").symlink_to(tmp_path / "data")
+    found = dependencies(manifest, fixtures=tmp_path / "data")
+    digest = hashlib.sha256(b"one").hexdigest()
+    assert found["fixtures/s0/input_0.pb"]["digest"] == {"sha256": digest}
+    assert [name for name in found if name.startswith("fixtures/")] == ["fixtures/s0/input_0.pb"]
+
+
 def test_data_that_options_name_is_a_material(manifest: Manifest) -> None:
     found = dependencies(manifest, data={"calibration/set.npz": "cd" * 32})
     assert found["calibration/set.npz"] == {

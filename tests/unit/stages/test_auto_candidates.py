@@ -19,6 +19,7 @@ from aotc.contract.results.nodes.blamed import Blamed
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.host.probe import probe
+from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.retrying.other_forms import Attempt
 from aotc.stages.retrying.settling import Settled
@@ -203,6 +204,14 @@ def test_kept_nodes_and_a_choice_without_a_time_are_told() -> None:
     )
 
 
+def test_nodes_that_depend_on_how_quick_the_host_is_are_told_as_such() -> None:
+    kept = row("float16", passed=True, kept=("a",), chosen=True, median_seconds=1.0)
+    (finding,) = said(replace(kept, search_ended="time"))
+    assert "a quicker host may keep fewer" in finding.what
+    (finding,) = said(replace(kept, search_ended="trials"))
+    assert "quicker host" not in finding.what
+
+
 def test_why_nothing_else_was_taken_is_told() -> None:
     (finding,) = said(
         row("keep", passed=True, median_seconds=1.0, chosen=True),
@@ -283,7 +292,12 @@ def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any
         kept = next(answers, None)
         if kept is None:
             return None
-        return Blamed(variant="v", precision="int8", kept=kept, candidates=9, trials=4)
+        ended: Any = "time" if "b" in kept else "trials"
+        found = Blamed(
+            variant="v", precision="int8", kept=kept, candidates=9, trials=4, ended=ended
+        )
+        options.blames["v int8", Path(str(len(asked)))] = found
+        return found
 
     monkeypatch.setattr(kept_trials, "blame", blame)
     return asked
@@ -308,7 +322,7 @@ def test_a_form_that_passes_is_not_searched(
 ) -> None:
     asked = blames(monkeypatch, ("a",))
     found = form_of(Stages({}), tmp_path)
-    assert (found.kept, found.trials, asked) == ((), 0, [])
+    assert (found.kept, asked) == ((), [])
 
 
 def test_a_breach_is_searched_and_tried_again_with_the_nodes(
@@ -317,7 +331,7 @@ def test_a_breach_is_searched_and_tried_again_with_the_nodes(
     stages = Stages({"int8": {"a", "b"}})
     blames(monkeypatch, ("a",), ("b",))
     found = form_of(stages, tmp_path)
-    assert (found.kept, found.trials) == (("a", "b"), 8)
+    assert found.kept == ("a", "b")
     assert [plan.keep_float32 for plan in stages.plans] == [(), ("a",), ("a", "b")]
     # Another level of the optimizer does not make a precision more exact.
     assert stages.others == [False, False, False]
@@ -403,6 +417,30 @@ def test_the_quickest_that_passes_is_taken_with_its_nodes(
         ("int8", "dynamic", ("a",), 4),
     ]
     assert [each.chosen for each in table] == [False, False, True]
+
+
+def test_trials_of_all_searches_count_also_where_a_candidate_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blames(monkeypatch, ("a",), ("b",), ("c",), ("d",))
+    stages = Stages({"int8": {"a", "b", "c", "d"}})
+    static, dynamic = table_of(profile(), stages, tmp_path, monkeypatch)[1:]
+    assert (static.passed, static.trials) == (False, 12)
+    assert (dynamic.passed, dynamic.trials) == (False, 4)
+    assert (static.search_ended, dynamic.search_ended) == ("time", "trials")
+
+
+def test_searches_for_one_candidate_share_the_trials_of_the_profile(tmp_path: Path) -> None:
+    found = Blamed(variant="v", precision="int8", trials=9)
+    options = replace(
+        options_of(profile(), tmp_path),
+        blames={("v int8", Path("a")): found, ("v int8", Path("b")): None},
+    )
+    assert (options.trials_left("v int8"), options.trials_left("v.8 int8")) == (6, 15)
+    shared = replace(options, shared_trials=True)
+    assert shared.trials_left("v.8 int8") == 6
+    more = {**shared.blames, ("v.8 int8", Path("a")): found}
+    assert replace(shared, blames=more).trials_left("v int8") == 0
 
 
 def test_where_nothing_can_be_timed_the_first_that_passes_ends_the_trials(

@@ -11,9 +11,8 @@ If one node alone is to blame, of up to 300, it is found in 15 trials wherever i
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from aotc.records import record
 
@@ -45,7 +44,8 @@ class SmallestSet:
 
     `after` is the badness with them, None without any.  `minimal`: it was tried that none of them
     can be left out.  `all_pass` is whether all candidates together pass, None if that is not known;
-    where it is False, precision is not what makes the error.
+    where it is False, precision is not what makes the error.  `ended` is by what the search ended:
+    `time` is that `may_go_on` said no.
     """
 
     kept: tuple[str, ...]
@@ -54,6 +54,7 @@ class SmallestSet:
     trials: int
     minimal: bool
     all_pass: bool | None
+    ended: Literal["complete", "trials", "time"]
 
 
 def smallest_set(
@@ -71,8 +72,11 @@ def smallest_set(
     error larger.  `may_go_on` is asked before each trial, and ends the search if it is False.
     """
     search = _Search(candidates, trial, lambda made: made < trials and may_go_on())
-    with contextlib.suppress(_Spent):
+    ended: Literal["complete", "trials", "time"] = "complete"
+    try:
         search.run()
+    except _Spent:
+        ended = "trials" if len(search.tried) >= trials else "time"
     kept = search.best
     return SmallestSet(
         kept=tuple(each.name for each in candidates if kept and each.name in kept),
@@ -81,6 +85,7 @@ def smallest_set(
         trials=len(search.tried),
         minimal=search.is_minimal(),
         all_pass=search.all_pass(),
+        ended=ended,
     )
 
 

@@ -18,11 +18,11 @@ from aotc.contract.attestation_kinds import KINDS
 from aotc.contract.codec.parsing import Json
 from aotc.contract.known_providers import BY_ORT_NAME, RUNTIMES
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.toolchain import FUSING
 from aotc.contract.target import Target
 from aotc.contract.trust.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
 from aotc.contract.versions import RELEASE, VERSION
 from aotc.errors import AotcError
+from aotc.files.test_data import data_files
 from aotc.records import field, record
 from aotc.signing.ci_tag import TAG, release_of_tag
 
@@ -163,15 +163,15 @@ def libraries(manifest: Manifest) -> tuple[Library, ...]:
     """The installed distributions that decide the bytes of an artifact, with their requirements.
 
     They are sorted by name.  Those of an execution provider are included if a variant uses it, and
-    those that fuse graphs if one was fused; optional requirements are included only if they are
-    listed here by name.
+    those that rewrite graphs if they rewrote one; optional requirements are included only if they
+    are listed here by name.
     """
     found: dict[str, Library] = {}
     used = {name for variant in manifest.variants for name in variant.providers}
     known = [BY_ORT_NAME[name] for name in used if name in BY_ORT_NAME]
     wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
-    if any(change.fused for variant in manifest.variants for change in variant.passes):
-        wanted += FUSING
+    for variant in manifest.variants:
+        wanted += (name for change in variant.passes for name in change.libraries)
     while wanted:
         name = wanted.pop()
         key = _normalized(name)
@@ -256,9 +256,8 @@ def _given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, 
     if fixtures is not None and fixtures.is_file():
         found[f"fixtures/{fixtures.name}"] = _sha256(fixtures)
     elif fixtures is not None:
-        for path in sorted(fixtures.rglob("*")):
-            if path.is_file():
-                found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
+        for path in data_files(fixtures):
+            found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
     if tuned_from is not None:
         evidence = tuned_from / KINDS["evidence"].path
         place = evidence if tuned_from.is_dir() else tuned_from

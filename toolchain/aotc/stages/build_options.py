@@ -39,12 +39,24 @@ class BuildOptions:
     # The nodes to blame, by variant with precision, and the model file of each form that was too
     # inexact; None: the search failed.
     blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
+    # Whether all searches share the profile's trials, as those for one candidate of tuning do; else
+    # those for one variant in one precision do.
+    shared_trials: bool = False
 
     def with_subfolder(self, name: str) -> BuildOptions:
         """The same options with a new work folder below this one."""
         work = self.work / name
         work.mkdir()
         return replace(self, work=work)
+
+    def trials_left(self, searched: str) -> int:
+        """How many trials may still be made to find the nodes to blame, for a key of `blames`."""
+        spent = sum(
+            found.trials
+            for (name, _), found in self.blames.items()
+            if found is not None and (self.shared_trials or name == searched)
+        )
+        return max(0, self.profile.blame.trials - spent)
 
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""

@@ -16,8 +16,9 @@ QUANTIZE: Final = "quantize"
 # Weights are stored in half precision, and all is computed in float32.
 STORED_IN_HALF: Final = "store-in-half"
 KEPT: Final = "kept: "
-# The distributions whose rules fuse graphs for CUDA.
+# The distributions whose rules fuse graphs for CUDA, and that by which blocks are quantized.
 FUSING: Final = ("onnxscript", "onnx-ir")
+_BLOCKS: Final = ("onnx-ir",)
 
 
 @record
@@ -38,6 +39,14 @@ class PassRecord:
         """Whether it fused something for CUDA, by rules of the libraries `FUSING`."""
         return self.name.startswith("fuse-") and bool(self.matched)
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The distributions that decided what it wrote, beside those of every build."""
+        if self.fused:
+            return FUSING
+        in_blocks = self.name == QUANTIZE and self.options.get("form") == "weights"
+        return _BLOCKS if in_blocks else ()
+
 
 @record
 class Toolchain:
@@ -50,5 +59,7 @@ class Toolchain:
     onnxruntime_build: str = ""
     numpy: str = ""
     onnxscript: Annotated[str, "only if a graph was fused for CUDA"] = ""
-    onnx_ir: Annotated[str, "only if a graph was fused for CUDA"] = ""
+    onnx_ir: Annotated[
+        str, "only if a graph was fused for CUDA, or weights quantized in blocks"
+    ] = ""
     plugins: tuple[Plugin, ...] = ()

@@ -15,6 +15,6 @@ class BlameSpec:
     trials: Annotated[
         int,
         Bounds(0, 1000),
-        "sessions that the search for the smallest set of nodes to keep in float32 may make and "
-        "run; 0: it is not searched",
+        "sessions that searches for the smallest set of nodes to keep in float32 may make and run, "
+        "together for a variant, or for one candidate of its tuning; 0: it is not searched",
     ] = 15

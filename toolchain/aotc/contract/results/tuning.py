@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from aotc.contract.cuda_options import Fusion, Layout
 from aotc.contract.precision.quantization import Form
 from aotc.contract.profile_terms import Isa, Level, Name, Precision
+from aotc.contract.results.nodes.blamed import SearchEnd
 from aotc.records import record
 
 
@@ -28,6 +29,9 @@ class TuningCandidate:
     passed: bool = False
     kept: Annotated[tuple[str, ...], "nodes without which in float32 it did not pass"] = ()
     trials: Annotated[int, "sessions that were run to find these nodes"] = 0
+    search_ended: Annotated[
+        SearchEnd, "by what the search for them ended; time: a quicker host may keep fewer"
+    ] = "complete"
     reason: Annotated[str, "why it did not pass; empty if it passed"] = ""
     median_seconds: Annotated[
         float | None, "of one run; candidates are measured in turn; None: not run here"

@@ -12,6 +12,7 @@ from aotc.contract.manifest.interface import Value
 from aotc.engine import values
 from aotc.engine.array_files import PickledObjects, read_members
 from aotc.errors import AotcError
+from aotc.files.test_data import data_sources
 
 
 def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Json]:
@@ -47,14 +48,6 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
             files[value.name] = str(Path(saved).resolve())
         result.append({"name": source.stem, "inputs": files})
     return result
-
-
-def data_sources(path: Path) -> list[Path]:
-    """The `.npz` files, and then the folders of ONNX test data, at or in `path`, sorted."""
-    if path.is_file() or (path / "input_0.pb").exists():
-        return [path]
-    found = [p for p in sorted(path.iterdir()) if p.suffix == ".npz"]
-    return found + [p for p in sorted(path.iterdir()) if (p / "input_0.pb").exists()]
 
 
 def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import AcceptedWaiver, Manifest
 from aotc.contract.manifest.ort_package import provider_options, session_options
 from aotc.contract.manifest.payload_files import FileEntry, Fixture
-from aotc.contract.manifest.toolchain import FUSING, Toolchain
+from aotc.contract.manifest.toolchain import Toolchain
 from aotc.contract.manifest.variant import DroppedVariant, Variant
 from aotc.contract.profile_paths import without_folders
 from aotc.contract.target import Plugin, Target
@@ -87,7 +87,7 @@ def manifest_of(
             onnxruntime=ort_version(),
             onnxruntime_build=_build_info(),
             numpy=metadata.version("numpy"),
-            **_fusing_libraries(variants),
+            **_rewriting_libraries(variants),
             plugins=_plugins(variants),
         ),
         inputs=analyzed.source.inputs,
@@ -108,11 +108,10 @@ def manifest_of(
     )
 
 
-def _fusing_libraries(variants: Sequence[Variant]) -> dict[str, str]:
-    """The versions of what fused a graph; none if nothing did."""
-    if not any(change.fused for variant in variants for change in variant.passes):
-        return {}
-    return {name.replace("-", "_"): metadata.version(name) for name in FUSING}
+def _rewriting_libraries(variants: Sequence[Variant]) -> dict[str, str]:
+    """The versions of what rewrote a graph, beside what every build uses."""
+    used = {name for item in variants for change in item.passes for name in change.libraries}
+    return {name.replace("-", "_"): metadata.version(name) for name in sorted(used)}
 
 
 def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:

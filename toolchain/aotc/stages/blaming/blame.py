@@ -32,6 +32,8 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
     None where the variant computes in the model's own precision, where `error` is of something
     else, where the profile wants no trials, and where the search itself fails, which the finding
     AOTC-N033 tells.  The same form of a variant is searched once, and none after such a failure.
+    All searches for a variant share the profile's trials: where none is left, what was found last
+    with the same nodes kept before holds for its other forms too.
     """
     plan = lowered.plan
     if plan.precision not in SEARCHED or not options.profile.blame.trials:
@@ -42,12 +44,18 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
     key = (f"{plan.name} {plan.precision}", lowered.model)
     if key in options.blames:
         return options.blames[key]
-    if any(name == key[0] and found is None for (name, _), found in options.blames.items()):
+    earlier = [found for (name, _), found in options.blames.items() if name == key[0]]
+    if None in earlier:
         return None
+    if not (left := options.trials_left(key[0])):
+        return next(
+            (each for each in reversed(earlier) if each and each.kept_before == plan.keep_float32),
+            None,
+        )
     asked = trial_request(lowered, options)
     if asked is None:
         return None
-    options.blames[key] = _searched(lowered, asked, breaches, options)
+    options.blames[key] = _searched(lowered, asked, breaches, left, options)
     return options.blames[key]
 
 
@@ -79,9 +87,13 @@ def inexact_answers(error: AotcError) -> list[AotcError]:
 
 
 def _searched(
-    lowered: LoweredModel, asked: Json, breaches: Sequence[AotcError], options: BuildOptions
+    lowered: LoweredModel,
+    asked: Json,
+    breaches: Sequence[AotcError],
+    trials: int,
+    options: BuildOptions,
 ) -> Blamed | None:
-    plan, trials = lowered.plan, options.profile.blame.trials
+    plan = lowered.plan
     where = f"variant {plan.name}"
     folder = options.work / f"blame-{plan.name}-{len(options.blames)}"
     options.announce(f"searching the nodes to blame in {where}")
@@ -137,6 +149,7 @@ def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Bla
         most_trials=trials,
         minimal=found["minimal"],
         all_pass=found["all_pass"],
+        ended=found["ended"],
         optimization=decode(SessionSpec, asked["session"]).optimization,
         profile=kept_line((*plan.keep_float32, *kept)) if kept else "",
     )

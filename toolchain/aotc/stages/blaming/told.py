@@ -65,6 +65,7 @@ def _found(blamed: Blamed) -> AotcError:
     if len(line) > _LONGEST_LINE:
         line = f"keep_float32, with the {count} nodes that the report lists under `blamed`"
     least = "none of them can be left out" if blamed.minimal else "perhaps not the fewest"
+    told = "" if count == 1 else f", {least}"
     return AotcError(
         "AOTC-N031",
         f"{blamed.precision} is too inexact in {count} of {_nodes(blamed.candidates)}",
@@ -72,7 +73,7 @@ def _found(blamed: Blamed) -> AotcError:
         expected="errors within their limits",
         found=f"{_times(blamed.badness_before)} the limit, and {_times(blamed.badness_after)} with "
         f"{'it' if count == 1 else 'them'} in float32 ({_trials(blamed)}"
-        f"{'' if count == 1 else f', {least}'})",
+        f"{told}{_ended(blamed)})",
         fix=f"Write in the profile, or in its variant {blamed.variant}: {line}",
         rows=_nodes_table(blamed),
     )
@@ -85,7 +86,7 @@ def _not_found(blamed: Blamed) -> AotcError:
         where=f"variant {blamed.variant}",
         expected=f"fewer than {blamed.candidates} nodes to keep in float32",
         found=f"{_times(blamed.badness_before)} the limit, and within it with all of them in "
-        f"float32 ({_trials(blamed)})",
+        f"float32 ({_trials(blamed)}{_ended(blamed)})",
         rows=_nodes_table(blamed),
     )
 
@@ -129,6 +130,12 @@ def _nodes(count: int) -> str:
 
 def _trials(blamed: Blamed) -> str:
     return f"{blamed.trials} trial{'s' if blamed.trials != 1 else ''}"
+
+
+def _ended(blamed: Blamed) -> str:
+    """Why the search found no better; empty where it tried all that it tries."""
+    ends = {"complete": "", "trials": ", then blame.trials were spent"}
+    return ends.get(blamed.ended, ", then its time was over, so a quicker host may find fewer")
 
 
 def _times(badness: float | None) -> str:

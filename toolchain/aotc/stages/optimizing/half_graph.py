@@ -22,7 +22,7 @@ from aotc.passes.half_precision import HalfPrecision
 from aotc.passes.half_precision.float_twin import float_twin
 from aotc.passes.half_precision.masks import lower_masks
 from aotc.passes.half_precision.typed_graph import lift_constants
-from aotc.records import replace
+from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.half_choice import Chooser
 from aotc.stages.optimizing.half_precision import chooser_for, nodes_of_profile, request_of
@@ -56,8 +56,16 @@ def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json
     }
 
 
-def half_graph(request: Json, kept: Collection[str], place: Path) -> Path:
-    """In the worker: write the twin to the folder `place`, and return its path.
+@record(kw_only=False)
+class HalfTwin:
+    """A twin on disk; `changed` are the nodes of the graph before it that round, by name."""
+
+    path: Path
+    changed: frozenset[str]
+
+
+def half_graph(request: Json, kept: Collection[str], place: Path) -> HalfTwin:
+    """In the worker: write the twin to the folder `place`.
 
     It computes in float32, and rounds to the type where the variant does, beyond the range to
     infinity.  `kept` are names of nodes of the imported graph that stay in float32 in addition to
@@ -70,16 +78,18 @@ def half_graph(request: Json, kept: Collection[str], place: Path) -> Path:
     source = onnx.load(request["source"], load_external_data=False)
     names = standing_for(source.graph, model.graph, kept) | nodes_of_profile(model, request)
     if request["stored_only"]:
-        made = rounding_twin(model, request, names)
+        made, changed = rounding_twin(model, request, names)
     else:
-        made = _computing(model, request, chooser_for(request, weights, names))
+        made, changed = _computing(model, request, chooser_for(request, weights, names))
     place.mkdir(parents=True, exist_ok=True)
     path = place / MODEL
     path.write_bytes(made.SerializeToString(deterministic=True))
-    return path
+    return HalfTwin(path, changed)
 
 
-def _computing(model: onnx.ModelProto, request: Json, chooser: Chooser) -> onnx.ModelProto:
+def _computing(
+    model: onnx.ModelProto, request: Json, chooser: Chooser
+) -> tuple[onnx.ModelProto, frozenset[str]]:
     typed, largest = _seen(model, request)
     held_file = Path(request["seen"]) / _HELD
     chooser = replace(
@@ -89,16 +99,18 @@ def _computing(model: onnx.ModelProto, request: Json, chooser: Chooser) -> onnx.
     )
     graph = chooser.graph_of(typed)
     lower_masks(graph, chooser.half, chooser.read)
+    reasons = chooser.all_reasons(graph)
+    changed = frozenset(chooser.changed(graph, reasons))
     rewrite = HalfPrecision(
         to=chooser.half.name,
         ep=chooser.backend.ort_name,
-        kept=frozenset(chooser.all_reasons(graph)),
+        kept=frozenset(reasons),
         read=chooser.read,
         cast_constants=True,
     )
     held_file.write_text(json.dumps(chooser.held))
     run_passes(typed, (rewrite,))
-    return float_twin(typed, chooser.backend.ort_name, chooser.half.name)
+    return float_twin(typed, chooser.backend.ort_name, chooser.half.name), changed
 
 
 def _seen(model: onnx.ModelProto, request: Json) -> tuple[onnx.ModelProto, dict[str, float]]:

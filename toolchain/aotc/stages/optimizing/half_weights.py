@@ -74,10 +74,13 @@ def weights_to_half(
     return record, (Finding(code="AOTC-N028", what=what, where=request["where"]),)
 
 
-def rounding_twin(model: onnx.ModelProto, request: Json, kept: frozenset[str]) -> onnx.ModelProto:
+def rounding_twin(
+    model: onnx.ModelProto, request: Json, kept: frozenset[str]
+) -> tuple[onnx.ModelProto, frozenset[str]]:
     """A graph that rounds its weights when it runs, as `weights_to_half` stores them.
 
     Those that nodes named in `kept` read stay as they are; so does the file that has them all.
+    With it come the names of the nodes that read rounded ones.
     """
     half = HALF_TYPES[request["to"]]
     made = onnx.ModelProto()
@@ -85,8 +88,10 @@ def rounding_twin(model: onnx.ModelProto, request: Json, kept: frozenset[str]) -
     lift_constants(made)
     read = partial(read_tensor, folder=Path(request["weights"]))
     left, _ = _left(made, half, kept, read)
+    rounded = {tensor.name for tensor in _weights(made)} - left
+    readers = frozenset(node.name for node in walk_nodes(made) if rounded & set(node.input))
     run_passes(made, (StoreInHalf(to=half.name, read=read, kept=left, cast_constants=True),))
-    return made
+    return made, readers
 
 
 def _left(

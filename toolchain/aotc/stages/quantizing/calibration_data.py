@@ -17,13 +17,14 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
 from aotc.errors import AotcError
+from aotc.files.test_data import data_sources
 from aotc.probing.inputs.sample_files import (
     SampleCodes,
     read_samples,
     refuse_not_finite,
     shape_text,
 )
-from aotc.probing.inputs.user_fixtures import data_sources, read_test_data, require_dtype
+from aotc.probing.inputs.user_fixtures import read_test_data, require_dtype
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.types import AnalyzedModel, SourceModel
 

@@ -11,7 +11,7 @@ from aotc.contract.manifest.toolchain import FUSING
 from aotc.contract.profile_paths import without_folders
 from aotc.engine.named_backends import backend_of
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.reuse.content_digests import data_digests, folder_digest
+from aotc.stages.reuse.content_digests import data_digests, fixtures_digest
 from aotc.stages.reuse.source_digest import source_digest
 
 _PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
@@ -31,7 +31,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
         return None
     try:
         data = data_digests(options)
-        fixtures = folder_digest(options.fixtures) if options.fixtures is not None else ""
+        fixtures = fixtures_digest(options)
     except (OSError, ValueError, EOFError):
         return None
     profile = options.profile

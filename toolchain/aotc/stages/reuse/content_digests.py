@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 
+from aotc.files.test_data import data_files
 from aotc.graphs.capture import MAX_PROTOBUF, tensors
 from aotc.stages.build_options import BuildOptions
 
@@ -68,10 +69,12 @@ def _locations(model: onnx.ModelProto) -> Iterator[str]:
 
 
 def folder_digest(folder: Path) -> str:
-    """The digest of all files of a folder and their names, or of one file; raises `OSError`."""
+    """The digest of all test data in a folder with its names, or of one file; raises `OSError`.
+
+    What no build reads is no part of it, and what it reads behind links is.
+    """
     digest = hashlib.sha256()
-    files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
-    for path in files:
+    for path in data_files(folder):
         digest.update(str(path.relative_to(folder)).encode() + b"\0")
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
@@ -98,6 +101,23 @@ def data_digests(options: BuildOptions) -> dict[str, str]:
         else:
             found[purpose] = folder_digest(path)
     return found
+
+
+def fixtures_digest(options: BuildOptions) -> str:
+    """The digest of the user's fixtures; empty without any.  Raises `OSError`."""
+    return folder_digest(options.fixtures) if options.fixtures is not None else ""
+
+
+def inputs_digests(model: str | Path | bytes, options: BuildOptions) -> dict[str, str] | None:
+    """Digests of all that a build reads of the user's; None if something cannot be read."""
+    digest = model_digest(model)
+    if digest is None:
+        return None
+    try:
+        data = data_digests(options)
+        return {"model": digest, "fixtures": fixtures_digest(options), **data}
+    except (OSError, ValueError, EOFError):
+        return None
 
 
 def constants_digest(model: onnx.ModelProto, weights: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Final
 
 from aotc.contract.profile import Profile
 from aotc.contract.results.journal import Journal
+from aotc.contract.results.nodes.blamed import SearchEnd
 from aotc.contract.results.tuning import TuningCandidate
 from aotc.errors import AotcError
 from aotc.records import replace
@@ -66,25 +67,50 @@ def try_candidates(
                 profile=_trial_profile(tried, options.profile, tune=tune),
                 # What a candidate breaches is in the table, and is no breach of the build.
                 journal=Journal(),
+                blames={},
+                shared_trials=True,
             )
             try:
                 made = _candidate(
                     analyzed, tried, reference, options.profile, subfolder, run_stages
                 )
-                found = replace(tried, kept=made.kept, trials=made.trials)
+                options.blames.update(subfolder.blames)
+                found = replace(
+                    tried, kept=made.kept, trials=_trials(subfolder), search_ended=_ended(subfolder)
+                )
                 proven.setdefault(tried.variant, {})[found] = made.proven
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
                     taken.add(tried.variant)
             except AotcError as error:
                 if error.code in _MISSING | _UNUSABLE:
                     raise
-                table.append(replace(tried, reason=error.line()[:500]))
+                table.append(
+                    replace(
+                        tried,
+                        trials=_trials(subfolder),
+                        search_ended=_ended(subfolder),
+                        reason=error.line()[:500],
+                    )
+                )
     for by_candidate in proven.values():
         with clock.stage("tune", "timing"):
             table += measure(by_candidate, reference, options)
     order = {candidate: index for index, candidate in enumerate(asked)}
     table.sort(key=lambda row: order[without_measurements(row)])
     return choose(table)
+
+
+def _trials(options: BuildOptions) -> int:
+    """How many sessions were run to find what a candidate must keep, in all its searches."""
+    return sum(found.trials for found in options.blames.values() if found is not None)
+
+
+def _ended(options: BuildOptions) -> SearchEnd:
+    """By what its searches ended: by time, if one did."""
+    ends = {found.ended for found in options.blames.values() if found is not None}
+    if "time" in ends:
+        return "time"
+    return "trials" if "trials" in ends else "complete"
 
 
 def _title(tried: TuningCandidate, *, tune: bool) -> str:

@@ -37,14 +37,13 @@ class RunStages(Protocol):
 
 @record
 class Passed:
-    """A form whose variants passed, with the nodes kept for that; `trials` were run to find them.
+    """A form whose variants passed, with the nodes kept for that.
 
     `proven` is the first plan's, or its faster companion.
     """
 
     proven: ProvenModel
     kept: tuple[str, ...] = ()
-    trials: int = 0
 
 
 def passing_form(
@@ -58,19 +57,17 @@ def passing_form(
     Raises the last refusal where it does not pass, and where the model does not change in it.
     """
     kept: tuple[str, ...] = ()
-    trials = 0
     for number in range(_ROUNDS):
         at_round = options.with_subfolder(f"kept-{number}")
         asked = [replace(p, keep_float32=(*p.keep_float32, *kept)) for p in plans]
         settled = run_stages(analyzed, asked, at_round, others=False)
         failure = _failure(settled)
         if failure is None:
-            return Passed(proven=_timed(settled, plans[0]), kept=kept, trials=trials)
+            return Passed(proven=_timed(settled, plans[0]), kept=kept)
         lowered, error = failure
         found = blame(lowered, error, at_round) if lowered is not None else None
         if found is None:
             break
-        trials += found.trials
         more = [name for name in found.kept if name not in kept]
         # With all of them it is no lower precision.
         if not more or len(found.kept) == found.candidates:
@@ -81,7 +78,7 @@ def passing_form(
     failure = _failure(settled)
     if failure is not None:
         raise first_refusal(settled.attempts, failure[1])
-    return Passed(proven=_timed(settled, plans[0]), trials=trials)
+    return Passed(proven=_timed(settled, plans[0]))
 
 
 def _failure(settled: Settled) -> tuple[LoweredModel | None, AotcError] | None:

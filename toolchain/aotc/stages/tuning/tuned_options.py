@@ -129,11 +129,12 @@ def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding
             )
         if row.kept:
             nodes = f"{len(row.kept)} node{'s' * (len(row.kept) > 1)}"
+            by_time = " (the time of the search was over, so a quicker host may keep fewer)"
+            ended = by_time if row.search_ended == "time" else ""
+            what = f"{_form_text(row)} passes with {nodes} in float32{ended}: {', '.join(row.kept)}"
             yield Finding(
                 code="AOTC-N036",
-                what=f"{_form_text(row)} passes with {nodes} in float32: {', '.join(row.kept)}"[
-                    :1000
-                ],
+                what=what[:1000],
                 where=where,
             )
 

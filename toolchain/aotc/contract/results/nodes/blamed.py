@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from aotc.contract.profile_terms import Precision
 from aotc.records import record
+
+# By what a search ended: all was tried that it tries, or there were no more trials, or no time.
+SearchEnd = Literal["complete", "trials", "time"]
 
 
 @record
@@ -50,5 +53,9 @@ class Blamed:
         "whether it passes with all of them in float32; False: precision is not to blame, None: "
         "not tried",
     ] = None
+    ended: Annotated[
+        SearchEnd,
+        "by what the search ended; time: that of a step, so a quicker host may find fewer nodes",
+    ] = "complete"
     optimization: Annotated[str, "level at which it was tried"] = ""
     profile: Annotated[str, "line for the profile; empty: no set was found"] = ""
