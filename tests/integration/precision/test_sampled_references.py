@@ -11,7 +11,7 @@ from workbench import Built, Workbench
 
 import aotc
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
-from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile import FixtureSpec, Profile, VariantSpec
 from aotc.errors import AotcError
 
 DIGITS = ROOT / "examples" / "digits"
@@ -54,9 +54,11 @@ def test_it_is_compared_on_the_users_data_at_all_sizes(static: Built) -> None:
 
 
 def test_generated_inputs_say_nothing_of_it(static: Built) -> None:
-    (fixture, *_) = static.manifest.fixtures
-    assert set(fixture.without) == {variant.name for variant in static.manifest.variants}
-    assert "AOTC-N006" in static.codes()
+    """So none is shipped; the user's data is not, as nobody consented."""
+    assert static.manifest.fixtures == ()
+    told = [each for each in static.report.findings if each.code == "AOTC-N006"]
+    assert [each.where for each in told] == [f"variant {v.name}" for v in static.manifest.variants]
+    assert all("--embed-fixtures" in each.what for each in told)
 
 
 def test_ranges_that_do_not_hold_are_a_breach(bench: Workbench, halves: tuple[Path, Path]) -> None:
@@ -94,9 +96,37 @@ def test_an_embedded_fixture_of_the_user_judges_it(
         fixtures=halves[1],
         embed_fixtures=True,
     )
-    (user,) = (fixture for fixture in built.manifest.fixtures if fixture.origin == "user")
-    assert user.without == ()
+    user, _ = built.manifest.fixtures
+    assert (user.name, user.without) == ("user0", ())
     assert "AOTC-N006" not in built.codes()
+
+
+def test_embedded_samples_judge_it_at_load(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    """The user's consent to ship their data holds for calibration data too."""
+    both = profile(
+        halves[0],
+        variants=(VariantSpec(name="exact", precision="keep"), VariantSpec(name="small")),
+    )
+    built = bench.build(DIGITS / "digits.onnx", "samples", profile=both, embed_fixtures=True)
+    sample, generated = built.manifest.fixtures
+    assert (sample.origin, sample.without) == ("user", ("exact",))
+    assert (generated.name, generated.without) == ("opt", ("small",))
+    assert "AOTC-N006" not in built.codes()
+    for name in ("exact", "small"):
+        with aotc.load(built.path, key=bench.public, variant=name) as model:
+            assert [load.accepted for load in model.report.variants] == [1]
+
+
+def test_samples_that_do_not_fit_are_told(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    built = bench.build(
+        DIGITS / "digits.onnx",
+        "unfit",
+        profile=profile(halves[0], fixtures=FixtureSpec(max_bytes=1)),
+        embed_fixtures=True,
+    )
+    (told,) = (each for each in built.report.findings if each.code == "AOTC-N006")
+    assert (told.where, built.manifest.fixtures) == ("", ())
+    assert "fixtures.max_bytes (1 bytes)" in told.what
 
 
 def test_other_precisions_are_judged_by_generated_inputs(
