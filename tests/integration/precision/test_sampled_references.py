@@ -10,9 +10,11 @@ from repository import ROOT
 from workbench import Built, Workbench
 
 import aotc
+from aotc.attesting.acceptance import AcceptanceRequest, accept
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
 from aotc.contract.profile import FixtureSpec, Profile, VariantSpec
 from aotc.errors import AotcError
+from aotc.signing.keys.key_loading import load_public
 
 DIGITS = ROOT / "examples" / "digits"
 
@@ -101,6 +103,16 @@ def test_an_embedded_fixture_of_the_user_judges_it(
     assert "AOTC-N006" not in built.codes()
 
 
+def acceptance(built: Built, bench: Workbench, variant: str) -> AcceptanceRequest:
+    return AcceptanceRequest(
+        artifact=str(built.path),
+        keys=load_public(bench.public),
+        variant=(variant,),
+        threads=None,
+        runs=1,
+    )
+
+
 def test_embedded_samples_judge_it_at_load(bench: Workbench, halves: tuple[Path, Path]) -> None:
     """The user's consent to ship their data holds for calibration data too."""
     both = profile(
@@ -115,6 +127,8 @@ def test_embedded_samples_judge_it_at_load(bench: Workbench, halves: tuple[Path,
     for name in ("exact", "small"):
         with aotc.load(built.path, key=bench.public, variant=name) as model:
             assert [load.accepted for load in model.report.variants] == [1]
+        (timed,) = accept(acceptance(built, bench, name)).latency
+        assert (timed.variant, timed.fixture) == (name, sample.name if name == "small" else "opt")
 
 
 def test_samples_that_do_not_fit_are_told(bench: Workbench, halves: tuple[Path, Path]) -> None:
@@ -142,3 +156,8 @@ def test_other_precisions_are_judged_by_generated_inputs(
     for fixture in built.manifest.fixtures:
         assert "exact" not in fixture.without
         assert "small" in fixture.without
+    assert accept(acceptance(built, bench, "exact")).latency
+    with pytest.raises(AotcError) as caught:
+        accept(acceptance(built, bench, "small"))
+    assert (caught.value.code, caught.value.found) == ("AOTC-N009", "variant small")
+    assert "--embed-fixtures" in caught.value.fix
