@@ -12,9 +12,10 @@ from workbench import Built, Workbench
 import aotc
 from aotc.attesting.acceptance import AcceptanceRequest, accept
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
-from aotc.contract.profile import FixtureSpec, Profile, VariantSpec
+from aotc.contract.profile import FixtureSpec, Profile, TuneSpec, VariantSpec
 from aotc.errors import AotcError
 from aotc.signing.keys.key_loading import load_public
+from aotc.stages.quantizing.forms import may_be_static
 
 DIGITS = ROOT / "examples" / "digits"
 
@@ -161,3 +162,39 @@ def test_other_precisions_are_judged_by_generated_inputs(
         accept(acceptance(built, bench, "small"))
     assert (caught.value.code, caught.value.found) == ("AOTC-N009", "variant small")
     assert "--embed-fixtures" in caught.value.fix
+
+
+def test_trials_judge_it_by_the_users_data(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    """Also where only `--tune` asks for it, and where a build repeats the choice."""
+    asked = Profile(
+        schema="aotc.profile/1",
+        name="tuned",
+        calibration=CalibrationSpec(data=str(halves[0])),
+        quantization=QuantizationSpec(form="static"),
+        tune=TuneSpec(precision=("int8",), rounds=3),
+    )
+    model = DIGITS / "digits.onnx"
+    built = bench.build(model, "tuned", profile=asked, tune=True)
+    (static,) = (row for row in built.report.tuning if row.precision == "int8")
+    assert (static.passed, static.reason) == (True, "")
+    again = bench.build(model, "again", profile=asked, tuned_from=built.path)
+    assert again.report.artifact_id == built.report.artifact_id
+    untuned = bench.build(model, "untuned", profile=asked)
+    assert "AOTC-N019" in untuned.codes()
+    assert "AOTC-N019" not in built.codes()
+
+
+def test_candidates_that_may_be_static_are_those_that_are_tried() -> None:
+    def asked(form: str, precision: str = "keep") -> Profile:
+        return Profile(
+            schema="aotc.profile/1",
+            name="asked",
+            precision=precision,  # type: ignore[arg-type]
+            quantization=QuantizationSpec(form=form),  # type: ignore[arg-type]
+            tune=TuneSpec(precision=("int8",)),
+        )
+
+    assert may_be_static(asked("auto"), tune=True)
+    assert not may_be_static(asked("auto"), tune=False)
+    assert not may_be_static(asked("dynamic"), tune=True)
+    assert may_be_static(asked("auto", "auto"), tune=False)

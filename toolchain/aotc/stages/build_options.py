@@ -30,6 +30,8 @@ class BuildOptions:
     embed_fixtures: bool = False
     # Data on which activations are observed: that of the command line, else the profile's.
     calibration: Path | None = None
+    # Whether trials may quantize statically: those of this build, or of one that it repeats.
+    tries_static: bool = False
     clock: Clock = field(default_factory=Clock)
     # Where the profile states its gates, and what was judged so far.
     places: DocumentPlaces = NO_PLACES
