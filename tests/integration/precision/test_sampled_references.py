@@ -13,6 +13,7 @@ import aotc
 from aotc.attesting.acceptance import AcceptanceRequest, accept
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
 from aotc.contract.profile import FixtureSpec, Profile, TuneSpec, VariantSpec
+from aotc.engine import values
 from aotc.errors import AotcError
 from aotc.signing.keys.key_loading import load_public
 from aotc.stages.quantizing.forms import may_be_static
@@ -157,6 +158,9 @@ def test_other_precisions_are_judged_by_generated_inputs(
     for fixture in built.manifest.fixtures:
         assert "exact" not in fixture.without
         assert "small" in fixture.without
+        # Nor do these inputs keep to the range of the user's data, which are images in 0..1.
+        (image,) = fixture.inputs
+        assert float(values.load(built.payload / image.path).min()) < -1
     assert accept(acceptance(built, bench, "exact")).latency
     with pytest.raises(AotcError) as caught:
         accept(acceptance(built, bench, "small"))

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from aotc.contract.codec.parsing import Json
 from aotc.contract.profile import Profile
-from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
 from aotc.errors import AotcError
@@ -31,8 +30,6 @@ _CODES: Final = SampleCodes(
     unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
 )
 _INDEX: Final = "samples.json"
-# As many are repeated in fixtures.
-_FIRST: Final = 64
 
 
 def require_calibration(options: BuildOptions) -> None:
@@ -70,22 +67,6 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
         written = _written(options.calibration, found, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
-
-
-def first_samples(
-    source: SourceModel, ranges: Mapping[str, DimRange], options: BuildOptions
-) -> list[Json]:
-    """The first samples as value files, before it is known at which sizes the model runs.
-
-    Empty without calibration data.  Raises as `calibration_samples` does.
-    """
-    if options.calibration is None:
-        return []
-    dims = {dim for value in source.inputs for dim in value.shape or () if isinstance(dim, str)}
-    smallest = {dim: ranges[dim].min if dim in ranges else 1 for dim in dims}
-    found = _read_all(options.calibration, source, smallest)
-    count = min(_FIRST, options.profile.calibration.max_samples)
-    return _written(options.calibration, found, options.work / "first-samples", count)
 
 
 def _static_variants(profile: Profile) -> list[str]:

@@ -47,8 +47,8 @@ def try_candidates(
     """Prove and time every candidate; one that fails is excluded.
 
     Without `tune` only the forms of `precision: auto` are tried; those that this host cannot run
-    are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left, and what says
-    nothing of a candidate: a missing provider, data that cannot be used, R999.
+    are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left, and what
+    says nothing of a candidate: a missing provider, data that cannot be used, R999.
     """
     clock = options.clock
     reference = next(
