@@ -42,11 +42,19 @@ class BuildOptions:
     # inexact; None: the search failed.
     blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
 
+    # The build's own work folder, if `work` is one below it.
+    root: Path | None = None
+
+    @property
+    def shared(self) -> Path:
+        """The folder of what all trials of a build read: the same for each of them."""
+        return self.root or self.work
+
     def with_subfolder(self, name: str) -> BuildOptions:
         """The same options with a new work folder below this one."""
         work = self.work / name
         work.mkdir()
-        return replace(self, work=work)
+        return replace(self, work=work, root=self.shared)
 
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""

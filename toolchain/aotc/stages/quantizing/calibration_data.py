@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.contract.codec.parsing import Json
+from aotc.contract.codec.canonical import canonical_sha256
+from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
@@ -49,7 +50,8 @@ def require_calibration(options: BuildOptions) -> None:
 def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
-    They have the model's own dtypes, and sizes at which it runs without padding.  There are at most
+    They are written once in a build, as what is made of them is known by their paths.  They have
+    the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
     (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles).
     """
@@ -59,7 +61,9 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
         if not samples and options.fixtures is not None and _static_variants(options.profile):
             raise _none(str(options.fixtures), "NaN or infinity in every fixture")
         return samples
-    folder = options.work / "calibration"
+    # Without size 0, the model is analyzed again, and large arrays may be cut otherwise.
+    domain = canonical_sha256(encode(analyzed.domain))[:12]
+    folder = options.shared / f"calibration-{domain}"
     index = folder / _INDEX
     if not index.exists():
         found = _checked(options.calibration, analyzed)
