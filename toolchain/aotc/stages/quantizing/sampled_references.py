@@ -45,7 +45,8 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
             "points": [
                 [f"{run.name}-sampled", dict(run.sizes)]
                 for run in analyzed.references
-                if run.origin == "generated"
+                # Those with inputs of one sign have the sizes of another one.
+                if run.origin == "generated" and "-" not in run.name
             ],
         },
         folder=folder,
