@@ -82,7 +82,8 @@ def test_data_of_the_command_line(aotc: Command) -> None:
     assert aotc.plain("inspect", "out.aotc", "--html", "page.html").status == 0
     assert "samples 64" in (aotc.folder / "page.html").read_text()
     # Nothing of the user's is shipped, and the artifact loads.
-    ran = aotc("run", "out.aotc")
+    np.save(aotc.folder / "one.npy", np.zeros((1, 1, 8, 8), np.float32))
+    ran = aotc("run", "out.aotc", "--input", "image=one.npy")
     assert ran.status == 0
     shipped = b"".join(p.read_bytes() for p in (aotc.folder / "out.aotc").rglob("*.npy"))
     with np.load(aotc.folder / "images.npz") as images:

@@ -10,9 +10,13 @@ from repository import ROOT
 from workbench import Built, Workbench
 
 import aotc
+from aotc.attesting.acceptance import AcceptanceRequest, accept
 from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
-from aotc.contract.profile import Profile, VariantSpec
+from aotc.contract.profile import FixtureSpec, Profile, TuneSpec, VariantSpec
+from aotc.engine import values
 from aotc.errors import AotcError
+from aotc.signing.keys.key_loading import load_public
+from aotc.stages.quantizing.forms import may_be_static
 
 DIGITS = ROOT / "examples" / "digits"
 
@@ -54,11 +58,11 @@ def test_it_is_compared_on_the_users_data_at_all_sizes(static: Built) -> None:
 
 
 def test_generated_inputs_say_nothing_of_it(static: Built) -> None:
-    (fixture, *_) = static.manifest.fixtures
-    assert set(fixture.without) == {variant.name for variant in static.manifest.variants}
-    assert "AOTC-N006" in static.codes()
-    # A reader that does not know so would judge by them: it must refuse.
-    assert "fixture-variants" in static.manifest.required_features
+    """So none is shipped; the user's data is not, as nobody consented."""
+    assert static.manifest.fixtures == ()
+    told = [each for each in static.report.findings if each.code == "AOTC-N006"]
+    assert [each.where for each in told] == [f"variant {v.name}" for v in static.manifest.variants]
+    assert all("--embed-fixtures" in each.what for each in told)
 
 
 def test_ranges_that_do_not_hold_are_a_breach(bench: Workbench, halves: tuple[Path, Path]) -> None:
@@ -96,11 +100,53 @@ def test_an_embedded_fixture_of_the_user_judges_it(
         fixtures=halves[1],
         embed_fixtures=True,
     )
-    (user,) = (fixture for fixture in built.manifest.fixtures if fixture.origin == "user")
-    assert user.without == ()
+    user, _ = built.manifest.fixtures
+    assert (user.name, user.without) == ("user0", ())
     assert "AOTC-N006" not in built.codes()
     excused = any(fixture.without for fixture in built.manifest.fixtures)
     assert ("fixture-variants" in built.manifest.required_features) == excused
+
+
+def acceptance(built: Built, bench: Workbench, variant: str) -> AcceptanceRequest:
+    return AcceptanceRequest(
+        artifact=str(built.path),
+        keys=load_public(bench.public),
+        variant=(variant,),
+        threads=None,
+        runs=1,
+    )
+
+
+def test_embedded_samples_judge_it_at_load(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    """The user's consent to ship their data holds for calibration data too."""
+    both = profile(
+        halves[0],
+        variants=(VariantSpec(name="exact", precision="keep"), VariantSpec(name="small")),
+    )
+    built = bench.build(DIGITS / "digits.onnx", "samples", profile=both, embed_fixtures=True)
+    sample, generated = built.manifest.fixtures
+    assert (sample.origin, sample.without) == ("user", ("exact",))
+    assert (generated.name, generated.without) == ("opt", ("small",))
+    # A reader that does not know so would judge by them: it must refuse.
+    assert "fixture-variants" in built.manifest.required_features
+    assert "AOTC-N006" not in built.codes()
+    for name in ("exact", "small"):
+        with aotc.load(built.path, key=bench.public, variant=name) as model:
+            assert [load.accepted for load in model.report.variants] == [1]
+        (timed,) = accept(acceptance(built, bench, name)).latency
+        assert (timed.variant, timed.fixture) == (name, sample.name if name == "small" else "opt")
+
+
+def test_samples_that_do_not_fit_are_told(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    built = bench.build(
+        DIGITS / "digits.onnx",
+        "unfit",
+        profile=profile(halves[0], fixtures=FixtureSpec(max_bytes=1)),
+        embed_fixtures=True,
+    )
+    (told,) = (each for each in built.report.findings if each.code == "AOTC-N006")
+    assert (told.where, built.manifest.fixtures) == ("", ())
+    assert "fixtures.max_bytes (1 bytes)" in told.what
 
 
 def test_other_precisions_are_judged_by_generated_inputs(
@@ -116,3 +162,47 @@ def test_other_precisions_are_judged_by_generated_inputs(
     for fixture in built.manifest.fixtures:
         assert "exact" not in fixture.without
         assert "small" in fixture.without
+        # Nor do these inputs keep to the range of the user's data, which are images in 0..1.
+        (image,) = fixture.inputs
+        assert float(values.load(built.payload / image.path).min()) < -1
+    assert accept(acceptance(built, bench, "exact")).latency
+    with pytest.raises(AotcError) as caught:
+        accept(acceptance(built, bench, "small"))
+    assert (caught.value.code, caught.value.found) == ("AOTC-N009", "variant small")
+    assert "--embed-fixtures" in caught.value.fix
+
+
+def test_trials_judge_it_by_the_users_data(bench: Workbench, halves: tuple[Path, Path]) -> None:
+    """Also where only `--tune` asks for it, and where a build repeats the choice."""
+    asked = Profile(
+        schema="aotc.profile/1",
+        name="tuned",
+        calibration=CalibrationSpec(data=str(halves[0])),
+        quantization=QuantizationSpec(form="static"),
+        tune=TuneSpec(precision=("int8",), rounds=3),
+    )
+    model = DIGITS / "digits.onnx"
+    built = bench.build(model, "tuned", profile=asked, tune=True)
+    (static,) = (row for row in built.report.tuning if row.precision == "int8")
+    assert (static.passed, static.reason) == (True, "")
+    again = bench.build(model, "again", profile=asked, tuned_from=built.path)
+    assert again.report.artifact_id == built.report.artifact_id
+    untuned = bench.build(model, "untuned", profile=asked)
+    assert "AOTC-N019" in untuned.codes()
+    assert "AOTC-N019" not in built.codes()
+
+
+def test_candidates_that_may_be_static_are_those_that_are_tried() -> None:
+    def asked(form: str, precision: str = "keep") -> Profile:
+        return Profile(
+            schema="aotc.profile/1",
+            name="asked",
+            precision=precision,  # type: ignore[arg-type]
+            quantization=QuantizationSpec(form=form),  # type: ignore[arg-type]
+            tune=TuneSpec(precision=("int8",)),
+        )
+
+    assert may_be_static(asked("auto"), tune=True)
+    assert not may_be_static(asked("auto"), tune=False)
+    assert not may_be_static(asked("dynamic"), tune=True)
+    assert may_be_static(asked("auto", "auto"), tune=False)

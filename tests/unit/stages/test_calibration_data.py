@@ -25,8 +25,11 @@ from aotc.records import replace
 from aotc.stages.analyze import analyze
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.importing import import_model
+from aotc.stages.planning.planned_variants import wanted_variants
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.quantizing.calibration_data import calibration_samples, require_calibration
+from aotc.stages.quantizing.quantized_graph import quantize_request
+from aotc.stages.specialize import specialize
 from aotc.stages.types import AnalyzedModel
 
 DIGITS = ROOT / "examples" / "digits"
@@ -94,6 +97,7 @@ def samples_at(tmp_path: Path, jobs: Workers) -> Callable[..., list[dict[str, An
         found = calibration_samples(model, options)
         # Asked again, for another variant, they are the same files.
         assert calibration_samples(model, options) == found
+        assert calibration_samples(model, replace(options, work=work / "trial", root=work)) == found
         return [
             {name: values.load(Path(file)) for name, file in item["inputs"].items()}
             for item in found
@@ -381,3 +385,16 @@ def test_a_large_set_is_never_held(
         # The size that a reader checks is the one which the archive's directory states.
         archive.getinfo("image.npy").file_size = 4 * 64 * rows + 1024
     assert len(samples_at(digits, tmp_path / "set.npz", max_samples=3)) == 3
+
+
+def test_trials_observe_ranges_once(tmp_path: Path, digits: AnalyzedModel, jobs: Workers) -> None:
+    """What is observed is kept by the samples' paths, which are the same in every trial."""
+    static = replace(BASE, precision="int8", quantization=QuantizationSpec(form="static"))
+    given = {"profile": static, "calibration": DIGITS / "heldout.npz"}
+    options = options_of(tmp_path, jobs, **given)
+    asked = []
+    for trial in ("tune-0", "tune-1"):
+        at_trial = options.with_subfolder(trial).with_subfolder("kept-0")
+        (plan, *_), _ = wanted_variants(digits.ranges, at_trial)
+        asked.append(quantize_request(specialize(digits, plan, at_trial), at_trial))
+    assert asked[0] == asked[1]

@@ -20,6 +20,7 @@ from aotc.stages.retrying.other_forms import Attempt
 from aotc.stages.retrying.settling import Settled
 from aotc.stages.tuning import candidate_trials
 from aotc.stages.tuning.candidate_trials import try_candidates
+from aotc.stages.tuning.choices import candidates
 from aotc.stages.types import (
     AnalyzedModel,
     ProvenVariants,
@@ -80,3 +81,25 @@ def test_another_form_of_an_inexact_precision_is_no_trial_of_it(tmp_path: Path) 
 
 def test_what_the_profile_itself_states_may_pass_in_another_form(tmp_path: Path) -> None:
     assert reasons(profile(precision="bfloat16"), tmp_path) == {"keep": "", "bfloat16": ""}
+
+
+def test_a_bug_in_a_trial_is_no_reason_against_a_candidate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(
+        analyzed: AnalyzedModel, plans: Sequence[VariantPlan], options: BuildOptions
+    ) -> Settled:
+        raise AotcError("AOTC-R999", "KeyError: 'x'")
+
+    monkeypatch.setitem(globals(), "run_stages", broken)
+    with pytest.raises(AotcError) as caught:
+        reasons(profile(), tmp_path)
+    assert caught.value.code == "AOTC-R999"
+
+
+def test_a_bug_in_timing_is_no_reason_against_a_candidate() -> None:
+    row = candidates(profile())[0]
+    with pytest.raises(AotcError, match="KeyError"):
+        candidate_trials._row(row, AotcError("AOTC-R999", "KeyError: 'x'"), 3, "")
+    refused = candidate_trials._row(row, AotcError("AOTC-N003", "too far"), 3, "")
+    assert refused.reason == "AOTC-N003 too far"

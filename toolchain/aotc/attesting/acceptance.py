@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Final
 
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.results.reports import LoadReport
@@ -24,6 +25,10 @@ from aotc.contract.trust.attestations import Latency
 from aotc.errors import AotcError, missing_package
 from aotc.files.work_folders import temporary_folder
 from aotc.records import record
+
+_MORE_FIXTURES: Final = (
+    "Build it with a larger fixtures.max_bytes; static int8 also needs --embed-fixtures."
+)
 
 
 @record
@@ -89,7 +94,7 @@ def accept(request: AcceptanceRequest) -> AcceptanceResult:
 def run(request: AcceptanceRequest) -> AcceptanceResult:
     """Run the acceptance test in this process: load the artifact, and time every fixture.
 
-    Raises what `load` raises, and AOTC-N009 if no fixture was compared.
+    Raises what `load` raises, and AOTC-N009 if a loaded variant was compared with no fixture.
     """
     from aotc.engine.worker import peak_memory_bytes
     from aotc.host.probe import probe
@@ -105,17 +110,21 @@ def run(request: AcceptanceRequest) -> AcceptanceResult:
         rerun_fixtures=True,
     )
     with loaded as model:
-        if not model.report.fixtures:
+        unjudged = [each.name for each in model.report.variants if not each.accepted]
+        if unjudged:
             raise AotcError(
                 "AOTC-N009",
                 "no fixture was compared: the artifact has none that the variant takes",
                 where=request.artifact,
-                fix="Build it with a larger fixtures.max_bytes.",
+                found=f"variant {', '.join(unjudged)}",
+                fix=_MORE_FIXTURES,
             )
         latency = []
         for fixture in model.manifest.fixtures:
             inputs = arrays.read_fixture(model.payload, fixture)
             route = model.route(inputs)
+            if route.variant in fixture.without:
+                continue
             seconds = []
             model.run(inputs)
             for _ in range(request.runs):

@@ -20,7 +20,6 @@ from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols
 from aotc.probing.domain_findings import domain_findings
 from aotc.probing.inputs.fixture_plan import FixtureInputs, plan_fixtures, refuse_out_of_range
-from aotc.probing.inputs.observed_hints import observed_hints, read_inputs
 from aotc.probing.pad_plan import plan_padding
 from aotc.probing.produced import axes_of, inferred_shapes, value_shapes
 from aotc.probing.reference import Reference
@@ -29,14 +28,13 @@ from aotc.probing.reference import Reference
 def analyze_job(request: Json) -> Json:
     """In the worker: domain, fixtures, their outputs, and declared against produced shapes."""
     symbols = decode(Symbols, request["symbols"])
-    samples = [read_inputs(item) for item in request.get("samples", ())]
     reference = Reference(
         model=Path(request["model"]),
         graph=Path(request["graph"]),
         weights=Path(request["weights"]),
         symbols=symbols,
         outputs=tuple(decode(Value, item) for item in request["outputs"]),
-        hints=observed_hints(samples, symbols.declared, request["hints"]),
+        hints=request["hints"],
         seed=request["parity"].get("seed", ParitySpec().seed),
     )
     probe = decode(ProbeLimits, request["probe"])

@@ -158,9 +158,10 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Give real inputs with --fixtures."),
     ("AOTC-N006", "no fixture is embedded", FINDING,
      "No fixture fits into the profile's fixtures.max_bytes, or a variant in static int8 was compared on the user's "
-     "fixtures alone, as ranges that are observed on data say nothing of random numbers, and these are not embedded. "
-     "So a load is neither warmed up nor accepted by comparing outputs.",
-     "Raise fixtures.max_bytes in the profile, bound the dims to smaller sizes, or give --embed-fixtures."),
+     "data alone (calibration data and fixtures), as ranges that are observed on data say nothing of random numbers, "
+     "and this data is not embedded. So a load of the variant is not accepted by comparing outputs.",
+     "Raise fixtures.max_bytes in the profile, or bound the dims to smaller sizes. For static int8 give "
+     "--embed-fixtures, which puts some samples of the calibration data into the artifact too."),
     ("AOTC-N007", "padding changes the answer", NO,
      "The cropped answer to padded inputs differs from the original model's answer to the unpadded ones by more than "
      "the tolerance: something reduces over the padded dim, and no mask excludes the padding.",

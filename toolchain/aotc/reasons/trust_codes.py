@@ -158,8 +158,9 @@ TRUST: Final[tuple[Row, ...]] = (
      "Name the tag after the version, such as v1.4.0, or write --release VERSION."),
     ("AOTC-N009", "qualification failed", NO,
      "On this host the artifact did not load as promised, its answers are not the golden ones, or it holds no "
-     "fixture to compare with. Nothing was signed.",
-     "Fix the reasons that are shown with it, or build for this host."),
+     "fixture that a loaded variant can be compared with. Nothing was signed.",
+     "Fix the reasons that are shown with it, or build for this host. A variant in static int8 is compared with the "
+     "user's data alone: build with --embed-fixtures."),
     # store
     ("AOTC-R016", "store is not safe to use", INPUT,
      "Users other than root, the user of this process and the user that AOTC_SYSTEM_STORE_OWNER names can change the "

@@ -21,8 +21,7 @@ from aotc.stages.planning.stated_gates import require_gated_outputs
 from aotc.stages.proving.float64_answers import exact_answers
 from aotc.stages.proving.output_limits import unjudged_findings
 from aotc.stages.proving.task_gate import measure_original
-from aotc.stages.quantizing.calibration_data import first_samples
-from aotc.stages.quantizing.forms import is_observing, unused_calibration
+from aotc.stages.quantizing.forms import unused_calibration
 from aotc.stages.quantizing.sampled_references import with_sampled_references
 from aotc.stages.types import AnalyzedModel, ReferenceRun, SourceModel
 
@@ -50,9 +49,6 @@ def analyze(
     options.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
     given = _user_fixtures(source, options, options.work / "given")
-    samples = []
-    if is_observing(options):
-        samples = first_samples(source, ranges, options) or given
     result, crashes = _run_analysis(
         folder,
         {
@@ -69,7 +65,6 @@ def analyze(
             "empties": empties,
             "parity": encode(profile.parity),
             "given": given,
-            "samples": samples,
         },
         source,
         options,

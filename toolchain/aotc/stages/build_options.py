@@ -30,6 +30,8 @@ class BuildOptions:
     embed_fixtures: bool = False
     # Data on which activations are observed: that of the command line, else the profile's.
     calibration: Path | None = None
+    # Whether trials may quantize statically: those of this build, or of one that it repeats.
+    tries_static: bool = False
     clock: Clock = field(default_factory=Clock)
     # Where the profile states its gates, and what was judged so far.
     places: DocumentPlaces = NO_PLACES
@@ -43,11 +45,19 @@ class BuildOptions:
     # those for one variant in one precision do.
     shared_trials: bool = False
 
+    # The build's own work folder, if `work` is one below it.
+    root: Path | None = None
+
+    @property
+    def shared(self) -> Path:
+        """The folder of what all trials of a build read: the same for each of them."""
+        return self.root or self.work
+
     def with_subfolder(self, name: str) -> BuildOptions:
         """The same options with a new work folder below this one."""
         work = self.work / name
         work.mkdir()
-        return replace(self, work=work)
+        return replace(self, work=work, root=self.shared)
 
     def trials_left(self, searched: str) -> int:
         """How many trials may still be made to find the nodes to blame, for a key of `blames`."""

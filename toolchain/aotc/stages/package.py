@@ -55,11 +55,7 @@ def package(
             entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
         variants.append(variant)
     fixtures = ship_fixtures(analyzed, [item.plan for item in proven], payload, options)
-    if not fixtures and options.profile.fixtures.max_count:
-        limit = options.profile.fixtures.max_bytes
-        why = f"none fits fixtures.max_bytes ({limit} bytes): loads are not accepted by example"
-        findings = (*findings, Finding(code="AOTC-N006", what=why))
-    findings = (*findings, *_without_fixture(fixtures, proven))
+    findings = (*findings, *_without_fixture(fixtures, proven, options))
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
             entries.append(file_entry(payload / tensor.path, payload, "fixture"))
@@ -160,15 +156,35 @@ def _move_weights(
 
 
 def _without_fixture(
-    fixtures: Sequence[Fixture], proven: Sequence[ProvenModel]
+    fixtures: Sequence[Fixture], proven: Sequence[ProvenModel], options: BuildOptions
 ) -> Iterator[Finding]:
-    """AOTC-N006 for each variant that no shipped fixture speaks of, although there are some."""
+    """AOTC-N006 for each variant that no shipped fixture speaks of; one if none is shipped."""
+    spec = options.profile.fixtures
+    if not spec.max_count:
+        return
+    unfit = []
     for item in proven:
         name = item.plan.name
-        if fixtures and all(name in fixture.without for fixture in fixtures):
+        if any(name not in fixture.without for fixture in fixtures):
+            continue
+        runs = item.lowered.analyzed.references_of(item.plan)
+        if not options.embed_fixtures and all(run.origin == "user" for run in runs):
             yield Finding(
                 code="AOTC-N006",
-                what="its ranges are those of the calibration data, which is not in the artifact: "
-                "loads are not accepted by example",
+                what="it was compared on the user's data alone, which is not in the artifact "
+                "without --embed-fixtures: loads are not accepted by example",
                 where=f"variant {name}",
             )
+        else:
+            unfit.append(f"variant {name}")
+    limits = f"fixtures.max_bytes ({spec.max_bytes} bytes)"
+    if fixtures:
+        limits = f"fixtures.max_count ({spec.max_count}) and {limits}"
+    elif len(unfit) == len(proven):
+        unfit = [""]
+    for where in unfit:
+        yield Finding(
+            code="AOTC-N006",
+            what=f"none fits {limits}: loads are not accepted by example",
+            where=where,
+        )

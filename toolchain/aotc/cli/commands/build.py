@@ -100,7 +100,8 @@ def build(
         ),
     ] = None,
     embed_fixtures: Annotated[
-        bool, typer.Option("--embed-fixtures", help="put your fixtures into the artifact")
+        bool,
+        typer.Option("--embed-fixtures", help="put fixtures, and some calibration data, into it"),
     ] = False,
     calibration: Annotated[
         Path | None,

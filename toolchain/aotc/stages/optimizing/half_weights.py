@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -88,8 +88,7 @@ def rounding_twin(
     lift_constants(made)
     read = partial(read_tensor, folder=Path(request["weights"]))
     left, _ = _left(made, half, kept, read)
-    rounded = {tensor.name for tensor in _weights(made)} - left
-    readers = frozenset(node.name for node in walk_nodes(made) if rounded & set(node.input))
+    readers = frozenset(node.name for node, given in _readers(made) if given - left)
     run_passes(made, (StoreInHalf(to=half.name, read=read, kept=left, cast_constants=True),))
     return made, readers
 
@@ -100,20 +99,28 @@ def _left(
     """The weights that stay in float32, and why, by the nodes that read them."""
     weights = _weights(model)
     narrow = {weight for weight, tensor in weights.items() if not half.holds(read(tensor))}
-    known = {id(tensor): weight for weight, tensor in weights.items()}
-    names = {name for _, name in weights}
     reasons: dict[str, str] = {}
     left = set(narrow)
+    for node, given in _readers(model):
+        if node.name in kept:
+            reasons[node.name] = PROFILE
+            left |= given
+        elif given & narrow:
+            reasons[node.name] = WEIGHTS
+    return frozenset(left), reasons
+
+
+def _readers(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, set[Weight]]]:
+    """The nodes that read large weights, and which."""
+    weights = _weights(model)
+    known = {id(tensor): weight for weight, tensor in weights.items()}
+    names = {name for _, name in weights}
     for scope in scopes_of(model.graph):
         for node in scope.graph.node:
             seen = [scope.constant(name) for name in node.input if name in names]
             given = {known[id(one[0])] for one in seen if one is not None and id(one[0]) in known}
-            if given and node.name in kept:
-                reasons[node.name] = PROFILE
-                left |= given
-            elif given & narrow:
-                reasons[node.name] = WEIGHTS
-    return frozenset(left), reasons
+            if given:
+                yield node, given
 
 
 def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[Any, Any]:

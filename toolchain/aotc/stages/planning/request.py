@@ -56,6 +56,11 @@ class BuildRequest:
         """The path for the artifact."""
         return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")
 
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its variants are chosen among the profile's candidates, now or earlier."""
+        return self.tune or self.tuned_from is not None
+
     def calibration_of(self, profile: Profile) -> Path | None:
         """The calibration data of this call, else that of `profile`."""
         path = self.calibration if self.calibration is not None else profile.calibration.data

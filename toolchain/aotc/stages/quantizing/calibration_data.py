@@ -11,9 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.contract.codec.parsing import Json
+from aotc.contract.codec.canonical import canonical_sha256
+from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.profile import Profile
-from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
 from aotc.errors import AotcError
@@ -32,8 +32,6 @@ _CODES: Final = SampleCodes(
     unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
 )
 _INDEX: Final = "samples.json"
-# As many are repeated in fixtures.
-_FIRST: Final = 64
 
 
 def require_calibration(options: BuildOptions) -> None:
@@ -53,7 +51,8 @@ def require_calibration(options: BuildOptions) -> None:
 def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
-    They have the model's own dtypes, and sizes at which it runs without padding.  There are at most
+    They are written once in a build, as what is made of them is known by their paths.  They have
+    the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
     (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles).
     """
@@ -63,7 +62,9 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
         if not samples and options.fixtures is not None and _static_variants(options.profile):
             raise _none(str(options.fixtures), "NaN or infinity in every fixture")
         return samples
-    folder = options.work / "calibration"
+    # Without size 0, the model is analyzed again, and large arrays may be cut otherwise.
+    domain = canonical_sha256(encode(analyzed.domain))[:12]
+    folder = options.shared / f"calibration-{domain}"
     index = folder / _INDEX
     if not index.exists():
         found = _checked(options.calibration, analyzed)
@@ -71,22 +72,6 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
         written = _written(options.calibration, found, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
-
-
-def first_samples(
-    source: SourceModel, ranges: Mapping[str, DimRange], options: BuildOptions
-) -> list[Json]:
-    """The first samples as value files, before it is known at which sizes the model runs.
-
-    Empty without calibration data.  Raises as `calibration_samples` does.
-    """
-    if options.calibration is None:
-        return []
-    dims = {dim for value in source.inputs for dim in value.shape or () if isinstance(dim, str)}
-    smallest = {dim: ranges[dim].min if dim in ranges else 1 for dim in dims}
-    found = _read_all(options.calibration, source, smallest)
-    count = min(_FIRST, options.profile.calibration.max_samples)
-    return _written(options.calibration, found, options.work / "first-samples", count)
 
 
 def _static_variants(profile: Profile) -> list[str]:

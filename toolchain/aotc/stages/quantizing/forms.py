@@ -8,6 +8,7 @@ from typing import Final
 from aotc.backends.base import Backend
 from aotc.contract.finding import Finding
 from aotc.contract.precision.quantization import QuantizationSpec, QuantizedForm
+from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import WantedPrecision
 from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
@@ -89,16 +90,20 @@ def require_quantization(options: BuildOptions, *, tune: bool) -> None:
         require_form(precision, form, backends)
 
 
-def is_observing(options: BuildOptions) -> bool:
-    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
-    profile = options.profile
+def may_be_static(profile: Profile, *, tune: bool) -> bool:
+    """Whether a variant, or with `tune` a candidate of one, may be quantized statically."""
     words = {
         spec.precision or profile.precision
         for spec in profile.variants
         if (spec.quantization or profile.quantization).form in ("auto", "static")
     }
-    wanted = words & {"int8", "auto"} or "int8" in profile.tune.precision
-    return bool(wanted) and has_samples(options)
+    return bool(words & {"int8", "auto"} or (words and tune and "int8" in profile.tune.precision))
+
+
+def is_observing(options: BuildOptions) -> bool:
+    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
+    wanted = options.tries_static or may_be_static(options.profile, tune=False)
+    return wanted and has_samples(options)
 
 
 def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:

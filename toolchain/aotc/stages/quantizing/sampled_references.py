@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import Final
 
 from aotc.contract.codec.parsing import encode
-from aotc.contract.profile import Profile
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.quantizing.calibration_data import calibration_samples
+from aotc.stages.quantizing.forms import is_observing
 from aotc.stages.types import AnalyzedModel, ReferenceRun
 
 # How many samples are compared as they are; each is one more run of every such variant.
@@ -25,7 +25,7 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
     They are some samples as they are, and at the sizes of each generated fixture the samples tiled.
     Raises what `calibration_samples` raises, and AOTC-I075.
     """
-    if not _may_be_static(options.profile):
+    if not is_observing(options):
         return analyzed
     samples = calibration_samples(analyzed, options)
     if not samples:
@@ -45,7 +45,8 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
             "points": [
                 [f"{run.name}-sampled", dict(run.sizes)]
                 for run in analyzed.references
-                if run.origin == "generated"
+                # Those with inputs of one sign have the sizes of another one.
+                if run.origin == "generated" and "-" not in run.name
             ],
         },
         folder=folder,
@@ -63,11 +64,3 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
         for item in runs
     )
     return replace(analyzed, sampled=sampled)
-
-
-def _may_be_static(profile: Profile) -> bool:
-    return any(
-        (spec.precision or profile.precision) in ("int8", "auto")
-        and (spec.quantization or profile.quantization).form in ("auto", "static")
-        for spec in profile.variants
-    )

@@ -45,6 +45,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
         "host": [options.host.os, options.host.architecture, *sorted(options.host.isa or ())],
         "fixtures": fixtures,
         "data": data,
+        "tries_static": options.tries_static,
         "embed_fixtures": options.embed_fixtures,
         "aotc": source_digest(),
         "python": platform.python_version(),

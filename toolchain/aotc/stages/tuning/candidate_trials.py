@@ -36,6 +36,8 @@ from aotc.stages.variant_plan import VariantPlan
 _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 # Nor is what the user gave and cannot be used: calibration data, gates, labels, a function.
 _UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-N027"})
+# And a bug of aotc says nothing of a candidate.
+_RAISED: Final = _MISSING | _UNUSABLE | {"AOTC-R999"}
 
 _NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"
 
@@ -43,10 +45,11 @@ _NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot t
 def try_candidates(
     analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages, *, tune: bool = True
 ) -> tuple[TuningCandidate, ...]:
-    """Prove and time every candidate; one that fails is excluded, whatever the error.
+    """Prove and time every candidate; one that fails is excluded.
 
     Without `tune` only the forms of `precision: auto` are tried; those that this host cannot run
-    are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left.
+    are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left, and what
+    says nothing of a candidate: a missing provider, data that cannot be used, R999.
     """
     clock = options.clock
     reference = next(
@@ -82,7 +85,7 @@ def try_candidates(
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
                     taken.add(tried.variant)
             except AotcError as error:
-                if error.code in _MISSING | _UNUSABLE:
+                if error.code in _RAISED:
                     raise
                 table.append(
                     replace(
@@ -215,6 +218,8 @@ def measure(
 
 def _row(candidate: TuningCandidate, timed: Timed, rounds: int, sizes: str) -> TuningCandidate:
     if isinstance(timed, AotcError):
+        if timed.code in _RAISED:
+            raise timed
         return replace(candidate, reason=timed.line()[:500])
     median, least = timed
     return replace(
