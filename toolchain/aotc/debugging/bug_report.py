@@ -17,6 +17,7 @@ import onnx
 
 from aotc.blaming.graph_side import Side
 from aotc.contract.codec.parsing import Json
+from aotc.contract.known_providers import CPU
 from aotc.engine.session import level_name, ort_errors
 from aotc.engine.values import Data, dtype_name
 
@@ -77,7 +78,7 @@ def answer(name, settings):
         options.add_session_config_entry(key, value)
     for provider, stated in settings["providers"].items():
         # ONNX Runtime adds the CPU itself.
-        if provider != "CPUExecutionProvider":
+        if provider != "CPU_PROVIDER":
             add(options, provider, stated)
     session = ort.InferenceSession(str(HERE / name), options)
     given = {value.name: tensor(value) for value in session.get_inputs()}
@@ -150,7 +151,7 @@ def write_report(
     for stem, values in arrays.items():
         _write_npz(folder / f"{stem}.npz", values)
     (folder / "report.json").write_text(json.dumps(report, indent=2, sort_keys=True) + "\n")
-    (folder / "reproduce.py").write_text(_SCRIPT)
+    (folder / "reproduce.py").write_text(_SCRIPT.replace("CPU_PROVIDER", CPU))
     return tuple(written)
 
 
