@@ -53,7 +53,7 @@ def test_a_missing_library_is_reported_before_the_model_is_read(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: bool
 ) -> None:
     read: list[object] = []
-    monkeypatch.setattr("aotc.pipeline.model_digest", read.append)
+    monkeypatch.setattr("aotc.pipeline.inputs_digests", lambda *given: read.append(given))
     monkeypatch.setattr("aotc.pipeline.import_model", read.append)
     spec = profile(**own_plugin(tmp_path / "nothing.so"))
     with pytest.raises(AotcError) as caught:
