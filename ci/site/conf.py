@@ -40,6 +40,7 @@ _GUIDES: Final = {
         "docs/guides/python",
         "docs/guides/sizes",
         "docs/guides/profiles",
+        "docs/guides/precision",
         "docs/guides/traffic",
         "docs/guides/providers",
         "docs/guides/gpu",
