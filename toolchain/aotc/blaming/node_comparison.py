@@ -6,7 +6,7 @@ Values may be larger than memory all together: they are read in several passes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -21,7 +21,7 @@ from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
 from aotc.engine.parity import compare, same_bits, sqnr_db
 from aotc.engine.values import Data, dtype_name
-from aotc.graphs.shown_values import outputs_of
+from aotc.graphs.shown_values import groups_within, outputs_of
 from aotc.records import replace
 
 MOST_BYTES: Final = 1 << 30
@@ -69,7 +69,11 @@ def _compared(
     shown, places = readable_values(rewritten, readable, shapes)
     found: dict[str, NodeError] = {}
     changed = False
-    for group in _groups(readable, shapes, most_bytes):
+
+    def needed(value: MatchedValue) -> int:
+        return math.prod(shapes[value.name]) * _BYTES_PER_ELEMENT
+
+    for group in groups_within(readable, needed, most_bytes):
         expected = source.values(model, inputs, [value.name for value in group])
         wanted = [places[value.name] for value in group]
         given = variant.values(shown, inputs, [*dict.fromkeys((*wanted, *answers))])
@@ -89,22 +93,6 @@ def _compared(
         worst=worst,
         outputs_changed=changed,
     )
-
-
-def _groups(
-    values: Sequence[MatchedValue], shapes: Mapping[str, tuple[int, ...]], most_bytes: int
-) -> Iterator[list[MatchedValue]]:
-    group: list[MatchedValue] = []
-    held = 0
-    for value in values:
-        needed = math.prod(shapes[value.name]) * _BYTES_PER_ELEMENT
-        if group and held + needed > most_bytes:
-            yield group
-            group, held = [], 0
-        group.append(value)
-        held += needed
-    if group:
-        yield group
 
 
 def _error(

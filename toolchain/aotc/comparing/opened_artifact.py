@@ -9,13 +9,11 @@ from typing import Final
 from aotc.contract.artifact_names import artifact_path, stated_id
 from aotc.contract.attestation_kinds import KINDS, Usage
 from aotc.contract.codec.parsing import Json, ParseError
-from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.results.build_evidence import Evidence, VariantEvidence
 from aotc.contract.results.reports import Claim, Refusal
 from aotc.errors import AotcError
-from aotc.files.artifact_layout import MANIFEST
-from aotc.inspection.summary import read_attestations, read_manifest
+from aotc.inspection.summary import read_attestations, read_manifest, read_manifest_bytes
 from aotc.records import record
 from aotc.signing import dsse, statements
 from aotc.verification.container.base import Container
@@ -81,14 +79,7 @@ def open_artifact(name: str | Path) -> ArtifactContents:
 
 
 def _read(path: Path, container: Container) -> ArtifactContents:
-    try:
-        content = container.read(MANIFEST, MAX_JSON_BYTES)
-    except AotcError as error:
-        if error.code != "AOTC-G006":
-            raise
-        raise AotcError(
-            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(path)
-        ) from None
+    content = read_manifest_bytes(container, path)
     artifact_id = hashlib.sha256(content).hexdigest()
     problems: list[Refusal] = []
     claims, evidence = read_attestations(container, artifact_id, problems)

@@ -8,13 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from aotc.contract.artifact_names import artifact_path
-from aotc.contract.codec.strict_json import MAX_JSON_BYTES
 from aotc.contract.manifest.document import Manifest
 from aotc.engine.file_digest import file_sha256
 from aotc.errors import AotcError
-from aotc.files.artifact_layout import MANIFEST
 from aotc.graphs.model_file import require_model_file
-from aotc.inspection.summary import read_manifest
+from aotc.inspection.summary import read_manifest, read_manifest_bytes
 from aotc.records import record
 from aotc.verification.container.base import Container
 from aotc.verification.container.opening import open_container
@@ -40,14 +38,7 @@ def open_given(artifact: str | Path, model: Path) -> Iterator[GivenArtifact]:
     path = artifact_path(artifact)
     require_model_file(model)
     with open_container(path) as container:
-        try:
-            content = container.read(MANIFEST, MAX_JSON_BYTES)
-        except AotcError as error:
-            if error.code != "AOTC-G006":
-                raise
-            raise AotcError(
-                "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(path)
-            ) from None
+        content = read_manifest_bytes(container, path)
         manifest = read_manifest(content)
         digest = file_sha256(model)
         if digest != manifest.source.sha256:

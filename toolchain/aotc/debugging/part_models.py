@@ -17,7 +17,7 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from aotc.blaming.layouts import BLOCKED_DOMAIN
 from aotc.blaming.matched_values import MatchedValue, Place
 from aotc.engine.values import Data
-from aotc.partitioning.graph import captured_values, subgraphs_of
+from aotc.graphs.source_nodes import read_values
 from aotc.passes.base import rename_captured
 from aotc.records import record
 
@@ -47,18 +47,8 @@ def cut(graph: onnx.GraphProto, value: str, stops: Collection[str]) -> Cut:
         if index is None or index in found:
             continue
         found.add(index)
-        pending += reversed(_read(graph.node[index]))
+        pending += reversed(read_values(graph.node[index]))
     return Cut(tuple(graph.node[index] for index in sorted(found)), tuple(inputs))
-
-
-def _read(node: onnx.NodeProto) -> list[str]:
-    captured = [
-        name
-        for attribute in node.attribute
-        for subgraph in subgraphs_of(attribute)
-        for name in sorted(captured_values(subgraph))
-    ]
-    return [name for name in (*node.input, *captured) if name]
 
 
 class PartModel:
@@ -110,7 +100,7 @@ class PartModel:
         """The model, with the constants that its nodes read."""
         nodes = [*self._before, *self._nodes, *self._after]
         self.model.graph.node.extend(nodes)
-        read = {name for node in nodes for name in _read(node)}
+        read = {name for node in nodes for name in read_values(node)}
         for tensor in self._source.graph.initializer:
             if tensor.name in read:
                 kept = _copy(tensor)

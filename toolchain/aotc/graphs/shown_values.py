@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import onnx
 
@@ -12,6 +12,23 @@ from aotc.engine.values import Data
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+T = TypeVar("T")
+
+
+def groups_within(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """`items` in order, in groups whose sizes add up to at most `most`; a larger one is alone."""
+    group: list[T] = []
+    held = 0
+    for item in items:
+        size = size_of(item)
+        if group and held + size > most:
+            yield group
+            group, held = [], 0
+        group.append(item)
+        held += size
+    if group:
+        yield group
 
 
 def with_outputs(

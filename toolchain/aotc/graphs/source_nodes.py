@@ -75,7 +75,7 @@ class SourceOrder:
                 continue
             seen.add(name)
             covered.add(producer.name)
-            for given in _read(producer):
+            for given in read_values(producer):
                 if given in stops:
                     read[given] = None
                 else:
@@ -135,7 +135,8 @@ def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from _walk(body)
 
 
-def _read(node: onnx.NodeProto) -> list[str]:
+def read_values(node: onnx.NodeProto) -> list[str]:
+    """The values that a node reads, those that its subgraphs capture included."""
     captured = [
         name
         for attribute in node.attribute

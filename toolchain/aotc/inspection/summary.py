@@ -85,14 +85,7 @@ def _inspect_opened(place: Path, traffic: str | Path | None) -> InspectReport:
 def _inspect_artifact(
     place: Path, container: Container, traffic: str | Path | None
 ) -> InspectReport:
-    try:
-        content = container.read(MANIFEST, MAX_JSON_BYTES)
-    except AotcError as error:
-        if error.code != "AOTC-G006":
-            raise
-        raise AotcError(
-            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
-        ) from None
+    content = read_manifest_bytes(container, place)
     manifest = read_manifest(content)
     problems: list[Refusal] = []
     artifact_id = hashlib.sha256(content).hexdigest()
@@ -130,6 +123,18 @@ def _inspect_artifact(
         findings=(*manifest.findings, *_newer_schema(manifest)),
         problems=(*_unknown_features(manifest), *problems),
     )
+
+
+def read_manifest_bytes(container: Container, place: Path) -> bytes:
+    """The content of aotc.json; raises G015 where the artifact at `place` has none."""
+    try:
+        return container.read(MANIFEST, MAX_JSON_BYTES)
+    except AotcError as error:
+        if error.code != "AOTC-G006":
+            raise
+        raise AotcError(
+            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
+        ) from None
 
 
 def read_manifest(content: bytes) -> Manifest:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.manifest.toolchain import HALF_PRECISION
+from aotc.partitioning.graph import captured_values
 from aotc.passes.base import Pass, all_names, rename_captured, walk_nodes
 from aotc.passes.half_precision.bodies import adopt_body, body_models
 from aotc.passes.half_precision.boundaries import is_half
@@ -21,7 +22,6 @@ from aotc.passes.half_precision.folded_casts import fold_casts
 from aotc.passes.half_precision.half_types import HALF_TYPES, HalfName
 from aotc.passes.half_precision.typed_graph import (
     TypedGraph,
-    captured_by,
     captured_names,
     typed_graph,
 )
@@ -58,10 +58,7 @@ class HalfPrecision(Pass):
         return {"to": self.to}
 
     def requires(self, model: onnx.ModelProto) -> str:
-        types = stated_types(model.graph)
-        untyped = [name for node in model.graph.node for name in node.output if name]
-        untyped = [name for name in untyped if name not in types]
-        return f"{untyped[0]} has no type" if untyped else ""
+        return what_is_untyped(model.graph)
 
     def apply(self, model: onnx.ModelProto) -> None:
         half = HALF_TYPES[self.to]
@@ -74,6 +71,13 @@ class HalfPrecision(Pass):
             cast_constants=self.cast_constants,
         )
         fold_casts(model, half)
+
+
+def what_is_untyped(graph: onnx.GraphProto) -> str:
+    """What a rewrite of types lacks: a value of a node without a type; empty if all have one."""
+    types = stated_types(graph)
+    made = (name for node in graph.node for name in node.output if name)
+    return next((f"{name} has no type" for name in made if name not in types), "")
 
 
 class WantedType(Protocol):
@@ -202,7 +206,7 @@ class _Rewrite:
         """
         graph = typed_graph(inner, self.half.tensor_name, self.ep)
         kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
-        captured = captured_by(body)
+        captured = captured_values(body)
         _Rewrite(
             graph=graph,
             half=self.half,

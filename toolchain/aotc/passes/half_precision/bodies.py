@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.backends.kernels.type_names import stated_types, subgraphs, type_proto
-from aotc.passes.half_precision.typed_graph import captured_by, lift_constants
+from aotc.partitioning.graph import captured_values
+from aotc.passes.half_precision.typed_graph import lift_constants
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +41,7 @@ def body_models(
         lift_constants(made)
         types = stated_types(made.graph)
         known = True
-        for name in sorted(captured_by(made.graph)):
+        for name in sorted(captured_values(made.graph)):
             if name in graph.constants:
                 made.graph.initializer.append(graph.constants[name])
                 continue
@@ -57,7 +58,7 @@ def body_models(
 
 def adopt_body(body: onnx.GraphProto, model: onnx.ModelProto) -> None:
     """Give `body` the nodes of its changed model, without what it captures."""
-    outer = captured_by(body)
+    outer = captured_values(body)
     own = [tensor for tensor in model.graph.initializer if tensor.name not in outer]
     made = {name for node in model.graph.node for name in node.output}
     infos = [info for info in model.graph.value_info if info.name in made]

@@ -14,7 +14,7 @@ from aotc.backends.kernels.type_names import stated_types
 from aotc.contract.known_providers import CPU
 from aotc.partitioning.graph import subgraphs_of
 from aotc.passes.base import Pass
-from aotc.passes.half_precision import retype
+from aotc.passes.half_precision import retype, what_is_untyped
 from aotc.passes.half_precision.slots import FLOAT
 from aotc.passes.half_precision.typed_graph import typed_graph
 from aotc.records import field, record
@@ -68,10 +68,7 @@ class DoubleTwin(Pass):
         return {}
 
     def requires(self, model: onnx.ModelProto) -> str:
-        types = stated_types(model.graph)
-        untyped = [name for node in model.graph.node for name in node.output if name]
-        untyped = [name for name in untyped if name not in types]
-        return f"{untyped[0]} has no type" if untyped else ""
+        return what_is_untyped(model.graph)
 
     def apply(self, model: onnx.ModelProto) -> None:
         flow = {node.name for node in model.graph.node if any(map(subgraphs_of, node.attribute))}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.backends.kernels.type_names import stated_types, subgraphs
 from aotc.contract.operator_domains import STANDARD
+from aotc.partitioning.graph import captured_values
 from aotc.passes.half_precision.slots import FLOAT, Slots, slots_of
 from aotc.records import field, record
 
@@ -107,19 +108,7 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
 def captured_names(node: onnx.NodeProto) -> Iterator[str]:
     """The outer values that the subgraphs of a node read."""
     for _, graph in subgraphs(node):
-        yield from captured_by(graph)
-
-
-def captured_by(graph: onnx.GraphProto) -> set[str]:
-    """The outer values that a graph and its subgraphs read."""
-    own = {value.name for value in graph.input}
-    own |= {tensor.name for tensor in graph.initializer}
-    read = {value.name for value in graph.output}
-    for node in graph.node:
-        own.update(node.output)
-        read.update(name for name in node.input if name)
-        read.update(captured_names(node))
-    return read - own
+        yield from captured_values(graph)
 
 
 def lift_constants(model: onnx.ModelProto) -> None:

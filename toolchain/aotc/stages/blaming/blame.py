@@ -59,19 +59,6 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
     return options.blames[key]
 
 
-def smallest_kept(
-    lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> tuple[str, ...] | None:
-    """The nodes to keep in float32 besides `plan.keep_float32`, so that the variant passes.
-
-    None where `blame` finds none, or none but all of them.
-    """
-    blamed = blame(lowered, error, options)
-    if blamed is None or not blamed.kept or len(blamed.kept) == blamed.candidates:
-        return None
-    return blamed.kept
-
-
 def precision_is_to_blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> bool:
     """Whether the variant is exact enough with nodes in float32 that it computes otherwise.
 

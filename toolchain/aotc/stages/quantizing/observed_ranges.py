@@ -17,6 +17,7 @@ from aotc.contract.known_providers import CPU
 from aotc.contract.manifest.variant import SessionSpec
 from aotc.engine import values
 from aotc.engine.session import create_session, run
+from aotc.graphs.shown_values import groups_within
 from aotc.passes.quantize.observed import Observed
 from aotc.stages.quantizing.histograms import Histogram, Range
 
@@ -76,7 +77,7 @@ def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> d
             }
             yield {name: typed[name] for name in names if name in given and name in typed}
             wanted = [name for name in names if name not in given]
-            for group in _groups(wanted, collect.shapes):
+            for group in groups_within(wanted, collect.held_bytes, _HELD_BYTES):
                 yield dict(zip(group, run(session, typed, group), strict=True))
 
     for found in each_group(names):
@@ -103,20 +104,6 @@ def _as(dtype: str | None, value: Any) -> Any:
     return value.astype(values.numpy_dtype(dtype))
 
 
-def _groups(names: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> Iterator[list[str]]:
-    group: list[str] = []
-    held = 0
-    for name in names:
-        size = 4 * math.prod(shapes[name]) if name in shapes else _HELD_BYTES // _FIRST_COUNT
-        if group and held + size > _HELD_BYTES:
-            yield group
-            group, held = [], 0
-        group.append(name)
-        held += size
-    if group:
-        yield group
-
-
 class _Ranges:
     """The smallest and the largest of values that are given sample by sample, and their shapes."""
 
@@ -124,6 +111,12 @@ class _Ranges:
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.bounds: dict[str, Range] = {}
         self._wild: set[str] = set()
+
+    def held_bytes(self, name: str) -> int:
+        """What a value takes in float32; before it was seen, a share of what may be held."""
+        if name not in self.shapes:
+            return _HELD_BYTES // _FIRST_COUNT
+        return 4 * math.prod(self.shapes[name])
 
     def add(self, found: Mapping[str, Any]) -> None:
         for name, value in found.items():
