@@ -25,7 +25,7 @@ from aotc.backends.base import (
     SessionUse,
 )
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
-from aotc.backends.onnxruntime_import import import_onnxruntime
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.contract.cuda_options import Search
 from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
@@ -50,6 +50,9 @@ _CUDA_MAJOR: Final = 13
 _SEARCHES: Final[Mapping[Search, str]] = {"repeatable": "HEURISTIC", "exhaustive": "EXHAUSTIVE"}
 # Tensor cores read channels last; only then is the bias added in the convolution's own kernel.
 _CHANNELS_LAST: Final = {"prefer_nhwc": "1", "fuse_conv_bias": "1"}
+# Bits of ONNX Runtime's AttentionBackend: flash attention, and the memory-efficient kernel, which
+# by default takes no float32 of fewer than 256 tokens; their softmax is slow otherwise.
+_TF32_ATTENTION: Final = {"sdpa_kernel": "3"}
 (_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
 _MAX_NAMED = 5
 _LEFT_TO_CPU = (
@@ -119,6 +122,8 @@ class CudaBackend(Backend):
             "use_tf32": "0" if precision == "keep" else "1",
             "cudnn_conv_algo_search": _SEARCHES[use.cuda.search],
         }
+        if precision == "tf32":
+            options |= _TF32_ATTENTION
         if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutional):
             options |= _CHANNELS_LAST
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
@@ -133,7 +138,7 @@ class CudaBackend(Backend):
         return {"cuda: {search: repeatable}": replace(session, provider_options=changed)}
 
     def prepare(self) -> None:
-        """Load NVIDIA's libraries from their Python packages, if they are installed."""
+        """Load NVIDIA's libraries from their Python packages, if installed, and the provider's."""
         _preload()
 
     def needs(self, target: Target, precision: Precision = "keep") -> Requirements:
@@ -217,10 +222,15 @@ def _integer(attributes: Mapping[str, onnx.AttributeProto], name: str) -> int:
 @cache
 def _preload() -> None:
     """Missing libraries show when the session is created; what ORT's function prints is useless."""
-    preload = getattr(import_onnxruntime(), "preload_dlls", None)
+    runtime = import_onnxruntime()
+    preload = getattr(runtime, "preload_dlls", None)
     if preload is not None:
         with contextlib.redirect_stdout(io.StringIO()):
             preload()
+    if CudaBackend.ort_name in runtime.get_available_providers():
+        # ONNX Runtime loads the provider's own library for the first options that name it.
+        with contextlib.suppress(*ort_errors()):
+            runtime.SessionOptions().add_provider(CudaBackend.ort_name, {})
 
 
 def _installed_version() -> str:

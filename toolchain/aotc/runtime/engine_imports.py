@@ -1,15 +1,19 @@
 """Imports what a session needs in a separate thread, while a load hashes files.
 
 Importing numpy and ONNX Runtime takes longer than verifying an artifact, and hashing releases the
-interpreter's lock.
+interpreter's lock.  So does CUDA, which takes as long to make its context, in a thread of its own.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from threading import Thread
 from types import ModuleType
 
+from aotc.contract.known_providers import CAPTURING
+from aotc.contract.manifest.variant import Variant
 from aotc.errors import missing_package
 
 _OPENING = "aotc.runtime.session_opening"
@@ -19,31 +23,54 @@ class EngineImports:
     """The imports of one load: call `begin` at any time, and `end` before creating a session."""
 
     def __init__(self) -> None:
-        self._thread: Thread | None = None
+        self._threads: list[Thread] = []
         self._error: Exception | None = None
 
-    def begin(self) -> None:
-        """Import in another thread, once; does nothing if everything is imported already."""
-        if self._thread is None and _OPENING not in sys.modules:
-            self._thread = Thread(target=self._run, name="aotc-imports")
-            self._thread.start()
+    def begin(
+        self, variants: Sequence[Variant] = (), device: Callable[[], object] | None = None
+    ) -> None:
+        """Import in another thread, once; does nothing if everything is imported already.
+
+        `variants` are those that may be loaded: if CUDA runs one, its libraries are loaded as well,
+        and `device` makes the context of the GPU if one captures graphs.  What fails there is tried
+        again, and refused, where it is needed.
+        """
+        if self._threads or _OPENING in sys.modules:
+            return
+        on_cuda = any(CAPTURING.ort_name in variant.providers for variant in variants)
+        self._threads = [Thread(target=self._run, args=(on_cuda,), name="aotc-imports")]
+        if device is not None and any(variant.graphs is not None for variant in variants):
+            context = Thread(target=_without_errors, args=(device,), name="aotc-device")
+            self._threads.append(context)
+        for thread in self._threads:
+            thread.start()
 
     def end(self) -> ModuleType:
         """The module `aotc.runtime.session_opening`, once ONNX Runtime is imported as well.
 
         Raises AOTC-I019 if a package is not installed, and I020 if two that exclude each other are.
         """
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
         if self._error is not None:
             raise self._error
         return _import()
 
-    def _run(self) -> None:
+    def _run(self, on_cuda: bool) -> None:
         try:
             _import()
         except Exception as error:
             self._error = error
+            return
+        if on_cuda:
+            from aotc.engine.named_backends import prepare
+
+            _without_errors(lambda: prepare(CAPTURING.ort_name))
+
+
+def _without_errors(function: Callable[[], object]) -> None:
+    with suppress(Exception):
+        function()
 
 
 def _import() -> ModuleType:

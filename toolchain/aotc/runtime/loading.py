@@ -13,6 +13,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
+from aotc.engine.device.cuda_place import CudaPlace
 from aotc.errors import AotcError
 from aotc.records import replace
 from aotc.runtime.built_profile import profile_of
@@ -78,7 +79,7 @@ def load(
     C013, P001 to P004 and N003; R024, R025 and M004 about captured graphs and the device.
     """
     libraries = {name: Path(path) for name, path in (plugins or {}).items()}
-    imports = EngineImports()
+    imports, placed = EngineImports(), CudaPlace(index=device, stream=stream)
     # 1.
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
 
@@ -86,10 +87,10 @@ def load(
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
     def reads(promised: Manifest) -> Collection[str]:
-        files = _files_to_read(promised, variant, libraries)
+        wanted = _may_be_loaded(promised, variant, libraries)
         # The next step hashes these files.
-        imports.begin()
-        return files
+        imports.begin(wanted, placed.device)
+        return _files_of(promised, wanted) if wanted else ()
 
     stored = take_stored(reads)
     # 2.
@@ -118,8 +119,7 @@ def load(
                 record,
                 record_bytes,
                 rerun_fixtures=rerun_fixtures,
-                device=device,
-                stream=stream,
+                placed=placed,
             )
             break
         except AotcError as error:
@@ -221,13 +221,13 @@ def _files_of(manifest: Manifest, chosen: Sequence[Variant]) -> frozenset[str]:
     return frozenset((*files, *(tensor.path for tensor in tensors)))
 
 
-def _files_to_read(
+def _may_be_loaded(
     manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
-) -> frozenset[str]:
-    """Payload files that loading on this host reads; empty if no variant runs."""
+) -> Sequence[Variant]:
+    """The variants that loading on this host may read; none if no variant runs."""
     try:
         verdicts = judge(manifest, probe_host(manifest, plugins)).variants
         chosen = choose(manifest, verdicts, wanted)
     except AotcError:
-        return frozenset()
-    return _files_of(manifest, _may_load(manifest, verdicts, chosen, wanted))
+        return ()
+    return _may_load(manifest, verdicts, chosen, wanted)

@@ -43,10 +43,9 @@ def open_model(
     record_bytes: int,
     *,
     rerun_fixtures: bool = False,
-    device: int = 0,
-    stream: int | None = None,
+    placed: CudaPlace | None = None,
 ) -> ReadyModel:
-    """Steps 3 and 4 for variants of one kind."""
+    """Steps 3 and 4 for variants of one kind, whose CUDA sessions are where `placed` says."""
     manifest = stored.authentic.manifest
     findings = list(earlier_findings)
     findings += [
@@ -56,9 +55,7 @@ def open_model(
     ]
     # 3.
     started = time.perf_counter()
-    runners, seconds = _open_all(
-        stored.folder, chosen, threads, libraries, CudaPlace(index=device, stream=stream)
-    )
+    runners, seconds = _open_all(stored.folder, chosen, threads, libraries, placed or CudaPlace())
     created = time.perf_counter()
     # 4.
     placement_seconds = []

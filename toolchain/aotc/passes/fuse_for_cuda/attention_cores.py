@@ -26,7 +26,7 @@ from aotc.passes.fuse_for_cuda.graph_values import (
     uncast,
 )
 from aotc.passes.fuse_for_cuda.mask_bounds import bounds, holds_infinity, lowest
-from aotc.records import record
+from aotc.records import record, replace
 
 _SWAPPED = (0, 1, 3, 2)
 _LAST_AXIS_SINCE = 13
@@ -51,7 +51,8 @@ class Core:
 
     With `split_keys`, keys are of (batch, length, heads, width).  `zero_rows` is a boolean mask;
     a row of it without any `true` gives 0.  `guarded`: probabilities that are not a number are
-    set to 0, which the fused operator does not do.
+    set to 0, which the fused operator does not do.  `idle_masks` are not among the masks: they are
+    proven to change no score.
     """
 
     node: ir.Node
@@ -65,6 +66,7 @@ class Core:
     zero_rows: ir.Value | None = None
     split_keys: bool = False
     guarded: bool = False
+    idle_masks: int = 0
 
     @property
     def key_axis(self) -> int:
@@ -82,7 +84,10 @@ class _Scores:
 def core_at(node: ir.Node) -> Core | None:
     """The attention whose result `node` computes."""
     found = _standard(node) if is_op(node, "Attention") else _decomposed(node)
-    if found is None or any(_has_infinity(mask) for mask in found.masks):
+    if found is None:
+        return None
+    found = _without_idle_masks(found)
+    if any(_has_infinity(mask) for mask in found.masks):
         # With all scores of a row at -inf, kernels differ in what they make of it.
         return None
     if found.guarded and not _is_finite(found.masks):
@@ -91,6 +96,38 @@ def core_at(node: ir.Node) -> Core | None:
     if not found.scale or not math.isfinite(found.scale) or not _fits(found):
         return None
     return found
+
+
+def _without_idle_masks(core: Core) -> Core:
+    """`core` without masks that are proven to leave all scores as they are, of any sizes.
+
+    CUDA's quickest kernels take none.
+    """
+    wanted = _score_sizes(core)
+    kept = tuple(mask for mask in core.masks if not (_is_idle(mask) and _is_spread(mask, wanted)))
+    zero_rows = core.zero_rows if any(mask.value is core.zero_rows for mask in kept) else None
+    return replace(core, masks=kept, zero_rows=zero_rows, idle_masks=len(core.masks) - len(kept))
+
+
+def _score_sizes(core: Core) -> tuple[int | str, ...]:
+    queries, keys = sizes(core.query, 4) or (), sizes(core.key, 4) or ()
+    return queries[0], core.heads, queries[2], keys[core.key_axis]
+
+
+def _is_idle(mask: Mask) -> bool:
+    if mask.otherwise is None:
+        return bounds(mask.value) == (0.0, 0.0)
+    kept = float(not mask.inverted)
+    return bounds(mask.value) == (kept, kept)
+
+
+def _is_spread(mask: Mask, wanted: tuple[int | str, ...]) -> bool:
+    """Whether a mask has no more elements than scores of the sizes `wanted`, along any dim."""
+    if mask.value.shape is None or len(mask.value.shape) > len(wanted):
+        return False
+    stated = sizes(mask.value, len(mask.value.shape)) or ()
+    pairs = zip(reversed(stated), reversed(wanted), strict=False)
+    return all(size == 1 or same(size, most) for size, most in pairs)
 
 
 def _fits(core: Core) -> bool:
@@ -104,7 +141,7 @@ def _fits(core: Core) -> bool:
         return False
     if not _may_equal(length, values[2]):
         return False
-    wanted = (queries[0], core.heads, queries[2], length)
+    wanted = _score_sizes(core)
     for mask in core.masks:
         shape = mask.value.shape
         if shape is None:

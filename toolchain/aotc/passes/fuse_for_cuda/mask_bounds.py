@@ -2,7 +2,8 @@
 
 A mask is proven finite if all that it is made from is: constants of any size, and what operators
 make of them by choosing, moving, adding and multiplying.  Of an input of the graph, and of what
-another operator makes, nothing is known.
+another operator makes, nothing is known.  Of booleans, `true` is 1: a mask that exporters write for
+a model without padding may be made from constants alone, and be `true` everywhere.
 """
 
 from __future__ import annotations
@@ -70,7 +71,10 @@ def _bounds(
     if value is None or depth == 0:
         return None
     if value not in known:
-        found = _of_constant(value) or _of_type(value) or _of_node(value, known, depth - 1)
+        found = _of_constant(value)
+        if value.dtype == ir.DataType.BOOL:
+            found = found or _of_truth(value, known, depth - 1) or (0.0, 1.0)
+        found = found or _of_type(value) or _of_node(value, known, depth - 1)
         known[value] = found if _is_held(found, value.dtype) else None
     return known[value]
 
@@ -98,13 +102,39 @@ def _extremes(tensor: ir.TensorProtocol | None) -> Bounds | None:
 
 
 def _of_type(value: ir.Value) -> Bounds | None:
-    """All numbers of a boolean or integer type."""
-    if value.dtype == ir.DataType.BOOL:
-        return (0.0, 1.0)
+    """All numbers of an integer type."""
     if value.dtype is None or not value.dtype.is_integer():
         return None
     limits = ml_dtypes.iinfo(value.dtype.numpy())  # type: ignore[no-untyped-call]
     return float(limits.min), float(limits.max)
+
+
+def _of_truth(value: ir.Value, known: dict[ir.Value, Bounds | None], depth: int) -> Bounds | None:
+    """Of a boolean that moves, or is made from, other booleans."""
+    node = value.producer()
+    if node is None:
+        return None
+    if is_op(node, "ConstantOfShape"):
+        return _filled(node)
+    parts = [_bounds(item, known, depth) for item in node.inputs]
+    # Every number but 0 is cast to `true`.
+    if any(is_op(node, op_type) for op_type in _MOVING - {"Cast"}):
+        return parts[0]
+    if is_op(node, "Not") and parts[0] is not None:
+        return 1 - parts[0][1], 1 - parts[0][0]
+    # What nothing is known of may be either.
+    known_parts = [part or (0.0, 1.0) for part in parts]
+    if is_op(node, "And"):
+        return min(low for low, _ in known_parts), min(high for _, high in known_parts)
+    if is_op(node, "Or"):
+        return max(low for low, _ in known_parts), max(high for _, high in known_parts)
+    return None
+
+
+def _filled(node: ir.Node) -> Bounds | None:
+    """Of a ConstantOfShape."""
+    filled = node.attributes["value"].as_tensor() if node.attributes else None
+    return _extremes(filled) if filled is not None else (0.0, 0.0)
 
 
 def _of_node(value: ir.Value, known: dict[ir.Value, Bounds | None], depth: int) -> Bounds | None:
@@ -112,8 +142,7 @@ def _of_node(value: ir.Value, known: dict[ir.Value, Bounds | None], depth: int) 
     if node is None:
         return None
     if is_op(node, "ConstantOfShape"):
-        filled = node.attributes["value"].as_tensor() if node.attributes else None
-        return _extremes(filled) if filled is not None else (0.0, 0.0)
+        return _filled(node)
     if is_op(node, "Neg"):
         found = _bounds(node.inputs[0], known, depth)
         return (-found[1], -found[0]) if found is not None else None
@@ -121,7 +150,8 @@ def _of_node(value: ir.Value, known: dict[ir.Value, Bounds | None], depth: int) 
     if any(is_op(node, op_type) for op_type in _MOVING):
         return _bounds(read[0], known, depth)
     if is_op(node, "Where"):
-        read = read[1:]
+        chosen = {(0.0, 0.0): read[2:], (1.0, 1.0): read[1:2]}
+        read = chosen.get(_bounds(read[0], known, depth) or (0.0, 1.0), read[1:])
     parts = [part for item in read if (part := _bounds(item, known, depth)) is not None]
     if len(parts) < len(read):
         return None

@@ -56,7 +56,7 @@ class Fuser:
 
     def run(self) -> dict[str, int]:
         """Rewrite all of them; returns how many of which kind."""
-        found = {"standard": 0, "decomposed": 0, "with past": 0}
+        found = {"standard": 0, "decomposed": 0, "with past": 0, "idle masks": 0}
         for node in list(self._graph):
             core = core_at(node)
             if core is None:
@@ -65,6 +65,7 @@ class Fuser:
             past = self._rewrite(core)
             found["standard" if standard else "decomposed"] += 1
             found["with past"] += past
+            found["idle masks"] += core.idle_masks
         if any(found.values()):
             self._graph.sort()
         return {name: count for name, count in found.items() if count}
