@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from on_gpu import Built, close_to, note
 from residual_artifacts import image
@@ -37,6 +40,18 @@ def test_a_model_is_on_the_device_that_was_asked_for(captured: Built) -> None:
             first.bind({"image": given})
         note("a tensor of another GPU", caught.value.line())
         assert caught.value.code == "AOTC-R022"
+
+
+def test_a_context_is_made_before_the_bindings_are_imported() -> None:
+    program = """
+from aotc.host.nvidia import make_context
+assert make_context(0) and not make_context(63)
+from cuda.bindings import driver
+error, flags, active = driver.cuDevicePrimaryCtxGetState(0)
+assert not int(error) and active, (error, active)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_too_little_memory_is_refused_and_the_model_goes_on(captured: Built) -> None:

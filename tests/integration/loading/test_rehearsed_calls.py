@@ -61,3 +61,29 @@ def test_captured_sizes_are_rehearsed_and_long_runs_are_not(
     assert not sizes
     rehearse_calls(answer, variant, manifest, payload, 0.001)
     assert len(sizes) == 1
+
+
+def test_calls_of_captured_sizes_settle_in_arrays_of_their_own(
+    digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(digits.path, key=digits.public_key, store=tmp_path, threads=1) as model:
+        manifest, payload, variant = model.manifest, model.payload, model.variant
+    (dim,) = manifest.domain.dims
+    captured: Any = SimpleNamespace(sizes=({dim: 1}, {dim: 4}))
+    seen: list[Any] = []
+
+    def answer(inputs: Any) -> None:
+        seen.append(next(iter(inputs.values())))
+
+    clock = iter(range(1000))
+    monkeypatch.setattr("aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: 0.0)
+    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
+    assert [array.shape[0] for array in seen] == [1] * 10 + [4] * 10
+    assert len({array.ctypes.data for array in seen}) == len(seen)
+    seen.clear()
+    # A slow model is not rehearsed for long.
+    monkeypatch.setattr(
+        "aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: float(next(clock))
+    )
+    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
+    assert [array.shape[0] for array in seen] == [1] * 3 + [4] * 3

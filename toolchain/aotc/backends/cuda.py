@@ -50,9 +50,6 @@ _CUDA_MAJOR: Final = 13
 _SEARCHES: Final[Mapping[Search, str]] = {"repeatable": "HEURISTIC", "exhaustive": "EXHAUSTIVE"}
 # Tensor cores read channels last; only then is the bias added in the convolution's own kernel.
 _CHANNELS_LAST: Final = {"prefer_nhwc": "1", "fuse_conv_bias": "1"}
-# Bits of ONNX Runtime's AttentionBackend: flash attention, and the memory-efficient kernel, which
-# by default takes no float32 of fewer than 256 tokens; their softmax is slow otherwise.
-_TF32_ATTENTION: Final = {"sdpa_kernel": "3"}
 (_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
 _MAX_NAMED = 5
 _LEFT_TO_CPU = (
@@ -122,8 +119,6 @@ class CudaBackend(Backend):
             "use_tf32": "0" if precision == "keep" else "1",
             "cudnn_conv_algo_search": _SEARCHES[use.cuda.search],
         }
-        if precision == "tf32":
-            options |= _TF32_ATTENTION
         if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutional):
             options |= _CHANNELS_LAST
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})

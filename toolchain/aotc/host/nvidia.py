@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 # The minimum Linux driver for any minor version, by CUDA's major version (NVIDIA's CUDA 13 release
 # notes, table "minor version compatibility").
@@ -68,14 +68,39 @@ def cuda_version() -> tuple[int, int] | None:
 
     if not Path("/proc/driver/nvidia").exists() and shutil.which("nvidia-smi") is None:
         return None
-    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    number = ctypes.c_int(0)
     try:
-        driver = ctypes.CDLL(name)
-        number = ctypes.c_int(0)
-        failed = driver.cuDriverGetVersion(ctypes.byref(number))
+        failed = _driver().cuDriverGetVersion(ctypes.byref(number))
     except (OSError, AttributeError):
         return None
     # It is 1000 * major + 10 * minor.
     if failed or number.value < 1000:
         return None
     return number.value // 1000, number.value % 1000 // 10
+
+
+def make_context(index: int) -> bool:
+    """Make the context in which all of this process runs on the GPU `index`; whether there is one.
+
+    It stays until the process ends.  The driver takes a quarter of a second and needs no lock of
+    the interpreter.  NVIDIA's own bindings would have to be imported first, which does.
+    """
+    import ctypes
+
+    device, context = ctypes.c_int(0), ctypes.c_void_p()
+    try:
+        driver = _driver()
+        return (
+            not driver.cuInit(0)
+            and not driver.cuDeviceGet(ctypes.byref(device), index)
+            and not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+        )
+    except (OSError, AttributeError):
+        return False
+
+
+def _driver() -> Any:
+    """The driver's library; raises OSError if there is none."""
+    import ctypes
+
+    return ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")

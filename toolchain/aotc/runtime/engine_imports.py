@@ -27,21 +27,21 @@ class EngineImports:
         self._error: Exception | None = None
 
     def begin(
-        self, variants: Sequence[Variant] = (), device: Callable[[], object] | None = None
+        self, variants: Sequence[Variant] = (), begin_device: Callable[[], object] | None = None
     ) -> None:
         """Import in another thread, once; does nothing if everything is imported already.
 
         `variants` are those that may be loaded: if CUDA runs one, its libraries are loaded as well,
-        and `device` makes the context of the GPU if one captures graphs.  What fails there is tried
-        again, and refused, where it is needed.
+        and `begin_device` is called in a third thread if one captures graphs.  What fails there is
+        tried again, and refused, where it is needed.
         """
         if self._threads or _OPENING in sys.modules:
             return
         on_cuda = any(CAPTURING.ort_name in variant.providers for variant in variants)
         self._threads = [Thread(target=self._run, args=(on_cuda,), name="aotc-imports")]
-        if device is not None and any(variant.graphs is not None for variant in variants):
-            context = Thread(target=_without_errors, args=(device,), name="aotc-device")
-            self._threads.append(context)
+        if begin_device is not None and any(variant.graphs is not None for variant in variants):
+            beside = Thread(target=_without_errors, args=(begin_device,), name="aotc-device")
+            self._threads.append(beside)
         for thread in self._threads:
             thread.start()
 

@@ -89,7 +89,7 @@ def load(
     def reads(promised: Manifest) -> Collection[str]:
         wanted = _may_be_loaded(promised, variant, libraries)
         # The next step hashes these files.
-        imports.begin(wanted, placed.device)
+        imports.begin(wanted, placed.begin)
         return _files_of(promised, wanted) if wanted else ()
 
     stored = take_stored(reads)

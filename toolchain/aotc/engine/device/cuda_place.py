@@ -11,6 +11,7 @@ from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.refused_capture import capture_refused
 from aotc.errors import AotcError
+from aotc.host.nvidia import make_context
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -34,6 +35,14 @@ class CudaPlace:
         self.stream = stream
         self._lock = threading.Lock()
         self._device: Device | None = None
+
+    def begin(self) -> None:
+        """Make the GPU's context and the device, in a thread beside other work.
+
+        Raises what `device` does.
+        """
+        make_context(self.index)
+        self.device()
 
     def device(self) -> Device:
         """The device; raises AOTC-R025 (there is none of this index), I019 and M004."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+import numpy as np
 
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
@@ -13,8 +16,12 @@ from aotc.engine.values import Data
 from aotc.errors import AotcError
 from aotc.runtime.warming.sized_inputs import inputs_at
 
-# Python specializes code in its first executions; a replay takes milliseconds at most.
-_REPLAYS: Final = 3
+# Python specializes code in its first executions, and replays of milliseconds get quicker in their
+# first ten.
+_LEAST: Final = 3
+_MOST: Final = 10
+# A load has no more than the least number of calls once it rehearsed for that long.
+_SETTLING_SECONDS: Final = 0.1
 # A run that takes longer hides what its first call costs beyond it, and would delay the load.
 _SHORT_SECONDS: Final = 0.01
 
@@ -28,24 +35,34 @@ def rehearse_calls(
 ) -> None:
     """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
 
-    `run_seconds` is what a run of the variant took at its warm-up (None: it was not run).  The
-    variant is proven at this point: a refusal, such as of values that a fixture has after it was
-    resized, is left to a request that gives cause for it.
+    Each comes in arrays of its own, as requests do, so that the memory which they take and free is
+    not met for the first time either.  `run_seconds` is what a run of the variant took at its
+    warm-up (None: it was not run).  The variant is proven at this point: a refusal, such as of
+    values that a fixture has after it was resized, is left to a request that gives cause for it.
     """
     if variant.graphs is not None:
-        wanted, calls = (
+        wanted, least, most = (
             [manifest.domain.complete(sizes) for sizes in variant.graphs.sizes],
-            _REPLAYS,
+            _LEAST,
+            _MOST,
         )
     elif run_seconds is not None and run_seconds < _SHORT_SECONDS:
-        wanted, calls = [(variant.domain or manifest.domain).corner("opt")], 1
+        wanted, least, most = [(variant.domain or manifest.domain).corner("opt")], 1, 1
     else:
         return
+    settled = time.perf_counter() + _SETTLING_SECONDS
     for sizes in wanted:
         # A sequence, such as of tensors, has no other sizes.
         with suppress(AotcError):
             inputs = inputs_at(manifest, sizes, payload)
             if inputs is None:
                 continue
-            for _ in range(calls):
-                answer(inputs)
+            for turn in range(most):
+                if turn >= least and time.perf_counter() > settled:
+                    break
+                answer(
+                    {
+                        name: data.copy() if isinstance(data, np.ndarray) else data
+                        for name, data in inputs.items()
+                    }
+                )

@@ -1,0 +1,69 @@
+"""What a load begins in other threads while it hashes, and that a failure there changes nothing."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from built_artifact import BuiltArtifact
+
+from aotc.contract.manifest.graph_capture import GraphCapture
+from aotc.contract.manifest.variant import Variant
+from aotc.errors import AotcError
+from aotc.host.nvidia import make_context, missing_gpu
+from aotc.records import replace
+from aotc.runtime.engine_imports import EngineImports
+from aotc.runtime.loading import load
+
+
+@pytest.fixture
+def variant(digits: BuiltArtifact, tmp_path: Path) -> Variant:
+    with load(digits.path, key=digits.public_key, store=tmp_path, threads=1) as model:
+        return model.variant
+
+
+@pytest.fixture
+def imports(monkeypatch: pytest.MonkeyPatch) -> EngineImports:
+    # As in a process that has loaded nothing yet.
+    monkeypatch.delitem(sys.modules, "aotc.runtime.session_opening", raising=False)
+    return EngineImports()
+
+
+def test_the_device_is_begun_beside_for_captured_graphs_alone(
+    variant: Variant, imports: EngineImports
+) -> None:
+    begun: list[str] = []
+
+    def begin() -> None:
+        begun.append(threading.current_thread().name)
+
+    imports.begin([variant], begin)
+    imports.end()
+    assert not begun
+    captured = replace(variant, graphs=GraphCapture(sizes=({"batch": 1},)))
+    other = EngineImports()
+    sys.modules.pop("aotc.runtime.session_opening", None)
+    other.begin([variant, captured], begin)
+    other.end()
+    assert begun == ["aotc-device"]
+
+
+def test_what_fails_beside_is_left_to_where_it_is_needed(
+    variant: Variant, imports: EngineImports, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def begin() -> None:
+        raise AotcError("AOTC-R025", "there is no CUDA device 7")
+
+    captured: Any = replace(variant, graphs=GraphCapture(sizes=({"batch": 1},)))
+    imports.begin([captured], begin)
+    assert imports.end().__name__ == "aotc.runtime.session_opening"
+    assert not capfd.readouterr().err
+
+
+def test_a_host_without_a_gpu_gets_no_context() -> None:
+    if not missing_gpu():
+        pytest.skip("this machine has an NVIDIA GPU")
+    assert not make_context(0)
