@@ -113,6 +113,9 @@ def test_all_attentions_and_activations_are_found(name: str) -> None:
     matched = {item.name: sum(item.matched.values()) for item in records if item.matched}
     assert {"fuse-attention", "fuse-normalization"} <= set(matched)
     assert all(matched.values())
+    # The mask of a vision transformer keeps all, and that is known of its constants.
+    (attention,) = (item.matched for item in records if item.name == "fuse-attention")
+    assert attention.get("idle masks", 0) == (2 if name == "vit" else 0)
 
 
 @pytest.mark.parametrize(
