@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from built_artifact import BuiltArtifact
 
+from aotc.backends.cuda import _without_print
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.contract.manifest.variant import Variant
 from aotc.errors import AotcError
@@ -61,6 +62,41 @@ def test_what_fails_beside_is_left_to_where_it_is_needed(
     imports.begin([captured], begin)
     assert imports.end().__name__ == "aotc.runtime.session_opening"
     assert not capfd.readouterr().err
+
+
+def test_what_a_plugin_of_the_user_provides_is_not_loaded_besides(
+    variant: Variant, imports: EngineImports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[str] = []
+    monkeypatch.setattr("aotc.engine.named_backends.prepare", loaded.append)
+    name = "CUDAExecutionProvider"
+    on_cuda = replace(variant, providers=(name,))
+    imports.begin([on_cuda], plugins=[name])
+    imports.end()
+    assert not loaded
+    sys.modules.pop("aotc.runtime.session_opening", None)
+    other = EngineImports()
+    other.begin([variant])
+    other.end()
+    assert not loaded
+    sys.modules.pop("aotc.runtime.session_opening", None)
+    last = EngineImports()
+    last.begin([on_cuda])
+    last.end()
+    assert loaded == [name]
+
+
+def test_a_function_that_prints_is_silent_and_leaves_standard_output_alone(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def noisy(times: int = 2) -> int:
+        print("Failed to load a library" * times)
+        return times
+
+    assert _without_print(noisy)() == 2
+    assert not capsys.readouterr().out
+    noisy()
+    assert capsys.readouterr().out
 
 
 def test_a_host_without_a_gpu_gets_no_context() -> None:

@@ -9,6 +9,7 @@ from workbench import Workbench
 
 from aotc.contract.finding import Finding
 from aotc.contract.profile import ProbeLimits, Profile
+from aotc.contract.shapes.dim_range import DimRange
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 
@@ -81,6 +82,25 @@ def test_a_size_at_which_a_run_does_not_end_is_excluded_and_reported(bench: Work
     assert not any(
         "probe.seconds" in text for text in texts_with_code(built.manifest.findings, "AOTC-S008")
     )
+
+
+def test_a_drawn_size_that_does_not_end_is_found_among_several_runs(bench: Workbench) -> None:
+    """The process dies while several references run: which of them it was, shows one by one."""
+    stated = DimRange(min=1, max=4096)
+    profile = Profile(
+        schema="aotc.profile/1",
+        name="patient",
+        probe=ProbeLimits(run_seconds=1.0),
+        dims={"n": stated},
+    )
+    (variant,) = bench.build(endless(5000), "never", profile=profile).manifest.variants
+    compared = [sizes["n"] for sizes in variant.parity.shapes]
+    drawn = next(size for size in reversed(compared) if size not in (1, 64, 4096))
+    built = bench.build(endless(drawn, once=True), "once", profile=profile)
+    (hung,) = texts_with_code(built.manifest.findings, "AOTC-S012")
+    assert hung.endswith(f"n={drawn}")
+    (variant,) = built.manifest.variants
+    assert [sizes["n"] for sizes in variant.parity.shapes] == [n for n in compared if n != drawn]
 
 
 def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:

@@ -149,3 +149,25 @@ def test_booleans_made_from_numbers_are_not_their_numbers() -> None:
     model = attention([], core, **CONSTANTS, factors=factors)
     fused, _ = fuse(model, Path())
     check_same(model, fused, x=tokens())
+
+
+def test_bounds_are_rounded_as_their_type_is() -> None:
+    """2**24 + 1 + 1 is 2**24 in float32, so what is added is -2, and not 0."""
+    core = [
+        *BATCH[:2],
+        helper.make_node("Concat", ["b0", "one", "l0", "one"], ["shape"], axis=0),
+        *(helper.make_node("Expand", [name, "shape"], [f"{name}s"]) for name in "gnhe"),
+        helper.make_node("Add", ["gs", "ns"], ["p1"]),
+        helper.make_node("Add", ["p1", "ns"], ["p2"]),
+        helper.make_node("Sub", ["p2", "hs"], ["p3"]),
+        helper.make_node("Concat", ["p3", "es", "es"], ["f"], axis=3),
+        *decomposed(helper.make_node("Add", ["s", "f"], ["m"])),
+    ]
+    numbers = {"g": 2**24, "n": 1, "h": 2**24 + 2, "e": 0}
+    held = {name: np.full((1, 1, 1, 1), number, np.float32) for name, number in numbers.items()}
+    model = attention([], core, **ROOT, one=np.array([1]), **held)
+    for info in (model.graph.input[0], model.graph.output[0]):
+        info.type.tensor_type.shape.dim[1].dim_value = 3
+    fused, records = fuse(model, Path())
+    assert not any("idle masks" in item.matched for item in records)
+    check_same(model, fused, x=tokens())

@@ -44,7 +44,7 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             "hints": hints_of(model),
             "graph": "model.onnx",
             **{"pads": {}, "crops": {}, "stated": {}, "given": [], "deadly": deadly or []},
-            **{"empties": True, "done": [], "spent": 0.0},
+            **{"empties": True, "done": [], "spent": 0.0, "side_by_side": True},
             "probe": encode(ProbeLimits()),
             "parity": encode(ParitySpec()),
         }

@@ -9,9 +9,9 @@ are.
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Mapping
 from functools import cache
+from types import FunctionType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.backends.base import (
@@ -220,12 +220,17 @@ def _preload() -> None:
     runtime = import_onnxruntime()
     preload = getattr(runtime, "preload_dlls", None)
     if preload is not None:
-        with contextlib.redirect_stdout(io.StringIO()):
-            preload()
+        _without_print(preload)()
     if CudaBackend.ort_name in runtime.get_available_providers():
         # ONNX Runtime loads the provider's own library for the first options that name it.
         with contextlib.suppress(*ort_errors()):
             runtime.SessionOptions().add_provider(CudaBackend.ort_name, {})
+
+
+def _without_print(function: FunctionType) -> FunctionType:
+    """A function that prints nothing itself, and leaves standard output to other threads."""
+    own = {**function.__globals__, "print": lambda *_, **__: None}
+    return FunctionType(function.__code__, own, argdefs=function.__defaults__)
 
 
 def _installed_version() -> str:

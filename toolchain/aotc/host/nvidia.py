@@ -88,6 +88,9 @@ def make_context(index: int) -> bool:
     import ctypes
 
     device, context = ctypes.c_int(0), ctypes.c_void_p()
+    # Larger numbers would be cut.
+    if not 0 <= index < 2**31:
+        return False
     try:
         driver = _driver()
         return (

@@ -19,14 +19,19 @@ from aotc.contract.shapes.padding_rules import PadSpec
 from aotc.errors import AotcError
 from aotc.graphs.symbols import Symbols
 from aotc.probing.domain_findings import domain_findings
+from aotc.probing.golden_outputs import write_golden_outputs
 from aotc.probing.inputs.fixture_plan import FixtureInputs, plan_fixtures, refuse_out_of_range
 from aotc.probing.pad_plan import plan_padding
 from aotc.probing.produced import axes_of, inferred_shapes, value_shapes
 from aotc.probing.reference import Reference
+from aotc.probing.side_by_side import TooManyAtOnceError
 
 
 def analyze_job(request: Json) -> Json:
-    """In the worker: domain, fixtures, their outputs, and declared against produced shapes."""
+    """In the worker: domain, fixtures, their outputs, and declared against produced shapes.
+
+    `None` if runs did not go side by side, and are to go one after the other.
+    """
     symbols = decode(Symbols, request["symbols"])
     reference = Reference(
         model=Path(request["model"]),
@@ -48,7 +53,12 @@ def analyze_job(request: Json) -> Json:
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
     fixtures += reference.padded_fixtures(domain)
-    runs, findings = reference.write_references(fixtures, Path("fixtures"))
+    try:
+        runs, findings = write_golden_outputs(
+            reference, fixtures, Path("fixtures"), side_by_side=request["side_by_side"]
+        )
+    except TooManyAtOnceError:
+        return None
     axes = [
         axes_of(index, value, reference.observed_runs, reference.dims)
         for index, value in enumerate(reference.outputs)

@@ -23,6 +23,11 @@ def cpu_limit(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 
+def renew_cpu_limit(seconds: float) -> None:
+    """Within `cpu_limit`: what was used so far no longer counts."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+
+
 def cpu_deadline(seconds: float) -> Callable[[], bool]:
     """A function that tells whether this process has used `seconds` of CPU time from now on."""
     end = time.process_time() + seconds

@@ -6,7 +6,7 @@ A run that crashes or hangs ends the process; the caller finds its sizes in `tri
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,7 @@ from aotc.errors import AotcError
 from aotc.graphs.original import create_original, open_original
 from aotc.graphs.rejection import out_of_memory, refuse_text
 from aotc.graphs.symbols import Symbols, free_dims
-from aotc.probing.cpu_time import cpu_deadline, cpu_limit
-from aotc.probing.declared_shapes import DeclaredShapes
+from aotc.probing.cpu_time import cpu_deadline, cpu_limit, renew_cpu_limit
 from aotc.probing.estimator import Estimator, input_bytes
 from aotc.probing.inputs.fixture_plan import (
     FixtureInputs,
@@ -112,7 +111,7 @@ class Reference:
             raise AotcError(
                 "AOTC-S001",
                 "inputs of these sizes cannot be created",
-                where=_sizes_text(sizes),
+                where=sizes_text(sizes),
                 found=str(error),
             ) from None
 
@@ -168,7 +167,7 @@ class Reference:
     def _remember(self, sizes: Mapping[str, int], done: FinishedRun) -> Trial:
         if done.trial.ok:
             self.has_run = True
-            self._note_shapes(sizes, done.shapes)
+            self.note_shapes(sizes, done.shapes)
         elif len(self._failed) < MAX_RETRIED_SIZES and dict(sizes) not in self._failed:
             self._failed.append(dict(sizes))
         return done.trial
@@ -227,9 +226,10 @@ class Reference:
         self._kept[tuple(sizes.items())] = outputs
         while sum(values.nbytes(v) for kept in self._kept.values() for v in kept) > _MAX_BYTES:
             del self._kept[next(iter(self._kept))]
-        return _shapes_of(outputs)
+        return shapes_of(outputs)
 
-    def _note_shapes(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
+    def note_shapes(self, sizes: Mapping[str, int], shapes: Shapes) -> None:
+        """Keep the outputs' shapes of a run at `sizes`."""
         run = ObservedRun(dict(sizes), shapes)
         if len(self.observed_runs) < _MAX_RUNS and run not in self.observed_runs:
             self.observed_runs.append(run)
@@ -325,75 +325,45 @@ class Reference:
             return None
         return self._estimator(domain.corner("max"))[1]
 
-    def write_references(
-        self, fixtures: Sequence[FixtureInputs], folder: Path
-    ) -> tuple[list[Json], list[Finding]]:
-        """Run every fixture and write its inputs and outputs below `folder`.
-
-        Returns the runs, with their files, and findings.  Raises AOTC-S001, S005 or I015 if the
-        model fails on a fixture.
-        """
-        runs: list[Json] = []
-        findings: list[Finding] = []
-        declared = DeclaredShapes(self.outputs)
-        for index, fixture in enumerate(fixtures):
-            try:
-                outputs = self._outputs_of(fixture)
-            except AotcError as error:
-                refuse_text(error, self.model.name)
-                if fixture.name.startswith("random"):
-                    text = f"a size within the range does not run: {error.found}"
-                    where = _sizes_text(fixture.sizes)
-                    findings.append(Finding(code="AOTC-S013", what=text, where=where))
-                    continue
-                code = "AOTC-S005" if fixture.sizes else "AOTC-S001"
-                raise AotcError(
-                    "AOTC-I015" if out_of_memory(error.found) else code,
-                    "the original model fails on its fixture",
-                    where=f"fixture {fixture.name} {_sizes_text(fixture.sizes)}".strip(),
-                    found=error.found,
-                ) from None
-            self._note_shapes(fixture.sizes, _shapes_of(outputs))
-            finite = all(values.is_finite(value) for value in outputs)
-            if not finite:
-                what = "NaN or infinity"
-                findings.append(Finding(code="AOTC-N005", what=what, where=fixture.name))
-            place = folder / str(index)
-            place.mkdir(parents=True)
-            runs.append(
-                {
-                    "name": fixture.name,
-                    "origin": "user" if fixture.name.startswith("user") else "generated",
-                    "sizes": fixture.sizes,
-                    "inputs": {
-                        name: str(values.save(value, place / f"input_{i}"))
-                        for i, (name, value) in enumerate(fixture.inputs.items())
-                    },
-                    "outputs": {
-                        value.name: str(values.save(output, place / f"output_{i}"))
-                        for i, (value, output) in enumerate(zip(self.outputs, outputs, strict=True))
-                    },
-                    "finite": finite,
-                }
-            )
-            declared.compare_run(fixture.sizes, outputs)
-        return runs, [*findings, *declared.findings()]
-
-    def _outputs_of(self, fixture: FixtureInputs) -> list[Any]:
-        # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign.
-        if not fixture.name.startswith("user") and "-" not in fixture.name:
-            kept = self._kept.get(tuple(fixture.sizes.items()))
-            if kept is not None:
-                return kept
-            if dict(fixture.sizes) in self._deadly:
-                raise AotcError("AOTC-R005", "the model does not run", found=_CRASHES)
+    def outputs_of(self, fixture: FixtureInputs) -> list[Any]:
+        """All outputs of a fixture, in order; raises AOTC-R005."""
+        kept = self._kept_outputs(fixture)
+        if kept is not None:
+            return kept
         with self._journal(fixture.sizes):
             return self.run(fixture.inputs)
 
+    def outputs_beside(self, fixture: FixtureInputs) -> list[Any]:
+        """The same, beside other such runs, in `several`."""
+        kept = self._kept_outputs(fixture)
+        return self.run(fixture.inputs) if kept is None else kept
 
-def _shapes_of(outputs: Sequence[Any]) -> Shapes:
+    @contextmanager
+    def several(self, at_once: int) -> Iterator[Callable[[], None]]:
+        """While so many runs go on at once; what it yields is called when one of them has ended.
+
+        If the process does not survive it, nobody knows which of them it was.
+        """
+        self._log.begin_several(self._cpu_seconds + time.process_time())
+        limit = self._run_seconds * at_once
+        with cpu_limit(limit):
+            yield lambda: renew_cpu_limit(limit)
+
+    def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
+        # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign.
+        if fixture.name.startswith("user") or "-" in fixture.name:
+            return None
+        kept = self._kept.get(tuple(fixture.sizes.items()))
+        if kept is None and dict(fixture.sizes) in self._deadly:
+            raise AotcError("AOTC-R005", "the model does not run", found=_CRASHES)
+        return kept
+
+
+def shapes_of(outputs: Sequence[Any]) -> Shapes:
+    """The shape of each output (None: not a tensor)."""
     return tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
 
 
-def _sizes_text(sizes: Mapping[str, int]) -> str:
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes in words."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items())

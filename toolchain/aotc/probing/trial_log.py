@@ -42,6 +42,10 @@ class TrialLog:
         """Record that the run at `sizes` starts, after `seconds` of CPU time."""
         self._trying.write_text(json.dumps({"sizes": dict(sizes), "seconds": seconds}))
 
+    def begin_several(self, seconds: float) -> None:
+        """Record that several runs go on at once, from `seconds` of CPU time on."""
+        self._trying.write_text(json.dumps({"sizes": {}, "seconds": seconds, "several": True}))
+
     def done(self, sizes: Mapping[str, int], values: int) -> FinishedRun | None:
         """The run at `sizes` with the input `values` of that number, if it was done before."""
         return self._done.get(_key(sizes, values))
@@ -84,6 +88,13 @@ def read_leftovers(folder: Path) -> tuple[dict[str, int], float, list[Json]]:
     lines = tried.read_text().splitlines() if tried.exists() else []
     found = (last or {}).get("sizes", {}), (last or {}).get("seconds", 0.0)
     return *found, [item for line in lines if (item := _parsed(line)) is not None]
+
+
+def died_in_several(folder: Path) -> bool:
+    """Whether a process that died was running several at once."""
+    trying = folder / TRYING
+    last = _parsed(trying.read_text() if trying.exists() else "")
+    return bool((last or {}).get("several"))
 
 
 def _parsed(text: str) -> Json | None:

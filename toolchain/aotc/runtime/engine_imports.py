@@ -7,7 +7,7 @@ interpreter's lock.  So does CUDA, which takes as long to make its context, in a
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from threading import Thread
 from types import ModuleType
@@ -27,17 +27,23 @@ class EngineImports:
         self._error: Exception | None = None
 
     def begin(
-        self, variants: Sequence[Variant] = (), begin_device: Callable[[], object] | None = None
+        self,
+        variants: Sequence[Variant] = (),
+        begin_device: Callable[[], object] | None = None,
+        *,
+        plugins: Collection[str] = (),
     ) -> None:
         """Import in another thread, once; does nothing if everything is imported already.
 
-        `variants` are those that may be loaded: if CUDA runs one, its libraries are loaded as well,
-        and `begin_device` is called in a third thread if one captures graphs.  What fails there is
-        tried again, and refused, where it is needed.
+        `variants` are those that will be loaded: if CUDA runs one, its libraries are loaded as
+        well, unless it is among the user's own `plugins`, and `begin_device` is called in a third
+        thread if one captures graphs.  What fails there is tried again, and refused, where it is
+        needed.
         """
         if self._threads or _OPENING in sys.modules:
             return
-        on_cuda = any(CAPTURING.ort_name in variant.providers for variant in variants)
+        name = CAPTURING.ort_name
+        on_cuda = name not in plugins and any(name in variant.providers for variant in variants)
         self._threads = [Thread(target=self._run, args=(on_cuda,), name="aotc-imports")]
         if begin_device is not None and any(variant.graphs is not None for variant in variants):
             beside = Thread(target=_without_errors, args=(begin_device,), name="aotc-device")
@@ -63,9 +69,14 @@ class EngineImports:
             self._error = error
             return
         if on_cuda:
-            from aotc.engine.named_backends import prepare
+            _without_errors(_load_libraries)
 
-            _without_errors(lambda: prepare(CAPTURING.ort_name))
+
+def _load_libraries() -> None:
+    from aotc.engine.named_backends import library_of, prepare
+
+    if library_of(CAPTURING.ort_name) is None:
+        prepare(CAPTURING.ort_name)
 
 
 def _without_errors(function: Callable[[], object]) -> None:

@@ -87,10 +87,10 @@ def load(
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
     def reads(promised: Manifest) -> Collection[str]:
-        wanted = _may_be_loaded(promised, variant, libraries)
+        likely, possible = _may_be_loaded(promised, variant, libraries)
         # The next step hashes these files.
-        imports.begin(wanted, placed.begin)
-        return _files_of(promised, wanted) if wanted else ()
+        imports.begin(likely, placed.begin, plugins=libraries)
+        return _files_of(promised, possible) if possible else ()
 
     stored = take_stored(reads)
     # 2.
@@ -132,6 +132,8 @@ def load(
             )
             compatible = other
             chosen = choose(manifest, compatible.variants, None)
+            # The runners that were closed have closed their device.
+            placed = CudaPlace(index=device, stream=stream)
     # 5.
     if warm_up:
         try:
@@ -223,11 +225,11 @@ def _files_of(manifest: Manifest, chosen: Sequence[Variant]) -> frozenset[str]:
 
 def _may_be_loaded(
     manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
-) -> Sequence[Variant]:
-    """The variants that loading on this host may read; none if no variant runs."""
+) -> tuple[Sequence[Variant], Sequence[Variant]]:
+    """The variants that this host loads, and all that may take their place; none if none runs."""
     try:
         verdicts = judge(manifest, probe_host(manifest, plugins)).variants
         chosen = choose(manifest, verdicts, wanted)
     except AotcError:
-        return ()
-    return _may_load(manifest, verdicts, chosen, wanted)
+        return (), ()
+    return chosen, _may_load(manifest, verdicts, chosen, wanted)

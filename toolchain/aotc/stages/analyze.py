@@ -13,7 +13,7 @@ from aotc.contract.shapes.dim_range import DimRange
 from aotc.contract.shapes.domain import Domain
 from aotc.contract.shapes.padding_rules import Padding
 from aotc.errors import AotcError
-from aotc.probing.trial_log import read_leftovers, runs_so_far
+from aotc.probing.trial_log import died_in_several, read_leftovers, runs_so_far
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.stated import stated_crops
@@ -104,8 +104,12 @@ def analyze(
 def _run_analysis(
     folder: Path, request: dict[str, Json], source: SourceModel, options: BuildOptions
 ) -> tuple[Json, tuple[Finding, ...]]:
-    """Run the job; if a trial kills it, run it again without those sizes and record a finding."""
+    """Run the job; if a trial kills it, run it again without those sizes and record a finding.
+
+    If several runs at once were too much, or it died in them, it starts anew without that.
+    """
     fatal_sizes: list[Json] = []
+    side_by_side = True
     findings: list[Finding] = []
     done: list[Json] = []
     spent = 0.0
@@ -113,13 +117,28 @@ def _run_analysis(
         try:
             result = options.workers.run(
                 "aotc.probing.analysis:analyze_job",
-                {**request, "deadly": fatal_sizes, "done": done, "spent": spent},
+                {
+                    **request,
+                    "deadly": fatal_sizes,
+                    "done": done,
+                    "spent": spent,
+                    "side_by_side": side_by_side,
+                },
                 folder=folder,
                 where=source.path.name,
             )
-            return result.value, tuple(findings)
+            if result.value is not None:
+                return result.value, tuple(findings)
+            side_by_side = False
+            _, spent, done = read_leftovers(folder)
+            shutil.rmtree(folder)
         except AotcError as error:
             died = error.code in _CRASH_CODES and " ended by " in error.what
+            if died and side_by_side and died_in_several(folder):
+                side_by_side = False
+                _, spent, done = read_leftovers(folder)
+                shutil.rmtree(folder)
+                continue
             sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
             if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
                 raise

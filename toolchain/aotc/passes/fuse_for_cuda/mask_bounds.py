@@ -75,8 +75,18 @@ def _bounds(
         if value.dtype == ir.DataType.BOOL:
             found = found or _of_truth(value, known, depth - 1) or (0.0, 1.0)
         found = found or _of_type(value) or _of_node(value, known, depth - 1)
+        found = _rounded(found, value.dtype)
         known[value] = found if _is_held(found, value.dtype) else None
     return known[value]
+
+
+def _rounded(found: Bounds | None, dtype: ir.DataType | None) -> Bounds | None:
+    """As a float type rounds numbers, which keeps their order: the bounds stay bounds."""
+    if found is None or dtype is None or not dtype.is_floating_point():
+        return found
+    with np.errstate(over="ignore"):
+        low, high = np.array(found).astype(dtype.numpy()).astype(np.float64)
+    return float(low), float(high)
 
 
 def _is_held(found: Bounds | None, dtype: ir.DataType | None) -> bool:
