@@ -1,6 +1,7 @@
 """Builds the artifacts of all rows side by side, each in a process of its own.
 
-A build computes its golden answers in one thread, which takes minutes at large batches.
+A build computes each golden answer in one thread, and several of them at once: a third as many
+builds as there are cores are enough to use these.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Wanted = tuple[Path, str, dict[str, Any]]
 
 
 def build_all(settings: Settings, networks: Sequence[str]) -> list[str]:
-    """Build what is not there yet, as many at once as there are cores; returns what failed.
+    """Build what is not there yet, several at once; returns what failed.
 
     The learned artifacts of the row `lengths` are not among them: they need the learner first.
     """
@@ -38,7 +39,7 @@ def build_all(settings: Settings, networks: Sequence[str]) -> list[str]:
     started = time.monotonic()
     # The longest first.
     wanted = sorted(_wanted(settings, networks), key=lambda item: -_largest_batch(item[2]))
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(max(2, (os.cpu_count() or 1) // 3)) as pool:
         halves = [
             pool.submit(in_type, settings.model(name), precision)
             for name in networks

@@ -24,7 +24,7 @@ from aotc.probing.inputs.fixture_plan import FixtureInputs, plan_fixtures, refus
 from aotc.probing.pad_plan import plan_padding
 from aotc.probing.produced import axes_of, inferred_shapes, value_shapes
 from aotc.probing.reference import Reference
-from aotc.probing.side_by_side import TooManyAtOnceError
+from aotc.probing.runs_at_once import TooManyAtOnceError
 
 
 def analyze_job(request: Json) -> Json:
@@ -52,10 +52,11 @@ def analyze_job(request: Json) -> Json:
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
-    fixtures += reference.padded_fixtures(domain)
+    side_by_side = request["side_by_side"]
     try:
+        fixtures += reference.padded_fixtures(domain, side_by_side=side_by_side)
         runs, findings = write_golden_outputs(
-            reference, fixtures, Path("fixtures"), side_by_side=request["side_by_side"]
+            reference, fixtures, Path("fixtures"), side_by_side=side_by_side
         )
     except TooManyAtOnceError:
         return None

@@ -14,7 +14,7 @@ from aotc.graphs.rejection import out_of_memory, refuse_text
 from aotc.probing.declared_shapes import DeclaredShapes
 from aotc.probing.inputs.fixture_plan import FixtureInputs
 from aotc.probing.reference import Reference, shapes_of, sizes_text
-from aotc.probing.side_by_side import answer_or_error, answers, runs_at_once
+from aotc.probing.runs_at_once import answer_or_error, answers, runs_at_once
 
 
 def write_golden_outputs(

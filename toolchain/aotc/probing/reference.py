@@ -38,6 +38,7 @@ from aotc.probing.inputs.generated_fixtures import Hints, generate, with_one_sig
 from aotc.probing.inputs.rejected_values import MAX_RETRIED_SIZES, alternatives
 from aotc.probing.produced import ObservedRun
 from aotc.probing.run_cost import RunCost, read_profile
+from aotc.probing.runs_at_once import answers, runs_at_once
 from aotc.probing.sizes.dim_hints import hints_on
 from aotc.probing.sizes.search import Prober
 from aotc.probing.sizes.trials import Cost, Trial
@@ -140,19 +141,42 @@ class Reference:
         known = self._recall(sizes)
         if known is not None:
             return known
-        shapes: Shapes = ()
         try:
             with self._journal(sizes):
                 outputs = self.run(self.inputs_at(sizes))
+            return self._tried(sizes, outputs)
+        except AotcError as error:
+            return self._tried(sizes, error)
+
+    def try_several(self, several: Sequence[Mapping[str, int]]) -> None:
+        """Trials at these sizes side by side, as far as they were not done before.
+
+        Raises TooManyAtOnceError.
+        """
+        wanted = [sizes for sizes in several if 0 not in sizes.values() and not self._recall(sizes)]
+        at_once = runs_at_once(len(wanted))
+        if at_once == 1:
+            return
+
+        def run(sizes: Mapping[str, int]) -> list[Any]:
+            return self.run(self.inputs_at(sizes))
+
+        with self.several(at_once) as finished:
+            found = answers(wanted, run, at_once, finished)
+            for sizes, outputs in zip(wanted, found, strict=True):
+                self._tried(sizes, outputs)
+
+    def _tried(self, sizes: Mapping[str, int], outputs: list[Any] | AotcError) -> Trial:
+        """The outcome of a run that gave `outputs`, or failed; it is kept."""
+        shapes: Shapes = ()
+        if isinstance(outputs, AotcError):
+            refuse_text(outputs, self.model.name)
+            trial = Trial(ok=False, error=outputs.found)
+        else:
             shapes = self._keep_outputs(sizes, outputs)
             empty = any(values.elements(value) == 0 for value in outputs)
-            if 0 in sizes.values() and not empty and self._is_unwritten(sizes):
-                trial = Trial(ok=False, error=_UNWRITTEN)
-            else:
-                trial = Trial(ok=True, empty=empty)
-        except AotcError as error:
-            refuse_text(error, self.model.name)
-            trial = Trial(ok=False, error=error.found)
+            unwritten = 0 in sizes.values() and not empty and self._is_unwritten(sizes)
+            trial = Trial(ok=False, error=_UNWRITTEN) if unwritten else Trial(ok=True, empty=empty)
         done = FinishedRun(trial, shapes)
         self._log.add(sizes, self._values_number, done)
         return self._remember(sizes, done)
@@ -234,14 +258,17 @@ class Reference:
         if len(self.observed_runs) < _MAX_RUNS and run not in self.observed_runs:
             self.observed_runs.append(run)
 
-    def padded_fixtures(self, domain: Domain) -> list[FixtureInputs]:
+    def padded_fixtures(self, domain: Domain, *, side_by_side: bool = True) -> list[FixtureInputs]:
         """For each combination of buckets, a fixture of smaller sizes, if one runs.
 
-        Also its copies with inputs of one sign, there and at sizes that are padded least.
+        Also its copies with inputs of one sign, there and at sizes that are padded least.  Raises
+        TooManyAtOnceError if `side_by_side`.
         """
         found = []
-        for index, buckets in enumerate(bucket_combinations(domain) or [{}]):
-            points = padded_points(domain, buckets)
+        padded = [padded_points(domain, b) for b in bucket_combinations(domain) or [{}]]
+        if side_by_side:
+            self.try_several([points[0] for points in padded if points])
+        for index, points in enumerate(padded):
             first = next((at for at in points if self.trial(at).ok), None)
             if first is None:
                 continue

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from aotc.errors import AotcError
-from aotc.probing.side_by_side import TooManyAtOnceError, answers, runs_at_once
+from aotc.probing.runs_at_once import TooManyAtOnceError, answers, runs_at_once
 
 GIB = 1 << 30
 

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from aotc.engine.worker import peak_memory_bytes
 from aotc.errors import AotcError
 from aotc.graphs.rejection import out_of_memory
+from aotc.host.available_memory import available_bytes
 from aotc.host.cores import usable_cores
-from aotc.host.memory import available_bytes
 
 _Item = TypeVar("_Item")
 _Answer = TypeVar("_Answer")
