@@ -219,7 +219,7 @@ def _preload() -> None:
     """Missing libraries show when the session is created; what ORT's function prints is useless."""
     runtime = import_onnxruntime()
     preload = getattr(runtime, "preload_dlls", None)
-    if preload is not None:
+    if isinstance(preload, FunctionType):
         _without_print(preload)()
     if CudaBackend.ort_name in runtime.get_available_providers():
         # ONNX Runtime loads the provider's own library for the first options that name it.
