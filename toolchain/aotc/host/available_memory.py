@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Final
 
+from aotc.host.system_text import system_text
+
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
@@ -15,24 +17,19 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int
     `MemAvailable` of /proc/meminfo; of version 2 of the groups, the limit less what is used, where
     files that were read count as free (Linux documentation: proc(5), control group v2).
     """
-    machine = re.search(r"^MemAvailable:\s+(\d+) kB", _text(proc / "meminfo"), re.MULTILINE)
+    machine = re.search(r"^MemAvailable:\s+(\d+) kB", system_text(proc / "meminfo"), re.MULTILINE)
     if machine is None:
         return 0
     least = int(machine[1]) * 1024
-    own = re.search(r"^0::/(.*)$", _text(proc / "self" / "cgroup"), re.MULTILINE)
+    own = re.search(r"^0::/(.*)$", system_text(proc / "self" / "cgroup"), re.MULTILINE)
     place = cgroups / own[1] if own is not None else cgroups
     for group in (place, *place.parents):
         if not group.is_relative_to(cgroups):
             break
-        limit, used = (_text(group / f"memory.{name}").strip() for name in ("max", "current"))
+        limit, used = (system_text(group / f"memory.{name}").strip() for name in ("max", "current"))
         if limit.isdigit() and used.isdigit():
-            files = re.search(r"^inactive_file (\d+)$", _text(group / "memory.stat"), re.MULTILINE)
+            files = re.search(
+                r"^inactive_file (\d+)$", system_text(group / "memory.stat"), re.MULTILINE
+            )
             least = min(least, int(limit) - int(used) + (int(files[1]) if files else 0))
     return max(0, least)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""

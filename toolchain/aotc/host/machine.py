@@ -11,6 +11,7 @@ from aotc.contract.results.bench_history import Machine
 from aotc.host.cores import usable_cores
 from aotc.host.nvidia import missing_gpu
 from aotc.host.probe import probe
+from aotc.host.system_text import system_text
 
 _CPUS: Final = Path("/sys/devices/system/cpu")
 _QUOTA: Final = Path("/sys/fs/cgroup/cpu.max")
@@ -22,12 +23,12 @@ def this_machine() -> Machine:
     """What decides how fast this machine is, as far as it says."""
     host = probe(gpus=not missing_gpu())
     return Machine(
-        cpu=cpu_name_in(_read(Path("/proc/cpuinfo"))) or _other_name(),
+        cpu=cpu_name_in(system_text(Path("/proc/cpuinfo"))) or _other_name(),
         architecture=host.architecture,
         isa=host.isa,
         cores=usable_cores(),
         processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        quota=quota_in(_read(_QUOTA)),
+        quota=quota_in(system_text(_QUOTA)),
         governor=_governor(),
         gpus=host.gpus,
         nvidia_driver=host.nvidia_driver,
@@ -59,7 +60,7 @@ def quota_in(text: str) -> float | None:
 
 def _governor() -> str:
     """The governors of all CPUs' frequencies, each once; empty where the system says none."""
-    found = {_read(path).strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
+    found = {system_text(path).strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ", ".join(sorted(found - {""}))
 
 
@@ -67,10 +68,3 @@ def _other_name() -> str:
     import platform
 
     return platform.processor()
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8", "replace")
-    except OSError:
-        return ""

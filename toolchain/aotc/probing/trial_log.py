@@ -83,18 +83,20 @@ def read_leftovers(folder: Path) -> tuple[dict[str, int], float, list[Json]]:
 
     No sizes if it did not die during a run.
     """
-    trying, tried = folder / TRYING, folder / TRIED
-    last = _parsed(trying.read_text() if trying.exists() else "")
+    last, tried = _last_begun(folder), folder / TRIED
     lines = tried.read_text().splitlines() if tried.exists() else []
-    found = (last or {}).get("sizes", {}), (last or {}).get("seconds", 0.0)
+    found = last.get("sizes", {}), last.get("seconds", 0.0)
     return *found, [item for line in lines if (item := _parsed(line)) is not None]
 
 
 def died_in_several(folder: Path) -> bool:
     """Whether a process that died was running several at once."""
+    return bool(_last_begun(folder).get("several"))
+
+
+def _last_begun(folder: Path) -> dict[str, Json]:
     trying = folder / TRYING
-    last = _parsed(trying.read_text() if trying.exists() else "")
-    return bool((last or {}).get("several"))
+    return _parsed(trying.read_text() if trying.exists() else "") or {}
 
 
 def _parsed(text: str) -> Json | None:
