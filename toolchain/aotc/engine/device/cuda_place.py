@@ -39,9 +39,17 @@ class CudaPlace:
     def begin(self) -> None:
         """Make the GPU's context and the device, in a thread beside other work.
 
+        The driver needs no lock of the interpreter: NVIDIA's bindings are imported meanwhile.
         Raises what `device` does.
         """
-        make_context(self.index)
+        from aotc.engine.device.cuda_device import cuda_runtime
+
+        making = threading.Thread(target=make_context, args=(self.index,), name="aotc-context")
+        making.start()
+        try:
+            cuda_runtime()
+        finally:
+            making.join()
         self.device()
 
     def device(self) -> Device:
