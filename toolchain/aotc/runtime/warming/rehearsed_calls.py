@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from math import prod
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,8 @@ from aotc.runtime.warming.sized_inputs import inputs_at
 # first ten.
 _LEAST: Final = 3
 _MOST: Final = 10
-# A load has no more than the least number of calls once it rehearsed for that long.
+# A load makes no more than the least number of calls once it rehearsed for that long, in equal
+# shares for its sizes.
 _SETTLING_SECONDS: Final = 0.1
 # A run that takes longer hides what its first call costs beyond it, and would delay the load.
 _SHORT_SECONDS: Final = 0.01
@@ -36,13 +38,17 @@ def rehearse_calls(
     """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
 
     Each comes in arrays of its own, as requests do, so that the memory which they take and free is
-    not met for the first time either.  `run_seconds` is what a run of the variant took at its
-    warm-up (None: it was not run).  The variant is proven at this point: a refusal, such as of
-    values that a fixture has after it was resized, is left to a request that gives cause for it.
+    not met for the first time either; the largest sizes come first, as they take the caches from
+    the others.  `run_seconds` is what a run of the variant took at its warm-up (None: it was not
+    run).  The variant is proven at this point: a refusal, such as of values that a fixture has
+    after it was resized, is left to a request that gives cause for it.
     """
     if variant.graphs is not None:
         wanted, least, most = (
-            [manifest.domain.complete(sizes) for sizes in variant.graphs.sizes],
+            sorted(
+                (manifest.domain.complete(sizes) for sizes in variant.graphs.sizes),
+                key=lambda sizes: -prod(sizes.values()),
+            ),
             _LEAST,
             _MOST,
         )
@@ -50,8 +56,8 @@ def rehearse_calls(
         wanted, least, most = [(variant.domain or manifest.domain).corner("opt")], 1, 1
     else:
         return
-    settled = time.perf_counter() + _SETTLING_SECONDS
     for sizes in wanted:
+        settled = time.perf_counter() + _SETTLING_SECONDS / len(wanted)
         # A sequence, such as of tensors, has no other sizes.
         with suppress(AotcError):
             inputs = inputs_at(manifest, sizes, payload)
