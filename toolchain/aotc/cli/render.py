@@ -15,6 +15,7 @@ from aotc.cli.fixture_words import fixture_in_words, with_fixtures_in_words
 from aotc.cli.result_styles import FAILED, Result, noticed
 from aotc.escaping import MAX_CHARACTERS, printable
 from aotc.reporting.plain_values import MAX_LISTED as MAX_LISTED
+from aotc.reporting.plain_values import duration as duration
 from aotc.reporting.plain_values import listed as listed
 from aotc.reporting.plain_values import size as size
 
@@ -258,24 +259,6 @@ class _Hanging:
         yield first
         for line in others:
             yield Text("  ").append_text(line)
-
-
-def duration(seconds: float) -> str:
-    """Seconds to three digits, in the unit that suits: `27.1 us`, `5.00 ms`, `12.3 s`."""
-    for factor, unit in ((1e6, "us"), (1e3, "ms")):
-        if seconds * factor < 999.5:
-            return f"{_three_digits(seconds * factor)} {unit}"
-    return f"{_three_digits(seconds)} s"
-
-
-def _three_digits(number: float) -> str:
-    return (
-        f"{number:.0f}"
-        if number >= 99.95
-        else f"{number:.1f}"
-        if number >= 9.995
-        else f"{number:.2f}"
-    )
 
 
 def short(digest: str) -> str:

@@ -10,14 +10,6 @@ def bytes_text(count: float | None) -> str:
     return "unknown" if count is None else size(round(count))
 
 
-def seconds_text(seconds: float) -> str:
-    """A duration with the unit that fits it."""
-    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * factor >= 1 or unit == "µs":
-            return f"{seconds * factor:.3g} {unit}"
-    raise AssertionError
-
-
 def share_text(share: float | None) -> str:
     """A share in percent; empty for None."""
     if share is None:

@@ -21,6 +21,24 @@ def size(count: int) -> str:
     return f"{value:.1f} {unit}"
 
 
+def duration(seconds: float) -> str:
+    """Seconds to three digits, in the unit that suits: `27.1 us`, `5.00 ms`, `12.3 s`."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(number: float) -> str:
+    return (
+        f"{number:.0f}"
+        if number >= 99.95
+        else f"{number:.1f}"
+        if number >= 9.995
+        else f"{number:.2f}"
+    )
+
+
 def listed(items: Sequence[str]) -> str:
     """Names in one cell, of many the first `MAX_LISTED`."""
     rest = len(items) - MAX_LISTED

@@ -13,8 +13,9 @@ from aotc.contract.results.diff_report import (
     NodesDiff,
     TensorChange,
 )
-from aotc.drawing.figures import bytes_text, seconds_text, short_provider
+from aotc.drawing.figures import bytes_text, short_provider
 from aotc.drawing.markup import Content, section, shown_name, table, tag
+from aotc.reporting.plain_values import duration
 
 # Of each table; `aotc diff --json` has all.
 _MAX_ROWS: Final = 1000
@@ -99,7 +100,7 @@ def _type(dtype: str, shape: tuple[int, ...] | None) -> str:
 
 
 def _measurement(row: MeasuredRow) -> tuple[Content, ...]:
-    text = seconds_text if row.unit == "seconds" else bytes_text
+    text = duration if row.unit == "seconds" else bytes_text
     values = ("" if value is None else text(value) for value in (row.a, row.b))
     ratio = "" if row.ratio is None else f"{row.ratio:.3g}"
     return (shown_name(row.variant), shown_name(row.what), *values, ratio)

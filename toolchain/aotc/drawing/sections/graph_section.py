@@ -10,13 +10,14 @@ from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.nodes.node_errors import NodeErrors
 from aotc.drawing.artifact_contents import Contents, DrawnVariant
 from aotc.drawing.error_classes import error_key, errors_by_index
-from aotc.drawing.figures import bytes_text, seconds_text, share_text, short_provider
+from aotc.drawing.figures import bytes_text, share_text, short_provider
 from aotc.drawing.folding import fold
 from aotc.drawing.graph_reading import DrawnGraph
 from aotc.drawing.graph_svg import Look, graph_svg
 from aotc.drawing.markup import section, shown_name, table, tag
 from aotc.drawing.module_names import modules_of
 from aotc.drawing.sections.node_table import node_table
+from aotc.reporting.plain_values import duration
 
 NodeSeconds = Mapping[str, Mapping[str, float]]
 
@@ -250,8 +251,8 @@ def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> E
         ("node", "#time", "#share"),
         (
             # Where all are 0, as clocks that are too coarse have it, there are no shares.
-            (shown_name(n), seconds_text(times[n]), share_text(times[n] / total if total else None))
+            (shown_name(n), duration(times[n]), share_text(times[n] / total if total else None))
             for n in slowest
         ),
-        caption=f"The slowest of {len(times)} measured nodes, {seconds_text(total)} together.",
+        caption=f"The slowest of {len(times)} measured nodes, {duration(total)} together.",
     )

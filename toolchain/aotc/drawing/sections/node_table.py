@@ -7,10 +7,11 @@ from xml.etree.ElementTree import Element
 
 from aotc.contract.results.nodes.node_errors import NodeError
 from aotc.drawing.error_classes import error_text
-from aotc.drawing.figures import bytes_text, seconds_text, share_text, short_provider
+from aotc.drawing.figures import bytes_text, share_text, short_provider
 from aotc.drawing.graph_reading import DrawnGraph
 from aotc.drawing.markup import shown_name, tag
 from aotc.drawing.module_names import Module
+from aotc.reporting.plain_values import duration
 
 HEAD = (
     *("node", "operator", "module", "provider", "makes", "#bytes", "#estimated share"),
@@ -50,7 +51,7 @@ def node_table(
         if seconds:
             taken = seconds.get(node.name)
             cells += [
-                ("" if taken is None else seconds_text(taken), "n"),
+                ("" if taken is None else duration(taken), "n"),
                 ("" if taken is None else share_text(taken / total), "n"),
             ]
         if errors:

@@ -6,8 +6,9 @@ from xml.etree.ElementTree import Element
 
 from aotc.contract.codec.parsing import Json, encode
 from aotc.contract.results.reports import ArtifactSummary, InspectReport
-from aotc.drawing.figures import bytes_text, seconds_text, short_provider
+from aotc.drawing.figures import bytes_text, short_provider
 from aotc.drawing.markup import Content, section, shown_name, table, tag
+from aotc.reporting.plain_values import duration
 
 
 def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element:
@@ -90,7 +91,7 @@ def _variants(summary: ArtifactSummary) -> Element:
                 variant.placement,
                 str(variant.nodes),
                 ", ".join(
-                    f"{name} {seconds_text(seconds)}"
+                    f"{name} {duration(seconds)}"
                     for name, seconds in list(variant.run_seconds.items())[:4]
                 )
                 or "not measured",

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Protocol
 from xml.etree.ElementTree import Element
 
-from aotc.drawing.figures import seconds_text
 from aotc.drawing.markup import section, shown_name, table, tag
+from aotc.reporting.plain_values import duration
 
 _RUN_FACTS: Final = (
     *("model", "model_sha256", "profile", "target", "artifact", "artifact_id", "tool_version"),
@@ -87,7 +87,7 @@ def run_section(run: RunReport) -> Element:
         parts.append(
             table(
                 ("stage", "#time"),
-                ((name, seconds_text(float(seconds))) for name, seconds in stages.items()),
+                ((name, duration(float(seconds))) for name, seconds in stages.items()),
             )
         )
     return section("run", "Run", *parts)
