@@ -11,12 +11,13 @@ import argparse
 import os
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.gpu import page, results
-from benchmarks.gpu.cases import JUDGED, NETWORKS, Settings
+from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
 from benchmarks.gpu.child import OutOfTimeError, end_after, one_record
 from benchmarks.gpu.run import Run
 
@@ -46,7 +47,7 @@ def main() -> int:
         folder=models, small=arguments.small, cpu=arguments.cpu, opset=arguments.opset
     )
     # The caches of torch.compile and of the build, for this run and its processes.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(models / "inductor")
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(settings.inductor)
     os.environ["AOTC_STORE"] = str(settings.store)
     rows = arguments.rows or [row for row in ROWS if row != "autotune"]
     if arguments.max_autotune and "autotune" not in rows:
@@ -60,13 +61,17 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--models", type=Path, help="folder that is kept between runs")
     parser.add_argument("--out", type=Path, help="folder for gpu.jsonl (build/gpu)")
     parser.add_argument("--networks", help=f"with commas: {', '.join(NETWORKS)}")
+    parser.add_argument("--precisions", help=f"of latencies, with commas: {', '.join(PRECISIONS)}")
+    parser.add_argument("--batches", help="of latencies and lengths, with commas")
     parser.add_argument("--seconds", type=float, default=1e6, help="end after this time")
     parser.add_argument("--opset", type=int, default=18, help="of the exports (18 or 23)")
     parser.add_argument("--again", action="store_true", help="measure also what is there")
     parser.add_argument("--max-autotune", action="store_true", help="also the row autotune")
     parser.add_argument("--exports", action="store_true", help="only export the networks")
     parser.add_argument(
-        "--artifacts", action="store_true", help="only export, and build for all rows"
+        "--artifacts",
+        action="store_true",
+        help="only export, build for the rows, and compile for autotune: much of it side by side",
     )
     parser.add_argument("--small", action="store_true", help="small networks, few rounds: a trial")
     parser.add_argument("--cpu", action="store_true", help="without a GPU: a trial")
@@ -80,7 +85,25 @@ def _parse() -> argparse.Namespace:
     for name in arguments.networks:
         if name not in NETWORKS:
             parser.error(f"no network is named {name!r}; there are: {', '.join(NETWORKS)}")
+    arguments.only = Only(
+        precisions=_precisions(parser, arguments), batches=_batches(parser, arguments)
+    )
     return arguments
+
+
+def _precisions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[str, ...]:
+    names = tuple(arguments.precisions.split(",")) if arguments.precisions else ()
+    for name in names:
+        if name not in PRECISIONS:
+            parser.error(f"no precision is named {name!r}; there are: {', '.join(PRECISIONS)}")
+    return names
+
+
+def _batches(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> tuple[int, ...]:
+    try:
+        return tuple(int(size) for size in (arguments.batches or "").split(",") if size)
+    except ValueError:
+        parser.error(f"{arguments.batches!r} is not a list of batches, such as 1,8")
 
 
 def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> int:
@@ -96,9 +119,8 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
     if arguments.exports:
         return 1 if failed else 0
     if arguments.artifacts:
-        from benchmarks.gpu.building import build_all
-
-        wrong = build_all(settings, [name for name in arguments.networks if name not in failed])
+        exported = [name for name in arguments.networks if name not in failed]
+        wrong = _prepare(settings, arguments.only, exported, rows)
         for line in wrong:
             print(f"FAILED {line}", flush=True)
         return 1 if failed or wrong else 0
@@ -109,6 +131,7 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
         machine=one_record("machine:describe", {}, seconds=120),
         sources=sources_digest()[:12],
         again=arguments.again,
+        only=arguments.only,
         failed=list(failed),
     )
     print(", ".join(f"{name} {value}" for name, value in run.machine.items()), flush=True)
@@ -126,6 +149,17 @@ def _run(settings: Settings, arguments: argparse.Namespace, rows: list[str]) -> 
     for line in run.failed:
         print(f"FAILED {line}", flush=True)
     return 1 if run.failed else 0
+
+
+def _prepare(settings: Settings, only: Only, networks: list[str], rows: list[str]) -> list[str]:
+    """Build and compile what the rows need; returns what failed."""
+    from benchmarks.gpu.building import build_all
+    from benchmarks.gpu.precompiling import compile_ahead
+
+    with ThreadPoolExecutor() as pool:
+        ahead = pool.submit(compile_ahead, settings, networks, only) if "autotune" in rows else None
+        wrong = build_all(settings, networks, rows, only)
+        return wrong + (ahead.result() if ahead else [])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Builds the artifacts of all rows side by side, each in a process of its own.
+"""Builds the artifacts of rows side by side, each in a process of its own.
 
 A build computes each golden answer in one thread, and several of them at once: a third as many
 builds as there are cores are enough to use these.
@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
-from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Settings
+from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Only, Settings
 from benchmarks.gpu.child import ChildFailedError, OutOfTimeError
 from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.rows import memory, static
@@ -22,7 +22,9 @@ from benchmarks.gpu.rows import memory, static
 Wanted = tuple[Path, str, dict[str, Any]]
 
 
-def build_all(settings: Settings, networks: Sequence[str]) -> list[str]:
+def build_all(
+    settings: Settings, networks: Sequence[str], rows: Collection[str], only: Only
+) -> list[str]:
     """Build what is not there yet, several at once; returns what failed.
 
     The learned artifacts of the row `lengths` are not among them: they need the learner first.
@@ -38,12 +40,13 @@ def build_all(settings: Settings, networks: Sequence[str]) -> list[str]:
 
     started = time.monotonic()
     # The longest first.
-    wanted = sorted(_wanted(settings, networks), key=lambda item: -_largest_batch(item[2]))
+    found = builds(settings, networks, rows, only)
+    wanted = sorted(found, key=lambda item: -_largest_batch(item[2]))
     with ThreadPoolExecutor(max(2, (os.cpu_count() or 1) // 3)) as pool:
         halves = [
             pool.submit(in_type, settings.model(name), precision)
             for name in networks
-            for precision in settings.precisions
+            for precision in filter(only.precision, settings.precisions)
         ]
         failed = [line for line in pool.map(built, wanted) if line]
         for half in halves:
@@ -52,26 +55,34 @@ def build_all(settings: Settings, networks: Sequence[str]) -> list[str]:
     return failed
 
 
-def _wanted(settings: Settings, networks: Sequence[str]) -> Iterator[Wanted]:
+def builds(
+    settings: Settings, networks: Sequence[str], rows: Collection[str], only: Only
+) -> Iterator[Wanted]:
+    """Model, label and profile of each artifact that rows need, `lengths` apart."""
     for name in networks:
         network, model = NETWORKS[name], settings.model(name)
         batches = settings.batches(network)
-        for precision in settings.precisions:
-            fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
-            yield model, precision, fields
         first = settings.precisions[0]
-        one = [2 if settings.small else AUTOTUNED_BATCH]
-        fields = profile_fields(settings, first, batch_dims(one, network.dims))
-        yield model, f"{first}-1-size", fields
+        for precision in settings.precisions:
+            timed = only.precision(precision) and not {"latency", "autotune"}.isdisjoint(rows)
+            if timed or (precision == first and "first_request" in rows):
+                fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
+                yield model, precision, fields
+        if "first_answer" in rows:
+            one = [2 if settings.small else AUTOTUNED_BATCH]
+            fields = profile_fields(settings, first, batch_dims(one, network.dims))
+            yield model, f"{first}-1-size", fields
         if settings.cpu:
             continue
-        for sizes in (memory.BATCHES, memory.BATCHES[-1:]):
-            fields = profile_fields(settings, first, batch_dims(sizes, network.dims))
-            yield model, f"{first}-{len(sizes)}-sizes", fields
-        dims = batch_dims(batches[: static.BATCHES], network.dims)
-        for form in (static.DYNAMIC, static.STATIC):
-            fields = profile_fields(settings, first, dims, static=form == static.STATIC)
-            yield model, f"{first}-{form}", fields
+        if "memory" in rows:
+            for sizes in (memory.BATCHES, memory.BATCHES[-1:]):
+                fields = profile_fields(settings, first, batch_dims(sizes, network.dims))
+                yield model, f"{first}-{len(sizes)}-sizes", fields
+        if "static" in rows:
+            dims = batch_dims(batches[: static.BATCHES], network.dims)
+            for form in (static.DYNAMIC, static.STATIC):
+                fields = profile_fields(settings, first, dims, static=form == static.STATIC)
+                yield model, f"{first}-{form}", fields
 
 
 def _largest_batch(fields: dict[str, Any]) -> int:

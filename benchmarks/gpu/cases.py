@@ -50,6 +50,22 @@ PRECISION_TITLES = {"float16": "fp16", "tf32": "float32 with TF32", "keep": "flo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Only:
+    """What of the cases is measured; nothing named is all."""
+
+    precisions: tuple[str, ...] = ()
+    batches: tuple[int, ...] = ()
+
+    def precision(self, name: str) -> bool:
+        """Whether the cases of this precision are."""
+        return not self.precisions or name in self.precisions
+
+    def batch(self, size: int) -> bool:
+        """Whether the cases of this batch are."""
+        return not self.batches or size in self.batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """How a run measures; JSON-like, for child processes.
 
@@ -65,6 +81,11 @@ class Settings:
     def device(self) -> str:
         """As torch names it."""
         return "cpu" if self.cpu else "cuda"
+
+    @property
+    def inductor(self) -> Path:
+        """The cache of torch.compile."""
+        return self.folder / "inductor"
 
     @property
     def store(self) -> Path:

@@ -85,9 +85,11 @@ def records(
         raise ChildFailedError(last.get("failed", f"{function}: status {child.returncode}"))
 
 
-def one_record(function: str, request: Record, *, seconds: float) -> Record:
+def one_record(
+    function: str, request: Record, *, seconds: float, environment: dict[str, str] | None = None
+) -> Record:
     """The only record of a fresh process."""
-    (found,) = records(function, request, seconds=seconds)
+    (found,) = records(function, request, seconds=seconds, environment=environment)
     return found
 
 

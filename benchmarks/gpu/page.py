@@ -33,6 +33,7 @@ _COMMANDS = (
     "ci/gpu.sh WHEELS                        # the tests of tests/gpu",
     "python -m benchmarks.gpu --artifacts --models build/gpu/models      # all builds at once",
     "python -m benchmarks.gpu --models build/gpu/models --out build/gpu",
+    "python -m benchmarks.gpu autotune --artifacts --models build/gpu/models",
     "python -m benchmarks.gpu autotune --models build/gpu/models --out build/gpu",
     "python -m benchmarks.gpu --table build/gpu/gpu.jsonl",
 )

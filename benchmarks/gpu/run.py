@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import results
-from benchmarks.gpu.cases import Settings
+from benchmarks.gpu.cases import Only, Settings
 from benchmarks.gpu.child import ChildFailedError, records
 
 
@@ -24,6 +24,7 @@ class Run:
     machine: dict[str, str]
     sources: str
     again: bool = False
+    only: Only = field(default_factory=Only)
     failed: list[str] = field(default_factory=list)
 
     @property

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import page, results, tables
-from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Settings
+from benchmarks.gpu.building import builds
+from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
+from benchmarks.gpu.precompiling import keep_binaries
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.timing import blocks_by_turns, by_turns
 
@@ -192,3 +194,33 @@ def test_small_settings_are_passed_to_processes(tmp_path: Path) -> None:
     assert Settings.from_json(settings.to_json()) == settings
     assert settings.batches(NETWORKS["bert"]) == (1, 3)
     assert settings.model("bert").name == "bert-small-23.onnx"
+
+
+def test_what_rows_do_not_need_is_not_built(tmp_path: Path) -> None:
+    settings = Settings(folder=tmp_path)
+
+    def labels(rows: tuple[str, ...], *precisions: str) -> list[str]:
+        only = Only(precisions=precisions)
+        return [label for _, label, _ in builds(settings, ["resnet50"], rows, only)]
+
+    assert labels(("latency",)) == labels(("autotune",)) == ["float16", "tf32"]
+    assert labels(("autotune",), "tf32") == ["tf32"]
+    # The other rows are of one precision, whatever the latencies are of.
+    assert labels(("first_request", "first_answer"), "tf32") == [
+        "float16", "float16-1-size"
+    ]  # fmt: skip
+    assert labels(("memory", "static")) == [
+        "float16-8-sizes", "float16-1-sizes", "float16-dynamic", "float16-static"
+    ]  # fmt: skip
+
+
+def test_choices_that_were_timed_beside_other_work_are_not_kept(tmp_path: Path) -> None:
+    settings = Settings(folder=tmp_path)
+    keep_binaries(settings)
+    binary = settings.inductor / "triton" / "0" / "kernel.cubin"
+    for path in (binary, settings.inductor / "ab" / "ab12.best_config", settings.inductor / "log"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    keep_binaries(settings)
+    assert [path.name for path in settings.inductor.iterdir()] == ["triton"]
+    assert binary.exists()

@@ -34,7 +34,8 @@ def measure(run: Run, row: str, mode: str, seconds: float) -> None:
         network = NETWORKS[name]
         batches = settings.batches(network)
         timed = batches if mode == REDUCED else [n for n in batches if n == AUTOTUNED_BATCH]
-        for precision in settings.precisions:
+        timed = [batch for batch in timed if run.only.batch(batch)]
+        for precision in filter(run.only.precision, settings.precisions):
             cases = {f"{name}/{precision}/{batch}": batch for batch in timed}
             wanted = {case: batch for case, batch in cases.items() if run.wants(row, case)}
             if not wanted:

@@ -35,7 +35,7 @@ def run(run: Run) -> None:
     if "bert" not in run.networks:
         return
     model = settings.model("bert")
-    for batch in BATCHES[: 1 if settings.small else None]:
+    for batch in filter(run.only.batch, BATCHES[: 1 if settings.small else None]):
         cases = [f"batch {batch}, {way}" for way in ("host", "device")]
         if not any(run.wants("lengths", case) for case in cases):
             continue
