@@ -24,6 +24,14 @@ STAGES = [
     "cache",
 ]
 
+TUNED = """
+schema: aotc.profile/1
+name: tuned
+providers: [cpu]
+variants: [{name: portable, isa: baseline}, {name: native, isa: host}]
+tune: {rounds: 3}
+"""
+
 
 @pytest.fixture
 def aotc(tmp_path: Path) -> Command:
@@ -110,8 +118,10 @@ def test_every_model_of_a_folder_has_a_line(aotc: Command) -> None:
 
 
 def test_nested_stages_are_for_the_verbose(aotc: Command) -> None:
-    plain = aotc.plain("build", "model.onnx", "--tune", "--profile", "server-cpu").stderr
-    told = aotc.plain("build", "model.onnx", "--tune", "--profile", "server-cpu", "-v", "--force")
+    (aotc.folder / "tuned.yaml").write_text(TUNED)
+    plain = aotc.plain("build", "model.onnx", "--tune", "--profile", "tuned.yaml").stderr
+    told = aotc.plain("build", "model.onnx", "--tune", "--profile", "tuned.yaml", "-v", "--force")
+    assert re.search(r"^tune \(", plain, re.MULTILINE)
     assert not re.search(r"^ +prove", plain, re.MULTILINE)
     assert re.search(r"^  prove \(\w+\)  ", told.stderr, re.MULTILINE)
     assert told.stdout.count("\n") > plain.count("\n")

@@ -117,7 +117,7 @@ def test_measured_times_and_their_shares(artifact: Path, tmp_path: Path) -> None
     total = sum(times.values())
     for row in list(table.iter("tr"))[1:]:
         seconds = times[text_of(row[0])]
-        assert text_of(row[-2]) == f"{seconds * 1e3:.3g} ms"
+        assert text_of(row[-2]) == f"{seconds * 1e3:#.3g} ms"
         assert text_of(row[-1]) == f"{seconds / total:.1%}"
     assert "The slowest of" in text_of(part(measured, "graph"))
 
