@@ -192,9 +192,30 @@ def test_trials_judge_it_by_the_users_data(bench: Workbench, halves: tuple[Path,
     assert "AOTC-N019" not in built.codes()
 
 
+def test_integers_of_weights_alone_are_judged_by_generated_inputs(
+    bench: Workbench, halves: tuple[Path, Path]
+) -> None:
+    """CUDA runs no other form, so `auto` observes nothing there, and the data is not read."""
+    asked = Profile(
+        schema="aotc.profile/1",
+        name="weights",
+        precision="int8",
+        providers=("cuda", "cpu"),
+        unproven="allow",
+        calibration=CalibrationSpec(data=str(halves[0])),
+    )
+    built = bench.build(DIGITS / "digits.onnx", "weights", profile=asked)
+    assert "AOTC-N019" in built.codes()
+    for variant in built.report.variants:
+        # Without a GPU, the whole graph is compared on the CPU.
+        compared = variant.comparisons or variant.undivided
+        assert compared and not any("sample" in each.fixture for each in compared)
+
+
 def test_candidates_that_may_be_static_are_those_that_are_tried() -> None:
-    def asked(form: str, precision: str = "keep") -> Profile:
+    def asked(form: str, precision: str = "keep", providers: tuple[str, ...] = ("cpu",)) -> Profile:
         return Profile(
+            providers=providers,
             schema="aotc.profile/1",
             name="asked",
             precision=precision,  # type: ignore[arg-type]
@@ -206,3 +227,6 @@ def test_candidates_that_may_be_static_are_those_that_are_tried() -> None:
     assert not may_be_static(asked("auto"), tune=False)
     assert not may_be_static(asked("dynamic"), tune=True)
     assert may_be_static(asked("auto", "auto"), tune=False)
+    assert may_be_static(asked("auto", "int8"), tune=False)
+    assert not may_be_static(asked("auto", "int8", ("cuda", "cpu")), tune=False)
+    assert may_be_static(asked("static", "int8", ("cuda", "cpu")), tune=False)

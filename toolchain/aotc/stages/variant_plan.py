@@ -39,6 +39,8 @@ class VariantPlan:
     # The combinations of buckets that it takes and, if ONNX Runtime can, captures as CUDA graphs;
     # an empty one stands for the optimal sizes.
     captures: tuple[Mapping[str, int], ...] = ()
+    # Whether ranges of activations are those of calibration data, if there is any.
+    may_be_static: bool = False
 
     @property
     def on_cuda(self) -> bool:
@@ -61,11 +63,6 @@ class VariantPlan:
     def required(self) -> bool:
         """Whether the profile asks for it; other variants only serve speed."""
         return self.isa != "vnni"
-
-    @property
-    def may_be_static(self) -> bool:
-        """Whether ranges of activations are those of calibration data, if there is any."""
-        return self.precision == "int8" and self.quantization.form in ("auto", "static")
 
     @property
     def cpu_only(self) -> bool:

@@ -12,9 +12,11 @@ from aotc.contract.finding import Finding
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.shapes.bucket_choice import sizes_in_graph
 from aotc.contract.shapes.dim_range import DimRange
+from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
+from aotc.stages.planning.quantized_forms import observes
 from aotc.stages.types import (
     AnalyzedModel,
     ReferenceRun,
@@ -59,6 +61,10 @@ def wanted_variants(
             continue
         cuda = spec.cuda or options.profile.cuda
         captures = options.profile.captures_sizes(spec)
+        providers = _with_cpu(order, options)
+        precision = _concrete(spec.precision or options.profile.precision)
+        quantization = spec.quantization or options.profile.quantization
+        backends = [backend_of(each, options.profile.plugins) for each in providers]
         for buckets in [_DYNAMIC] if captures else combinations:
             name = f"{spec.name}.{bucket_suffix(buckets)}" if buckets else spec.name
             plans.append(
@@ -68,9 +74,9 @@ def wanted_variants(
                     isa=spec.isa,
                     prepack=spec.prepack,
                     buckets=buckets,
-                    providers=_with_cpu(order, options),
-                    precision=_concrete(spec.precision or options.profile.precision),
-                    quantization=spec.quantization or options.profile.quantization,
+                    providers=providers,
+                    precision=precision,
+                    quantization=quantization,
                     keep_float32=options.profile.keep_float32
                     if spec.keep_float32 is None
                     else spec.keep_float32,
@@ -80,6 +86,7 @@ def wanted_variants(
                     cuda=cuda,
                     # One beside static variants takes the sizes that none of them captures.
                     captures=chosen if captures else (buckets,) if buckets or not bucketed else (),
+                    may_be_static=observes(precision, quantization, backends),
                 )
             )
     if not plans:

@@ -3,49 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from aotc.backends.base import Backend
 from aotc.contract.finding import Finding
-from aotc.contract.precision.quantization import QuantizationSpec, QuantizedForm
+from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import WantedPrecision
 from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
+from aotc.stages.planning.quantized_forms import form_of, observes
 from aotc.stages.quantizing.calibration_data import require_calibration
 from aotc.stages.variant_plan import VariantPlan
-
-# In the order in which `auto` takes the first that all providers run.
-_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def has_samples(options: BuildOptions) -> bool:
     """Whether the user gave inputs to observe activations on."""
     return options.calibration is not None or options.fixtures is not None
-
-
-def form_of(
-    precision: WantedPrecision,
-    spec: QuantizationSpec,
-    backends: Sequence[Backend],
-    *,
-    samples: bool,
-) -> QuantizedForm:
-    """The form of int8 or int4: as stated, else the first that all `backends` run.
-
-    int4 is always of weights alone, and static needs `samples`.
-    """
-    if precision == "int4":
-        return "weights"
-    if spec.form != "auto":
-        return spec.form
-    possible = _AUTO if samples else _AUTO[1:]
-    return next(
-        (form for form in possible if all(form in b.quantized.get("int8", ()) for b in backends)),
-        possible[0],
-    )
 
 
 def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
@@ -91,13 +66,23 @@ def require_quantization(options: BuildOptions, *, tune: bool) -> None:
 
 
 def may_be_static(profile: Profile, *, tune: bool) -> bool:
-    """Whether a variant, or with `tune` a candidate of one, may be quantized statically."""
-    words = {
-        spec.precision or profile.precision
-        for spec in profile.variants
-        if (spec.quantization or profile.quantization).form in ("auto", "static")
-    }
-    return bool(words & {"int8", "auto"} or (words and tune and "int8" in profile.tune.precision))
+    """Whether a variant, or with `tune` a candidate of one, may be quantized statically.
+
+    Raises AOTC-P007.
+    """
+    specs = profile.variants
+    if tune and "int8" in profile.tune.precision:
+        stated = {(spec.quantization or profile.quantization).form for spec in specs}
+        if stated & {"auto", "static"}:
+            return True
+    return any(
+        observes(
+            spec.precision or profile.precision,
+            spec.quantization or profile.quantization,
+            [backend_of(name, profile.plugins) for name in spec.providers or profile.providers],
+        )
+        for spec in specs
+    )
 
 
 def is_observing(options: BuildOptions) -> bool:
