@@ -47,7 +47,7 @@ def main() -> int:
         folder=models, small=arguments.small, cpu=arguments.cpu, opset=arguments.opset
     )
     # The caches of torch.compile and of the build, for this run and its processes.
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(settings.inductor)
+    os.environ |= settings.compiled()
     os.environ["AOTC_STORE"] = str(settings.store)
     rows = arguments.rows or [row for row in ROWS if row != "autotune"]
     if arguments.max_autotune and "autotune" not in rows:

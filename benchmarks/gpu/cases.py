@@ -82,10 +82,15 @@ class Settings:
         """As torch names it."""
         return "cpu" if self.cpu else "cuda"
 
-    @property
-    def inductor(self) -> Path:
-        """The cache of torch.compile."""
-        return self.folder / "inductor"
+    def compiled(self, *, ahead: bool = False) -> dict[str, str]:
+        """Where torch.compile and Triton keep what they made, as their environment variables.
+
+        Triton's binaries are the same wherever they are made.  What torch.compile chose `ahead`,
+        beside other work, is kept apart: it counts for nothing.
+        """
+        choices = self.folder / ("inductor-ahead" if ahead else "inductor")
+        binaries = self.folder / "triton"
+        return {"TORCHINDUCTOR_CACHE_DIR": str(choices), "TRITON_CACHE_DIR": str(binaries)}
 
     @property
     def store(self) -> Path:

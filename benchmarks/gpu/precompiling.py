@@ -1,14 +1,13 @@
 """torch.compile's max-autotune for the row `autotune`, several cases side by side and ahead of it.
 
-A case takes one to five minutes, most of it in compilers on the host.  Of what they leave, Triton's
-binaries stay.  Its choices among them were timed beside other work, so they are removed: the row
-makes them anew, in a process that has the GPU to itself.
+A case takes one to nine minutes, most of it in compilers on the host.  What the row finds of it are
+Triton's binaries.  torch.compile's choices among them were timed beside other work, so they are
+kept apart: the row makes them anew, in a process that has the GPU to itself.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,14 +18,17 @@ from benchmarks.gpu.child import ChildFailedError, OutOfTimeError, one_record
 from benchmarks.gpu.rows.latency import AUTOTUNE_SECONDS, AUTOTUNED
 
 AT_ONCE = 3
-KEPT = "triton"
 
 
 def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> list[str]:
     """Compile the cases of the row; returns what failed."""
     started = time.monotonic()
     threads = max(2, (os.cpu_count() or 1) // AT_ONCE)
-    environment = {"TORCHINDUCTOR_COMPILE_THREADS": str(threads), "OMP_NUM_THREADS": "2"}
+    environment = {
+        **settings.compiled(ahead=True),
+        "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
+        "OMP_NUM_THREADS": "2",
+    }
 
     def compiled(case: tuple[str, str]) -> str:
         name, precision = case
@@ -50,20 +52,8 @@ def compile_ahead(settings: Settings, networks: Sequence[str], only: Only) -> li
     ]
     with ThreadPoolExecutor(AT_ONCE) as pool:
         failed = [line for line in pool.map(compiled, cases) if line]
-    keep_binaries(settings)
     print(f"== compiled ahead: {time.monotonic() - started:.0f} s", flush=True)
     return failed
-
-
-def keep_binaries(settings: Settings) -> None:
-    """Remove everything of torch.compile's cache but Triton's binaries."""
-    if not settings.inductor.is_dir():
-        return
-    for path in settings.inductor.iterdir():
-        if path.is_dir() and path.name != KEPT:
-            shutil.rmtree(path)
-        elif not path.is_dir():
-            path.unlink()
 
 
 def compile_one(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,6 @@ import pytest
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
 from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
-from benchmarks.gpu.precompiling import keep_binaries
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.timing import blocks_by_turns, by_turns
 
@@ -214,13 +213,11 @@ def test_what_rows_do_not_need_is_not_built(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_choices_that_were_timed_beside_other_work_are_not_kept(tmp_path: Path) -> None:
+def test_choices_that_were_timed_beside_other_work_are_kept_apart(tmp_path: Path) -> None:
     settings = Settings(folder=tmp_path)
-    keep_binaries(settings)
-    binary = settings.inductor / "triton" / "0" / "kernel.cubin"
-    for path in (binary, settings.inductor / "ab" / "ab12.best_config", settings.inductor / "log"):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    keep_binaries(settings)
-    assert [path.name for path in settings.inductor.iterdir()] == ["triton"]
-    assert binary.exists()
+    row, ahead = settings.compiled(), settings.compiled(ahead=True)
+    assert [name for name in row if row[name] == ahead[name]] == ["TRITON_CACHE_DIR"]
+    assert row.keys() == ahead.keys() == {"TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"}
+    # One within the other would be found with it.
+    folders = {Path(folder) for folder in (*row.values(), *ahead.values())}
+    assert len(folders) == 3 and {folder.parent for folder in folders} == {tmp_path}
