@@ -6,8 +6,9 @@ import functools
 import itertools
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from aotc.learning.buckets import best_buckets, best_grid
 from aotc.learning.candidate_sizes import candidate_sizes, powers_of_two, sizes_between
 from aotc.learning.cost_arrays import Costs
 from aotc.learning.cost_table import CostTable
-from aotc.learning.measure import drift
-from aotc.learning.plans import Traffic, candidate_plans, choose_plan
+from aotc.learning.measure import _new_size, _runnable_sizes, drift
+from aotc.learning.plans import Plan, Traffic, candidate_plans, choose_plan
 
 COSTS = st.floats(0.1, 10, allow_nan=False)
 WEIGHTS = st.integers(0, 9)
@@ -240,6 +241,67 @@ def test_without_padding() -> None:
     with pytest.raises(AotcError, match="AOTC-S026"):
         nothing = Traffic({(12,): 1}, Costs(STEPPED), padding=False)
         choose_plan(candidate_plans(nothing, 3), nothing)
+
+
+ABOVE = CostTable(
+    dims=("s",), sizes={"s": (8, 16, 64)}, static=(1.0, 2.0, 9.0), dynamic=(2.0, 4.0, 8.0)
+)
+
+
+def test_new_sizes_cost_their_first_call_once() -> None:
+    """Of 100 requests five are long, of three sizes: routed, they are new three times."""
+    padded = {(7,): 60, (15,): 35, (40,): 2, (50,): 2, (64,): 1}
+    exact = {(8,): 60, (16,): 35, (40,): 2, (50,): 2, (64,): 1}
+
+    def planned(counts: dict[tuple[int, ...], int], new_size: float) -> list[Plan]:
+        """The plans, the chosen one first."""
+        traffic = Traffic(counts, Costs(replace(ABOVE, new_size=new_size)))
+        found = candidate_plans(traffic, 3)
+        return [choose_plan(found, traffic)[0], *found]
+
+    def new(counts: dict[tuple[int, ...], int], name: str, variants: int) -> float:
+        """How many sizes are new."""
+        before, after = (
+            next(plan for plan in found if (plan.name, plan.variants) == (name, variants))
+            for found in (planned(counts, 0.0), planned(counts, 30.0))
+        )
+        return round((after.seconds - before.seconds) * 100 / 30, 6)
+
+    assert planned(padded, 0.0)[0].name == "buckets, and a dynamic variant above"
+    assert planned(padded, 30.0)[0].buckets == {"s": (8, 16, 64)}
+    assert new(padded, "buckets", 3) == 0
+    assert new(padded, "buckets, and a dynamic variant above", 3) == 3
+    assert new(padded, "one dynamic variant", 1) == 5
+    # 8, 16, 40, 56 and 64.
+    assert new(padded, "dynamic, padded to multiples of 8", 1) == 5
+    # 8 and 16 are prepared; the others are not.
+    assert new(exact, "popular sizes, and a dynamic variant", 3) == 3
+
+
+class Slow:
+    """Runs that take a second at a size's first and tenth of it later, but for one size."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, ...]] = []
+
+    def dynamic(self, chosen: Mapping[str, int]) -> float:
+        point = tuple(chosen.values())
+        self.asked.append(point)
+        first = self.asked.count(point) == 1
+        return 7.0 if first and point == (5,) else 1.0 if first else 0.1
+
+
+def test_the_first_run_at_a_size_is_compared_with_a_later_one() -> None:
+    bench: Any = Slow()
+    sizes, firsts = _runnable_sizes(bench, {"s": range(1, 40)}, {"s": [3, 38]})
+    # The largest recorded size, which brings in all that is not the size's own, is not counted.
+    assert bench.asked[0] == (38,) and (38,) not in firsts
+    assert sizes == {"s": list(range(1, 40))}
+    assert _new_size(bench, ["s"], firsts) == pytest.approx(0.9)
+    assert len(bench.asked) < 40 + 20
+    assert _new_size(bench, ["s"], {}) == 0.0
+    quicker: Any = Slow()
+    assert _new_size(quicker, ["s"], {(1,): 0.5}) == 0.0
 
 
 def test_drift_between_sessions() -> None:

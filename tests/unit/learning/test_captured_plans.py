@@ -103,4 +103,7 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
     assert len(list(bench.static({"seq": 3}, 0.0))) >= 3
     assert bench._captured is not None
     assert bench._captured._runner.captured == ({"seq": 3},)
+    # Sizes that are not captured run there too, as calls of the loaded model do.
+    assert bench._dynamic is None and bench.dynamic({"seq": 5}) > 0
+    assert bench._captured._runner.captured == ({"seq": 3},)
     assert _Bench({**request, "captures": False})._captured is None

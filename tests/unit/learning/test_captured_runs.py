@@ -78,3 +78,17 @@ def test_a_size_that_is_not_kept_is_not_measured(
         runs.at({"n": 3}, rows(3))
     assert caught.value.where == "n=3"
     opened[0][1].close()
+
+
+def test_a_run_without_a_graph_captures_nothing(
+    opened: list[tuple[GraphCapture, Counting]],
+) -> None:
+    runs = CapturedRuns(session, ("n",))
+    ((_, runner),) = opened
+    runs.without_graph(rows(4))
+    assert runner.asked == 0 and runner.captured == ()
+    (found,) = runner.run_without_graph({"x": -rows(4)["x"]})
+    assert np.array_equal(found, np.zeros((4, 2), np.float32))
+    with pytest.raises(AotcError, match="AOTC-S005"):
+        runs.without_graph({"x": np.ones((4, 3), np.float32)})
+    runner.close()

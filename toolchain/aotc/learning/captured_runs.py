@@ -1,4 +1,4 @@
-"""Runs of one dynamic session as CUDA graphs, to measure what a captured size costs."""
+"""Runs of one dynamic session with and without CUDA graphs, to measure what sizes cost."""
 
 from __future__ import annotations
 
@@ -57,6 +57,13 @@ class CapturedRuns:
             self._runner.run(given, None, sizes)
 
         return replay
+
+    def without_graph(self, given: Mapping[str, Any]) -> None:
+        """Run the inputs `given` as a call at sizes that are not captured.
+
+        Raises AOTC-S005 if they do not run.
+        """
+        _measured(lambda: self._runner.run_without_graph(given))
 
 
 def _measured(action: Callable[[], Any]) -> Any:

@@ -17,7 +17,8 @@ class CostTable:
 
     `static` are runs of graphs with the combinations of `sizes` fixed.  `dynamic` are runs of the
     graph for all sizes, at `dynamic_sizes`, which may lie between the others: that shows whether a
-    backend that is fast at multiples of 16 is slow elsewhere.  Empty if not measured.
+    backend that is fast at multiples of 16 is slow elsewhere.  Empty if not measured.  The first
+    run at a size is not in them, but in `new_size`, the median over sizes of what it takes more.
     """
 
     schema: Literal["aotc.costs/1"] = "aotc.costs/1"
@@ -28,6 +29,9 @@ class CostTable:
         Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising; none: as `sizes`"
     ] = field(default_factory=dict)
     dynamic: tuple[Seconds, ...] = ()
+    new_size: Annotated[
+        Seconds, "how much longer the first call of a size takes, where sizes are not fixed"
+    ] = 0.0
     noise: Annotated[float, Bounds(0, 1), "by how much a figure may be off, as a share"] = 0.0
     drift: Annotated[
         float, Bounds(0, 1), "by how much sessions of one size differ: other work on the machine"

@@ -288,6 +288,7 @@ def _learn_report(
         margin=margin,
         noise=traffic.noise(),
         drift=traffic.costs.table.drift,
+        new_size=traffic.costs.table.new_size,
         backend=traffic.costs.table.backend,
         coverage=coverage,
         padding=chosen.padding,

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 _MIN_ROUNDS, _MAX_ROUNDS = 2, 100
 # How often static graphs are measured, each time in a new session.
 _PASSES = 2
+# At how many sizes, about, a first run is compared with a later one.
+_REVISITED = 16
 
 
 def measure(
@@ -106,7 +108,8 @@ def measure_job(request: Json) -> Json:
     """In the worker: optimize once, then time both graphs alternately at every combination."""
     bench = _Bench(request)
     dims: list[str] = request["dims"]
-    sizes = _runnable_sizes(bench, request["sizes"], request["recorded"])
+    sizes, firsts = _runnable_sizes(bench, request["sizes"], request["recorded"])
+    new_size = _new_size(bench, dims, firsts)
     combinations = list(itertools.product(*(sizes[dim] for dim in dims)))
     at = {dim: sorted({*sizes[dim], *request["between"].get(dim, ())}) for dim in dims}
     points = list(itertools.product(*at.values()))
@@ -151,6 +154,7 @@ def measure_job(request: Json) -> Json:
         "static": figures[: len(combinations)],
         "dynamic_sizes": at,
         "dynamic": figures[len(combinations) :],
+        "new_size": new_size,
         "noise": min(1.0, statistics.median(map(spread, kept))),
         "drift": min(1.0, statistics.mean(drifts)),
         "backend": f"onnxruntime {runtime.__version__}, {', '.join(bench.providers)}",
@@ -160,16 +164,22 @@ def measure_job(request: Json) -> Json:
 
 def _runnable_sizes(
     bench: _Bench, sizes: Mapping[str, Sequence[int]], recorded: Mapping[str, Sequence[int]]
-) -> dict[str, list[int]]:
-    """`sizes` without those that were never recorded and at which the dynamic graph fails."""
+) -> tuple[dict[str, list[int]], dict[tuple[int, ...], float]]:
+    """`sizes` without those that were never recorded and at which the dynamic graph fails.
+
+    Also the seconds of the first run at each combination.
+    """
     largest = {dim: max(recorded[dim][-1], 1) for dim in sizes}
     kept = {dim: {*values, largest[dim]} for dim, values in sizes.items()}
+    # It takes the memory and the kernels that others need too, so that only the size is new there.
+    bench.dynamic(largest)
+    firsts: dict[tuple[int, ...], float] = {}
     for point in itertools.product(*(sorted(values) for values in kept.values())):
         at = dict(zip(sizes, point, strict=True))
         if any(size not in kept[dim] for dim, size in at.items()):
             continue
         try:
-            bench.dynamic(at)
+            firsts[point] = bench.dynamic(at)
         except AotcError as error:
             guessed = {dim: size for dim, size in at.items() if size not in recorded[dim]}
             if error.code != "AOTC-S005" or not guessed:
@@ -179,7 +189,19 @@ def _runnable_sizes(
     for dim, values in kept.items():
         if largest[dim] not in sizes[dim] and max(values) > largest[dim]:
             values.remove(largest[dim])
-    return {dim: sorted(values) for dim, values in kept.items()}
+    firsts.pop(tuple(largest.values()), None)
+    return {dim: sorted(values) for dim, values in kept.items()}, firsts
+
+
+def _new_size(bench: _Bench, dims: Sequence[str], firsts: Mapping[tuple[int, ...], float]) -> float:
+    """How much longer the first run at a size took than one now: the median over some sizes."""
+    if not firsts:
+        return 0.0
+    some = list(firsts)[:: -(-len(firsts) // _REVISITED)]
+    now = [bench.dynamic(dict(zip(dims, point, strict=True))) for point in some]
+    return max(
+        0.0, statistics.median(firsts[point] - s for point, s in zip(some, now, strict=True))
+    )
 
 
 class _Bench:
@@ -205,13 +227,13 @@ class _Bench:
             convolutional=is_convolutional(node.op_type for node in walk_nodes(self._model)),
         )
         self._spec = session_spec(backends, request["precision"], use)
-        self._dynamic = self._open(self._model)
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})
         self._captured = (
             CapturedRuns(partial(self._open, self._model), tuple(dims))
             if request["captures"] and backends[0].probe().runs
             else None
         )
+        self._dynamic = self._open(self._model) if self._captured is None else None
 
     def _open(self, model: onnx.ModelProto, settings: Settings | None = None) -> Any:
         return create_session(
@@ -263,7 +285,10 @@ class _Bench:
         sizes, given = self._at(chosen)
         started = time.perf_counter()
         try:
-            run(self._dynamic, given, refusal="AOTC-S005")
+            if self._captured is not None:
+                self._captured.without_graph(given)
+            else:
+                run(self._dynamic, given, refusal="AOTC-S005")
         except AotcError as error:
             error.where = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
             raise

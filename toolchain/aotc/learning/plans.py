@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +26,23 @@ _MAX_BUCKETS = 256
 Sizes = tuple[int, ...]
 
 
+class Served(NamedTuple):
+    """How a plan serves a request: its seconds, the sizes that run, and whether they are fixed.
+
+    Fixed sizes are prepared when the model is loaded; any other is new at its first call.
+    """
+
+    seconds: float
+    sizes: Sizes
+    fixed: bool
+
+
 @record
 class Plan:
     """One way to serve: average seconds per request, and elements added per given one.
 
+    The seconds are those of one process that serves the recorded requests: each size that it did
+    not prepare is new to it once.
     `dims` are the fields of each dim in a profile, and `coverage` the share of requests that they
     accept.  Only `offered` plans may be chosen; the others are for comparison.
     """
@@ -60,6 +74,15 @@ class Traffic:
         for sizes, count in self.counts.items():
             self.weight[costs.indices(self.named(sizes))] += count
 
+    def as_given(self, sizes: Sizes) -> Served:
+        """A request that the dynamic graph runs at its own sizes."""
+        return Served(self.costs.dynamic_seconds(self.named(sizes)), sizes, fixed=False)
+
+    def fixed(self, sizes: Sizes) -> Served:
+        """A request that runs at measured sizes which are prepared."""
+        seconds = float(self.costs.static[self.costs.indices(self.named(sizes))])
+        return Served(seconds, sizes, fixed=True)
+
     def noise(self) -> float:
         """The relative error of an expected cost.
 
@@ -76,23 +99,27 @@ class Traffic:
     def plan(
         self,
         name: str,
-        cost: Callable[[Sizes], tuple[float, Sizes]],
+        serve: Callable[[Sizes], Served],
         dims: Mapping[str, Mapping[str, Json]],
         *,
         variants: int,
         offered: bool = True,
         buckets: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Plan:
-        """A plan; `cost` returns a request's seconds and the sizes that it is padded to."""
+        """A plan; `serve` says how it serves a request."""
         seconds, given_elements, run_elements, accepted = 0.0, 0, 0, 0
         ranges = [DimRange.from_json(dict(dims[dim])) for dim in self.dims]
+        new: set[Sizes] = set()
         for sizes, count in self.counts.items():
-            seconds_of_one, wanted = cost(sizes)
+            seconds_of_one, wanted, fixed = serve(sizes)
             seconds += count * seconds_of_one
+            if not fixed:
+                new.add(wanted)
             if all(spec.allows(size) for spec, size in zip(ranges, sizes, strict=True)):
                 accepted += count
             given_elements += count * math.prod(sizes)
             run_elements += count * math.prod(wanted)
+        seconds += len(new) * self.costs.table.new_size
         return Plan(
             name=name,
             variants=variants,
@@ -183,7 +210,7 @@ def _dynamic_plans(traffic: Traffic) -> list[Plan]:
     found = [
         traffic.plan(
             "one dynamic variant",
-            lambda sizes: (costs.dynamic_seconds(traffic.named(sizes)), sizes),
+            traffic.as_given,
             ranges,
             variants=1,
         )
@@ -201,15 +228,15 @@ def _dynamic_plans(traffic: Traffic) -> list[Plan]:
 def _plan_padded_to_multiple(
     traffic: Traffic, index: int, grid: int, ranges: Mapping[str, Mapping[str, Json]]
 ) -> Plan:
-    def cost(sizes: Sizes) -> tuple[float, Sizes]:
+    def serve(sizes: Sizes) -> Served:
         wanted = (*sizes[:index], -(-max(sizes[index], 1) // grid) * grid, *sizes[index + 1 :])
-        return traffic.costs.dynamic_seconds(traffic.named(wanted)), wanted
+        return traffic.as_given(wanted)
 
     dim = traffic.dims[index]
     high = -(-traffic.high[index] // grid) * grid
     stated = {"min": traffic.low[index], "max": high, "multiple_of": grid, "outside": "pad"}
     return traffic.plan(
-        f"dynamic, padded to multiples of {grid}", cost, {**ranges, dim: stated}, variants=1
+        f"dynamic, padded to multiples of {grid}", serve, {**ranges, dim: stated}, variants=1
     )
 
 
@@ -252,14 +279,13 @@ def _axis_sizes(traffic: Traffic, index: int, indices: Sequence[int]) -> tuple[i
 def _bucketed_plan(
     traffic: Traffic, name: str, chosen: Sequence[tuple[int, ...]], *, offered: bool = True
 ) -> Plan:
-    costs = traffic.costs
-
-    def cost(sizes: Sizes) -> tuple[float, Sizes]:
-        wanted = tuple(
-            next(bucket for bucket in buckets if bucket >= size)
-            for size, buckets in zip(sizes, chosen, strict=True)
+    def serve(sizes: Sizes) -> Served:
+        return traffic.fixed(
+            tuple(
+                next(bucket for bucket in buckets if bucket >= size)
+                for size, buckets in zip(sizes, chosen, strict=True)
+            )
         )
-        return float(costs.static[costs.indices(traffic.named(wanted))]), wanted
 
     dims = {
         dim: {"buckets": list(buckets)}
@@ -268,7 +294,7 @@ def _bucketed_plan(
     }
     return traffic.plan(
         name,
-        cost,
+        serve,
         dims,
         variants=math.prod(len(buckets) for buckets in chosen),
         offered=offered,
@@ -292,14 +318,10 @@ def _plans_with_dynamic_above(traffic: Traffic, max_variants: int) -> list[Plan]
 
 
 def _routed_plan(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:
-    costs = traffic.costs
-
-    def cost(sizes: Sizes) -> tuple[float, Sizes]:
+    def serve(sizes: Sizes) -> Served:
         (size,) = sizes
         fitting = next((bucket for bucket in buckets if bucket >= size), None)
-        if fitting is None:
-            return costs.dynamic_seconds(traffic.named(sizes)), sizes
-        return float(costs.static[costs.indices(traffic.named((fitting,)))]), (fitting,)
+        return traffic.as_given(sizes) if fitting is None else traffic.fixed((fitting,))
 
     stated = {
         "buckets": list(buckets),
@@ -309,7 +331,7 @@ def _routed_plan(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:
     }
     return traffic.plan(
         "buckets, and a dynamic variant above",
-        cost,
+        serve,
         {traffic.dims[0]: stated},
         variants=len(buckets) + 1,
         buckets={traffic.dims[0]: buckets},
@@ -331,10 +353,8 @@ def _popular_size_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
     for number in range(1, min(max_variants - 1, len(ordered)) + 1):
         chosen = tuple(sorted(ordered[:number]))
 
-        def cost(sizes: Sizes, chosen: tuple[int, ...] = chosen) -> tuple[float, Sizes]:
-            if sizes[0] in chosen:
-                return float(costs.static[costs.indices(traffic.named(sizes))]), sizes
-            return costs.dynamic_seconds(traffic.named(sizes)), sizes
+        def serve(sizes: Sizes, chosen: tuple[int, ...] = chosen) -> Served:
+            return traffic.fixed(sizes) if sizes[0] in chosen else traffic.as_given(sizes)
 
         stated = {
             "buckets": list(chosen),
@@ -345,7 +365,7 @@ def _popular_size_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
         found.append(
             traffic.plan(
                 "popular sizes, and a dynamic variant",
-                cost,
+                serve,
                 {traffic.dims[0]: stated},
                 variants=number + 1,
                 buckets={traffic.dims[0]: chosen},

@@ -46,7 +46,7 @@ def learn_page(answer: LearnReport) -> str:
         f"<h1>{_shown(answer.path)}</h1><p>{_shown(answer.verdict)}</p>",
         f"<p>{answer.requests:,} requests, {answer.coverage:.2%} accepted, "
         f"{answer.padding:.1%} of elements added by padding. "
-        f"Costs: {_shown(answer.backend)}, noise {answer.noise:.1%}.</p>",
+        f"Costs: {_shown(answer.backend)}, noise {answer.noise:.1%}{_new_sizes(answer)}.</p>",
     ]
     for name, sizes in answer.sizes.items():
         buckets = chosen.buckets.get(name, ())
@@ -55,6 +55,12 @@ def learn_page(answer: LearnReport) -> str:
         parts.append(f"{size_chart(name, sizes, buckets)}{legend}</section>")
     parts += _plans(answer)
     return _page(answer.path, parts)
+
+
+def _new_sizes(answer: LearnReport) -> str:
+    if not answer.new_size:
+        return ""
+    return f"; a size that is not fixed takes {duration(answer.new_size)} more at its first call"
 
 
 def _plans(answer: LearnReport) -> list[str]:

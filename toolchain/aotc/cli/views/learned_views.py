@@ -38,6 +38,7 @@ def learn_view(answer: LearnReport) -> list[RenderableType]:
                 ("accepts", _accepted(answer)),
                 ("padding", f"{answer.padding:.1%} of elements added"),
                 ("measured on", answer.backend),
+                ("new sizes", _new_sizes(answer)),
                 ("noise", f"{answer.noise:.1%}, drift {answer.drift:.1%}"),
             ]
         ),
@@ -57,6 +58,11 @@ def learn_view(answer: LearnReport) -> list[RenderableType]:
 def _accepted(answer: LearnReport) -> str:
     spans = [f"{name} {answer.profile.dims[name].text()}" for name in answer.dims]
     return f"{', '.join(spans)}, as recorded; raise max in the profile for more"
+
+
+def _new_sizes(answer: LearnReport) -> str:
+    """Empty if their first call takes no longer."""
+    return f"{duration(answer.new_size)} more at the first call" if answer.new_size else ""
 
 
 def _sizes(answer: LearnReport) -> str:

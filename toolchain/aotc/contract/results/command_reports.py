@@ -214,6 +214,9 @@ class LearnReport:
     margin: Annotated[float, "plans that differ by less count as equal"]
     noise: float
     drift: Annotated[float, "between sessions of one size, from other work on the machine"] = 0.0
+    new_size: Annotated[
+        float, "seconds by which the first call of a size takes longer, where sizes are not fixed"
+    ] = 0.0
     backend: str
     coverage: Annotated[float, "share of requests that the profile accepts"]
     padding: float

@@ -88,6 +88,18 @@ class CapturingRunner:
         by_name = dict(zip(wanted, found, strict=True))
         return [by_name[name] for name in names]
 
+    def run_without_graph(self, inputs: Mapping[str, Data]) -> list[Data]:
+        """All outputs, as `run` answers at sizes that are not captured.
+
+        Raises AOTC-M004 and R005.
+        """
+
+        def once() -> list[Data]:
+            with GATE.used(), self.device.lock:
+                return self._run_once(inputs, self._outputs)
+
+        return self._owner.call(once)
+
     def capture(self, inputs: Mapping[str, Data], sizes: Mapping[str, int]) -> bool:
         """Capture `sizes`, with host arrays of these; whether a graph was captured.
 
