@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from aotc.engine.device.captured_sizes import CapturedSizes
 from aotc.engine.device.capturing_runner import CapturingRunner
 from aotc.engine.device.device import HostDevice
 from aotc.engine.device.fixed_run import FixedRun
+from aotc.engine.device.host_arrays import read_values
 from aotc.engine.device.owner_thread import OwnerThread
 from aotc.engine.device.pinned_memory import PinnedMemory
 from aotc.engine.device.regions import row_copies
@@ -133,6 +135,72 @@ def test_a_fixed_run_reads_its_inputs_anew() -> None:
         assert total == 16 * value
     assert not run.replays_wrongly()
     assert run.bytes == 2 * 32 + 4
+
+
+class Counting(HostDevice):
+    """Counts the bytes that are copied."""
+
+    copied: int = 0
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        self.copied += count
+        super().copy(target, source, count)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.data())
+def test_a_part_is_read_as_numpy_cuts_it(data: st.DataObject) -> None:
+    rank = data.draw(st.integers(1, 4))
+    shape = [data.draw(st.integers(1, 5)) for _ in range(rank)]
+    if data.draw(st.booleans()):
+        shape[-1] *= 1000
+    part = []
+    for size in shape:
+        start = data.draw(st.integers(0, size - 1))
+        wanted = slice(start, data.draw(st.integers(start + 1, size)))
+        part.append(data.draw(st.sampled_from([slice(None), wanted])))
+    array = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    value = ort.OrtValue.ortvalue_from_numpy(array)
+    device = Counting()
+    (found,) = read_values([value], device, [tuple(part)])
+    expected = array[tuple(part)]
+    # Where it is all, the caller cuts.
+    found = found if found.shape == expected.shape else found[tuple(part)]
+    assert np.array_equal(found, expected)
+    assert device.copied in (expected.nbytes, array.nbytes)
+
+
+def test_the_padding_of_long_rows_is_not_read() -> None:
+    array = np.random.default_rng(0).standard_normal((8, 96, 768)).astype(np.float32)
+    value = ort.OrtValue.ortvalue_from_numpy(array)
+    for part, size in (
+        ((slice(None), slice(0, 50), slice(None)), 8 * 50 * 768),
+        ((slice(2, 8), slice(46, 96), slice(None)), 6 * 50 * 768),
+        # As many copies as rows of a single word: all of it is one.
+        ((slice(None), slice(None), slice(0, 7)), array.size),
+        ((slice(0, 0), slice(None), slice(None)), array.size),
+    ):
+        device = Counting()
+        (found,) = read_values([value], device, [part])
+        assert device.copied == 4 * size
+        assert np.array_equal(found, array if size == array.size else array[part])
+        assert found.flags.c_contiguous and not np.shares_memory(found, array)
+
+
+def test_a_runner_cuts_what_it_captured_and_returns_the_rest_whole() -> None:
+    width = 2048
+    with_sizes = runner(sizes=({"batch": 4, "width": width},))
+    with_sizes.capture(ones(4, width), {"batch": 4, "width": width})
+
+    def part_of(name: str, shape: Sequence[int]) -> tuple[slice, ...] | None:
+        return (slice(0, 3), slice(None)) if name == "y" and shape[0] == 4 else None
+
+    for batch, rows in ((4, 3), (5, 5)):
+        sizes = {"batch": batch, "width": width}
+        y, total = with_sizes.run(ones(batch, width), None, sizes, part_of)
+        assert y.shape == (rows, width) and (y == 2 * (batch + width)).all()
+        assert total == batch * width * 2 * (batch + width)
+    with_sizes.close()
 
 
 def test_an_owner_thread_answers_raises_and_ends() -> None:

@@ -106,7 +106,7 @@ class Padder:
         return result
 
     def crop_slices(
-        self, name: str, shape: tuple[int, ...], sizes: Mapping[str, int]
+        self, name: str, shape: Sequence[int], sizes: Mapping[str, int]
     ) -> tuple[slice, ...] | None:
         """The part of an output of `shape` that unpadded `sizes` have; None if that is all."""
         slices = None

@@ -228,7 +228,14 @@ class ReadyModel:
             found = runner.run(checked.inputs, names, route.wanted)
             return names, checked, route, found, given, 0
         arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
-        found = self._padder.crop(names, runner.run(arrays, names, route.wanted), checked.sizes)
+        sizes = checked.sizes
+        found = runner.run(
+            arrays,
+            names,
+            route.wanted,
+            lambda name, shape: self._padder.crop_slices(name, shape, sizes),
+        )
+        found = self._padder.crop(names, found, sizes)
         return names, checked, route, found, given, added
 
     def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
     from aotc.engine.device.device import Device
+    from aotc.engine.device.host_arrays import PartOf
 
 
 class Runner(Protocol):
@@ -30,9 +31,16 @@ class Runner(Protocol):
     session: ort.InferenceSession
 
     def run(
-        self, inputs: Mapping[str, Data], names: Sequence[str] | None, sizes: Mapping[str, int]
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str] | None,
+        sizes: Mapping[str, int],
+        part_of: PartOf | None = None,
     ) -> list[Data]:
-        """The named outputs (None: all) for inputs of `sizes`."""
+        """The named outputs (None: all) for inputs of `sizes`.
+
+        Of an output, `part_of` says which part is wanted: the rest need not be copied.
+        """
 
     @property
     def device(self) -> Device:
@@ -73,9 +81,13 @@ class PlainRunner:
         return HostDevice()
 
     def run(
-        self, inputs: Mapping[str, Data], names: Sequence[str] | None, sizes: Mapping[str, int]
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str] | None,
+        sizes: Mapping[str, int],
+        part_of: PartOf | None = None,
     ) -> list[Data]:
-        """The named outputs (None: all); raises AOTC-R005."""
+        """The named outputs (None: all), whole; raises AOTC-R005."""
         if not self._on_cuda:
             return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
         from aotc.engine.device.capture_gate import GATE

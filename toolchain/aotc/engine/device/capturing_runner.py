@@ -20,9 +20,9 @@ from aotc.engine.device.fixed_run import (
     FixedRun,
     element_type,
     failure,
-    read_values,
     run_options,
 )
+from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.owner_thread import OwnerThread
 from aotc.engine.device.refused_capture import capture_refused
 from aotc.engine.values import NARROW_BITS, Data
@@ -75,14 +75,19 @@ class CapturingRunner:
         return tuple(self._findings)
 
     def run(
-        self, inputs: Mapping[str, Data], names: Sequence[str] | None, sizes: Mapping[str, int]
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str] | None,
+        sizes: Mapping[str, int],
+        part_of: PartOf | None = None,
     ) -> list[Data]:
         """The named outputs (None: all) for host arrays at `sizes`, which may be captured.
 
+        Of an output, `part_of` says which part is wanted; all of it may be returned all the same.
         Raises AOTC-M004 and R005.
         """
         wanted = self._outputs if names is None else tuple(dict.fromkeys(names))
-        found = self._owner.call(lambda: self._run(inputs, wanted, self._key(sizes)))
+        found = self._owner.call(lambda: self._run(inputs, wanted, self._key(sizes), part_of))
         if names is None or len(wanted) == len(names):
             return found
         by_name = dict(zip(wanted, found, strict=True))
@@ -130,7 +135,13 @@ class CapturingRunner:
     def _key(self, sizes: Mapping[str, int]) -> Key:
         return tuple(sizes.get(dim, 0) for dim in self._dims)
 
-    def _run(self, inputs: Mapping[str, Data], names: Sequence[str], key: Key) -> list[Data]:
+    def _run(
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str],
+        key: Key,
+        part_of: PartOf | None,
+    ) -> list[Data]:
         run = self._captured.get(key)
         if run is None and self.graphs.on_call and key not in self._refused:
             run = None if self._captured.full else self._capture(inputs, key)
@@ -140,7 +151,7 @@ class CapturingRunner:
                 return self._run_once(inputs, names)
             run.write(inputs)
             run.run()
-            return list(run.read(names))
+            return list(run.read(names, part_of))
 
     def _run_once(self, inputs: Mapping[str, Data], names: Sequence[str]) -> list[Data]:
         """Run sizes that are not captured; the buffers are freed afterwards."""

@@ -18,6 +18,8 @@ _NON_BLOCKING: Final = 1
 # cudaEventDisableTiming.
 _NO_TIMING: Final = 2
 _OUT_OF_MEMORY: Final = 2
+# cudaDevAttrMaxPitch of all GPUs so far: rows of one copy may not be farther apart.
+_MAX_PITCH: Final = 2**31 - 1
 
 
 def cuda_runtime() -> Any:
@@ -90,6 +92,9 @@ class CudaDevice(Device):
 
     def copy_rows(self, target: int, source: int, rows: Rows) -> None:
         """Copy rows, on the stream."""
+        if max(rows.target_pitch, rows.source_pitch) > _MAX_PITCH:
+            super().copy_rows(target, source, rows)
+            return
         kind = self._cuda.cudaMemcpyKind.cudaMemcpyDefault
         self._check(
             self._cuda.cudaMemcpy2DAsync(

@@ -58,9 +58,12 @@ class Device(ABC):
     def copy(self, target: int, source: int, count: int) -> None:
         """Copy between two addresses, each on the host or on the device."""
 
-    @abstractmethod
     def copy_rows(self, target: int, source: int, rows: Rows) -> None:
         """Copy equally long rows that stand at equal distances."""
+        for row in range(rows.height):
+            self.copy(
+                target + row * rows.target_pitch, source + row * rows.source_pitch, rows.width
+            )
 
     @abstractmethod
     def synchronize(self) -> None:
@@ -96,13 +99,6 @@ class HostDevice(Device):
     def copy(self, target: int, source: int, count: int) -> None:
         """Copy `count` bytes at once."""
         ctypes.memmove(target, source, count)
-
-    def copy_rows(self, target: int, source: int, rows: Rows) -> None:
-        """Copy rows at once."""
-        for row in range(rows.height):
-            self.copy(
-                target + row * rows.target_pitch, source + row * rows.source_pitch, rows.width
-            )
 
     def synchronize(self) -> None:
         """Wait for nothing: copies are done at once."""

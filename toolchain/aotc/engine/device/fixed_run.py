@@ -9,8 +9,9 @@ import numpy as np
 
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
 from aotc.engine.device.device import Bytes, Device
+from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.refused_capture import capture_refused
-from aotc.engine.values import numpy_dtype, tensor_type
+from aotc.engine.values import tensor_type
 from aotc.errors import AotcError
 
 if TYPE_CHECKING:
@@ -142,9 +143,18 @@ class FixedRun:
             np.copyto(staging[:count], array.reshape(-1).view(np.uint8))
             self._device.copy(value.data_ptr(), staging.ctypes.data, count)
 
-    def read(self, names: Sequence[str]) -> list[np.ndarray[Any, Any]]:
-        """The named outputs as host arrays that are the caller's; one synchronization."""
-        return read_values([self.outputs[name] for name in names], self._device)
+    def read(
+        self, names: Sequence[str], part_of: PartOf | None = None
+    ) -> list[np.ndarray[Any, Any]]:
+        """The named outputs as host arrays that are the caller's; one synchronization.
+
+        Of an output, `part_of` says which part is wanted; all of it may be read all the same.
+        """
+        values = [self.outputs[name] for name in names]
+        if part_of is None:
+            return read_values(values, self._device)
+        parts = [part_of(name, value.shape()) for name, value in zip(names, values, strict=True)]
+        return read_values(values, self._device, parts)
 
     def replays_wrongly(self) -> str:
         """Why a replay does not compute what a run without a graph does; "" if it does.
@@ -169,19 +179,6 @@ class FixedRun:
             if not _agree(found, expected):
                 return f"output {name!r} does not follow its inputs when the graph is replayed"
         return ""
-
-
-def read_values(values: Sequence[ort.OrtValue], device: Device) -> list[np.ndarray[Any, Any]]:
-    """Tensors of the device as host arrays; one synchronization."""
-    arrays = []
-    for value in values:
-        count = value.tensor_size_in_bytes()
-        memory = device.host_bytes(count)
-        device.copy(memory.ctypes.data, value.data_ptr(), count)
-        dtype = numpy_dtype(tensor_type(value.data_type()))
-        arrays.append(memory.view(dtype).reshape(value.shape()))
-    device.synchronize()
-    return arrays
 
 
 def _agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.device import Device
-from aotc.engine.device.fixed_run import read_values
+from aotc.engine.device.host_arrays import read_values
 from aotc.engine.values import tensor_type
 
 if TYPE_CHECKING:
