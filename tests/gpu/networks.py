@@ -68,3 +68,22 @@ def either() -> bytes:
     graph = helper.make_graph(nodes, "either", values[:1], values[1:], [zero])
     imports = [helper.make_opsetid("", 18)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
+def rows_and_columns(width: int) -> bytes:
+    """float32 [batch, seq, width] to its Tanh, and to the transposed [batch, width, seq]."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["rows"]),
+        helper.make_node("Transpose", ["rows"], ["columns"], perm=[0, 2, 1]),
+    ]
+    shapes = {"x": (1, 2), "rows": (1, 2), "columns": (2, 1)}
+    sizes = ("batch", "seq", width)
+    values = [
+        helper.make_tensor_value_info(
+            name, TensorProto.FLOAT, ["batch", *(sizes[axis] for axis in axes)]
+        )
+        for name, axes in shapes.items()
+    ]
+    graph = helper.make_graph(nodes, "rows", values[:1], values[1:])
+    imports = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import either
+from networks import either, rows_and_columns
 from on_gpu import Built, built, close_to, note
 from residual_artifacts import EXACT, image, residual_artifact
 
@@ -43,6 +43,23 @@ def test_answers_are_those_of_runs_without_graphs(
             assert found.shape == (batch, 10)
             close_to(found, expected, 1e-4)
             np.testing.assert_array_equal(found, ours.run(given)["logits"])
+
+
+def test_padding_is_cut_off_whatever_its_place(tmp_path: Path) -> None:
+    """Of long rows it is not copied from the device; of short ones it is cut on the host."""
+    network = tmp_path / "rows.onnx"
+    network.write_bytes(rows_and_columns(2048))
+    sequence = {"min": 1, "buckets": [8, 32], "outside": "pad"}
+    artifact = built(network, tmp_path, {"batch": 4, "seq": sequence})
+    with aotc.load(artifact.path) as model:
+        kept = []
+        for seq in (5, 8, 20, 32, 1):
+            given = np.random.default_rng(seq).standard_normal((4, seq, 2048)).astype(np.float32)
+            kept.append((given, model.run({"x": given})))
+        # Later calls leave the answers of earlier ones alone.
+        for given, found in kept:
+            close_to(found["rows"], np.tanh(given), 1e-5)
+            np.testing.assert_array_equal(found["columns"], found["rows"].transpose(0, 2, 1))
 
 
 def test_several_threads_use_one_model(captured: Built) -> None:
