@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import yaml
 from made_profiles import profile_with
 
-from aotc.contract.codec.parsing import encode
+from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.results.command_reports import LearnReport
 from aotc.engine.device.cuda_place import CudaPlace
 from aotc.engine.device.device import HostDevice
 from aotc.learning.cost_table import CostTable
 from aotc.learning.learn import learn
-from aotc.learning.measure import _Bench
+from aotc.learning.measure import _Bench, measure_job
 
 SIZES = tuple(range(1, 41))
 Learned = Callable[..., LearnReport]
@@ -67,8 +68,9 @@ def test_without_captures_they_are_variants(learned: Learned) -> None:
     assert found.profile.variant_count() == chosen.variants > 1
 
 
-def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any) -> None:
-    onnx = pytest.importorskip("onnx")
+@pytest.fixture
+def request_on_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the worker is asked, with the host's memory in place of a GPU's: the same path."""
     helper = onnx.helper
     shape = ["seq", 4]
     graph = helper.make_graph(
@@ -80,14 +82,19 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), tmp_path / "m.onnx")
     monkeypatch.chdir(tmp_path)
-    request = {
+    monkeypatch.setattr(CudaPlace, "device", lambda self: HostDevice())
+    return {
         "graph": str(tmp_path / "m.onnx"),
         "weights": str(tmp_path),
         "inputs": [{"name": "x", "dtype": "float32", "shape": shape}],
         "hints": {},
         "dims": ["seq"],
+        "sizes": {"seq": [2, 4, 8]},
+        "between": {"seq": [3]},
+        "recorded": {"seq": [2, 3, 7]},
         "others": {},
         "follows": {},
+        "seconds": 0.0,
         "threads": 1,
         "seed": 1,
         "providers": ["cpu"],
@@ -97,13 +104,26 @@ def test_replays_are_measured_where_they_can_be(tmp_path: Path, monkeypatch: Any
         "cuda_options": {},
         "fuses": False,
     }
-    # The host's memory in place of a GPU's: the same path, without a graph.
-    monkeypatch.setattr(CudaPlace, "device", lambda self: HostDevice())
-    bench = _Bench(request)
+
+
+def test_replays_are_measured_where_they_can_be(request_on_host: dict[str, Any]) -> None:
+    bench = _Bench(request_on_host)
     assert len(list(bench.static({"seq": 3}, 0.0))) >= 3
     assert bench._captured is not None
     assert bench._captured._runner.captured == ({"seq": 3},)
     # Sizes that are not captured run there too, as calls of the loaded model do.
     assert bench._dynamic is None and bench.dynamic({"seq": 5}) > 0
     assert bench._captured._runner.captured == ({"seq": 3},)
-    assert _Bench({**request, "captures": False})._captured is None
+    assert _Bench({**request_on_host, "captures": False})._captured is None
+
+
+@pytest.mark.parametrize("captures", [True, False])
+def test_a_measurement_has_a_cost_for_each_size(
+    request_on_host: dict[str, Any], captures: bool
+) -> None:
+    found = measure_job({**request_on_host, "captures": captures})
+    assert (found["sizes"], found["dynamic_sizes"]) == ({"seq": [2, 4, 8]}, {"seq": [2, 3, 4, 8]})
+    assert (len(found["static"]), len(found["dynamic"])) == (3, 4)
+    assert min(*found["static"], *found["dynamic"]) > 0
+    assert found["new_size"] >= 0
+    decode(CostTable, found)
