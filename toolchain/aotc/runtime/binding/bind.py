@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aotc.engine.device.capture_gate import GATE
+from aotc.engine.device.host_arrays import Part
 from aotc.engine.padding import Padder
 from aotc.errors import AotcError
-from aotc.runtime.binding.bound_call import BoundCall, Slices, Start
+from aotc.runtime.binding.bound_call import BoundCall, Start
 from aotc.runtime.binding.given_tensors import take_tensor
 from aotc.runtime.guards import Guard
 from aotc.runtime.routing import Route, Router
@@ -61,7 +62,7 @@ def bind_call(
             )
             shapes[name] = (fill.shape, start, fill.value)
 
-    def crop(name: str, shape: tuple[int, ...]) -> Slices | None:
+    def crop(name: str, shape: Sequence[int]) -> Part | None:
         return padder.crop_slices(name, shape, checked.sizes) if route.pads else None
 
     return BoundCall(

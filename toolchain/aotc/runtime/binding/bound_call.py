@@ -13,6 +13,7 @@ from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.capturing_runner import CapturingRunner
 from aotc.engine.device.device import Device
 from aotc.engine.device.fixed_run import NO_GRAPH, FixedRun
+from aotc.engine.device.host_arrays import Part, PartOf
 from aotc.engine.device.refused_capture import capture_refused
 from aotc.engine.device.regions import row_copies
 from aotc.errors import AotcError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from aotc.runtime.runners import Runner
 
 Start = tuple[int, ...]
-Slices = tuple[slice, ...]
 
 
 class BoundInput:
@@ -62,7 +62,7 @@ class BoundCall:
         given: Mapping[str, Given],
         shapes: Mapping[str, tuple[tuple[int, ...], Start, Any]],
         outputs: Sequence[str],
-        crop: Callable[[str, tuple[int, ...]], Slices | None],
+        crop: PartOf,
         *,
         sizes: Mapping[str, int],
         stream: int | None,
@@ -285,7 +285,7 @@ class BoundCall:
             ):
                 self._device.copy_rows(target + part.target, source + part.source, part.rows)
 
-    def _crop_buffer(self, name: str, slices: Slices) -> tuple[ort.OrtValue, Start]:
+    def _crop_buffer(self, name: str, slices: Part) -> tuple[ort.OrtValue, Start]:
         output = DeviceTensor(self._run.outputs[name], self._device)
         ranges = [part.indices(size) for part, size in zip(slices, output.shape, strict=True)]
         shape = [stop - start for start, stop, _ in ranges]
