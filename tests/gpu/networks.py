@@ -87,3 +87,20 @@ def rows_and_columns(width: int) -> bytes:
     graph = helper.make_graph(nodes, "rows", values[:1], values[1:])
     imports = [helper.make_opsetid("", 18)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
+def attention(width: int, heads: int) -> bytes:
+    """ONNX Runtime's fused attention of rows [batch, seq, width] with themselves."""
+    sizes = ["batch", "seq", width]
+    node = helper.make_node(
+        "MultiHeadAttention", ["x", "x", "x"], ["y"], domain="com.microsoft", num_heads=heads
+    )
+    graph = helper.make_graph(
+        [node],
+        "attention",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, sizes)],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    return model.SerializeToString()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from networks import attention as attention_of_rows
 from on_gpu import CUDA, built, note, operators
 
 import aotc
@@ -27,6 +32,17 @@ TRANSFORMERS: dict[str, dict[str, Any]] = {
 ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedMultiHeadAttention")
 # No floating-point operation may be on the CPU.
 ON_CUDA = {"budgets": {"cpu_share": 0.0}}
+
+
+RUN = """
+import sys
+import numpy as np
+import aotc
+with aotc.load(sys.argv[1]) as model:
+    for size in (5, 9):
+        rows = np.ones((2, size, 128), np.float32)
+        np.testing.assert_allclose(model.run({"x": rows})["y"], rows, rtol=1e-2)
+"""
 
 
 def elsewhere(model: ReadyModel) -> list[str]:
@@ -70,3 +86,29 @@ def test_convolutions_are_laid_out_for_cuda_and_captured(tmp_path: Path) -> None
         assert model.variant.parity.status == "passed"
         assert model.variant.placement.how == "observed"
         assert all(runner.captured for runner in model._runners)
+
+
+@pytest.mark.parametrize("attention", ["auto", "without-cudnn"])
+def test_attention_is_kept_from_cudnn_where_the_profile_says_so(
+    attention: str, gpu: str, tmp_path: Path
+) -> None:
+    """By what ONNX Runtime says of the kernels that it takes; it prefers cuDNN from 9.0 on."""
+    network = tmp_path / "attention.onnx"
+    network.write_bytes(attention_of_rows(128, heads=2))
+    cuda = {"attention": attention, "graphs": {"capture": "sizes"}}
+    dims = {"batch": 2, "seq": "1..64"}
+    artifact = built(network, tmp_path, dims, precision="float16", cuda=cuda)
+    said = subprocess.run(
+        [sys.executable, "-c", RUN, str(artifact.path)],
+        env={**os.environ, "ORT_ENABLE_ATTENTION_KERNEL_DEBUG_INFO": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    text = said.stdout.decode(errors="replace")
+    assert said.returncode == 0, text
+    kernels = set(re.findall(r"SdpaKernel=(\w+)", text))
+    note(f"kernels of attention, {attention}", sorted(kernels))
+    assert kernels
+    if attention == "without-cudnn" or float(gpu) >= 9:
+        assert ("CUDNN_FLASH_ATTENTION" in kernels) == (attention == "auto")

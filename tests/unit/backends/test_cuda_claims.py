@@ -283,6 +283,16 @@ def test_convolutions_are_searched_only_where_the_profile_says_so(precision: Pre
     assert options["cudnn_conv_algo_search"] == "EXHAUSTIVE"
 
 
+@pytest.mark.parametrize("precision", ["tf32", "float16", "bfloat16"])
+def test_attention_is_kept_from_cudnn_only_where_the_profile_says_so(precision: Precision) -> None:
+    use = SessionUse(cuda=CudaOptions(attention="without-cudnn"))
+    (options,) = CudaBackend().session("all", precision, use).provider_options.values()
+    assert int(options["sdpa_kernel"]) & 8 == 0
+    assert int(options["sdpa_kernel"]) & 1
+    (options,) = CudaBackend().session("all", precision).provider_options.values()
+    assert "sdpa_kernel" not in options
+
+
 def test_probe_and_fingerprint_say_what_is_missing() -> None:
     backend = CudaBackend()
     found = backend.probe()

@@ -26,7 +26,7 @@ from aotc.backends.base import (
 )
 from aotc.backends.kernels import KernelTable, claim_by_kernels, prefers_cpu
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
-from aotc.contract.cuda_options import Search
+from aotc.contract.cuda_options import Attention, Search
 from aotc.contract.known_providers import BY_NAME, RUNTIME_WHEELS
 from aotc.contract.manifest.requirements import NO_REQUIREMENTS, Requirements
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -48,6 +48,12 @@ _CUDA_MAJOR: Final = 13
 # By default ONNX Runtime measures convolution algorithms at load, and may pick a different one each
 # time, which rounds differently; the heuristic only depends on sizes.
 _SEARCHES: Final[Mapping[Search, str]] = {"repeatable": "HEURISTIC", "exhaustive": "EXHAUSTIVE"}
+# Bits of ONNX Runtime's AttentionBackend: flash 1, efficient 2, TensorRT's fused 4, flash 32 and
+# cross 64, unfused 16, decoder 512.  These are its defaults but for cuDNN's, 8.
+_ATTENTION: Final[Mapping[Attention, Mapping[str, str]]] = {
+    "auto": {},
+    "without-cudnn": {"sdpa_kernel": str(1 | 2 | 4 | 16 | 32 | 64 | 512)},
+}
 # Tensor cores read channels last; only then is the bias added in the convolution's own kernel.
 _CHANNELS_LAST: Final = {"prefer_nhwc": "1", "fuse_conv_bias": "1"}
 (_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
@@ -113,11 +119,13 @@ class CudaBackend(Backend):
 
         Without TF32, cuDNN has no tensor cores for convolutions in half precision either.  Nodes
         that stay in float32 there mostly need its range, which TF32 has.  Convolution algorithms
-        are the same at every load unless the variant allows a search.
+        are the same at every load unless the variant allows a search.  `attention` is of the fused
+        operators; without `sdpa_kernel`, ONNX Runtime prefers cuDNN where it is stable.
         """
         options = {
             "use_tf32": "0" if precision == "keep" else "1",
             "cudnn_conv_algo_search": _SEARCHES[use.cuda.search],
+            **_ATTENTION[use.cuda.attention],
         }
         if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutional):
             options |= _CHANNELS_LAST

@@ -16,6 +16,7 @@ SIZED_BY_VALUES: Final = frozenset(
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]
 Search = Literal["repeatable", "exhaustive"]
+Attention = Literal["auto", "without-cudnn"]
 Capture = Literal["none", "sizes", "calls"]
 RefusedCapture = Literal["fail", "run"]
 
@@ -63,4 +64,10 @@ class CudaOptions:
         "of convolution algorithms: repeatable takes cuDNN's heuristic; exhaustive measures them "
         "at warm-up, which may choose and round differently each time",
     ] = "repeatable"
+    attention: Annotated[
+        Attention,
+        "kernels of fused attention: auto is ONNX Runtime's choice, which in half precision from "
+        "compute capability 9.0 on is cuDNN, planned anew at each new size; without-cudnn takes "
+        "those that need no plan",
+    ] = "auto"
     graphs: GraphOptions = GraphOptions()
