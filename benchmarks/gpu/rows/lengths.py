@@ -87,11 +87,12 @@ def _learned(settings: Settings, precision: str, batch: int) -> tuple[dict[str, 
             return given, f"given, as learning failed: {error}"
         kept.write_text(json.dumps(found))
     found = json.loads(kept.read_text())
-    return {"batch": batch, **found["dims"]}, f"learned: {found['verdict']}"
+    how = f"learned: {found['verdict']}; a new size takes {found['new_size'] * 1e3:.1f} ms more"
+    return {"batch": batch, **found["dims"]}, how
 
 
 def learn(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """In a fresh process: the learned dims, and the learner's verdict."""
+    """In a fresh process: the learned dims, the learner's verdict, and what new sizes cost."""
     import yaml
 
     from aotc.contract.codec.strict_yaml import yaml_text
@@ -108,7 +109,7 @@ def learn(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if isinstance(dims["sequence"], dict):
         # Shorter requests than those recorded may come.
         dims["sequence"]["min"] = 1
-    yield {"verdict": answer.verdict, "dims": dims}
+    yield {"verdict": answer.verdict, "new_size": answer.new_size, "dims": dims}
 
 
 def time_streams(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,7 @@ import pytest
 
 from aotc.backends.base import ANY_USE, BACKENDS
 from aotc.contract.profile_terms import WantedPrecision
-from aotc.learning.measure import session_spec
+from aotc.learning.measured_form import session_spec
 
 
 @pytest.mark.parametrize("precision", ["keep", "int8", "int4", "auto"])

@@ -11,14 +11,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.backends.base import Backend, SessionUse
+from aotc.backends.base import SessionUse
 from aotc.contract.codec.parsing import Json, decode, encode
 from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.known_providers import CAPTURING
 from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.variant import Optimization, SessionSpec
+from aotc.contract.manifest.variant import Optimization
 from aotc.contract.profile import PluginSpec, Profile
-from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.engine.device.cuda_place import Settings
 from aotc.engine.named_backends import backend_of
 from aotc.engine.session import create_session, import_onnxruntime, run
@@ -27,6 +26,7 @@ from aotc.errors import AotcError
 from aotc.graphs.offline import MODEL, write_optimized
 from aotc.learning.captured_runs import CapturedRuns, FixedRun
 from aotc.learning.cost_table import CostTable
+from aotc.learning.measured_form import in_precision, measured_graph, session_spec
 from aotc.passes.base import walk_nodes
 from aotc.probing.inputs.generated_fixtures import Hints, generate
 from aotc.stages.optimizing.image_layout import is_convolutional
@@ -61,14 +61,13 @@ def measure(
     """Costs of `source` at every combination of `sizes` of `dims`, in seconds of one run.
 
     The model runs with the providers, the precision and the options of the first variant of
-    `profile`, fused where that runs on CUDA here and may be.  Where
-    that variant captures CUDA graphs, and this machine can, replays are measured in place of static
-    graphs.  The
-    dynamic graph is also measured at the sizes `between`, for one dim, and with another size from
-    run to run, as in production.  Sizes that are not `recorded` are left out if the model does not
-    run there; the largest recorded one is measured if no larger one remains.  `others` are the
-    sizes of the other dims; `follows` names the terms of dims that are sums.  `threads` is the
-    number of threads of a session, `seed` that of the generated inputs.
+    `profile`, fused and in half precision where that runs on CUDA here and may be.  Where that
+    variant captures CUDA graphs, and this machine can, replays are measured in place of static
+    graphs.  The dynamic graph is also measured at the sizes `between`, for one dim, and with
+    another size from run to run, as in production.  Sizes that are not `recorded` are left out if
+    the model does not run there; the largest recorded one is measured if no larger one remains.
+    `others` are the sizes of the other dims; `follows` names the terms of dims that are sums.
+    `threads` is the number of threads of a session, `seed` that of the generated inputs.
     About `seconds` are spent on running, not counting session creation.  Raises AOTC-S005 if a size
     does not run, and what the sandbox raises.
     """
@@ -93,7 +92,8 @@ def measure(
             "seed": seed,
             "providers": list(providers),
             "plugins": encode(dict(profile.plugins)),
-            "precision": profile.precision,
+            "precision": variant.precision or profile.precision,
+            "quantized": source.capture.quantized,
             "captures": profile.captures_sizes(variant),
             "cuda_options": encode(cuda),
             "fuses": providers[0] == CAPTURING.name and cuda.fusion == "auto",
@@ -219,9 +219,12 @@ class _Bench:
         self._libraries = {spec.provider: Path(spec.library) for spec in plugins.values()}
         # The level of a portable variant.
         level: Optimization = "extended" if request["providers"] == ["cpu"] else "basic"
-        graph = measured_graph(request) if backends[0].probe().runs else Path(request["graph"])
+        runs = backends[0].probe().runs
+        graph = measured_graph(request) if runs else Path(request["graph"])
         write_optimized(graph, level, Path(request["weights"]))
         self._model: onnx.ModelProto = onnx.load(MODEL, load_external_data=False)
+        if runs and backends[0].half_by_types:
+            in_precision(self._model, request)
         use = SessionUse(
             cuda=decode(CudaOptions, request["cuda_options"]),
             convolutional=is_convolutional(node.op_type for node in walk_nodes(self._model)),
@@ -230,7 +233,7 @@ class _Bench:
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})
         self._captured = (
             CapturedRuns(partial(self._open, self._model), tuple(dims))
-            if request["captures"] and backends[0].probe().runs
+            if request["captures"] and runs
             else None
         )
         self._dynamic = self._open(self._model) if self._captured is None else None
@@ -309,35 +312,6 @@ class _Bench:
         fixed.CopyFrom(self._model)
         FixDims(sizes=sizes).apply(fixed)
         return self._open(fixed)
-
-
-def measured_graph(request: Json) -> Path:
-    """The graph, fused for CUDA as a build would if the request says so and it can be.
-
-    Raises AOTC-O011 if the library of the rules is not installed.
-    """
-    from aotc.stages.optimizing.fusion import FUSED, fusion_job
-
-    graph = Path(request["graph"])
-    if not request["fuses"]:
-        return graph
-    found = fusion_job({**request, "backend": request["providers"][0]})
-    return Path(FUSED) if found["passes"] and not found["why_not"] else graph
-
-
-def session_spec(
-    backends: Sequence[Backend], precision: WantedPrecision, use: SessionUse
-) -> SessionSpec:
-    """The session of all `backends`; one without the precision computes in its exact one.
-
-    Integers are not measured: which sizes are worth a variant is decided on the model's own types,
-    as costs in integers differ by a factor at all sizes.  Nor is what `auto` will choose known.
-    """
-    options: dict[str, Mapping[str, str]] = {}
-    for backend in backends:
-        own: Precision = "keep" if precision == "auto" else backend.computes_in(precision)
-        options |= backend.session("all", own, use).provider_options
-    return SessionSpec(optimization="all", provider_options=options)
 
 
 def spread(samples: Sequence[float]) -> float:

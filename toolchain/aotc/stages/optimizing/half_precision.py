@@ -57,7 +57,9 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
     first = backend_of(plan.providers[0], options.profile.plugins)
     if not first.half_by_types and not plan.cpu_only:
         return HalfRequest(None, plan)
-    why = _why_left(specialized, plan.precision)
+    source = specialized.analyzed.source
+    graph = onnx.load(specialized.graph, load_external_data=False).graph
+    why = "the model is quantized" if source.capture.quantized else why_left(graph, plan.precision)
     if why == plan.precision:
         return HalfRequest(None, plan)
     if why:
@@ -97,12 +99,8 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
     }
 
 
-def _why_left(specialized: SpecializedModel, wanted: str) -> str:
-    """Why a model is not changed; `wanted` itself if it is in that type already, "" if it is."""
-    source = specialized.analyzed.source
-    if source.capture.quantized:
-        return "the model is quantized"
-    graph = onnx.load(specialized.graph, load_external_data=False).graph
+def why_left(graph: onnx.GraphProto, wanted: str) -> str:
+    """Why a graph is not changed; `wanted` itself if it is in that type already, "" if it is."""
     elements = {tensor.data_type for tensor in graph.initializer}
     elements |= interface_elements(graph)
     elements |= {
