@@ -38,6 +38,7 @@ def request(network: bytes, folder: Path, inputs: list[Value], dim: str) -> dict
         "providers": ["cuda", "cpu"],
         "plugins": encode({}),
         "precision": "float16",
+        "keep_float32": [],
         "quantized": False,
         "captures": True,
         "cuda_options": encode(CudaOptions()),

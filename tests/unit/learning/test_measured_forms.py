@@ -28,6 +28,7 @@ def asked(fuses: bool) -> dict[str, Any]:
         "weights": str(BERT.parent),
         "providers": ["cuda", "cpu"],
         "plugins": encode({}),
+        "keep_float32": [],
         "fuses": fuses,
     }
 
@@ -86,6 +87,20 @@ def test_what_is_measured_in_half_precision_has_the_answers_of_the_model(
     for one, other in zip(halved.run(None, given), original.run(None, given), strict=True):
         assert one.dtype == other.dtype
         np.testing.assert_allclose(one, other, atol=2e-2)
+
+
+def test_what_the_profile_keeps_in_float32_is_measured_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    products = [node.name for node in onnx.load(BERT).graph.node if node.op_type == "MatMul"]
+    found = []
+    for kept in ([], products[:1], ["*"]):
+        model = optimized(fused=False)
+        request = {**asked(False), "precision": "float16", "quantized": False}
+        in_precision(model, {**request, "keep_float32": kept})
+        found.append(weight_types(model)[onnx.TensorProto.FLOAT16])
+    assert found[0] > found[1] > found[2] == 0
 
 
 @pytest.mark.parametrize(("precision", "quantized"), [("tf32", False), ("float16", True)])

@@ -93,6 +93,9 @@ def measure(
             "providers": list(providers),
             "plugins": encode(dict(profile.plugins)),
             "precision": variant.precision or profile.precision,
+            "keep_float32": list(
+                profile.keep_float32 if variant.keep_float32 is None else variant.keep_float32
+            ),
             "quantized": source.capture.quantized,
             "captures": profile.captures_sizes(variant),
             "cuda_options": encode(cuda),

@@ -31,10 +31,11 @@ def measured_graph(request: Json) -> Path:
 
 
 def in_precision(model: onnx.ModelProto, request: Json) -> None:
-    """Change `model`, which was just optimized, to the half precision that is asked for, if any.
+    """Change `model` to the half precision that is asked for, if any, but for `keep_float32`.
 
-    Without inputs of the reference no activation leaves the type's range: single nodes that a
-    build keeps in float32 are measured in half.  A model that has nothing to change stays.
+    It was just optimized: its weights are in the working directory, and are written there.  No
+    activation is observed, so that single nodes that a build keeps in float32 for their values are
+    measured in half.  A model that has nothing to change stays.
     """
     wanted = request["precision"]
     if wanted not in HALF_TYPES or request["quantized"] or why_left(model.graph, wanted):
@@ -43,7 +44,7 @@ def in_precision(model: onnx.ModelProto, request: Json) -> None:
         **request,
         "to": wanted,
         "stored_only": False,
-        "keep_float32": [],
+        "source": request["graph"],
         "backend": request["providers"][0],
         "references": [],
         "where": "the measured graph",
