@@ -30,7 +30,9 @@ from aotc.learning.measured_form import in_precision, measured_graph, session_sp
 from aotc.passes.base import walk_nodes
 from aotc.probing.inputs.generated_fixtures import Hints, generate
 from aotc.stages.optimizing.image_layout import is_convolutional
+from aotc.stages.tuning.precision_forms import wanted_precision
 from aotc.stages.types import SourceModel
+from aotc.stages.variant_plan import wanted_in_float32
 
 if TYPE_CHECKING:
     import onnx
@@ -92,10 +94,8 @@ def measure(
             "seed": seed,
             "providers": list(providers),
             "plugins": encode(dict(profile.plugins)),
-            "precision": variant.precision or profile.precision,
-            "keep_float32": list(
-                profile.keep_float32 if variant.keep_float32 is None else variant.keep_float32
-            ),
+            "precision": wanted_precision(variant, profile),
+            "keep_float32": list(wanted_in_float32(variant, profile)),
             "quantized": source.capture.quantized,
             "captures": profile.captures_sizes(variant),
             "cuda_options": encode(cuda),

@@ -9,6 +9,7 @@ from aotc.contract.cuda_options import CudaOptions
 from aotc.contract.known_providers import CAPTURING
 from aotc.contract.manifest.served_sizes import by_size
 from aotc.contract.precision.quantization import QuantizationSpec
+from aotc.contract.profile import Profile, VariantSpec
 from aotc.contract.profile_terms import Level, Precision, Prepack
 from aotc.records import field, record
 
@@ -68,3 +69,8 @@ class VariantPlan:
     def cpu_only(self) -> bool:
         """Whether ONNX Runtime's CPU provider runs all nodes."""
         return self.providers == ("cpu",)
+
+
+def wanted_in_float32(spec: VariantSpec, profile: Profile) -> tuple[str, ...]:
+    """Names or patterns of nodes that one of the profile's variants keeps in float32."""
+    return profile.keep_float32 if spec.keep_float32 is None else spec.keep_float32

@@ -57,9 +57,11 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
     first = backend_of(plan.providers[0], options.profile.plugins)
     if not first.half_by_types and not plan.cpu_only:
         return HalfRequest(None, plan)
-    source = specialized.analyzed.source
-    graph = onnx.load(specialized.graph, load_external_data=False).graph
-    why = "the model is quantized" if source.capture.quantized else why_left(graph, plan.precision)
+    if specialized.analyzed.source.capture.quantized:
+        why = "the model is quantized"
+    else:
+        graph = onnx.load(specialized.graph, load_external_data=False).graph
+        why = why_left(graph, plan.precision)
     if why == plan.precision:
         return HalfRequest(None, plan)
     if why:

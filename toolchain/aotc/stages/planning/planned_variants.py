@@ -21,7 +21,7 @@ from aotc.stages.types import (
     AnalyzedModel,
     ReferenceRun,
 )
-from aotc.stages.variant_plan import VariantPlan
+from aotc.stages.variant_plan import VariantPlan, wanted_in_float32
 
 # The maximum length of dim names in a variant's name, which is part of folder names.
 _MAX_LENGTH: Final = 100
@@ -77,9 +77,7 @@ def wanted_variants(
                     providers=providers,
                     precision=precision,
                     quantization=quantization,
-                    keep_float32=options.profile.keep_float32
-                    if spec.keep_float32 is None
-                    else spec.keep_float32,
+                    keep_float32=wanted_in_float32(spec, options.profile),
                     threads=spec.threads,
                     optimization=spec.optimization,
                     may_lower_level=spec.optimization == "auto",

@@ -14,6 +14,7 @@ from aotc.errors import AotcError
 from aotc.records import replace
 from aotc.stages.planning.request import BuildRequest
 from aotc.stages.tuning.precision_forms import forms_tried, wanted_precision, wants_auto
+from aotc.stages.variant_plan import wanted_in_float32
 
 _Choice = TypeVar("_Choice")
 
@@ -76,7 +77,7 @@ def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
     own = spec.cuda or profile.cuda
     cuda = replace(own, fusion=tried.fusion, layout=tried.layout)
     quantization = spec.quantization or profile.quantization
-    kept = profile.keep_float32 if spec.keep_float32 is None else spec.keep_float32
+    kept = wanted_in_float32(spec, profile)
     return replace(
         spec,
         cuda=spec.cuda if cuda == own else cuda,
