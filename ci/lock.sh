@@ -16,7 +16,7 @@ compile() {
     lock=requirements/$1.lock
     shift
     "$tools/bin/uv" --no-config pip compile --quiet --universal --python-version 3.11 \
-        --fork-strategy fewest --generate-hashes --no-header --no-annotate \
+        --fork-strategy fewest --no-strip-extras --generate-hashes --no-header --no-annotate \
         --output-file "$lock" "$@"
     if grep -nE '^--|://| @ ' "$lock"; then
         echo "$lock names a place" >&2
