@@ -7,7 +7,6 @@ model with its weights inline and external.  All files are in the page cache.
 
 from __future__ import annotations
 
-import compileall
 import json
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from statistics import median
 
 import numpy as np
 
+from benchmarks.byte_code import compile_packages
 from benchmarks.fresh import ROOT, environment
 from benchmarks.networks.external_weights import with_external_weights
 from benchmarks.result import Result, Row, at_most, milliseconds, ratio_of_medians, unjudged
@@ -30,7 +30,7 @@ PROCESSES = ROOT / "benchmarks" / "processes"
 
 def run(workshop: Workshop) -> Result:
     """Measure both plain sessions and the artifact alternately, with byte code compiled."""
-    compileall.compile_dir(ROOT / "toolchain" / "aotc", quiet=1)
+    compile_packages("aotc")
     rows: list[Row] = []
     samples: dict[str, list[float]] = {}
     for name, limit in ASKED.items():

@@ -9,13 +9,13 @@ verifies.  The bare one has no ONNX Runtime, so that a target is described to it
 
 from __future__ import annotations
 
-import compileall
 import subprocess
 import sys
 import time
 from pathlib import Path
 from statistics import median
 
+from benchmarks.byte_code import compile_packages
 from benchmarks.fresh import ROOT
 from benchmarks.result import Result, Row, milliseconds
 from benchmarks.workshop import Workshop
@@ -94,7 +94,7 @@ def _target(workshop: Workshop) -> Path:
 
 def _bare(workshop: Workshop) -> Path:
     """The Python of an environment with aotc's own requirements, made only once."""
-    compileall.compile_dir(ROOT / "toolchain" / "aotc", quiet=1)
+    compile_packages("aotc")
     folder = workshop.folder / "bare"
     python = folder / "bin" / "python"
     if not python.exists():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.byte_code import compile_packages
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
 from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
@@ -221,3 +222,15 @@ def test_choices_that_were_timed_beside_other_work_are_kept_apart(tmp_path: Path
     # One within the other would be found with it.
     folders = {Path(folder) for folder in (*row.values(), *ahead.values())}
     assert len(folders) == 3 and {folder.parent for folder in folders} == {tmp_path}
+
+
+def test_fresh_processes_find_byte_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "with_byte_code"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "part.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    compile_packages("with_byte_code", "a_package_that_is_not_installed")
+    compiled = {path.name.partition(".")[0] for path in package.glob("__pycache__/*.pyc")}
+    assert compiled == {"__init__", "part"}

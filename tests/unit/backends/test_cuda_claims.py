@@ -15,6 +15,7 @@ from aotc.backends.base import BACKENDS, ClaimRequest, Claims, SessionUse
 from aotc.backends.cuda import CudaBackend, claim_of, refusal_of_provider
 from aotc.contract.cuda_options import CudaOptions, Layout
 from aotc.contract.profile_terms import Precision
+from aotc.contract.provider_keys import option_problem
 from aotc.contract.target import Target
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
@@ -311,3 +312,24 @@ def test_needs_cuda_and_its_driver() -> None:
     needs = CudaBackend().needs(TARGET)
     assert (needs.cuda_major, needs.nvidia_driver_min) == (13, "580.65.06")
     assert needs.compute_capabilities == ()
+
+
+def test_weights_are_mapped_unless_they_pay_for_page_locked_memory(tmp_path: Path) -> None:
+    cuda, options = CudaBackend(), {"use_tf32": "1"}
+    readers = "external_data_loader_reading_threads"
+    (tmp_path / "weights.bin").write_bytes(b"w" * 100)
+    assert cuda.with_weights(options, tmp_path) == {**options, readers: "0"}
+    assert cuda.with_weights(options, tmp_path / "none") == {**options, readers: "0"}
+    # Of many files none is large; sparse, they take no room.
+    for number in range(2):
+        with (tmp_path / f"more{number}.bin").open("wb") as file:
+            file.truncate(1 << 29)
+    assert cuda.with_weights(options, tmp_path) == options
+    assert options == {"use_tf32": "1"}
+
+
+def test_how_weights_are_read_is_not_for_artifacts() -> None:
+    problem = option_problem(
+        CudaBackend.ort_name, "external_data_loader_reading_threads", "0", plugin=False
+    )
+    assert problem

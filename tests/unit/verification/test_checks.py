@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shutil
 import sys
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from aotc.reasons import REASONS
 from aotc.verification import checks as room
 from aotc.verification.checks import checks
 from aotc.verification.checks.base import at_least
+from aotc.verification.compatibility import probe_host
 
 CPU = ("CPUExecutionProvider",)
 BASE = Requirements(
@@ -241,6 +244,52 @@ def test_probe_describes_this_machine() -> None:
     assert found is host.probe(gpus=False)
     if Path("/proc/cpuinfo").exists() and found.architecture == "x86_64":
         assert found.isa is not None and "sse4_2" in found.isa
+
+
+@pytest.mark.parametrize(
+    ("requirements", "asked", "gpus"),
+    [
+        ({}, set(), ()),
+        # Whatever is compiled at load runs on any GPU.
+        ({"nvidia_driver_min": "575", "cuda_major": 13}, {"driver_version"}, ()),
+        (
+            {"nvidia_driver_min": "575", "compute_capabilities": ("9.0",)},
+            {"driver_version", "name,compute_cap,memory.total"},
+            ("H200",),
+        ),
+    ],
+)
+def test_the_program_that_lists_gpus_is_started_only_where_a_check_needs_them(
+    requirements: dict[str, Any],
+    asked: set[str],
+    gpus: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"#!/bin/sh\necho $1 >> {tmp_path}/asked\n"
+        'case $1 in *compute_cap*) echo "H200, 9.0, 143771";; *) echo 580.159.04;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    host.probe.cache_clear()
+    try:
+        needs = dataclasses.replace(BASE, **requirements)
+        found = probe_host(SimpleNamespace(variants=[SimpleNamespace(requirements=needs)]))
+    finally:
+        host.probe.cache_clear()
+    record = tmp_path / "asked"
+    queries = (
+        {line.partition("=")[2] for line in record.read_text().split()}
+        if record.exists()
+        else set()
+    )
+    # A host with a driver says in /proc which it is.
+    assert queries - {"driver_version"} == asked - {"driver_version"}
+    assert queries <= asked
+    assert tuple(gpu.name for gpu in found.gpus) == gpus
+    assert (found.nvidia_driver is not None) == bool(asked)
 
 
 def test_cpu_features_are_those_that_matter() -> None:

@@ -216,6 +216,13 @@ class Backend(ABC):
         """Its provider options for `threads` per operator, if it has threads of its own."""
         return dict(options)
 
+    def with_weights(self, options: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Its provider options for a session whose external weights are in `folder`.
+
+        They are this process's own, about how the weights are read.
+        """
+        return dict(options)
+
     def steadier(self, session: SessionSpec) -> Mapping[str, SessionSpec]:
         """Sessions that may repeat their bytes where `session` does not, by the profile's line."""
         if session.threads == 1:

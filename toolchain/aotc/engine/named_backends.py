@@ -85,6 +85,12 @@ def with_threads(ort_name: str, options: dict[str, str], threads: int) -> dict[s
     return options if backend is None else backend.with_threads(options, threads)
 
 
+def with_weights(ort_name: str, options: dict[str, str], folder: Path) -> dict[str, str]:
+    """The options of a provider for a session whose external weights are in `folder`."""
+    backend = _built_in(ort_name)
+    return options if backend is None else backend.with_weights(options, folder)
+
+
 def plugin_devices(ort_name: str, library: Path) -> list[Any]:
     """ORT's devices for a session with the plugin in `library`; raises AOTC-P004."""
     from aotc.backends.plugin import PluginBackend, devices

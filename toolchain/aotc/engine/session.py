@@ -16,7 +16,13 @@ from aotc.contract.known_providers import CPU, GRAPH_OPTION
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS
-from aotc.engine.named_backends import library_of, plugin_devices, prepare, with_threads
+from aotc.engine.named_backends import (
+    library_of,
+    plugin_devices,
+    prepare,
+    with_threads,
+    with_weights,
+)
 from aotc.engine.ortvalue import needs_ortvalues, run_with_ortvalues
 from aotc.engine.values import Data
 from aotc.errors import AotcError
@@ -231,6 +237,8 @@ def _add_providers(
             options.add_provider_for_devices(plugin_devices(name, library), settings)
         # ONNX Runtime adds the CPU itself, and refuses a second one next to a plugin.
         elif name != CPU:
+            if weights_folder is not None:
+                settings = with_weights(name, settings, weights_folder)
             prepare(name)
             options.add_provider(name, settings)
 

@@ -31,13 +31,17 @@ _ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @cache
 def probe(
-    *, gpus: bool = True, digests: bool = False, libraries: tuple[tuple[str, Path], ...] = ()
+    *,
+    gpus: bool = True,
+    driver: bool = False,
+    digests: bool = False,
+    libraries: tuple[tuple[str, Path], ...] = (),
 ) -> Target:
     """Describe this machine; what is absent is None or empty, and `probed` is set.
 
-    With `gpus=False` the GPUs and their driver are not queried, which may take seconds; with
-    `digests` plugins have the digests of their libraries.  `libraries` are the user's own plugins:
-    pairs of the provider's ORT name and its library.
+    With `gpus=False` no program is started that lists the GPUs, which may take seconds, and their
+    driver is asked only with `driver`.  With `digests` plugins have the digests of their libraries.
+    `libraries` are the user's own plugins: pairs of the provider's ORT name and its library.
     The result is cached for the life of the process.  Raises AOTC-I027 if an environment variable
     (`host.lesser_host`, `host.plugin_libraries`) cannot be read.
     """
@@ -55,8 +59,8 @@ def probe(
         onnxruntime=version,
         providers=providers,
         plugins=plugins,
-        nvidia_driver=driver_version() if gpus else None,
-        cuda_major=_cuda_major() if gpus else None,
+        nvidia_driver=driver_version() if gpus or driver else None,
+        cuda_major=_cuda_major() if gpus or driver else None,
         gpus=_gpus() if gpus else (),
         probed=True,
     )

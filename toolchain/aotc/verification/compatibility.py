@@ -7,7 +7,6 @@ from pathlib import Path
 
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.requirements import Requirements
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import Refusal, VariantVerdict, Verdict
 from aotc.contract.target import Target
@@ -63,12 +62,6 @@ def _all_checks() -> list[Check]:
     return [check() for check in checks().values()]
 
 
-def _asks_for_gpus(needs: Iterable[Requirements]) -> bool:
-    """Whether a check of these requirements must know the host's GPUs and their driver."""
-    all_checks = _all_checks()
-    return any(check.asks_for_gpus(need) for need in needs for check in all_checks)
-
-
 def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) -> Target:
     """This host, probed for what the checks of a manifest's variants need to know.
 
@@ -77,8 +70,10 @@ def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) ->
     from aotc.host.probe import probe
 
     needs = [variant.requirements for variant in manifest.variants]
+    asking = [(check, need) for check in _all_checks() for need in needs]
     return probe(
-        gpus=_asks_for_gpus(needs),
+        gpus=any(check.asks_for_gpus(need) for check, need in asking),
+        driver=any(check.asks_for_driver(need) for check, need in asking),
         digests=any(need.plugins for need in needs),
         libraries=tuple(sorted((plugins or {}).items())),
     )

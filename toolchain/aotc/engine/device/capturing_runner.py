@@ -188,6 +188,8 @@ class CapturingRunner:
             kept: list[np.ndarray[Any, Any]] = []
             values = self._uploaded(inputs, kept)
             self.device.synchronize()
+            # Its page-locked memory serves again for what follows.
+            kept.clear()
             try:
                 run = FixedRun(self.session, self.device, values, self.next_id())
                 wrong = run.replays_wrongly()

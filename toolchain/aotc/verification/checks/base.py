@@ -29,8 +29,12 @@ class Check(ABC):
     def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
         """Refusals with `code`, or findings with AOTC-C011 for what the host does not state."""
 
+    def asks_for_driver(self, requirements: Requirements) -> bool:
+        """Whether the host must be probed for NVIDIA's driver."""
+        return False
+
     def asks_for_gpus(self, requirements: Requirements) -> bool:
-        """Whether the host must be probed for its GPUs and their driver, which may take seconds."""
+        """Whether the host must be probed for its GPUs, which may take seconds."""
         return False
 
     def refuse(

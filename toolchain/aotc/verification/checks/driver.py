@@ -14,7 +14,7 @@ class NvidiaDriver(Check):
 
     code = "AOTC-C007"
 
-    def asks_for_gpus(self, requirements: Requirements) -> bool:
+    def asks_for_driver(self, requirements: Requirements) -> bool:
         """If the variant requires a driver or a CUDA version."""
         return requirements.nvidia_driver_min is not None or requirements.cuda_major is not None
 
