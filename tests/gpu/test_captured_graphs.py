@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from networks import either, rows_and_columns
-from on_gpu import Built, built, close_to, note
+from on_gpu import CUDA, Built, built, close_to, note
 from residual_artifacts import EXACT, image, residual_artifact
 
 import aotc
@@ -29,6 +29,14 @@ def test_sizes_of_the_profile_are_captured_before_the_model_is_ready(captured: B
             size for one in model.manifest.variants if one.graphs for size in one.graphs.sizes
         ]
         assert {size["batch"] for size in promised} == {size["batch"] for size in sizes}
+
+
+def test_small_weights_are_not_read_into_page_locked_memory(captured: Built) -> None:
+    with aotc.load(captured.path) as model:
+        options = [runner.session.get_provider_options()[CUDA] for runner in model._runners]
+    assert [each["external_data_loader_reading_threads"] for each in options] == ["0"] * len(
+        options
+    )
 
 
 @pytest.mark.parametrize("batch", [1, 2, 3, 4, 7])

@@ -44,10 +44,11 @@ class EngineImports:
             return
         name = CAPTURING.ort_name
         on_cuda = name not in plugins and any(name in variant.providers for variant in variants)
-        self._threads = [Thread(target=self._run, args=(on_cuda,), name="aotc-imports")]
         if begin_device is not None and any(variant.graphs is not None for variant in variants):
+            # First: imports would keep the interpreter from it.
             beside = Thread(target=_without_errors, args=(begin_device,), name="aotc-device")
             self._threads.append(beside)
+        self._threads.append(Thread(target=self._run, args=(on_cuda,), name="aotc-imports"))
         for thread in self._threads:
             thread.start()
 

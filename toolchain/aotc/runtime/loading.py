@@ -6,15 +6,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-# First: its BLAS starts threads that spin for some 50 ms, while what follows leaves cores idle.
-import numpy as np  # noqa: F401
-
 from aotc.contract.finding import Finding
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.manifest.variant import Variant
 from aotc.contract.results.reports import VariantVerdict
 from aotc.engine.device.cuda_place import CudaPlace
 from aotc.errors import AotcError
+from aotc.host.nvidia import missing_gpu
 from aotc.records import replace
 from aotc.runtime.built_profile import profile_of
 from aotc.runtime.engine_imports import EngineImports
@@ -24,6 +22,11 @@ from aotc.store.user_store import StoredArtifact
 from aotc.verification.compatibility import judge, probe_host
 from aotc.verification.gate import CompatibleArtifact, check_compatibility, remember_release
 from aotc.verification.policy.host_trust import Trust, resolve
+
+if missing_gpu():
+    # First: its BLAS starts threads that spin for some 50 ms, while what follows leaves cores idle.
+    # Where there is a GPU, its context takes longer than all imports, and is begun before this one.
+    import numpy as np  # noqa: F401
 
 if TYPE_CHECKING:
     from aotc.runtime.ready_model import ReadyModel

@@ -42,11 +42,11 @@ class CudaPlace:
         The driver needs no lock of the interpreter: NVIDIA's bindings are imported meanwhile.
         Raises what `device` does.
         """
-        from aotc.engine.device.cuda_device import cuda_runtime
-
         making = threading.Thread(target=make_context, args=(self.index,), name="aotc-context")
         making.start()
         try:
+            from aotc.engine.device.cuda_device import cuda_runtime
+
             cuda_runtime()
         finally:
             making.join()
