@@ -16,23 +16,24 @@ from aotc.runtime.ready_model import ReadyModel
 from aotc.runtime.warming.rehearsed_calls import rehearse_calls
 
 
-def test_a_load_answers_a_call_that_nothing_counts(
+def test_a_load_answers_calls_that_nothing_counts(
     digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = []
-    answer = ReadyModel._answer
+    run = ReadyModel._run
 
-    def noted(self: ReadyModel, inputs: Any, outputs: Any) -> Any:
+    def noted(self: ReadyModel, inputs: Any, *further: Any) -> Any:
+        found = run(self, inputs, *further)
         answered.append(inputs)
-        return answer(self, inputs, outputs)
+        return found
 
-    monkeypatch.setattr(ReadyModel, "_answer", noted)
+    monkeypatch.setattr(ReadyModel, "_run", noted)
     traffic = tmp_path / "traffic.jsonl"
     with load(
         digits.path, key=digits.public_key, store=tmp_path / "store", threads=1, record=traffic
     ) as model:
-        assert model.ready and len(answered) == len(model.variants)
-        assert model.telemetry.calls == 0
+        assert model.ready and answered
+        assert model.telemetry.calls == 0 and not model.telemetry.snapshot().rejects
         model.run(answered[0])
         assert model.telemetry.calls == 1
     assert len(traffic.read_text().splitlines()) == 1
@@ -61,6 +62,26 @@ def test_captured_sizes_are_rehearsed_and_long_runs_are_not(
     assert not sizes
     rehearse_calls(answer, variant, manifest, payload, 0.001)
     assert len(sizes) == 1
+
+
+def test_of_a_variant_without_graphs_the_shortest_runs_are_rehearsed_most(
+    digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with load(digits.path, key=digits.public_key, store=tmp_path, threads=1) as model:
+        manifest, payload, variant = model.manifest, model.payload, model.variant
+    now = 0.0
+    calls: list[Any] = []
+    monkeypatch.setattr("aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: now)
+    for seconds, expected in ((0.0001, 10), (0.002, 3), (0.009, 1)):
+
+        def answer(inputs: Any, seconds: float = seconds) -> None:
+            nonlocal now
+            now += seconds
+            calls.append(inputs)
+
+        calls.clear()
+        rehearse_calls(answer, variant, manifest, payload, seconds)
+        assert len(calls) == expected
 
 
 def test_calls_of_captured_sizes_settle_in_arrays_of_their_own(

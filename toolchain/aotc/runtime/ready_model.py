@@ -156,8 +156,9 @@ class ReadyModel:
                     self._runner(index), variant, self.manifest, self.payload, self._known
                 )
                 self._update_report(index, warmed)
+                unseen = Telemetry([each.name for each in self.variants])
                 rehearse_calls(
-                    lambda inputs: self._answer(inputs, None),
+                    lambda inputs: self._run(inputs, None, unseen, None),
                     variant,
                     self.manifest,
                     self.payload,
@@ -191,19 +192,29 @@ class ReadyModel:
         little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
         model is closed.
         """
+        return self._run(inputs, outputs, self.telemetry, self._recorder)
+
+    def _run(
+        self,
+        inputs: Mapping[str, values.Data],
+        outputs: Sequence[str] | None,
+        telemetry: Telemetry,
+        recorder: ShapeRecorder | None,
+    ) -> dict[str, values.Data]:
+        """`run`, counted in `telemetry` and recorded by `recorder`."""
         started = time.perf_counter()
         try:
             names, checked, route, found, given, added = self._answer(inputs, outputs)
         except AotcError as error:
-            self.telemetry.reject(error.code, error.where)
-            if self._recorder is not None and error.code in _SIZE_REFUSALS:
+            telemetry.reject(error.code, error.where)
+            if recorder is not None and error.code in _SIZE_REFUSALS:
                 intended_tensors = self._guard.intended_tensors(inputs)
                 if intended_tensors is not None:
-                    self._recorder.record(intended_tensors)
+                    recorder.record(intended_tensors)
             raise
-        if self._recorder is not None:
-            self._recorder.record({name: checked.inputs[name] for name in self._guard.tensors})
-        self.telemetry.call(
+        if recorder is not None:
+            recorder.record({name: checked.inputs[name] for name in self._guard.tensors})
+        telemetry.call(
             time.perf_counter() - started,
             checked.outside,
             variant=self.variants[route.variant].name,
