@@ -16,7 +16,7 @@ from benchmarks.gpu.child import one_record
 from benchmarks.gpu.run import Run
 
 SECONDS = 120
-PROCESSES, LATER = 3, 50
+PROCESSES, LATER = 9, 50
 FIRST, STEADY = "first", "steady"
 
 
