@@ -147,6 +147,8 @@ class ReadyModel:
         for name in names or ():
             if name not in loaded:
                 raise _no_variant(name, loaded)
+        # Of calls that nobody made.
+        unseen = Telemetry(loaded)
         with self._warm_lock:
             for index, variant in enumerate(self.variants):
                 done = self._report.variants[index]
@@ -156,7 +158,6 @@ class ReadyModel:
                     self._runner(index), variant, self.manifest, self.payload, self._known
                 )
                 self._update_report(index, warmed)
-                unseen = Telemetry([each.name for each in self.variants])
                 rehearse_calls(
                     lambda inputs: self._run(inputs, None, unseen, None),
                     variant,
