@@ -23,7 +23,8 @@ own. Limits are judged on calls of tensors that stay bound; "with new inputs" al
 within the device at each call. A row of older sources than the newest names them and its date. The
 plain session is ONNX Runtime's CUDA provider with its default options on the same exported model,
 for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the device.
-Processes that are timed from their start find byte code of what they import, as pip leaves it.
+Where processes are timed from their start, those of aotc and of plain sessions find byte code, as
+pip leaves it.
 
 <!-- not run: they need a GPU, and minutes -->
 ```sh

@@ -1,7 +1,7 @@
 """From the start of a process to its first answer, with one captured size.
 
-Each sample is a fresh process; the clock is its parent's.  What it imports has byte code, as
-packages have that pip installed.  torch.compile is measured with an empty
+Each sample is a fresh process; the clock is its parent's.  aotc and plain sessions find byte code
+of what they import, as packages have that pip installed.  torch.compile is measured with an empty
 cache, as where a network starts for the first time, and with what that process left in it.
 """
 
@@ -30,7 +30,7 @@ SECONDS = 240
 OURS, PLAIN = "aotc", "plain session"
 COLD, WARM = "torch.compile", "torch.compile, cached"
 PROCESSES = ROOT / "benchmarks" / "gpu" / "processes"
-# Of both sides.
+# By aotc and by plain sessions.
 IMPORTED = ("aotc", "onnxruntime", "numpy", "cryptography", "yaml", "rfc8785", "cuda")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -103,3 +104,29 @@ def test_a_host_without_a_gpu_gets_no_context() -> None:
     if not missing_gpu():
         pytest.skip("this machine has an NVIDIA GPU")
     assert not make_context(0)
+
+
+def test_numpy_is_whole_before_onnxruntime_enters_it() -> None:
+    """Else a second thread that imports numpy finds half of it, once in some thirty loads."""
+    program = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Noted(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "onnxruntime":
+            numpy = sys.modules.get("numpy")
+            print(numpy is not None and not numpy.__spec__._initializing)
+
+sys.meta_path.insert(0, Noted())
+from aotc.host import nvidia
+# As on a host with a GPU, where a load does not import numpy first.
+nvidia.missing_gpu = lambda: ""
+from aotc.runtime import loading
+assert "numpy" not in sys.modules
+imports = loading.EngineImports()
+imports.begin()
+imports.end()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True\n", "")

@@ -149,7 +149,7 @@ class CudaBackend(Backend):
     def with_weights(self, options: Mapping[str, str], folder: Path) -> dict[str, str]:
         """Weights of less than a GiB are copied as they are mapped.
 
-        Measured at creating a session on an H100, from the page cache (docs/benchmarks-gpu.md).
+        Measured at creating a session on an H100, from the page cache (ADR 56).
         """
         if _bytes_in(folder) >= _PINNED_FROM_BYTES:
             return dict(options)
@@ -238,7 +238,7 @@ def _integer(attributes: Mapping[str, onnx.AttributeProto], name: str) -> int:
 
 
 def _bytes_in(folder: Path) -> int:
-    """The size of the files in a folder; 0 if it cannot be read."""
+    """The size of the files that lie in a folder itself; 0 if it cannot be read."""
     try:
         with os.scandir(folder) as entries:
             return sum(entry.stat().st_size for entry in entries if entry.is_file())

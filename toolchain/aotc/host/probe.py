@@ -39,9 +39,10 @@ def probe(
 ) -> Target:
     """Describe this machine; what is absent is None or empty, and `probed` is set.
 
-    With `gpus=False` no program is started that lists the GPUs, which may take seconds, and their
-    driver is asked only with `driver`.  With `digests` plugins have the digests of their libraries.
-    `libraries` are the user's own plugins: pairs of the provider's ORT name and its library.
+    With `gpus=False` the GPUs are not listed, which starts a program and may take seconds; their
+    driver, which /proc names on Linux, is asked only with `driver`.  With `digests` plugins have
+    the digests of their libraries.  `libraries` are the user's own plugins: pairs of the provider's
+    ORT name and its library.
     The result is cached for the life of the process.  Raises AOTC-I027 if an environment variable
     (`host.lesser_host`, `host.plugin_libraries`) cannot be read.
     """

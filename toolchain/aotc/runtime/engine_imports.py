@@ -87,6 +87,10 @@ def _without_errors(function: Callable[[], object]) -> None:
 
 def _import() -> ModuleType:
     try:
+        # Before ONNX Runtime, which enters it by one of its parts: a thread that imports numpy at
+        # that moment would find half of it.
+        import numpy as np  # noqa: F401
+
         from aotc.backends.onnxruntime_import import import_onnxruntime
 
         import_onnxruntime()

@@ -164,6 +164,7 @@ class ReadyModel:
                     self.manifest,
                     self.payload,
                     warmed.first_run_seconds,
+                    share=1 / len(self.variants),
                 )
 
     def _update_report(self, index: int, warmed: VariantLoad) -> None:

@@ -26,7 +26,7 @@ _MOST: Final = 10
 _SETTLING_SECONDS: Final = 0.1
 # A run that takes longer hides what its first call costs beyond it, and would delay the load.
 _SHORT_SECONDS: Final = 0.01
-# Of runs without a graph, the shortest ones, whose first call takes twice as long as later ones.
+# The same for runs without a graph: the first call of the shortest takes twice as long as others.
 _SHORTEST_SETTLING_SECONDS: Final = 0.005
 
 
@@ -36,14 +36,17 @@ def rehearse_calls(
     manifest: Manifest,
     payload: Path,
     run_seconds: float | None,
+    *,
+    share: float = 1.0,
 ) -> None:
     """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
 
     Each comes in arrays of its own, as requests do, so that the memory which they take and free is
     not met for the first time either; the largest sizes come first, as they take the caches from
     the others.  `run_seconds` is what a run of the variant took at its warm-up (None: it was not
-    run).  The variant is proven at this point: a refusal, such as of values that a fixture has
-    after it was resized, is left to a request that gives cause for it.
+    run), and `share` is the part of a load's rehearsals that it may take.  The variant is proven at
+    this point: a refusal, such as of values that a fixture has after it was resized, is left to a
+    request that gives cause for it.
     """
     if variant.graphs is not None:
         wanted, least, settling = (
@@ -60,7 +63,7 @@ def rehearse_calls(
     else:
         return
     for sizes in wanted:
-        settled = time.perf_counter() + settling / len(wanted)
+        settled = time.perf_counter() + settling * share / len(wanted)
         # A sequence, such as of tensors, has no other sizes.
         with suppress(AotcError):
             inputs = inputs_at(manifest, sizes, payload)
