@@ -90,10 +90,10 @@ def load(
         return take(path, trusted, reads=reads, store=store, trust_store=trust_store)
 
     def reads(promised: Manifest) -> Collection[str]:
-        likely, possible = _may_be_loaded(promised, variant, libraries)
-        # The next step hashes these files.
+        verdicts, likely = _judged(promised, variant, libraries)
         imports.begin(likely, placed.begin, plugins=libraries)
-        return _files_of(promised, possible) if possible else ()
+        # The next step hashes these files.
+        return _files_of(promised, _may_load(promised, verdicts, likely, variant)) if likely else ()
 
     stored = take_stored(reads)
     # 2.
@@ -226,13 +226,12 @@ def _files_of(manifest: Manifest, chosen: Sequence[Variant]) -> frozenset[str]:
     return frozenset((*files, *(tensor.path for tensor in tensors)))
 
 
-def _may_be_loaded(
+def _judged(
     manifest: Manifest, wanted: str | Sequence[str] | None, plugins: Mapping[str, Path]
-) -> tuple[Sequence[Variant], Sequence[Variant]]:
-    """The variants that this host loads, and all that may take their place; none if none runs."""
+) -> tuple[Sequence[VariantVerdict], Sequence[Variant]]:
+    """The verdicts of all variants, and those that this host loads; nothing if none runs."""
     try:
         verdicts = judge(manifest, probe_host(manifest, plugins)).variants
-        chosen = choose(manifest, verdicts, wanted)
+        return verdicts, choose(manifest, verdicts, wanted)
     except AotcError:
         return (), ()
-    return chosen, _may_load(manifest, verdicts, chosen, wanted)
