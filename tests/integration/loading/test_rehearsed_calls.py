@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from built_artifact import BuiltArtifact
 
@@ -62,6 +64,29 @@ def test_captured_sizes_are_rehearsed_and_long_runs_are_not(
     assert not sizes
     rehearse_calls(answer, variant, manifest, payload, 0.001)
     assert len(sizes) == 1
+
+
+def test_an_answer_is_kept_while_the_next_call_is_made(
+    digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As callers do: the memory of two answers is there before the first request."""
+    with load(digits.path, key=digits.public_key, store=tmp_path, threads=1) as model:
+        manifest, payload, variant = model.manifest, model.payload, model.variant
+    (dim,) = manifest.domain.dims
+    captured: Any = SimpleNamespace(sizes=({dim: 4},))
+    monkeypatch.setattr("aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: 0.0)
+    answers: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+
+    def answer(inputs: Any) -> Any:
+        alive.append(sum(found() is not None for found in answers))
+        found = np.zeros(3)
+        answers.append(weakref.ref(found))
+        return found
+
+    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
+    assert alive == [0] + [1] * 9
+    assert all(found() is None for found in answers)
 
 
 def test_of_a_variant_without_graphs_the_shortest_runs_are_rehearsed_most(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import prod
@@ -41,12 +42,12 @@ def rehearse_calls(
 ) -> None:
     """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
 
-    Each comes in arrays of its own, as requests do, so that the memory which they take and free is
-    not met for the first time either; the largest sizes come first, as they take the caches from
-    the others.  `run_seconds` is what a run of the variant took at its warm-up (None: it was not
-    run), and `share` is the part of a load's rehearsals that it may take.  The variant is proven at
-    this point: a refusal, such as of values that a fixture has after it was resized, is left to a
-    request that gives cause for it.
+    Each comes in arrays of its own, and the answer before it is kept, as with requests, so that the
+    memory which they take and free is not met for the first time either; the largest sizes come
+    first, as they take the caches from the others.  `run_seconds` is what a run of the variant took
+    at its warm-up (None: it was not run), and `share` is the part of a load's rehearsals that it
+    may take.  The variant is proven at this point: a refusal, such as of values that a fixture has
+    after it was resized, is left to a request that gives cause for it.
     """
     if variant.graphs is not None:
         wanted, least, settling = (
@@ -69,12 +70,12 @@ def rehearse_calls(
             inputs = inputs_at(manifest, sizes, payload)
             if inputs is None:
                 continue
+            kept: deque[object] = deque(maxlen=1)
             for turn in range(_MOST):
                 if turn >= least and time.perf_counter() > settled:
                     break
-                answer(
-                    {
-                        name: data.copy() if isinstance(data, np.ndarray) else data
-                        for name, data in inputs.items()
-                    }
-                )
+                given = {
+                    name: data.copy() if isinstance(data, np.ndarray) else data
+                    for name, data in inputs.items()
+                }
+                kept.append(answer(given))
