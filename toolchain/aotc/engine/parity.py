@@ -320,9 +320,10 @@ def _sqnr_db(
     """10 log10(sum reference^2 / sum (actual - reference)^2); None if either sum is zero."""
     if not sums.error or not sums.reference:
         return None
-    if 1e-280 < sums.noise < 1e280 and 1e-280 < sums.squares < 1e280:
+    if 1e-140 < sums.noise < 1e140 and 1e-140 < sums.squares < 1e140:
         return 10 * math.log10(sums.squares / sums.noise)
-    # Squares leave the range of float64: each sum is of values divided by their largest.
+    # Squares, or their quotient, may leave float64's range: each sum is of values divided by their
+    # largest.
     halves = not math.isfinite(sums.error)
     largest = [sums.reference, sums.error]
     if halves:
