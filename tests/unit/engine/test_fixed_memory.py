@@ -354,6 +354,30 @@ def test_a_capture_waits_for_users_and_keeps_new_ones_out() -> None:
     assert order == ["first", "capture", "second"]
 
 
+def test_what_fails_inside_of_the_gate_leaves_it() -> None:
+    gate = CaptureGate()
+    for entered in (gate.used, gate.alone):
+        with pytest.raises(ZeroDivisionError), entered(), gate.used():
+            raise ZeroDivisionError
+
+    def capture() -> None:
+        with gate.alone():
+            captured.set()
+
+    captured = threading.Event()
+    other = threading.Thread(target=capture, daemon=True)
+    other.start()
+    assert captured.wait(60)
+    other.join(60)
+    with gate.used():
+        capturing = threading.Thread(target=capture, daemon=True)
+        captured.clear()
+        capturing.start()
+        assert not captured.wait(0.05)
+    assert captured.wait(60)
+    capturing.join(60)
+
+
 def test_a_closed_runner_frees_the_memory_of_its_device() -> None:
     closed: list[int] = []
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -301,7 +302,7 @@ class ReadyModel:
                 runners,
                 self._padder,
                 stream,
-                self._count,
+                self._counted,
             )
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
@@ -310,10 +311,10 @@ class ReadyModel:
             self._bound.add(call)
         return call
 
-    def _count(self, route: Route, outside: tuple[str, ...], seconds: float) -> None:
-        """Count a bound call."""
+    def _counted(self, route: Route, outside: tuple[str, ...]) -> Callable[[float], None]:
+        """What counts a bound call of such a route, given its seconds."""
         name = self.variants[route.variant].name
-        self.telemetry.call(seconds, outside, variant=name, cause=route.cause)
+        return partial(self.telemetry.call, outside=outside, variant=name, cause=route.cause)
 
     def _runner(self, index: int) -> Runner:
         runners = self._runners

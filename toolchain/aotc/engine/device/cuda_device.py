@@ -17,6 +17,7 @@ _KEPT_BYTES: Final = 256 << 20
 _NON_BLOCKING: Final = 1
 # cudaEventDisableTiming.
 _NO_TIMING: Final = 2
+_SUCCESS: Final = 0
 _OUT_OF_MEMORY: Final = 2
 # cudaDevAttrMaxPitch of all GPUs so far: rows of one copy may not be farther apart.
 _MAX_PITCH: Final = 2**31 - 1
@@ -123,9 +124,19 @@ class CudaDevice(Device):
         """Let what follows wait for `stream`, on the device."""
         if stream == self._stream:
             return
-        with self._current():
-            self._check(self._cuda.cudaEventRecord(self._event, stream))
-            self._check(self._cuda.cudaStreamWaitEvent(self._stream, self._event, 0))
+        # Written out, as every bound call passes here: `_current` and `_call` take 2 us.
+        cuda, check = self._cuda, self._check
+        found = cuda.cudaGetDevice()
+        check(found)
+        before = found[1]
+        if before != self.index:
+            self.select()
+        try:
+            check(cuda.cudaEventRecord(self._event, stream))
+            check(cuda.cudaStreamWaitEvent(self._stream, self._event, 0))
+        finally:
+            if before != self.index:
+                check(cuda.cudaSetDevice(before))
 
     def close(self) -> None:
         """Free page-locked memory that is not in use."""
@@ -171,9 +182,9 @@ class CudaDevice(Device):
 
     def _check(self, returned: tuple[Any, ...]) -> None:
         error = returned[0]
-        if int(error) == 0:
+        if error == _SUCCESS:
             return
-        if int(error) == _OUT_OF_MEMORY:
+        if error == _OUT_OF_MEMORY:
             raise AotcError(
                 "AOTC-M004", "the device has too little memory", where=f"CUDA device {self.index}"
             )

@@ -27,11 +27,12 @@ def bind_call(
     runners: Sequence[Runner],
     padder: Padder,
     stream: Any,
-    count: Callable[[Route, tuple[str, ...], float], None],
+    counted: Callable[[Route, tuple[str, ...]], Callable[[float], None]],
 ) -> BoundCall:
     """A bound call of the variant that takes such inputs; see `ReadyModel.bind`.
 
-    `count` is told of each call: its route, the dims outside the proven range, and its seconds.
+    `counted` makes what is told the seconds of each call, of its route and of the dims outside the
+    proven range.
     """
     # All variants of a model are on one device.
     device = runners[0].device
@@ -73,7 +74,7 @@ def bind_call(
         crop,
         sizes=route.wanted,
         stream=_stream_handle(stream) if device.stream is not None else None,
-        counted=lambda seconds: count(route, checked.outside, seconds),
+        counted=counted(route, checked.outside),
     )
 
 

@@ -49,6 +49,13 @@ class BoundInput:
         return self.buffer is not self.memory
 
 
+class _Here(threading.local):
+    """The calling thread."""
+
+    # Whether ONNX Runtime captured the graph in it.
+    captured = False
+
+
 class BoundCall:
     """Inputs and outputs in fixed memory; `call()` computes the outputs from what they hold.
 
@@ -91,12 +98,13 @@ class BoundCall:
                 )
                 buffer = memory if shape == item.shape else self._filled(shape, item.dtype, pad)
                 self._inputs[name] = BoundInput(item.dtype, memory, buffer, start)
+            self._padded = [bound for bound in self._inputs.values() if bound.padded]
             for name, item in given.items():
                 self._write(name, item)
             self._pad()
             self._device.synchronize()
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
-        self._here = threading.local()
+        self._here = _Here()
         self._run = self._fixed_run(runner, buffers, sizes, checks=self._owns_inputs(given))
         self._cropped = {
             name: self._crop_buffer(name, slices)
@@ -140,7 +148,8 @@ class BoundCall:
             )
         started = time.perf_counter()
         # In a thread that has not run it yet, ONNX Runtime captures the graph anew.
-        captures = self.captured and not getattr(self._here, "captured", False)
+        captured = self._run.graph_id != NO_GRAPH
+        captures = captured and not self._here.captured
         with GATE.alone() if captures else GATE.used(), self._device.lock:
             if self._stream is not None:
                 self._device.wait_for(self._stream)
@@ -148,13 +157,14 @@ class BoundCall:
                 for name, value in inputs.items():
                     self._write(name, self._checked(name, value))
             self._pad()
-            if not self.captured:
+            if not captured:
                 # A session that captures nothing has streams of its own.
                 self._device.synchronize()
             self._run.run()
             if self._cropped:
                 self._crop()
-        self._here.captured = True
+        if captures:
+            self._here.captured = True
         self._counted(time.perf_counter() - started)
         return self.outputs
 
@@ -274,9 +284,7 @@ class BoundCall:
 
     def _pad(self) -> None:
         """Copy what the inputs' memory holds into the larger buffers of padded ones."""
-        for bound in self._inputs.values():
-            if not bound.padded:
-                continue
+        for bound in self._padded:
             full = tuple(bound.buffer.shape())
             target, source = bound.buffer.data_ptr(), bound.memory.data_ptr()
             origin = (0,) * len(full)
