@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from array import array
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -25,15 +24,12 @@ class _Latencies:
         self.calls = 0
         self.seconds = 0.0
         self.first: float | None = None
-        self._window = array("d")
+        self._window: deque[float] = deque(maxlen=_WINDOW)
 
     def add(self, seconds: float) -> None:
         if self.first is None:
             self.first = seconds
-        if len(self._window) < _WINDOW:
-            self._window.append(seconds)
-        else:
-            self._window[self.calls % _WINDOW] = seconds
+        self._window.append(seconds)
         self.calls += 1
         self.seconds += seconds
 
