@@ -26,6 +26,7 @@ ROWS = (
     "latency",
     "overhead",
     "first_request",
+    "pauses",
     "memory",
     "lengths",
     "static",

@@ -65,7 +65,8 @@ def builds(
         first = settings.precisions[0]
         for precision in settings.precisions:
             timed = only.precision(precision) and not {"latency", "autotune"}.isdisjoint(rows)
-            if timed or (precision == first and "first_request" in rows):
+            requested = precision == first and not {"first_request", "pauses"}.isdisjoint(rows)
+            if timed or requested:
                 fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
                 yield model, precision, fields
         if "first_answer" in rows:

@@ -14,6 +14,7 @@ from benchmarks.gpu.cases import (
     Network,
 )
 from benchmarks.gpu.results import Record, merged, why_failed
+from benchmarks.gpu.rows.pauses import PAUSES, label
 
 Row = tuple[str, ...]
 OURS, TORCH, PLAIN = "aotc", "torch.compile", "plain session"
@@ -178,6 +179,20 @@ def first_requests(records: Iterable[Record]) -> list[Row]:
     ]
 
 
+def requests_after_pauses(records: Iterable[Record]) -> list[Row]:
+    """Milliseconds of a request by pause and side."""
+    return [
+        (
+            _title(record),
+            *(
+                " / ".join(f"{_medians(record)[label(side, pause)]:.2f}" for side in (OURS, PLAIN))
+                for pause in PAUSES
+            ),
+        )
+        for record in _of(records, "pauses")
+    ]
+
+
 def overheads(records: Iterable[Record]) -> list[Row]:
     """Microseconds of a call by side."""
     sides = ("I/O binding", "bind", "bind, with new inputs")
@@ -238,6 +253,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] =
         first_answers,
     ),
     ("First request after `ready`, ms", ("Case", "first", "later"), first_requests),
+    (
+        f"A request after a pause, ms: {OURS} / {PLAIN}",
+        ("Case", "none", *(f"{pause * 1e3:g} ms" for pause in PAUSES[1:])),
+        requests_after_pauses,
+    ),
     (
         "A call of one Relu, µs",
         ("Case", "I/O binding", "bind", "bind, with new inputs"),

@@ -11,6 +11,7 @@ from benchmarks.byte_code import compile_packages
 from benchmarks.gpu import page, results, tables
 from benchmarks.gpu.building import builds
 from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISIONS, Only, Settings
+from benchmarks.gpu.rows.pauses import PAUSES, label
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.timing import blocks_by_turns, by_turns
 
@@ -152,6 +153,15 @@ def test_the_page_tells_all_rows() -> None:
         record("first_answer", "bert/float16", samples={**seconds, "torch.compile, cached": [7.0]}),
         record("overhead", "with graphs", samples={"bind": [3e-5], "I/O binding": [2.5e-5]}),
         record("first_request", "bert/float16", samples={"first": [0.0011], "steady": [0.001]}),
+        record(
+            "pauses",
+            "bert/float16",
+            samples={
+                label(side, pause): [milliseconds / 1e3]
+                for side, times in {"aotc": (1, 2, 3, 4), "plain session": (4, 5, 6, 7)}.items()
+                for pause, milliseconds in zip(PAUSES, times, strict=True)
+            },
+        ),
         record("memory", "bert/float16", bytes={"eight sizes": 130 << 20, "one size": 100 << 20}),
         record(
             "lengths",
@@ -170,6 +180,7 @@ def test_the_page_tells_all_rows() -> None:
         " | ≤ 0.1 | 0.050 | yes |",
         "| bind beyond ONNX Runtime's I/O binding, with graphs, µs | ≤ 10 | 5.00 | yes |",
         "| first request to later ones, BERT-base, fp16 | ≤ 1.2 | 1.100 | yes |",
+        "| BERT-base, fp16 | 1.00 / 4.00 | 2.00 / 5.00 | 3.00 / 6.00 | 4.00 / 7.00 |",
         "| device memory, 8 sizes to one, BERT-base, fp16 | ≤ 1.3 | 1.300 | yes |",
         "| log-normal lengths, throughput to a plain session, batch 1, host | ≥ 1.5 | 2.00 | yes |",
         "| batch 1, host | 200 | 100 | [64, 512] | learned |",
@@ -209,6 +220,7 @@ def test_what_rows_do_not_need_is_not_built(tmp_path: Path) -> None:
     assert labels(("first_request", "first_answer"), "tf32") == [
         "float16", "float16-1-size"
     ]  # fmt: skip
+    assert labels(("pauses",)) == ["float16"]
     assert labels(("memory", "static")) == [
         "float16-8-sizes", "float16-1-sizes", "float16-dynamic", "float16-static"
     ]  # fmt: skip
