@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import itertools
 import threading
 from typing import Any
@@ -16,6 +17,7 @@ from aotc.contract.profile import Profile
 from aotc.contract.shapes.dim_range import DimRange
 from aotc.errors import AotcError
 from aotc.runtime.ready_model import ReadyModel
+from aotc.store.pruning import remove_entry
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +194,22 @@ def test_a_closed_model_answers_no_bound_call(bench: Workbench, built: Built) ->
             refused()
         assert caught.value.code == "AOTC-R005"
     np.testing.assert_array_equal(kept, expected)
+
+
+def test_a_bound_call_keeps_its_artifact_in_the_store(bench: Workbench) -> None:
+    dims = {"batch": DimRange.from_json(2), "seq": DimRange.from_json(4)}
+    profile = Profile(schema="aotc.profile/1", name="alone", dims=dims)
+    built = bench.build(encoder(), "bound-alone", profile=profile)
+    store, artifact_id = bench.folder / "store", built.report.artifact_id
+    call = bench.load(built).bind(inputs_of(2, 4))
+    gc.collect()
+    with pytest.raises(AotcError) as caught:
+        remove_entry(store, artifact_id)
+    assert caught.value.code == "AOTC-R017"
+    assert call()["hidden"].shape == (2, 4, WIDTH)
+    del call
+    gc.collect()
+    assert remove_entry(store, artifact_id).removed == (artifact_id,)
 
 
 def test_calls_and_refusals_are_counted(bench: Workbench, built: Built) -> None:

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.engine.device.capture_gate import CaptureGate
 from aotc.engine.device.captured_sizes import CapturedSizes
 from aotc.engine.device.capturing_runner import CapturingRunner
 from aotc.engine.device.device import HostDevice
@@ -320,62 +319,6 @@ def test_a_runner_that_nobody_closes_leaves_no_thread() -> None:
     gc.collect()
     thread.join(timeout=60)
     assert not thread.is_alive()
-
-
-def test_a_capture_waits_for_users_and_keeps_new_ones_out() -> None:
-    gate = CaptureGate()
-    order: list[str] = []
-    inside, leave, captured = threading.Event(), threading.Event(), threading.Event()
-
-    def use(name: str) -> None:
-        with gate.used(), gate.used():
-            order.append(name)
-            inside.set()
-            leave.wait(60)
-
-    def capture() -> None:
-        with gate.alone(), gate.used():
-            order.append("capture")
-        captured.set()
-
-    first = threading.Thread(target=use, args=("first",))
-    first.start()
-    inside.wait(60)
-    capturing = threading.Thread(target=capture)
-    capturing.start()
-    while not gate._captures:
-        pass
-    second = threading.Thread(target=use, args=("second",))
-    second.start()
-    assert not captured.is_set()
-    leave.set()
-    for thread in (first, capturing, second):
-        thread.join(60)
-    assert order == ["first", "capture", "second"]
-
-
-def test_what_fails_inside_of_the_gate_leaves_it() -> None:
-    gate = CaptureGate()
-    for entered in (gate.used, gate.alone):
-        with pytest.raises(ZeroDivisionError), entered(), gate.used():
-            raise ZeroDivisionError
-
-    def capture() -> None:
-        with gate.alone():
-            captured.set()
-
-    captured = threading.Event()
-    other = threading.Thread(target=capture, daemon=True)
-    other.start()
-    assert captured.wait(60)
-    other.join(60)
-    with gate.used():
-        capturing = threading.Thread(target=capture, daemon=True)
-        captured.clear()
-        capturing.start()
-        assert not captured.wait(0.05)
-    assert captured.wait(60)
-    capturing.join(60)
 
 
 def test_a_closed_runner_frees_the_memory_of_its_device() -> None:

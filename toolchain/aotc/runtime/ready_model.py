@@ -303,6 +303,7 @@ class ReadyModel:
                 self._padder,
                 stream,
                 self._counted,
+                self,
             )
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)

@@ -16,13 +16,19 @@ class _Here(threading.local):
 
     # How many uses and captures it is inside.
     depth = 0
+    # Whether it waits for the others to leave, to capture.
+    waits = False
 
 
 class CaptureGate:
-    """Any number of users, or one capture; a capture that waits goes first."""
+    """Any number of users, or one capture; a capture that waits goes first.
+
+    Destructors, and handlers of signals, may come back to it in the midst of what their thread does
+    here: so its lock is reentrant, and a thread's depth covers all the time that it is counted.
+    """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._users = 0
         self._captures = 0
@@ -31,49 +37,58 @@ class CaptureGate:
 
     def used(self) -> CaptureGate:
         """Itself, to be entered while a session runs or is created, and entered again within."""
-        # Every call passes here: a context manager made of a generator takes four times as long.
+        # Every call passes here: a context manager made of a generator takes twice as long.
         return self
 
     def __enter__(self) -> None:
         here = self._here
-        if not here.depth:
-            with self._lock:
-                while self._captures:
-                    self._changed.wait()
-                self._users += 1
-        here.depth += 1
+        if here.depth:
+            here.depth += 1
+            return
+        with self._lock:
+            # What comes back while its own thread waits to capture must not wait for that.
+            while self._capturing if here.waits else self._captures:
+                self._changed.wait()
+            here.depth = 1
+            self._users += 1
 
     def __exit__(self, *failure: object) -> None:
         here = self._here
-        here.depth -= 1
-        if not here.depth:
-            with self._lock:
-                self._users -= 1
-                if self._captures and not self._users:
-                    self._changed.notify_all()
+        if here.depth > 1:
+            here.depth -= 1
+            return
+        with self._lock:
+            self._users -= 1
+            if self._captures and not self._users:
+                self._changed.notify_all()
+            here.depth = 0
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """While a graph is captured; the thread may use sessions meanwhile."""
+        here = self._here
         with self._lock:
+            here.waits = True
             self._captures += 1
             try:
                 while self._users or self._capturing:
                     self._changed.wait()
+                here.depth += 1
+                self._capturing = True
             except BaseException:
                 self._captures -= 1
                 self._changed.notify_all()
                 raise
-            self._capturing = True
-        self._here.depth += 1
+            finally:
+                here.waits = False
         try:
             yield
         finally:
-            self._here.depth -= 1
             with self._lock:
-                self._captures -= 1
                 self._capturing = False
+                self._captures -= 1
                 self._changed.notify_all()
+                here.depth -= 1
 
 
 GATE = CaptureGate()

@@ -28,11 +28,12 @@ def bind_call(
     padder: Padder,
     stream: Any,
     counted: Callable[[Route, tuple[str, ...]], Callable[[float], None]],
+    model: object,
 ) -> BoundCall:
     """A bound call of the variant that takes such inputs; see `ReadyModel.bind`.
 
     `counted` makes what is told the seconds of each call, of its route and of the dims outside the
-    proven range.
+    proven range.  `model` lives as long as the call.
     """
     # All variants of a model are on one device.
     device = runners[0].device
@@ -75,6 +76,7 @@ def bind_call(
         sizes=route.wanted,
         stream=_stream_handle(stream) if device.stream is not None else None,
         counted=counted(route, checked.outside),
+        model=model,
     )
 
 

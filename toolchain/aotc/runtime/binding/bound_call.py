@@ -74,14 +74,17 @@ class BoundCall:
         sizes: Mapping[str, int],
         stream: int | None,
         counted: Callable[[float], None],
+        model: object,
     ) -> None:
         """`shapes` has, by input, the shape that runs, where the given one begins, and the padding.
 
         `crop` tells which part of an output of such a shape is the caller's (None: all of it).
         `sizes` are those of the dims that run.  `stream` is where the caller writes inputs.
-        `counted` is told the seconds of each call.  Raises AOTC-R024, M004 and R005.
+        `counted` is told the seconds of each call.  `model` lives as long as this call does: its
+        folder must stay in the store.  Raises AOTC-R024, M004 and R005.
         """
         self._counted = counted
+        self._model = model
         self._runner = runner
         self._device: Device = runner.device
         self._stream = stream
