@@ -128,6 +128,29 @@ def test_a_call_waits_for_the_stream_of_its_caller(model: ReadyModel) -> None:
     close_to(call()["logits"].numpy(), model.run(image(4, 1))["logits"], 1e-4)
 
 
+@pytest.mark.parametrize("given", ["default", "its own handle", "another"])
+def test_a_model_may_be_on_the_stream_of_its_caller(captured: Built, given: str) -> None:
+    torch = pytest.importorskip("torch")
+    stream = torch.cuda.Stream() if given == "another" else torch.cuda.default_stream()
+    # `cudaStreamLegacy`, by which the default stream is named where null means none.
+    handle = 1 if given == "its own handle" else stream.cuda_stream
+    images = [torch.from_numpy(image(4, seed)["image"]).cuda() for seed in range(4)]
+    tensor = torch.empty_like(images[0])
+    torch.cuda.synchronize()
+    with aotc.load(captured.path) as other, aotc.load(captured.path, stream=handle) as model:
+        with torch.cuda.stream(stream):
+            call = model.bind({"image": tensor})
+            assert call.captured
+            for seed in (0, 1, 2, 3, 0):
+                # Some hundredths of a second in which the input is not written yet.
+                torch.cuda._sleep(50_000_000)
+                tensor.copy_(images[seed])
+                close_to(call()["logits"].numpy(), other.run(image(4, seed))["logits"], 1e-4)
+        for seed in range(4):
+            found = model.run(image(4, seed))["logits"]
+            close_to(found, other.run(image(4, seed))["logits"], 1e-4)
+
+
 def test_bound_calls_of_several_threads_do_not_mix(model: ReadyModel) -> None:
     torch = pytest.importorskip("torch")
     expected = [model.run(image(4, seed))["logits"] for seed in range(8)]

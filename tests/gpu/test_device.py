@@ -54,6 +54,23 @@ assert not int(error) and active, (error, active)
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("left", [4 << 20, 64 << 20])
+def test_a_load_without_enough_memory_is_refused(captured: Built, left: int) -> None:
+    torch = pytest.importorskip("torch")
+    torch.cuda.empty_cache()
+    held = torch.empty(torch.cuda.mem_get_info()[0] - left, dtype=torch.uint8, device=0)
+    try:
+        with pytest.raises(AotcError) as caught:
+            aotc.load(captured.path)
+        note(f"a load with {left} bytes left", caught.value.line())
+        assert caught.value.code == "AOTC-M004"
+    finally:
+        del held
+        torch.cuda.empty_cache()
+    with aotc.load(captured.path) as model:
+        assert model.run(image(4))["logits"].shape == (4, 10)
+
+
 def test_too_little_memory_is_refused_and_the_model_goes_on(captured: Built) -> None:
     torch = pytest.importorskip("torch")
     with aotc.load(captured.path) as model:
@@ -65,6 +82,10 @@ def test_too_little_memory_is_refused_and_the_model_goes_on(captured: Built) -> 
             with pytest.raises(AotcError) as caught:
                 model.bind(given)
             note("too little memory", caught.value.line())
+            assert caught.value.code == "AOTC-M004"
+            # Not even the input has room.
+            with pytest.raises(AotcError) as caught:
+                model.bind(image(256))
             assert caught.value.code == "AOTC-M004"
             close_to(model.run(image(4))["logits"], expected, 1e-5)
         finally:

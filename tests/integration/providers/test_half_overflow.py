@@ -139,6 +139,34 @@ def overflowing(width: int = 256) -> onnx.ModelProto:
     )
 
 
+@without_cuda
+def test_calibration_data_tells_what_overflows(bench: Workbench) -> None:
+    """Generated inputs are small; of the user's samples, one leaves the range in two nodes."""
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"], name="square"),
+        helper.make_node("Sqrt", ["square"], ["root"], name="root"),
+        *small.dense("root", "weight", "y"),
+    ]
+    model = small.model_of(
+        nodes,
+        [small.info("x", ["batch", 8])],
+        [small.info("y", ["batch", 8])],
+        [small.weight("weight", 8, 8)],
+    )
+    samples = bench.folder / "loud.npz"
+    np.savez(samples, x=np.stack([np.full(8, 1, np.float32), np.full(8, 1000, np.float32)]))
+    asked = {"precision": "float16", "budgets": {}, "dims": {"batch": "1..4"}}
+
+    without = bench.build(model, "quiet", profile=profile_with("server-cuda", **asked))
+    assert ACTIVATIONS not in half_record(without).matched
+
+    asked["calibration"] = {"data": str(samples)}
+    built = bench.build(model, "loud", profile=profile_with("server-cuda", **asked))
+    assert "square" in half_record(built).kept
+    assert "'square' 1e+06" in built.finding("AOTC-N029")
+    assert "AOTC-N019" not in built.codes()
+
+
 def openvino_profile(**fields: Any) -> Any:
     whole = {"partitioning": {"weigh_borders": False}, "dims": {"batch": 2}}
     return profile_with("edge-openvino", precision="float16", **{**whole, **fields})

@@ -14,6 +14,14 @@ _PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # A place in ONNX Runtime's sources, followed by the function if there is one.
 _PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/\"':]+/)+")
+# Where ONNX Runtime's arena, CUDA, cuBLAS or cuDNN has no memory left.
+_MEMORY_WORDS = (
+    "Failed to allocate memory",
+    "Available memory of",
+    "out of memory",
+    "ALLOC_FAILED",
+    "ALLOCATION_FAILED",
+)
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
 
 
@@ -65,7 +73,7 @@ def ort_errors() -> tuple[type[Exception], ...]:
         if isinstance(kind, type) and issubclass(kind, Exception)
     ]
     # pybind11 turns C++ exceptions into these.
-    return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError)
+    return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError, MemoryError)
 
 
 def ort_text(error: Exception) -> str:
@@ -82,3 +90,8 @@ def ort_message(error: Exception) -> str:
     # Messages go into manifests, so they must not name folders of this machine.
     text = _FOLDERS.sub("", text)
     return " ".join(text.split()) or type(error).__name__
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory was not enough, by ONNX Runtime's message."""
+    return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)

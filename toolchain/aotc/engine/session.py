@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message, ort_text
+from aotc.backends.onnxruntime_import import (
+    import_onnxruntime,
+    is_out_of_memory,
+    ort_errors,
+    ort_message,
+    ort_text,
+)
 from aotc.contract.known_providers import CPU, GRAPH_OPTION
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
@@ -191,6 +197,8 @@ def create_session(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
         )
     except ort_errors() as error:
+        if list(providers[:1]) != [CPU] and is_out_of_memory(error):
+            raise _too_little_memory(error, "room for the weights of this session") from None
         raise AotcError(
             refusal,
             "ONNX Runtime could not create the session",
@@ -284,7 +292,19 @@ def run(
         if isinstance(error, UnicodeDecodeError) and _MESSAGE_PREFIX not in ort_text(error):
             # ONNX Runtime's Python API returns text as `str`, which fails here.
             raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
+        if session.get_providers()[0] != CPU and is_out_of_memory(error):
+            raise _too_little_memory(error, "room for the activations of this call") from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None
     return result
+
+
+def _too_little_memory(error: Exception, expected: str) -> AotcError:
+    """Of a GPU: the host's memory is limited by its own means."""
+    return AotcError(
+        "AOTC-M004",
+        "the device has too little memory",
+        expected=expected,
+        found=ort_message(error),
+    )

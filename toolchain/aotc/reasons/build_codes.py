@@ -202,8 +202,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "What the profile states under 'quantization' does not fit the form in which the variant is quantized.",
      "Choose one of the values that are expected, or another form."),
     ("AOTC-N019", "calibration data without effect", FINDING,
-     "Calibration data was named, and no variant observes activations on it: none has the precision int8 or auto. The "
-     "data was not read.",
+     "Calibration data was named, and no variant observes activations on it: none has the precision int8 or auto, or "
+     "computes in half precision. The data was not read.",
      "Choose 'precision: int8', or leave the data out."),
     ("AOTC-N028", "half precision is stored, not computed", FINDING,
      "ONNX Runtime's CPU provider has few kernels for float16 and none for bfloat16. The weights are stored in that "

@@ -15,16 +15,11 @@ from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.captured_sizes import CapturedSizes, Key
 from aotc.engine.device.device import Device, HostDevice
-from aotc.engine.device.fixed_run import (
-    NO_GRAPH,
-    FixedRun,
-    element_type,
-    failure,
-    run_options,
-)
+from aotc.engine.device.fixed_run import NO_GRAPH, FixedRun, element_type, run_options
 from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.owner_thread import OwnerThread
 from aotc.engine.device.refused_capture import capture_refused
+from aotc.engine.device.run_failure import failure
 from aotc.engine.values import NARROW_BITS, Data
 from aotc.errors import AotcError
 

@@ -22,17 +22,21 @@ if TYPE_CHECKING:
 Settings = Mapping[str, Mapping[str, str]]
 # The beginning of ONNX Runtime's message if it cannot capture a graph at all.
 _NO_CAPTURE: Final = "This session cannot use the graph capture feature"
+# CUDA's default stream, as null and by its own handle (cudaStreamLegacy): nothing can be captured
+# on it, and ONNX Runtime takes the first for no stream at all.
+_DEFAULT_STREAMS: Final = (0, 1)
 
 
 class CudaPlace:
     """Where a model's CUDA sessions are: the GPU's index, and a stream of the caller's.
 
-    All sessions of one model share one device, and so one stream.
+    All sessions of one model share one device, and so one stream.  The default stream is none that
+    they could be on: they have one of their own, and bound calls wait for the default one.
     """
 
     def __init__(self, index: int = 0, stream: int | None = None) -> None:
         self.index = index
-        self.stream = stream
+        self.stream = None if stream in _DEFAULT_STREAMS else stream
         self._lock = threading.Lock()
         self._device: Device | None = None
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aotc.backends.onnxruntime_import import import_onnxruntime
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.engine.device.regions import Rows
+from aotc.engine.device.run_failure import failure
 from aotc.engine.ortvalue import onnx_code
 
 if TYPE_CHECKING:
@@ -44,11 +45,16 @@ class Device(ABC):
         return None
 
     def empty(self, shape: Sequence[int], dtype: str) -> ort.OrtValue:
-        """A tensor of ONNX's element type `dtype` whose elements are not set."""
+        """A tensor of ONNX's element type `dtype` whose elements are not set; raises AOTC-M004."""
         code = onnx_code(dtype)
-        return import_onnxruntime().OrtValue.ortvalue_from_shape_and_type(
-            list(shape), np.dtype(dtype) if code is None else code, self.name, self.index
-        )
+        kind = np.dtype(dtype) if code is None else code
+        try:
+            return import_onnxruntime().OrtValue.ortvalue_from_shape_and_type(
+                list(shape), kind, self.name, self.index
+            )
+        except ort_errors() as error:
+            wanted = f"room for a tensor of {dtype}{list(shape)}"
+            raise failure(error, self, wanted) from None
 
     @abstractmethod
     def host_bytes(self, count: int) -> Bytes:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors, ort_message
+from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.engine.device.device import Bytes, Device
 from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.refused_capture import capture_refused
+from aotc.engine.device.run_failure import failure
 from aotc.engine.values import tensor_type
-from aotc.errors import AotcError
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 _GRAPH_ID: Final = "gpu_graph_id"
 # Of a run that neither captures nor replays.
 NO_GRAPH: Final = -1
-# Where ONNX Runtime's arena, or CUDA, has no memory left.
-_MEMORY_WORDS: Final = ("Failed to allocate memory", "Available memory of", "out of memory")
 # How far a replay may be from a run without a graph, of the largest value.
 _REPLAY_TOLERANCE: Final = 1e-2
 
@@ -36,20 +34,6 @@ def run_options(graph_id: int) -> Any:
 def element_type(arg: Any) -> str:
     """The element type of a session's input or output, which is a tensor."""
     return tensor_type(arg.type)
-
-
-def failure(error: Exception, device: Device) -> AotcError:
-    """AOTC-M004 if memory was not enough, else R005."""
-    text = ort_message(error)
-    if any(word in text for word in _MEMORY_WORDS):
-        return AotcError(
-            "AOTC-M004",
-            "the device has too little memory",
-            where=f"{device.name} device {device.index}",
-            expected="room for the activations of this call",
-            found=f"{device.free_bytes()} bytes free; {text}",
-        )
-    return AotcError("AOTC-R005", "ONNX Runtime failed while it ran the model", found=text)
 
 
 class FixedRun:

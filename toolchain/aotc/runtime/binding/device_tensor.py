@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import ctypes
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +14,15 @@ from aotc.engine.values import tensor_type
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+# `kDLBool` of DLPack, and where a `DLTensor` has its type's code: after its address, device and
+# number of dims.
+_BOOL_CODE: Final = 6
+_CODE_OFFSET: Final = 20
+_CAPSULE_NAME: Final = b"dltensor"
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
 
 
 class DeviceTensor:
@@ -53,15 +63,47 @@ class DeviceTensor:
             return read_values([self.value], self._device)[0]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("an array of the host is a copy of a tensor: use numpy.from_dlpack")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype)
 
-    def __dlpack__(self, *, stream: Any = None, **others: Any) -> Any:
-        """A capsule; a call is complete when it returns, so that no stream has to wait."""
-        return self.value.__dlpack__()
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule; a call is complete when it returns, so that no stream has to wait.
+
+        It is of DLPack before 1.0, which consumers of every version take.  With `copy` it has
+        memory of its own.  Raises BufferError for another device than its own.
+        """
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on {self.device}, and DLPack does not move it")
+        capsule = (self._copy() if copy else self.value).__dlpack__()
+        if self.dtype == "bool":
+            _set_type_code(capsule, _BOOL_CODE)
+        return capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device.dlpack_type, self._device.index
 
     def __repr__(self) -> str:
         return f"<tensor {self.dtype}{list(self.shape)} on {self.device}>"
+
+    def _copy(self) -> ort.OrtValue:
+        with GATE.used(), self._device.lock:
+            copy = self._device.empty(self.shape, self.dtype)
+            count = self.value.tensor_size_in_bytes()
+            self._device.copy(copy.data_ptr(), self.value.data_ptr(), count)
+            self._device.synchronize()
+        return copy
+
+
+def _set_type_code(capsule: Any, code: int) -> None:
+    """ONNX Runtime gives bools the type of bytes, by which other libraries do not mask."""
+    address = _pointer(capsule, _CAPSULE_NAME)
+    ctypes.c_uint8.from_address(address + _CODE_OFFSET).value = code

@@ -7,6 +7,7 @@ own into a graph in half precision, as its CPU has few such kernels.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +33,7 @@ from aotc.stages.build_options import BuildOptions
 from aotc.stages.optimizing.half_choice import Chooser
 from aotc.stages.optimizing.half_ranges import beyond, largest_values, overflow_findings
 from aotc.stages.optimizing.half_weights import read_tensor, weights_to_half
+from aotc.stages.quantizing.calibration_data import calibration_samples, sample_sizes
 from aotc.stages.types import SpecializedModel
 from aotc.stages.variant_plan import VariantPlan
 
@@ -72,20 +74,29 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
 
 
 def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
-    """What the functions that run in the worker want to know of a variant."""
+    """What the functions that run in the worker want to know of a variant.
+
+    Raises what `calibration_samples` raises.
+    """
     plan = specialized.plan
     analyzed = specialized.analyzed
-    references = []
-    for reference in analyzed.references:
-        wanted = analyzed.domain.padded_sizes(plan.buckets, reference.sizes)
-        if wanted is not None:
-            references.append(
-                {
-                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
-                    "sizes": dict(reference.sizes),
-                    "wanted": dict(wanted),
-                }
-            )
+    given: list[tuple[Mapping[str, Path | str], Mapping[str, int]]] = [
+        (reference.inputs, reference.sizes) for reference in analyzed.references
+    ]
+    if options.calibration is not None and not plan.cpu_only:
+        given += [
+            (sample["inputs"], sample_sizes(sample, analyzed.source.inputs))
+            for sample in calibration_samples(analyzed, options)
+        ]
+    references = [
+        {
+            "inputs": {name: str(path) for name, path in inputs.items()},
+            "sizes": dict(sizes),
+            "wanted": dict(wanted),
+        }
+        for inputs, sizes in given
+        if (wanted := analyzed.domain.padded_sizes(plan.buckets, sizes)) is not None
+    ]
     return {
         "to": plan.precision,
         # ONNX Runtime's CPU computes nothing in half precision that is worth it.

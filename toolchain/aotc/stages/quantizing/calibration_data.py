@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.codec.parsing import Json, encode
+from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
@@ -72,6 +73,18 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
         written = _written(options.calibration, found, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
+
+
+def sample_sizes(sample: Json, inputs: Sequence[Value]) -> dict[str, int]:
+    """The sizes of the named dims of one of `calibration_samples`."""
+    sizes: dict[str, int] = {}
+    for value in inputs:
+        path = sample["inputs"].get(value.name)
+        shape = getattr(values.load(Path(path)), "shape", None) if path else None
+        if shape is not None and value.shape is not None:
+            named = zip(value.shape, shape, strict=True)
+            sizes |= {dim: size for dim, size in named if isinstance(dim, str)}
+    return sizes
 
 
 def _static_variants(profile: Profile) -> list[str]:

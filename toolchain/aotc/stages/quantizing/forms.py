@@ -11,6 +11,7 @@ from aotc.contract.profile import Profile
 from aotc.contract.profile_terms import WantedPrecision
 from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
+from aotc.passes.half_precision.half_types import HALF_TYPES
 from aotc.stages.build_options import BuildOptions
 from aotc.stages.planning.available import is_built_here
 from aotc.stages.planning.quantized_forms import form_of, observes
@@ -93,7 +94,19 @@ def is_observing(options: BuildOptions) -> bool:
 
 def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    if options.calibration is None or is_observing(options):
+    if options.calibration is None or is_observing(options) or _observes_in_half(options.profile):
         return ()
-    what = "no variant is quantized on it, so it is not read"
+    what = "no variant observes activations on it, so it is not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)
+
+
+def _observes_in_half(profile: Profile) -> bool:
+    """Whether a variant computes in half precision, where the range of each value matters.
+
+    On the CPU alone, half precision is storage: there the weights' range is what counts.
+    """
+    return any(
+        (spec.precision or profile.precision) in HALF_TYPES
+        and (spec.providers or profile.providers)[0] != "cpu"
+        for spec in profile.variants
+    )

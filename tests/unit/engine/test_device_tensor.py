@@ -1,0 +1,73 @@
+"""Tensors that other libraries take by DLPack, shown with the host's memory as the device."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import onnxruntime as ort
+import pytest
+
+from aotc.engine.device.cuda_place import CudaPlace
+from aotc.engine.device.device import HostDevice
+from aotc.errors import AotcError
+from aotc.runtime.binding.device_tensor import DeviceTensor
+
+ARRAYS = [
+    np.array([[True, False], [False, True]]),
+    np.array([0, 1, 255], np.uint8),
+    np.array([[1.5, -2.0]], np.float32),
+    np.array([1, 2], np.float16),
+    np.zeros((0, 3), np.int64),
+]
+
+
+def tensor(array: np.ndarray[Any, Any]) -> DeviceTensor:
+    # On the host, the value is in the memory of its array.
+    return DeviceTensor(ort.OrtValue.ortvalue_from_numpy(array.copy()), HostDevice())
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
+def test_its_memory_and_type_are_those_that_others_see(array: np.ndarray[Any, Any]) -> None:
+    shared = tensor(array)
+    found = np.from_dlpack(shared)
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
+    if array.size:
+        assert found.ctypes.data == shared.address
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
+def test_a_copy_that_is_asked_for_is_one(array: np.ndarray[Any, Any]) -> None:
+    shared = tensor(array)
+    copied = np.from_dlpack(shared, copy=True)
+    assert copied.dtype == array.dtype
+    np.testing.assert_array_equal(copied, array)
+    if array.size:
+        assert copied.ctypes.data != shared.address
+        ctypes.memset(shared.address, 1, array.nbytes)
+        np.testing.assert_array_equal(copied, array)
+
+
+def test_what_cannot_be_had_is_refused() -> None:
+    shared = tensor(ARRAYS[2])
+    with pytest.raises(BufferError, match="cpu:0"):
+        shared.__dlpack__(dl_device=(2, 0))
+    np.testing.assert_array_equal(np.array(shared), ARRAYS[2])
+    with pytest.raises(ValueError, match="from_dlpack"):
+        np.array(shared, copy=False)
+
+
+@pytest.mark.parametrize("stream", [None, 0, 1])
+def test_no_session_is_on_the_default_stream(stream: int | None) -> None:
+    assert CudaPlace(stream=stream).settings() == {}
+    (options,) = CudaPlace(stream=77).settings().values()
+    assert options["user_compute_stream"] == "77"
+
+
+def test_memory_that_is_not_there_is_refused() -> None:
+    with pytest.raises(AotcError) as caught:
+        HostDevice().empty((1 << 45,), "float32")
+    assert caught.value.code == "AOTC-M004"
+    assert caught.value.expected == "room for a tensor of float32[35184372088832]"
