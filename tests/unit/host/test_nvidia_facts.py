@@ -90,3 +90,24 @@ def test_without_a_driver_nothing_is_found_and_nothing_fails(
     monkeypatch.setenv("PATH", "")
     found = room.nvidia_state()
     assert (found.gpus, found.driver, found.cuda) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    ("stated", "names"),
+    [
+        (None, "abc"),
+        ("", ""),
+        ("1", "b"),
+        ("2, 0", "ca"),
+        ("0,7,1", "a"),
+        ("-1", ""),
+        ("GPU-1c5a,0", "abc"),
+    ],
+)
+def test_the_gpus_that_cuda_shows(stated: str | None, names: str) -> None:
+    listed = [
+        GpuState(index=at, name=name, compute_capability="9.0") for at, name in enumerate("abc")
+    ]
+    shown = room.visible(listed, stated)
+    assert "".join(gpu.name for gpu in shown) == names
+    assert [gpu.index for gpu in shown] == list(range(len(names)))

@@ -54,7 +54,7 @@ def test_a_host_without_a_gpu() -> None:
 def test_a_driver_that_lists_no_gpu_is_a_problem() -> None:
     check = checks(gpus=())["GPU"]
     assert (check.status, check.fix.split(":")[0]) == ("bad", "Run nvidia-smi")
-    assert "lists no GPU" in check.found
+    assert "shows no GPU" in check.found
     assert checks(gpus=(), needed=False)["GPU"].status == "note"
 
 

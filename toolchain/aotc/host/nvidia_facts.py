@@ -15,6 +15,7 @@ from typing import Final
 
 from aotc.contract.results.nvidia_state import GpuState, NvidiaState, TorchCudnn
 from aotc.host.nvidia import cuda_version, driver_version, nvidia_smi
+from aotc.records import replace
 
 _CUDNN: Final = "libcudnn.so.9"
 # What ONNX Runtime's CUDA provider for CUDA 13 is linked with, or opens.
@@ -27,6 +28,8 @@ _SYSTEM_FOLDERS: Final = (
     "/usr/lib64",
     "/usr/lib",
 )
+# Of CUDA: which GPUs a process sees, and in which order.
+VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 _GPU_FIELDS: Final = "index,name,compute_cap,memory.total,memory.free"
 
 
@@ -35,7 +38,7 @@ def nvidia_state() -> NvidiaState:
     files = {name: find_library(name) for name in LIBRARIES}
     cudnn = files[_CUDNN]
     return NvidiaState(
-        gpus=gpus(),
+        gpus=visible(gpus(), os.environ.get(VISIBLE_VARIABLE)),
         driver=driver_version(),
         cuda=".".join(map(str, version)) if (version := cuda_version()) else None,
         cudnn=cudnn_version(cudnn) if cudnn is not None else None,
@@ -53,6 +56,26 @@ def gpus() -> tuple[GpuState, ...]:
     CUDA_VISIBLE_DEVICES hides none.
     """
     return parse_gpu_states(nvidia_smi(_GPU_FIELDS))
+
+
+def visible(listed: Sequence[GpuState], stated: str | None) -> tuple[GpuState, ...]:
+    """The GPUs that CUDA shows with `stated` in CUDA_VISIBLE_DEVICES, by their indices there.
+
+    As CUDA does, what follows an index that no GPU has is left out.  Names of GPUs are not known
+    here: with any that is no index, all are as listed.
+    """
+    if stated is None:
+        return tuple(listed)
+    entries = [entry.strip() for entry in stated.split(",")] if stated else []
+    if not all(re.fullmatch(r"-?\d+", entry) for entry in entries):
+        return tuple(listed)
+    shown: list[GpuState] = []
+    for entry in entries:
+        found = [gpu for gpu in listed if gpu.index == int(entry)]
+        if not found:
+            break
+        shown += [replace(gpu, index=len(shown)) for gpu in found]
+    return tuple(shown)
 
 
 def parse_gpu_states(text: str) -> tuple[GpuState, ...]:

@@ -47,8 +47,9 @@ def _no_gpu(problem: Literal["bad", "note"]) -> DoctorCheck:
     return DoctorCheck(
         name="GPU",
         status=problem,
-        found=_coded("AOTC-R025", "NVIDIA's driver is here, and lists no GPU"),
-        fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine.",
+        found=_coded("AOTC-R025", "NVIDIA's driver is here, and shows no GPU"),
+        fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine, and "
+        "CUDA_VISIBLE_DEVICES must not hide it.",
     )
 
 

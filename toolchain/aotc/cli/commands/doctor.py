@@ -23,6 +23,7 @@ from aotc.records import replace
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
+_GPU = ("cuda-bindings", "onnxscript")
 _TO_BUILD = f"To build: {install_extra('cpu')}"
 _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 
@@ -55,6 +56,8 @@ def doctor(json: Json = False) -> int:
         *_providers(),
         _platform(host),
         *gpu_checks(nvidia, needed=_has_gpu_wheel()),
+        *_visible_gpus(),
+        *_gpu_packages("bad" if nvidia.gpus else "note"),
         *_lesser(),
         _development_key(),
         _signing_key(),
@@ -113,6 +116,25 @@ def _runtime() -> DoctorCheck:
 def _has_gpu_wheel() -> bool:
     """Whether an ONNX Runtime with more providers than the CPU's is installed."""
     return any(len(w.providers) > 1 and _version(w.distribution) for w in RUNTIME_WHEELS)
+
+
+def _visible_gpus() -> list[DoctorCheck]:
+    """That CUDA may show fewer GPUs than there are."""
+    from aotc.host.nvidia_facts import VISIBLE_VARIABLE
+
+    stated = os.environ.get(VISIBLE_VARIABLE)
+    if stated is None:
+        return []
+    found = f"{stated or 'empty'}: GPUs are those that it names, numbered in its order"
+    return [DoctorCheck(name=VISIBLE_VARIABLE, status="note", found=found)]
+
+
+def _gpu_packages(missing: str) -> list[DoctorCheck]:
+    """What captured graphs, bound calls and fusion need beside ONNX Runtime for GPUs."""
+    if not _has_gpu_wheel():
+        return []
+    fix = f"To capture graphs, and to fuse them: {install_extra('gpu')}"
+    return [_package(name, missing, fix) for name in _GPU]
 
 
 def _providers() -> list[DoctorCheck]:

@@ -9,9 +9,9 @@ from aotc.records import record
 
 @record
 class GpuState:
-    """One NVIDIA GPU, as the driver lists it."""
+    """One NVIDIA GPU that a process of CUDA sees."""
 
-    index: Annotated[int, "in the driver's list, which is by place on the bus"]
+    index: Annotated[int, "CUDA's, if all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID"]
     name: str
     compute_capability: str
     memory_bytes: int | None = None
