@@ -24,7 +24,7 @@ within the device at each call. A row of older sources than the newest names the
 plain session is ONNX Runtime's CUDA provider with its default options on the same exported model,
 for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the device.
 Where processes are timed from their start, those of aotc and of plain sessions find byte code, as
-pip leaves it.
+pip leaves it, and aotc finds the artifact in its store, as in every load but a machine's first.
 
 <!-- not run: they need a GPU, and minutes -->
 ```sh

@@ -24,10 +24,10 @@ from aotc.host.probe import probe
 from aotc.records import replace
 from aotc.stages.analyze import analyze
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.calibrating.calibration_data import calibration_samples, require_calibration
 from aotc.stages.importing import import_model
 from aotc.stages.planning.planned_variants import wanted_variants
 from aotc.stages.planning.stated import stated_ranges
-from aotc.stages.quantizing.calibration_data import calibration_samples, require_calibration
 from aotc.stages.quantizing.quantized_graph import quantize_request
 from aotc.stages.specialize import specialize
 from aotc.stages.types import AnalyzedModel

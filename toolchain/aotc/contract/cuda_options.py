@@ -39,7 +39,7 @@ class GraphOptions:
         int, Bounds(1, 1024), "captured sizes that are kept; the least used is dropped"
     ] = 32
     max_bytes: Annotated[
-        int, Bounds(0, 2**53 - 1), "of device memory that captures may take, in bytes"
+        int, Bounds(0, 2**53 - 1), "of inputs and outputs of captured sizes, on the device"
     ] = 8 << 30
     refused: Annotated[
         RefusedCapture,

@@ -19,7 +19,6 @@ from aotc.engine.device.fixed_run import NO_GRAPH, FixedRun, element_type, run_o
 from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.owner_thread import OwnerThread
 from aotc.engine.device.refused_capture import capture_refused
-from aotc.engine.device.run_failure import failure
 from aotc.engine.values import NARROW_BITS, Data
 from aotc.errors import AotcError
 
@@ -160,7 +159,7 @@ class CapturingRunner:
         try:
             self.session.run_with_iobinding(binding, run_options(NO_GRAPH))
         except ort_errors() as error:
-            raise failure(error, device) from None
+            raise device.failure(error) from None
         return list(read_values(binding.get_outputs(), device))
 
     def _uploaded(

@@ -11,10 +11,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
+from aotc.backends.onnxruntime_import import (
+    import_onnxruntime,
+    is_out_of_memory,
+    ort_errors,
+    ort_message,
+)
 from aotc.engine.device.regions import Rows
-from aotc.engine.device.run_failure import failure
 from aotc.engine.ortvalue import onnx_code
+from aotc.errors import AotcError
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -54,7 +59,7 @@ class Device(ABC):
             )
         except ort_errors() as error:
             wanted = f"room for a tensor of {dtype}{list(shape)}"
-            raise failure(error, self, wanted) from None
+            raise self.failure(error, wanted) from None
 
     @abstractmethod
     def host_bytes(self, count: int) -> Bytes:
@@ -78,6 +83,22 @@ class Device(ABC):
     @abstractmethod
     def free_bytes(self) -> int:
         """Memory of the device that no process uses."""
+
+    def failure(self, error: Exception, expected: str = "") -> AotcError:
+        """What `error` of ONNX Runtime is: AOTC-M004 if memory was not enough, else R005.
+
+        `expected` is what memory was wanted for.
+        """
+        text = ort_message(error)
+        if is_out_of_memory(error):
+            return AotcError(
+                "AOTC-M004",
+                "the device has too little memory",
+                where=f"{self.name} device {self.index}",
+                expected=expected or "room for the activations of this call",
+                found=f"{self.free_bytes()} bytes free; {text}",
+            )
+        return AotcError("AOTC-R005", "ONNX Runtime failed while it ran the model", found=text)
 
     def select(self) -> None:
         """Make it the calling thread's current device."""

@@ -11,7 +11,6 @@ from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.engine.device.device import Bytes, Device
 from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.refused_capture import capture_refused
-from aotc.engine.device.run_failure import failure
 from aotc.engine.values import tensor_type
 
 if TYPE_CHECKING:
@@ -76,12 +75,12 @@ class FixedRun:
             for name, value in self.outputs.items():
                 self._binding.bind_ortvalue_output(name, value)
         except ort_errors() as error:
-            raise failure(error, device) from None
+            raise device.failure(error) from None
         try:
             if graph_id != NO_GRAPH:
                 session.run_with_iobinding(self._binding, self._options)
         except ort_errors() as error:
-            found = failure(error, device)
+            found = device.failure(error)
             raise (
                 found if found.code == "AOTC-M004" else capture_refused(found.found, "")
             ) from None
@@ -105,14 +104,14 @@ class FixedRun:
         try:
             self._session.run_with_iobinding(self._binding, self._options)
         except ort_errors() as error:
-            raise failure(error, self._device) from None
+            raise self._device.failure(error) from None
 
     def run_without_graph(self) -> None:
         """The same, without replaying."""
         try:
             self._session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
         except ort_errors() as error:
-            raise failure(error, self._device) from None
+            raise self._device.failure(error) from None
 
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""

@@ -30,10 +30,10 @@ from aotc.passes.half_precision.masks import lower_masks
 from aotc.passes.half_precision.typed_graph import lift_constants
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.calibrating.calibration_data import calibration_samples, sample_sizes
 from aotc.stages.optimizing.half_choice import Chooser
 from aotc.stages.optimizing.half_ranges import beyond, largest_values, overflow_findings
 from aotc.stages.optimizing.half_weights import read_tensor, weights_to_half
-from aotc.stages.quantizing.calibration_data import calibration_samples, sample_sizes
 from aotc.stages.types import SpecializedModel
 from aotc.stages.variant_plan import VariantPlan
 

@@ -1,1 +1,1 @@
-"""Quantized graphs for variants: calibration data, observed ranges, and the pass that uses them."""
+"""Quantized graphs for variants: observed ranges, and the pass that uses them."""

@@ -13,9 +13,9 @@ from aotc.engine.named_backends import backend_of
 from aotc.errors import AotcError
 from aotc.passes.half_precision.half_types import HALF_TYPES
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.calibrating.calibration_data import require_calibration
 from aotc.stages.planning.available import is_built_here
 from aotc.stages.planning.quantized_forms import form_of, observes
-from aotc.stages.quantizing.calibration_data import require_calibration
 from aotc.stages.variant_plan import VariantPlan
 
 

@@ -32,8 +32,8 @@ from aotc.passes.quantize.written_nodes import written_nodes
 from aotc.passes.strip_metadata import StripMetadata
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
+from aotc.stages.calibrating.calibration_data import calibration_samples
 from aotc.stages.optimizing.integer_products import needs_one_sign
-from aotc.stages.quantizing.calibration_data import calibration_samples
 from aotc.stages.quantizing.forms import quantized_form
 from aotc.stages.quantizing.observed_ranges import observed_ranges
 from aotc.stages.quantizing.prepared_graph import prepared_graph

@@ -11,7 +11,7 @@ from typing import Final
 from aotc.contract.codec.parsing import encode
 from aotc.records import replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.quantizing.calibration_data import calibration_samples
+from aotc.stages.calibrating.calibration_data import calibration_samples
 from aotc.stages.quantizing.forms import is_observing
 from aotc.stages.types import AnalyzedModel, ReferenceRun
 
