@@ -53,7 +53,11 @@ from aotc.stages.planning.request import BuildRequest, called_with
 from aotc.stages.planning.stated import stated_ranges
 from aotc.stages.prove import judged_variant
 from aotc.stages.proving.variant_gates import refused_gate
-from aotc.stages.quantizing.forms import may_be_static, require_quantization
+from aotc.stages.quantizing.forms import (
+    may_be_static,
+    observes_half,
+    require_quantization,
+)
 from aotc.stages.retrying.empty_sizes import empty_sizes_finding, fails_at_empty_sizes
 from aotc.stages.retrying.other_forms import (
     Attempt,
@@ -146,6 +150,7 @@ def build(request: BuildRequest) -> BuildReport:
             embed_fixtures=request.embed_fixtures,
             calibration=request.calibration_of(profile),
             tries_static=may_be_static(profile, tune=request.is_tuned),
+            tries_half=observes_half(profile, tune=request.is_tuned),
         )
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)

@@ -15,7 +15,10 @@ from workbench import Built, Workbench
 
 from aotc.backends.cuda import CudaBackend
 from aotc.backends.openvino import OpenVinoBackend
+from aotc.contract.codec.parsing import decode
 from aotc.contract.manifest.toolchain import PassRecord
+from aotc.contract.profile import Profile
+from aotc.stages.quantizing.forms import observes_half
 
 VIT = ROOT / "tests" / "data" / "exports" / "vit.onnx"
 ACTIVATIONS = "kept: activations out of range"
@@ -165,6 +168,70 @@ def test_calibration_data_tells_what_overflows(bench: Workbench) -> None:
     assert "square" in half_record(built).kept
     assert "'square' 1e+06" in built.finding("AOTC-N029")
     assert "AOTC-N019" not in built.codes()
+
+
+@without_cuda
+def test_a_sample_that_does_not_run_takes_nothing_from_the_others(bench: Workbench) -> None:
+    """Shapes alone are checked of calibration data: an index may have no row in its table."""
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="rows"),
+        helper.make_node("Mul", ["rows", "x"], ["scaled"], name="scaled"),
+        helper.make_node("Mul", ["scaled", "scaled"], ["square"], name="square"),
+        helper.make_node("Sqrt", ["square"], ["root"], name="root"),
+        *small.dense("root", "weight", "y"),
+    ]
+    model = small.model_of(
+        nodes,
+        [
+            helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch"]),
+            small.info("x", ["batch", 8]),
+        ],
+        [small.info("y", ["batch", 8])],
+        [
+            numpy_helper.from_array(np.ones((4, 8), np.float32), "table"),
+            small.weight("weight", 8, 8),
+        ],
+    )
+    samples = bench.folder / "rows.npz"
+    scales = np.array([1, 1, 1000], np.float32)
+    np.savez(samples, ids=np.array([0, 9, 3]), x=np.repeat(scales[:, None], 8, axis=1))
+    asked = {
+        "precision": "float16",
+        "budgets": {},
+        "dims": {"batch": "1..4"},
+        "calibration": {"data": str(samples)},
+    }
+    built = bench.build(model, "rows", profile=profile_with("server-cuda", **asked))
+    assert "square" in half_record(built).kept
+    assert "1 samples of the calibration data do not run" in built.finding("AOTC-N013")
+
+
+@pytest.mark.parametrize(
+    ("fields", "tune", "observes"),
+    [
+        ({"precision": "float16", "providers": ["cuda", "cpu"]}, False, True),
+        ({"precision": "bfloat16", "providers": ["cuda"]}, False, True),
+        ({"precision": "float16", "providers": ["cpu"]}, False, False),
+        ({"precision": "float16", "providers": ["openvino"]}, False, False),
+        ({"precision": "float16", "providers": ["openvino", "cpu"]}, False, True),
+        ({"precision": "keep", "providers": ["cuda", "cpu"]}, True, False),
+        (
+            {"providers": ["cuda", "cpu"], "tune": {"precision": ["float16"]}},
+            True,
+            True,
+        ),
+        (
+            {"providers": ["cuda", "cpu"], "tune": {"precision": ["float16"]}},
+            False,
+            False,
+        ),
+    ],
+)
+def test_calibration_data_counts_where_half_precision_is_computed(
+    fields: dict[str, Any], tune: bool, observes: bool
+) -> None:
+    profile = decode(Profile, {"schema": "aotc.profile/1", "name": "p", **fields})
+    assert observes_half(profile, tune=tune) is observes
 
 
 def openvino_profile(**fields: Any) -> Any:

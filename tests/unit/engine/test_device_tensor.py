@@ -13,6 +13,7 @@ from aotc.engine.device.cuda_place import CudaPlace
 from aotc.engine.device.device import HostDevice
 from aotc.errors import AotcError
 from aotc.runtime.binding.device_tensor import DeviceTensor
+from aotc.runtime.binding.given_tensors import take_tensor
 
 ARRAYS = [
     np.array([[True, False], [False, True]]),
@@ -50,6 +51,24 @@ def test_a_copy_that_is_asked_for_is_one(array: np.ndarray[Any, Any]) -> None:
         np.testing.assert_array_equal(copied, array)
 
 
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: str(array.dtype))
+def test_another_call_takes_it_where_it_is(array: np.ndarray[Any, Any]) -> None:
+    shared = tensor(array)
+    given = take_tensor("x", shared, HostDevice())
+    assert (given.dtype, given.shape, given.on_device) == (shared.dtype, shared.shape, True)
+    np.testing.assert_array_equal(given.value.numpy(), array)
+    if array.size:
+        assert given.value.data_ptr() == shared.address
+
+
+def test_bools_of_other_libraries_are_taken() -> None:
+    torch = pytest.importorskip("torch")
+    given = take_tensor("mask", torch.tensor([True, False]), HostDevice())
+    assert (given.dtype, given.value.numpy().tolist()) == ("bool", [True, False])
+    narrow = take_tensor("x", torch.tensor([1, 0], dtype=torch.uint8), HostDevice())
+    assert narrow.dtype == "uint8"
+
+
 def test_what_cannot_be_had_is_refused() -> None:
     shared = tensor(ARRAYS[2])
     with pytest.raises(BufferError, match="cpu:0"):
@@ -59,8 +78,8 @@ def test_what_cannot_be_had_is_refused() -> None:
         np.array(shared, copy=False)
 
 
-@pytest.mark.parametrize("stream", [None, 0, 1])
-def test_no_session_is_on_the_default_stream(stream: int | None) -> None:
+@pytest.mark.parametrize("stream", [0, 1, 2])
+def test_no_session_is_on_the_default_stream(stream: int) -> None:
     assert CudaPlace(stream=stream).settings() == {}
     (options,) = CudaPlace(stream=77).settings().values()
     assert options["user_compute_stream"] == "77"

@@ -101,6 +101,9 @@ def test_without_a_driver_nothing_is_found_and_nothing_fails(
         ("2, 0", "ca"),
         ("0,7,1", "a"),
         ("-1", ""),
+        ("NoDevFiles", ""),
+        ("0,abc,1", "a"),
+        ("1,,0", "b"),
         ("GPU-1c5a,0", "abc"),
     ],
 )

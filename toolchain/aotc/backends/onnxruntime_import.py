@@ -73,7 +73,7 @@ def ort_errors() -> tuple[type[Exception], ...]:
         if isinstance(kind, type) and issubclass(kind, Exception)
     ]
     # pybind11 turns C++ exceptions into these.
-    return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError, MemoryError)
+    return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError)
 
 
 def ort_text(error: Exception) -> str:

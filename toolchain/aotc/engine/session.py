@@ -52,6 +52,12 @@ __all__ = [
     "session_options",
 ]
 
+# Whose memory is the device's.
+_ON_GPUS: Final = (
+    "CUDAExecutionProvider",
+    "TensorrtExecutionProvider",
+    "NvTensorRTRTXExecutionProvider",
+)
 _NO_COMPILE: Final = "session.disable_model_compile"
 _CONTEXT: Final = "ep.context_file_path"
 # In a manifest: the folder of a variant's weights.
@@ -197,7 +203,7 @@ def create_session(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
         )
     except ort_errors() as error:
-        if list(providers[:1]) != [CPU] and is_out_of_memory(error):
+        if providers and providers[0] in _ON_GPUS and is_out_of_memory(error):
             raise _too_little_memory(error, "room for the weights of this session") from None
         raise AotcError(
             refusal,
@@ -292,7 +298,7 @@ def run(
         if isinstance(error, UnicodeDecodeError) and _MESSAGE_PREFIX not in ort_text(error):
             # ONNX Runtime's Python API returns text as `str`, which fails here.
             raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
-        if session.get_providers()[0] != CPU and is_out_of_memory(error):
+        if session.get_providers()[0] in _ON_GPUS and is_out_of_memory(error):
             raise _too_little_memory(error, "room for the activations of this call") from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)

@@ -61,17 +61,14 @@ def gpus() -> tuple[GpuState, ...]:
 def visible(listed: Sequence[GpuState], stated: str | None) -> tuple[GpuState, ...]:
     """The GPUs that CUDA shows with `stated` in CUDA_VISIBLE_DEVICES, by their indices there.
 
-    As CUDA does, what follows an index that no GPU has is left out.  Names of GPUs are not known
-    here: with any that is no index, all are as listed.
+    As CUDA does, what follows an entry that is no GPU's is left out.  UUIDs are not known here:
+    with any, all GPUs are as listed.
     """
-    if stated is None:
-        return tuple(listed)
-    entries = [entry.strip() for entry in stated.split(",")] if stated else []
-    if not all(re.fullmatch(r"-?\d+", entry) for entry in entries):
+    if stated is None or re.search(r"\b(?:GPU|MIG)-", stated):
         return tuple(listed)
     shown: list[GpuState] = []
-    for entry in entries:
-        found = [gpu for gpu in listed if gpu.index == int(entry)]
+    for entry in stated.split(","):
+        found = [gpu for gpu in listed if str(gpu.index) == entry.strip()]
         if not found:
             break
         shown += [replace(gpu, index=len(shown)) for gpu in found]

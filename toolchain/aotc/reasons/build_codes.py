@@ -184,8 +184,9 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Choose 'precision: keep' or 'tf32', or the other half precision: bfloat16 has the range of float32."),
     ("AOTC-N013", "activations could not be observed", FINDING,
      "Which activations leave the range of a half-precision type is found by running the model in float32 on the "
-     "inputs of its fixtures. That was not possible, so only constants and kernels decided which nodes stay in "
-     "float32. The comparison with the original still decides whether the variant is built.",
+     "inputs of its fixtures and calibration data. That was not possible, so only constants and kernels decided "
+     "which nodes stay in float32; or samples of the data did not run, and were left out. The comparison with the "
+     "original still decides whether the variant is built.",
      "Give inputs of the sizes of this variant with --fixtures."),
     ("AOTC-N014", "quantization was not applied", FINDING,
      "The profile asks for int8 or int4, but the model is quantized or in half precision already, or has no float32 "

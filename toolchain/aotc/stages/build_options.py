@@ -32,6 +32,8 @@ class BuildOptions:
     calibration: Path | None = None
     # Whether trials may quantize statically: those of this build, or of one that it repeats.
     tries_static: bool = False
+    # Whether a variant, or one in trials, may compute in half precision.
+    tries_half: bool = False
     clock: Clock = field(default_factory=Clock)
     # Where the profile states its gates, and what was judged so far.
     places: DocumentPlaces = NO_PLACES

@@ -23,7 +23,11 @@ from aotc.records import replace
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
-_GPU = ("cuda-bindings", "onnxscript")
+_CUDA_WHEEL = "onnxruntime-gpu"
+_GPU = {
+    "cuda-bindings": "To load variants with captured graphs, and to bind calls",
+    "onnxscript": "To fuse graphs in a build",
+}
 _TO_BUILD = f"To build: {install_extra('cpu')}"
 _TO_RUN = f"To load and run: pip install onnxruntime. {_TO_BUILD}"
 
@@ -57,7 +61,7 @@ def doctor(json: Json = False) -> int:
         _platform(host),
         *gpu_checks(nvidia, needed=_has_gpu_wheel()),
         *_visible_gpus(),
-        *_gpu_packages("bad" if nvidia.gpus else "note"),
+        *_gpu_packages(),
         *_lesser(),
         _development_key(),
         _signing_key(),
@@ -125,16 +129,15 @@ def _visible_gpus() -> list[DoctorCheck]:
     stated = os.environ.get(VISIBLE_VARIABLE)
     if stated is None:
         return []
-    found = f"{stated or 'empty'}: GPUs are those that it names, numbered in its order"
+    found = f"{stated or 'empty'}: CUDA shows the GPUs that it names, and numbers them in its order"
     return [DoctorCheck(name=VISIBLE_VARIABLE, status="note", found=found)]
 
 
-def _gpu_packages(missing: str) -> list[DoctorCheck]:
-    """What captured graphs, bound calls and fusion need beside ONNX Runtime for GPUs."""
-    if not _has_gpu_wheel():
+def _gpu_packages() -> list[DoctorCheck]:
+    """What captured graphs and bound calls need, and fusion in a build, on CUDA."""
+    if _version(_CUDA_WHEEL) is None:
         return []
-    fix = f"To capture graphs, and to fuse them: {install_extra('gpu')}"
-    return [_package(name, missing, fix) for name in _GPU]
+    return [_package(name, "note", f"{use}: {install_extra('gpu')}") for name, use in _GPU.items()]
 
 
 def _providers() -> list[DoctorCheck]:

@@ -11,7 +11,11 @@ from aotc.records import record
 class GpuState:
     """One NVIDIA GPU that a process of CUDA sees."""
 
-    index: Annotated[int, "CUDA's, if all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID"]
+    index: Annotated[
+        int,
+        "CUDA's, if all GPUs are alike or CUDA_DEVICE_ORDER is PCI_BUS_ID; the driver's where "
+        "CUDA_VISIBLE_DEVICES has UUIDs",
+    ]
     name: str
     compute_capability: str
     memory_bytes: int | None = None

@@ -23,8 +23,9 @@ Settings = Mapping[str, Mapping[str, str]]
 # The beginning of ONNX Runtime's message if it cannot capture a graph at all.
 _NO_CAPTURE: Final = "This session cannot use the graph capture feature"
 # CUDA's default stream, as null and by its own handle (cudaStreamLegacy): nothing can be captured
-# on it, and ONNX Runtime takes the first for no stream at all.
-_DEFAULT_STREAMS: Final = (0, 1)
+# on it, and ONNX Runtime takes the first for no stream at all.  And cudaStreamPerThread, which is
+# another one in each thread; the default one waits for it.
+_DEFAULT_STREAMS: Final = (0, 1, 2)
 
 
 class CudaPlace:

@@ -57,9 +57,10 @@ class Device(ABC):
             return import_onnxruntime().OrtValue.ortvalue_from_shape_and_type(
                 list(shape), kind, self.name, self.index
             )
+        except MemoryError as error:
+            raise self.failure(error, f"room for a tensor of {dtype}{list(shape)}") from None
         except ort_errors() as error:
-            wanted = f"room for a tensor of {dtype}{list(shape)}"
-            raise self.failure(error, wanted) from None
+            raise self.failure(error, f"room for a tensor of {dtype}{list(shape)}") from None
 
     @abstractmethod
     def host_bytes(self, count: int) -> Bytes:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,18 +10,10 @@ from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.device import Device
 from aotc.engine.device.host_arrays import read_values
 from aotc.engine.values import tensor_type
+from aotc.runtime.binding.dlpack_bools import mark_as_bools
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-# `kDLBool` of DLPack, and where a `DLTensor` has its type's code: after its address, device and
-# number of dims.
-_BOOL_CODE: Final = 6
-_CODE_OFFSET: Final = 20
-_CAPSULE_NAME: Final = b"dltensor"
-_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_GetPointer", ctypes.pythonapi)
-)
 
 
 class DeviceTensor:
@@ -78,15 +69,14 @@ class DeviceTensor:
     ) -> Any:
         """A capsule; a call is complete when it returns, so that no stream has to wait.
 
-        It is of DLPack before 1.0, which consumers of every version take.  With `copy` it has
-        memory of its own.  Raises BufferError for another device than its own.
+        It is of DLPack before 1.0, which consumers of every version take, numpy as a view that
+        it does not write to.  With `copy` it has memory of its own.  Raises BufferError for
+        another device than its own.
         """
         if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
             raise BufferError(f"the tensor is on {self.device}, and DLPack does not move it")
         capsule = (self._copy() if copy else self.value).__dlpack__()
-        if self.dtype == "bool":
-            _set_type_code(capsule, _BOOL_CODE)
-        return capsule
+        return mark_as_bools(capsule) if self.dtype == "bool" else capsule
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device.dlpack_type, self._device.index
@@ -101,9 +91,3 @@ class DeviceTensor:
             self._device.copy(copy.data_ptr(), self.value.data_ptr(), count)
             self._device.synchronize()
         return copy
-
-
-def _set_type_code(capsule: Any, code: int) -> None:
-    """ONNX Runtime gives bools the type of bytes, by which other libraries do not mask."""
-    address = _pointer(capsule, _CAPSULE_NAME)
-    ctypes.c_uint8.from_address(address + _CODE_OFFSET).value = code

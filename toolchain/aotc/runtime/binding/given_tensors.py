@@ -11,6 +11,7 @@ from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.engine.device.device import Device
 from aotc.engine.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
 from aotc.errors import AotcError
+from aotc.runtime.binding.dlpack_bools import mark_as_bytes
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -132,6 +133,5 @@ class _OnStream:
             self.dtype = tensor.dtype
 
     def __dlpack__(self) -> Any:
-        if self._stream is None:
-            return self._tensor.__dlpack__()
-        return self._tensor.__dlpack__(stream=self._stream)
+        stream = {} if self._stream is None else {"stream": self._stream}
+        return mark_as_bytes(self._tensor.__dlpack__(**stream))

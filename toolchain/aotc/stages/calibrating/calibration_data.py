@@ -52,6 +52,7 @@ def require_calibration(options: BuildOptions) -> None:
 def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
+    Those of calibration data, which are no fixtures, have the `sizes` of their named dims as well.
     They are written once in a build, as what is made of them is known by their paths.  They have
     the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
@@ -70,17 +71,17 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
     if not index.exists():
         found = _checked(options.calibration, analyzed)
         count = options.profile.calibration.max_samples
-        written = _written(options.calibration, found, folder, count)
+        inputs = analyzed.source.inputs
+        written = _written(options.calibration, found, inputs, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
 
 
-def sample_sizes(sample: Json, inputs: Sequence[Value]) -> dict[str, int]:
-    """The sizes of the named dims of one of `calibration_samples`."""
+def _sizes(sample: Mapping[str, Any], inputs: Sequence[Value]) -> dict[str, int]:
+    """The sizes of the named dims, by a sample's arrays."""
     sizes: dict[str, int] = {}
     for value in inputs:
-        path = sample["inputs"].get(value.name)
-        shape = getattr(values.load(Path(path)), "shape", None) if path else None
+        shape = getattr(sample.get(value.name), "shape", None)
         if shape is not None and value.shape is not None:
             named = zip(value.shape, shape, strict=True)
             sizes |= {dim: size for dim, size in named if isinstance(dim, str)}
@@ -119,7 +120,11 @@ def _of_fixtures(analyzed: AnalyzedModel) -> tuple[Json, ...]:
 
 
 def _written(
-    path: Path, samples: Iterator[tuple[str, dict[str, Any]]], folder: Path, count: int
+    path: Path,
+    samples: Iterator[tuple[str, dict[str, Any]]],
+    inputs: Sequence[Value],
+    folder: Path,
+    count: int,
 ) -> list[Json]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
@@ -131,7 +136,7 @@ def _written(
             name: str(values.save(array, place / f"input_{number}").resolve())
             for number, (name, array) in enumerate(sample.items())
         }
-        written.append({"inputs": files})
+        written.append({"inputs": files, "sizes": _sizes(sample, inputs)})
     if not written:
         raise _none(str(path), "no sample")
     return written

@@ -7,9 +7,9 @@ own into a graph in half precision, as its CPU has few such kernels.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
 import onnx
 
@@ -30,12 +30,15 @@ from aotc.passes.half_precision.masks import lower_masks
 from aotc.passes.half_precision.typed_graph import lift_constants
 from aotc.records import record, replace
 from aotc.stages.build_options import BuildOptions
-from aotc.stages.calibrating.calibration_data import calibration_samples, sample_sizes
+from aotc.stages.calibrating.calibration_data import calibration_samples
 from aotc.stages.optimizing.half_choice import Chooser
 from aotc.stages.optimizing.half_ranges import beyond, largest_values, overflow_findings
 from aotc.stages.optimizing.half_weights import read_tensor, weights_to_half
 from aotc.stages.types import SpecializedModel
 from aotc.stages.variant_plan import VariantPlan
+
+# Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
+_MOST_SAMPLES: Final = 64
 
 
 @record(kw_only=False)
@@ -80,22 +83,18 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
     """
     plan = specialized.plan
     analyzed = specialized.analyzed
-    given: list[tuple[Mapping[str, Path | str], Mapping[str, int]]] = [
-        (reference.inputs, reference.sizes) for reference in analyzed.references
+    given: list[dict[str, Any]] = [
+        {"inputs": {name: str(path) for name, path in run.inputs.items()}, "sizes": dict(run.sizes)}
+        for run in analyzed.references
     ]
     if options.calibration is not None and not plan.cpu_only:
-        given += [
-            (sample["inputs"], sample_sizes(sample, analyzed.source.inputs))
-            for sample in calibration_samples(analyzed, options)
-        ]
+        samples = calibration_samples(analyzed, options)
+        step = max(1, -(-len(samples) // _MOST_SAMPLES))
+        given += [{**sample, "sample": True} for sample in samples[::step]]
     references = [
-        {
-            "inputs": {name: str(path) for name, path in inputs.items()},
-            "sizes": dict(sizes),
-            "wanted": dict(wanted),
-        }
-        for inputs, sizes in given
-        if (wanted := analyzed.domain.padded_sizes(plan.buckets, sizes)) is not None
+        {**item, "wanted": dict(wanted)}
+        for item in given
+        if (wanted := analyzed.domain.padded_sizes(plan.buckets, item["sizes"])) is not None
     ]
     return {
         "to": plan.precision,

@@ -94,19 +94,25 @@ def is_observing(options: BuildOptions) -> bool:
 
 def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    if options.calibration is None or is_observing(options) or _observes_in_half(options.profile):
+    if options.calibration is None or is_observing(options) or options.tries_half:
         return ()
     what = "no variant observes activations on it, so it is not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)
 
 
-def _observes_in_half(profile: Profile) -> bool:
-    """Whether a variant computes in half precision, where the range of each value matters.
+def observes_half(profile: Profile, *, tune: bool) -> bool:
+    """Whether a variant, or with `tune` a candidate of one, may compute in half precision.
 
-    On the CPU alone, half precision is storage: there the weights' range is what counts.
+    Then the range of each value matters.  On the CPU alone half precision is storage, and of a
+    provider that has all nodes to itself, and one type for them, none is kept from it.
     """
-    return any(
-        (spec.precision or profile.precision) in HALF_TYPES
-        and (spec.providers or profile.providers)[0] != "cpu"
-        for spec in profile.variants
-    )
+    tried = set(profile.tune.precision)
+    for spec in profile.variants:
+        stated = spec.precision or profile.precision
+        if HALF_TYPES.keys().isdisjoint({stated, *(tried if tune or stated == "auto" else ())}):
+            continue
+        names = spec.providers or profile.providers
+        by_types = backend_of(names[0], profile.plugins).half_by_types
+        if names[0] != "cpu" and (by_types or names[1:]):
+            return True
+    return False

@@ -46,6 +46,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
         "fixtures": fixtures,
         "data": data,
         "tries_static": options.tries_static,
+        "tries_half": options.tries_half,
         "embed_fixtures": options.embed_fixtures,
         "aotc": source_digest(),
         "python": platform.python_version(),
