@@ -18,7 +18,7 @@ from aotc.backends.onnxruntime_import import (
     ort_message,
     ort_text,
 )
-from aotc.contract.known_providers import CPU, GRAPH_OPTION
+from aotc.contract.known_providers import BY_ORT_NAME, CPU, GRAPH_OPTION
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.session_keys import MANIFEST_KEYS, MAX_THREADS
@@ -52,12 +52,6 @@ __all__ = [
     "session_options",
 ]
 
-# Whose memory is the device's.
-_ON_GPUS: Final = (
-    "CUDAExecutionProvider",
-    "TensorrtExecutionProvider",
-    "NvTensorRTRTXExecutionProvider",
-)
 _NO_COMPILE: Final = "session.disable_model_compile"
 _CONTEXT: Final = "ep.context_file_path"
 # In a manifest: the folder of a variant's weights.
@@ -203,7 +197,7 @@ def create_session(
             model if isinstance(model, bytes) else str(model), options, enable_fallback=0
         )
     except ort_errors() as error:
-        if providers and providers[0] in _ON_GPUS and is_out_of_memory(error):
+        if providers and _is_on_gpu(providers[0]) and is_out_of_memory(error):
             raise _too_little_memory(error, "room for the weights of this session") from None
         raise AotcError(
             refusal,
@@ -298,12 +292,18 @@ def run(
         if isinstance(error, UnicodeDecodeError) and _MESSAGE_PREFIX not in ort_text(error):
             # ONNX Runtime's Python API returns text as `str`, which fails here.
             raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
-        if session.get_providers()[0] in _ON_GPUS and is_out_of_memory(error):
+        if _is_on_gpu(session.get_providers()[0]) and is_out_of_memory(error):
             raise _too_little_memory(error, "room for the activations of this call") from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None
     return result
+
+
+def _is_on_gpu(ort_name: str) -> bool:
+    """Whether a provider computes on a device apart, which has memory of its own."""
+    known = BY_ORT_NAME.get(ort_name)
+    return known is not None and known.asynchronous
 
 
 def _too_little_memory(error: Exception, expected: str) -> AotcError:

@@ -23,7 +23,6 @@ from aotc.records import replace
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
-_CUDA_WHEEL = "onnxruntime-gpu"
 _GPU = {
     "cuda-bindings": "To load variants with captured graphs, and to bind calls",
     "onnxscript": "To fuse graphs in a build",
@@ -135,7 +134,7 @@ def _visible_gpus() -> list[DoctorCheck]:
 
 def _gpu_packages() -> list[DoctorCheck]:
     """What captured graphs and bound calls need, and fusion in a build, on CUDA."""
-    if _version(_CUDA_WHEEL) is None:
+    if not _has_gpu_wheel():
         return []
     return [_package(name, "note", f"{use}: {install_extra('gpu')}") for name, use in _GPU.items()]
 
