@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from aotc.contract.codec.canonical import canonical_sha256
 from aotc.contract.codec.parsing import Json, encode
-from aotc.contract.manifest.interface import Value
 from aotc.contract.profile import Profile
 from aotc.contract.shapes.domain import Domain
 from aotc.engine import values
@@ -71,21 +70,9 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
     if not index.exists():
         found = _checked(options.calibration, analyzed)
         count = options.profile.calibration.max_samples
-        inputs = analyzed.source.inputs
-        written = _written(options.calibration, found, inputs, folder, count)
+        written = _written(options.calibration, found, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
-
-
-def _sizes(sample: Mapping[str, Any], inputs: Sequence[Value]) -> dict[str, int]:
-    """The sizes of the named dims, by a sample's arrays."""
-    sizes: dict[str, int] = {}
-    for value in inputs:
-        shape = getattr(sample.get(value.name), "shape", None)
-        if shape is not None and value.shape is not None:
-            named = zip(value.shape, shape, strict=True)
-            sizes |= {dim: size for dim, size in named if isinstance(dim, str)}
-    return sizes
 
 
 def _static_variants(profile: Profile) -> list[str]:
@@ -121,14 +108,13 @@ def _of_fixtures(analyzed: AnalyzedModel) -> tuple[Json, ...]:
 
 def _written(
     path: Path,
-    samples: Iterator[tuple[str, dict[str, Any]]],
-    inputs: Sequence[Value],
+    samples: Iterator[tuple[str, dict[str, Any], dict[str, int]]],
     folder: Path,
     count: int,
 ) -> list[Json]:
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
-    for where, sample in itertools.islice(samples, count):
+    for where, sample, sizes in itertools.islice(samples, count):
         refuse_not_finite(sample, where, "AOTC-I076")
         place = folder / str(len(written))
         place.mkdir()
@@ -136,18 +122,19 @@ def _written(
             name: str(values.save(array, place / f"input_{number}").resolve())
             for number, (name, array) in enumerate(sample.items())
         }
-        written.append({"inputs": files, "sizes": _sizes(sample, inputs)})
+        written.append({"inputs": files, "sizes": sizes})
     if not written:
         raise _none(str(path), "no sample")
     return written
 
 
-def _checked(path: Path, analyzed: AnalyzedModel) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The samples and where each stands, with sizes at which the model runs."""
+def _checked(
+    path: Path, analyzed: AnalyzedModel
+) -> Iterator[tuple[str, dict[str, Any], dict[str, int]]]:
+    """The samples, where each stands, and its sizes, at which the model runs."""
     source, domain = analyzed.source, analyzed.domain
     for where, sample in _read_all(path, source, domain.corner("min")):
-        _require_sizes(sample, source, domain, where)
-        yield where, sample
+        yield where, sample, _sizes(sample, source, domain, where)
 
 
 def _read_all(
@@ -174,10 +161,10 @@ def _read(file: Path, source: SourceModel, smallest: Mapping[str, int]) -> Itera
     yield sample
 
 
-def _require_sizes(
+def _sizes(
     sample: Mapping[str, Any], source: SourceModel, domain: Domain, where: str
-) -> None:
-    """Raise AOTC-I075 if the model does not run at a sample's sizes."""
+) -> dict[str, int]:
+    """A sample's sizes of the named dims; raises AOTC-I075 if the model does not run at them."""
     sizes: dict[str, int] = {}
     for value in source.inputs:
         shape, declared = getattr(sample[value.name], "shape", None), value.shape
@@ -217,6 +204,7 @@ def _require_sizes(
                 str(relation),
                 f"{relation.dim} = {sizes[relation.dim]}",
             )
+    return sizes
 
 
 def _wrong_sizes(what: str, where: str, expected: str, found: str) -> AotcError:
