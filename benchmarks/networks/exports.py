@@ -1,10 +1,10 @@
 """Networks with random weights, exported as users do.
 
 `python benchmarks/networks/exports.py FOLDER [NAME…] [--small]` writes NAME.onnx with torch's
-exporter and `dynamic_shapes`, weights inside.  It needs packages that neither the toolchain nor
-its tests need: torch, transformers, onnx and onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote the
-committed files).  `--small` keeps the structure of a graph, with a few layers and channels: such
-are the files of `tests/data/exports`.
+exporter and `dynamic_shapes`, weights inside; `--opset` and `--dtype` are those of the export.  It
+needs packages that neither the toolchain nor its tests need: torch, transformers, onnx and
+onnxscript (2.13, 5.23, 1.23 and 0.7.2 wrote the committed files).  `--small` keeps the structure of
+a graph, with a few layers and channels: such are the files of `tests/data/exports`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.networks import exported_networks as networks
 
 OPSET = 18
+DTYPES = ("float32", "float16", "bfloat16")
 SEED = 1729
 
 
@@ -347,6 +348,15 @@ def write(export: Export, path: Path, opset: int = OPSET) -> None:
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
+def in_type(export: Export, dtype: Any) -> Export:
+    """The network, and its inputs of floating-point numbers, in another type of torch."""
+    inputs = {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+        for name, tensor in export.inputs.items()
+    }
+    return replace(export, network=export.network.to(dtype), inputs=inputs)
+
+
 def _dynamic(export: Export) -> Any:
     shapes = tuple(export.free.get(name, {}) for name in export.inputs)
     return (shapes,) if isinstance(export.network, WithPositionalInputs) else shapes
@@ -372,14 +382,17 @@ def main() -> int:
     parser.add_argument("folder", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(EXPORTS))
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--opset", type=int, default=OPSET)
+    parser.add_argument("--dtype", choices=DTYPES, default=DTYPES[0])
     arguments = parser.parse_args()
+    dtype = getattr(torch, arguments.dtype)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or EXPORTS:
         torch.manual_seed(SEED)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             path = arguments.folder / f"{name}.onnx"
-            write(EXPORTS[name](arguments.small), path)
+            write(in_type(EXPORTS[name](arguments.small), dtype), path, arguments.opset)
         print(f"{path.stat().st_size:>11,} {path}", flush=True)
     return 0
 

@@ -70,6 +70,21 @@ def either() -> bytes:
     return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
 
 
+def partly_on_the_cpu() -> bytes:
+    """float32 [n, 8] to its ReLU, Asinh and Exp, of which CUDA has no kernel for the second."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Asinh", ["a"], ["b"]),
+        helper.make_node("Exp", ["b"], ["y"]),
+    ]
+    values = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 8]) for name in ("x", "y")
+    ]
+    graph = helper.make_graph(nodes, "partly", values[:1], values[1:])
+    imports = [helper.make_opsetid("", 18)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+
+
 def rows_and_columns(width: int) -> bytes:
     """float32 [batch, seq, width] to its Tanh, and to the transposed [batch, width, seq]."""
     nodes = [

@@ -14,9 +14,22 @@ import onnx
 
 import aotc
 from aotc.contract.results.reports import BuildReport
+from aotc.graphs.shape_nodes import shape_nodes
 from aotc.runtime.ready_model import ReadyModel
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
+ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedMultiHeadAttention")
+_PAST = {"batch": 2, "sequence": 1, "past_sequence": 7, "total": 8}
+# Sizes of the exported networks.
+NETWORK_DIMS: dict[str, dict[str, Any]] = {
+    "bert": {"batch": 2, "sequence": 16},
+    "vit": {"batch": 2},
+    "gpt2": _PAST,
+    "llama_eager": _PAST,
+    "llama_sdpa": _PAST,
+    "whisper": {"batch": 2, "frames": 3000},
+    "resnet50": {"batch": 2, "height": 224, "width": 224},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,15 @@ def operators(model: ReadyModel) -> Counter[str]:
     path = model.payload / model.variant.model
     graph = onnx.load(path, load_external_data=False).graph
     return Counter(node.op_type for node in graph.node)
+
+
+def not_on_cuda(model: ReadyModel) -> list[str]:
+    """The nodes that are not on CUDA, without those that compute shapes."""
+    graph = onnx.load(model.payload / model.variant.model, load_external_data=False)
+    shapes = shape_nodes(graph)
+    nodes = model.variant.placement.nodes
+    assert nodes
+    return [f"{n.name} {n.op}" for n in nodes if n.provider != CUDA and n.name not in shapes]
 
 
 def close_to(found: Any, expected: Any, share: float) -> None:

@@ -128,6 +128,21 @@ def test_a_call_waits_for_the_stream_of_its_caller(model: ReadyModel) -> None:
     close_to(call()["logits"].numpy(), model.run(image(4, 1))["logits"], 1e-4)
 
 
+def test_a_call_waits_for_what_the_default_stream_waits_for(model: ReadyModel) -> None:
+    """Streams that are not made otherwise keep the default one waiting."""
+    torch = pytest.importorskip("torch")
+    error, handle = import_module("cuda.bindings.runtime").cudaStreamCreate()
+    assert not int(error)
+    tensor = torch.from_numpy(image(4)["image"]).cuda()
+    other = torch.from_numpy(image(4, 1)["image"]).cuda()
+    torch.cuda.synchronize()
+    call = model.bind({"image": tensor})
+    with torch.cuda.stream(torch.cuda.ExternalStream(int(handle))):
+        torch.cuda._sleep(500_000_000)
+        tensor.copy_(other)
+    close_to(call()["logits"].numpy(), model.run(image(4, 1))["logits"], 1e-4)
+
+
 @pytest.mark.parametrize("given", ["default", "its own handle", "another"])
 def test_a_model_may_be_on_the_stream_of_its_caller(captured: Built, given: str) -> None:
     torch = pytest.importorskip("torch")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from networks import either, rows_and_columns
+from networks import either, partly_on_the_cpu, rows_and_columns
 from on_gpu import CUDA, Built, built, close_to, note
 from residual_artifacts import EXACT, image, residual_artifact
 
@@ -123,3 +123,25 @@ def test_control_flow_is_not_captured(tmp_path: Path, refused: str) -> None:
             np.testing.assert_array_equal(model.run({"x": given})["y"], expected)
         assert not model.bind({"x": given}).captured
         assert "AOTC-P014" in {finding.code for finding in artifact.report.findings}
+
+
+@pytest.mark.parametrize("refused", ["fail", "run"])
+def test_copies_between_devices_are_not_captured(tmp_path: Path, refused: str) -> None:
+    network = tmp_path / "partly.onnx"
+    network.write_bytes(partly_on_the_cpu())
+    if refused == "fail":
+        with pytest.raises(AotcError) as caught:
+            built(network, tmp_path, {"n": 4})
+        note("copies between devices", caught.value.line())
+        assert caught.value.code == "AOTC-P014"
+        assert "Asinh is on CPUExecutionProvider" in caught.value.found
+        return
+    artifact = built(network, tmp_path, {"n": 4}, refused="run")
+    assert "AOTC-P014" in {finding.code for finding in artifact.report.findings}
+    with aotc.load(artifact.path) as model:
+        given = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32)
+        expected = np.exp(np.arcsinh(np.maximum(given, 0)))
+        np.testing.assert_allclose(model.run({"x": given})["y"], expected, rtol=1e-5)
+        call = model.bind({"x": given})
+        assert not call.captured
+        np.testing.assert_allclose(call()["y"].numpy(), expected, rtol=1e-5)

@@ -7,29 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import onnx
 import pytest
 from networks import attention as attention_of_rows
-from on_gpu import CUDA, built, note, operators
+from on_gpu import ATTENTION, CUDA, NETWORK_DIMS, built, not_on_cuda, note, operators
 
 import aotc
-from aotc.graphs.shape_nodes import shape_nodes
-from aotc.runtime.ready_model import ReadyModel
 
 pytestmark = pytest.mark.gpu
 EXPORTS = Path(__file__).parents[1] / "data" / "exports"
-_PAST = {"batch": 2, "sequence": 1, "past_sequence": 7, "total": 8}
-TRANSFORMERS: dict[str, dict[str, Any]] = {
-    "bert": {"batch": 2, "sequence": 16},
-    "vit": {"batch": 2},
-    "gpt2": _PAST,
-    "llama_eager": _PAST,
-    "llama_sdpa": _PAST,
-    "whisper": {"batch": 2, "frames": 3000},
-}
-ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedMultiHeadAttention")
+TRANSFORMERS = [name for name in NETWORK_DIMS if name != "resnet50"]
 # No floating-point operation may be on the CPU.
 ON_CUDA = {"budgets": {"cpu_share": 0.0}}
 
@@ -45,20 +32,11 @@ with aotc.load(sys.argv[1]) as model:
 """
 
 
-def elsewhere(model: ReadyModel) -> list[str]:
-    """The nodes that are not on CUDA, without those that compute shapes."""
-    graph = onnx.load(model.payload / model.variant.model, load_external_data=False)
-    shapes = shape_nodes(graph)
-    nodes = model.variant.placement.nodes
-    assert nodes
-    return [f"{n.name} {n.op}" for n in nodes if n.provider != CUDA and n.name not in shapes]
-
-
 @pytest.mark.parametrize("precision", ["keep", "tf32", "float16"])
-@pytest.mark.parametrize("name", list(TRANSFORMERS))
+@pytest.mark.parametrize("name", TRANSFORMERS)
 def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path: Path) -> None:
     artifact = built(
-        EXPORTS / f"{name}.onnx", tmp_path, TRANSFORMERS[name], precision=precision, **ON_CUDA
+        EXPORTS / f"{name}.onnx", tmp_path, NETWORK_DIMS[name], precision=precision, **ON_CUDA
     )
     with aotc.load(artifact.path) as model:
         variant, found = model.variant, operators(model)
@@ -67,7 +45,7 @@ def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path
         note(f"{name} {precision}", {"share": share, "matched": matched, "operators": dict(found)})
         assert variant.parity.status == "passed"
         assert variant.placement.how == "observed"
-        assert elsewhere(model) == []
+        assert not_on_cuda(model) == []
         # Every layer's softmax is inside an attention.
         assert sum(found[op] for op in ATTENTION) >= 2
         assert not found["Softmax"]
@@ -76,13 +54,13 @@ def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path
 
 
 def test_convolutions_are_laid_out_for_cuda_and_captured(tmp_path: Path) -> None:
-    dims = {"batch": {"buckets": [1, 2], "outside": "pad"}, "height": 224, "width": 224}
+    dims = {**NETWORK_DIMS["resnet50"], "batch": {"buckets": [1, 2], "outside": "pad"}}
     artifact = built(EXPORTS / "resnet50.onnx", tmp_path, dims, precision="float16", **ON_CUDA)
     with aotc.load(artifact.path) as model:
         options = dict(model.variant.session.provider_options[CUDA])
         note("resnet50", options)
         assert options["prefer_nhwc"] == "1"
-        assert elsewhere(model) == []
+        assert not_on_cuda(model) == []
         assert model.variant.parity.status == "passed"
         assert model.variant.placement.how == "observed"
         assert all(runner.captured for runner in model._runners)

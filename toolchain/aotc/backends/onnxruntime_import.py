@@ -21,6 +21,7 @@ _MEMORY_WORDS = (
     "out of memory",
     "ALLOC_FAILED",
     "ALLOCATION_FAILED",
+    "the resource allocation failed",
 )
 _SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
 

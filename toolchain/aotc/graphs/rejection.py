@@ -12,13 +12,18 @@ from aotc.engine.session import TEXT_NOT_UTF8, ort_message, ort_text
 from aotc.errors import AotcError
 
 _MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
+_NO_KERNEL = "ONNX Runtime's CPU provider has no kernel of an operator for its types"
+_FIXES = {
+    _NO_KERNEL: "Answers to compare with come from that provider: export the model in types that it"
+    " computes in, such as float32, and let `precision` of the profile say in which to build.",
+}
 _RULES: tuple[tuple[str, str, str], ...] = (
     (r"Unsupported model IR version", "AOTC-I016", "the IR version is newer than ONNX Runtime's"),
     (r"is under development and support for this is limited|only \*guarantees\* support for models",
      "AOTC-I008", "the opset is newer than ONNX Runtime supports"),
-    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|Could not find an "
-     r"implementation for|NotImplemented|Failed to find kernel|No opset registered|"
-     r"No opset import for domain",
+    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009", _NO_KERNEL),
+    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|NotImplemented|"
+     r"No opset registered|No opset import for domain",
      "AOTC-I009", "ONNX Runtime has no such operator or kernel"),
     (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory"),
     (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file"),
@@ -47,5 +52,6 @@ def rejection(error: Exception, default_code: str, what: str, *, where: str = ""
     text = ort_text(error)
     for pattern, code, phrase in _RULES:
         if re.search(pattern, text):
-            return AotcError(code, phrase, where=where, found=ort_message(error))
+            found, fix = ort_message(error), _FIXES.get(phrase, "")
+            return AotcError(code, phrase, where=where, found=found, fix=fix)
     return AotcError(default_code, what, where=where, found=ort_message(error))

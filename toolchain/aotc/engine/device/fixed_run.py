@@ -17,16 +17,22 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 _GRAPH_ID: Final = "gpu_graph_id"
+_NO_WAIT: Final = "disable_synchronize_execution_providers"
 # Of a run that neither captures nor replays.
 NO_GRAPH: Final = -1
 # How far a replay may be from a run without a graph, of the largest value.
 _REPLAY_TOLERANCE: Final = 1e-2
 
 
-def run_options(graph_id: int) -> Any:
-    """Options of a run that captures or replays the graph `graph_id`, or `NO_GRAPH`."""
+def run_options(graph_id: int, *, waits: bool = True) -> Any:
+    """Options of a run that captures or replays the graph `graph_id`, or `NO_GRAPH`.
+
+    Unless it `waits`, what the run computes may be awaited on the session's stream.
+    """
     options = import_onnxruntime().RunOptions()
     options.add_run_config_entry(_GRAPH_ID, str(graph_id))
+    if not waits:
+        options.add_run_config_entry(_NO_WAIT, "1")
     return options
 
 
@@ -60,6 +66,7 @@ class FixedRun:
         self._device = device
         self._binding = session.io_binding()
         self._options = run_options(graph_id)
+        self._unawaited = run_options(graph_id, waits=False)
         self._staging: dict[str, Bytes] = {}
         names = [output.name for output in session.get_outputs()]
         try:
@@ -101,8 +108,15 @@ class FixedRun:
 
         Raises AOTC-M004 and R005.
         """
+        self._replay(self._options)
+
+    def start(self) -> None:
+        """`run`, of a session on the device's stream: done when that is synchronized."""
+        self._replay(self._unawaited)
+
+    def _replay(self, options: Any) -> None:
         try:
-            self._session.run_with_iobinding(self._binding, self._options)
+            self._session.run_with_iobinding(self._binding, options)
         except ort_errors() as error:
             raise self._device.failure(error) from None
 
