@@ -1117,6 +1117,20 @@ def test_an_unknown_operator_is_refused(bench: Workbench, kind: str, domain: str
     assert kind in error.found
 
 
+def test_types_without_a_kernel_on_the_cpu_are_told_from_unknown_operators(
+    bench: Workbench,
+) -> None:
+    model = model_of(
+        [helper.make_node("Add", ["x", "x"], ["y"], name="node")],
+        [helper.make_tensor_value_info("x", TensorProto.BFLOAT16, [2])],
+        [helper.make_tensor_value_info("y", TensorProto.BFLOAT16, [2])],
+    )
+    error = refused(bench, model, "AOTC-I009")
+    assert "types" in error.what
+    assert "Add" in error.found
+    assert "float32" in error.fix
+
+
 def test_a_custom_operator_is_evidence_before_it_is_refused(bench: Workbench) -> None:
     from aotc.graphs.capture import read_capture
 

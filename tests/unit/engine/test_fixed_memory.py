@@ -122,6 +122,71 @@ def test_pinned_blocks_are_used_again_when_their_arrays_are_gone() -> None:
     assert not memory
 
 
+def test_the_blocks_that_were_not_used_for_longest_are_freed_first() -> None:
+    """What steady calls use is not freed because of what was asked for once."""
+    memory: dict[int, Any] = {}
+    allocated: list[int] = []
+
+    def allocate(count: int) -> int:
+        block = np.empty(count, np.uint8)
+        memory[block.ctypes.data] = block
+        allocated.append(count)
+        return int(block.ctypes.data)
+
+    pool = PinnedMemory(allocate, lambda address: memory.pop(address), kept_bytes=100 << 10)
+    for count in (40 << 10, 20 << 10):
+        pool.take(count)
+    for _ in range(5):
+        # Both of a call are in use at once.
+        first, second = pool.take(48 << 10), pool.take(36 << 10)
+        del first, second
+    assert allocated == [count << 10 for count in (40, 20, 48, 36)]
+    pool.take(1)
+    assert sorted(len(block) for block in memory.values()) == [4 << 10, 36 << 10, 48 << 10]
+
+
+@pytest.mark.parametrize("count", [1, 4096, 4097, 5000, 1 << 20, (1 << 20) + 1, 38_731_776])
+def test_a_block_is_at_most_an_eighth_larger_than_what_was_asked_for(count: int) -> None:
+    blocks: list[Any] = []
+
+    def allocate(size: int) -> int:
+        blocks.append(np.empty(size, np.uint8))
+        return int(blocks[-1].ctypes.data)
+
+    pool = PinnedMemory(allocate, lambda address: None, kept_bytes=0)
+    assert len(pool.take(count)) == count
+    assert count <= len(blocks[0]) <= max(4096, count * 9 / 8)
+
+
+class Staging(HostDevice):
+    """Takes memory for arrays below 1 kB."""
+
+    least_direct_bytes = 1 << 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken: list[int] = []
+
+    def host_bytes(self, count: int) -> Any:
+        self.taken.append(count)
+        return super().host_bytes(count)
+
+
+@pytest.mark.parametrize(("width", "staged"), [(8, True), (1 << 10, False)])
+def test_small_inputs_pass_through_memory_that_serves_again(width: int, staged: bool) -> None:
+    device = Staging()
+    run = FixedRun(session(), device, {"x": device.empty((2, width), "float32")})
+    for seed in range(3):
+        x = np.random.default_rng(seed).standard_normal((width, 2)).astype(np.float32).T
+        assert not x.flags.c_contiguous
+        run.write({"x": x})
+        run.run()
+        np.testing.assert_array_equal(run.read(["y"])[0], x + x)
+    inputs = [count for count in device.taken if count == 2 * width * 4]
+    # Each reading of the output takes as much.
+    assert len(inputs) == 3 + staged
+
+
 def test_a_fixed_run_reads_its_inputs_anew() -> None:
     device = HostDevice()
     x = device.empty((2, 4), "float32")

@@ -151,7 +151,7 @@ class CapturingRunner:
         """Run sizes that are not captured; the buffers are freed afterwards."""
         device = self.device
         binding = self.session.io_binding()
-        kept: list[np.ndarray[Any, Any]] = []
+        kept: list[Any] = []
         for name, value in self._uploaded(inputs, kept).items():
             binding.bind_ortvalue_input(name, value)
         for name in names:
@@ -162,24 +162,19 @@ class CapturingRunner:
             raise device.failure(error) from None
         return list(read_values(binding.get_outputs(), device))
 
-    def _uploaded(
-        self, inputs: Mapping[str, Data], kept: list[np.ndarray[Any, Any]]
-    ) -> dict[str, ort.OrtValue]:
-        """Inputs on the device; `kept` are host buffers that are read until it is synchronized."""
+    def _uploaded(self, inputs: Mapping[str, Data], kept: list[Any]) -> dict[str, ort.OrtValue]:
+        """Inputs on the device; `kept` is host memory that is read until it is synchronized."""
         values = {}
         for arg in self.session.get_inputs():
             array = np.asarray(inputs[arg.name], order="C")
             values[arg.name] = value = self.device.empty(array.shape, element_type(arg))
-            staging = self.device.host_bytes(array.nbytes)
-            np.copyto(staging, array.reshape(-1).view(np.uint8))
-            kept.append(staging)
-            self.device.copy(value.data_ptr(), staging.ctypes.data, array.nbytes)
+            kept += [array, self.device.upload(value.data_ptr(), array)]
         return values
 
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
         where = self._words(key)
         with GATE.alone(), self.device.lock:
-            kept: list[np.ndarray[Any, Any]] = []
+            kept: list[Any] = []
             values = self._uploaded(inputs, kept)
             self.device.synchronize()
             # Its page-locked memory serves again for what follows.

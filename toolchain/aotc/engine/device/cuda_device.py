@@ -53,6 +53,8 @@ class CudaDevice(Device):
     # ONNX Runtime names the device like profiles name its provider.
     name: ClassVar[str] = CUDA
     dlpack_type: ClassVar[int] = 2
+    # Measured (ADR 57): the driver copies in parts, one while the one before it is on its way.
+    least_direct_bytes: ClassVar[int] = 1 << 20
 
     def __init__(self, index: int = 0, *, stream: int | None = None) -> None:
         """`stream` is the caller's, as CUDA's handle; None makes one."""

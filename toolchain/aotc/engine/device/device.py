@@ -37,6 +37,8 @@ class Device(ABC):
     name: ClassVar[str]
     # `DLDeviceType` of DLPack.
     dlpack_type: ClassVar[int]
+    # Of host arrays that are quicker copied by the device's own means than by way of `host_bytes`.
+    least_direct_bytes: ClassVar[int] = 0
 
     def __init__(self, index: int = 0) -> None:
         self.index = index
@@ -69,6 +71,23 @@ class Device(ABC):
     @abstractmethod
     def copy(self, target: int, source: int, count: int) -> None:
         """Copy between two addresses, each on the host or on the device."""
+
+    def upload(
+        self, target: int, array: np.ndarray[Any, Any], staging: Bytes | None = None
+    ) -> Bytes | None:
+        """Copy a host array, in C order, to an address of the device.
+
+        Smaller arrays go by way of `staging`, or of memory that is taken for it: what is returned
+        must live, and `array` must, until `synchronize`.
+        """
+        flat = array.reshape(-1).view(np.uint8)
+        if flat.nbytes >= self.least_direct_bytes:
+            self.copy(target, flat.ctypes.data, flat.nbytes)
+            return staging
+        memory = self.host_bytes(flat.nbytes) if staging is None else staging
+        np.copyto(memory[: flat.nbytes], flat)
+        self.copy(target, memory.ctypes.data, flat.nbytes)
+        return memory
 
     def copy_rows(self, target: int, source: int, rows: Rows) -> None:
         """Copy equally long rows that stand at equal distances."""

@@ -67,7 +67,7 @@ class FixedRun:
         self._binding = session.io_binding()
         self._options = run_options(graph_id)
         self._unawaited = run_options(graph_id, waits=False)
-        self._staging: dict[str, Bytes] = {}
+        self._staging: dict[str, Bytes | None] = {}
         names = [output.name for output in session.get_outputs()]
         try:
             for name, value in inputs.items():
@@ -128,17 +128,13 @@ class FixedRun:
             raise self._device.failure(error) from None
 
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""
+        """Copy host arrays of the buffers' own types and shapes into the inputs, in C order.
+
+        They must live until the device is synchronized.
+        """
         for name, array in arrays.items():
-            value = self.inputs[name]
-            staging = self._staging.get(name)
-            if staging is None:
-                staging = self._staging[name] = self._device.host_bytes(
-                    value.tensor_size_in_bytes()
-                )
-            count = array.nbytes
-            np.copyto(staging[:count], array.reshape(-1).view(np.uint8))
-            self._device.copy(value.data_ptr(), staging.ctypes.data, count)
+            target, staging = self.inputs[name].data_ptr(), self._staging.get(name)
+            self._staging[name] = self._device.upload(target, array, staging)
 
     def read(
         self, names: Sequence[str], part_of: PartOf | None = None

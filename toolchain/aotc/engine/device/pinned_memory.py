@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +11,8 @@ import numpy as np
 
 # Blocks of one size class serve all smaller requests of that class.
 _SMALLEST = 1 << 12
+# Classes between a power of two and the next: at most an eighth of a block is not used.
+_CLASS_BITS = 3
 
 
 class PinnedMemory:
@@ -23,12 +25,17 @@ class PinnedMemory:
     def __init__(
         self, allocate: Callable[[int], int], free: Callable[[int], None], kept_bytes: int
     ) -> None:
-        """`kept_bytes` limits what is kept for later; `allocate` and `free` are the device's."""
+        """`kept_bytes` limits what is kept for later; `allocate` and `free` are the device's.
+
+        Of kept blocks, the one that was not used for the longest time is freed first.
+        """
         self._allocate = allocate
         self._free = free
         self._kept_bytes = kept_bytes
         self._lock = threading.Lock()
+        # By size, and all of them with their sizes, the first returned first.
         self._idle: dict[int, list[int]] = defaultdict(list)
+        self._sizes: OrderedDict[int, int] = OrderedDict()
         self._idle_bytes = 0
         self._closed = False
         # Blocks whose arrays are gone: a destructor may run in any thread, at any place, and so
@@ -37,12 +44,13 @@ class PinnedMemory:
 
     def take(self, count: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         """An array of `count` bytes whose values are not set."""
-        size = max(_SMALLEST, 1 << (max(count, 1) - 1).bit_length())
+        size = _class_of(count)
         with self._lock:
             self._sort_returned()
             idle = self._idle[size]
             address = idle.pop() if idle else 0
             if address:
+                del self._sizes[address]
                 self._idle_bytes -= size
         block = _Block(address or self._allocate(size), size, self)
         return np.asarray(block)[:count]
@@ -60,21 +68,36 @@ class PinnedMemory:
             self._closed = True
             self._kept_bytes = 0
             self._sort_returned()
-            addresses = [address for idle in self._idle.values() for address in idle]
+            addresses = list(self._sizes)
             self._idle.clear()
+            self._sizes.clear()
             self._idle_bytes = 0
         for address in addresses:
             self._free(address)
 
     def _sort_returned(self) -> None:
-        """Keep returned blocks by their size as far as there is room, and free the others."""
+        """Keep returned blocks by their size, and free others where there is no room for all."""
         while self._returned:
             address, size = self._returned.popleft()
-            if self._idle_bytes + size <= self._kept_bytes:
-                self._idle[size].append(address)
-                self._idle_bytes += size
-            else:
+            if size > self._kept_bytes:
                 self._free(address)
+                continue
+            self._idle[size].append(address)
+            self._sizes[address] = size
+            self._idle_bytes += size
+            while self._idle_bytes > self._kept_bytes:
+                oldest, its_size = self._sizes.popitem(last=False)
+                self._idle[its_size].remove(oldest)
+                self._idle_bytes -= its_size
+                self._free(oldest)
+
+
+def _class_of(count: int) -> int:
+    """The size of the blocks that serve a request of `count` bytes."""
+    if count <= _SMALLEST:
+        return _SMALLEST
+    step = 1 << ((count - 1).bit_length() - 1 - _CLASS_BITS)
+    return -(-count // step) * step
 
 
 class _Block:

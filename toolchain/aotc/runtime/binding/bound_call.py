@@ -272,18 +272,16 @@ class BoundCall:
         bound = self._inputs[name]
         if item.value is bound.memory:
             return
+        target = bound.memory.data_ptr()
         if item.on_device:
             source = item.value.data_ptr()
-        else:
-            flat = np.asarray(item.value, order="C").reshape(-1).view(np.uint8)
-            memory = self._device.host_bytes(flat.nbytes)
-            memory[...] = flat
-            # It must outlive the copy.
-            self._kept = memory
-            source = memory.ctypes.data
-        self._device.copy(bound.memory.data_ptr(), source, bound.memory.tensor_size_in_bytes())
-        if not item.on_device:
-            self._device.synchronize()
+            self._device.copy(target, source, bound.memory.tensor_size_in_bytes())
+            return
+        array = np.asarray(item.value, order="C")
+        staging = self._device.upload(target, array)
+        self._device.synchronize()
+        # Both were read until here.
+        del array, staging
 
     def _pad(self) -> None:
         """Copy what the inputs' memory holds into the larger buffers of padded ones."""
