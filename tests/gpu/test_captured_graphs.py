@@ -83,10 +83,8 @@ def test_an_answer_may_be_given_to_the_next_call(tmp_path: Path) -> None:
             expected = np.tanh(expected)
         assert rows.nbytes == 2 << 20
         close_to(rows, expected, 1e-4)
-        turned = np.asfortranarray(rows)
-        close_to(model.run({"x": turned})["rows"], np.tanh(rows), 1e-5)
-        call = model.bind({"x": rows})
-        close_to(call({"x": turned})["rows"].numpy(), np.tanh(rows), 1e-5)
+        call = model.bind({"x": np.zeros_like(rows)})
+        close_to(call({"x": rows})["rows"].numpy(), np.tanh(rows), 1e-5)
 
 
 def test_several_threads_use_one_model(captured: Built) -> None:
