@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu import results
-from benchmarks.gpu.cases import Only, Settings
+from benchmarks.gpu.cases import NETWORKS, Network, Only, Settings
 from benchmarks.gpu.child import ChildFailedError, records
 
 
@@ -40,6 +40,16 @@ class Run:
         """Whether a case is still to be measured."""
         kept = [record for path in self.files for record in results.read(path)]
         return self.again or (row, case) not in results.done(kept, self.sources)
+
+    def cases(self, row: str) -> Iterator[tuple[str, Network, Path]]:
+        """The case, the network and its exported model of each that a row is still to measure.
+
+        Such rows take the first precision alone.
+        """
+        for name in self.networks:
+            case = f"{name}/{self.settings.precisions[0]}"
+            if self.wants(row, case):
+                yield case, NETWORKS[name], self.settings.model(name)
 
     def keep(self, row: str, record: dict[str, Any]) -> None:
         """Write a record, and show it."""

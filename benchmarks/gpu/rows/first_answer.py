@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.byte_code import compile_packages
 from benchmarks.fresh import ROOT
 from benchmarks.gpu.artifacts import artifact, batch_dims, profile_fields
-from benchmarks.gpu.cases import AUTOTUNED_BATCH, NETWORKS, Settings
+from benchmarks.gpu.cases import AUTOTUNED_BATCH, Network, Settings
 from benchmarks.gpu.child import ChildFailedError
 from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.inputs import inputs_at
@@ -39,17 +39,15 @@ def run(run: Run) -> None:
     settings = run.settings
     precision = settings.precisions[0]
     compile_packages(*IMPORTED)
-    for name in run.networks:
-        case = f"{name}/{precision}"
-        if not run.wants("first_answer", case):
-            continue
+    for case, network, model in run.cases("first_answer"):
         with run.guarded("first_answer", [case]):
-            samples = _measure(settings, name, precision)
+            samples = _measure(settings, network, model, precision)
             run.keep("first_answer", {"case": case, "samples": samples})
 
 
-def _measure(settings: Settings, name: str, precision: str) -> dict[str, list[float]]:
-    network, model = NETWORKS[name], settings.model(name)
+def _measure(
+    settings: Settings, network: Network, model: Path, precision: str
+) -> dict[str, list[float]]:
     sizes = network.sizes(2 if settings.small else AUTOTUNED_BATCH)
     fields = profile_fields(settings, precision, batch_dims([sizes["batch"]], network.dims))
     built = artifact(settings, model, f"{precision}-1-size", fields)
@@ -57,7 +55,7 @@ def _measure(settings: Settings, name: str, precision: str) -> dict[str, list[fl
     np.savez(inputs, **inputs_at(model, sizes))  # type: ignore[arg-type]
     given = [str(inputs), settings.device]
     small = "1" if settings.small else "0"
-    compiled = ["torch_compile", name, *given, precision, small]
+    compiled = ["torch_compile", network.name, *given, precision, small]
     commands = {
         OURS: ["stored_artifact", str(built), str(inputs), str(settings.store)],
         PLAIN: ["plain_session", str(in_type(model, precision)), *given],

@@ -24,17 +24,13 @@ def run(run: Run) -> None:
     """Measure each wanted network in the first precision, with all its batches captured."""
     settings = run.settings
     precision = settings.precisions[0]
-    for name in run.networks:
-        case = f"{name}/{precision}"
-        if not run.wants("first_request", case):
-            continue
+    for case, network, model in run.cases("first_request"):
         with run.guarded("first_request", [case]):
-            network, model = NETWORKS[name], settings.model(name)
             batches = settings.batches(network)
             fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
             request = {
                 "settings": settings.to_json(),
-                "network": name,
+                "network": network.name,
                 "artifact": str(artifact(settings, model, precision, fields)),
             }
             samples: dict[str, list[float]] = {FIRST: [], STEADY: []}

@@ -25,19 +25,15 @@ def run(run: Run) -> None:
     if settings.cpu:
         return
     precision = settings.precisions[0]
-    for name in run.networks:
-        case = f"{name}/{precision}"
-        if not run.wants("memory", case):
-            continue
+    for case, network, model in run.cases("memory"):
         with run.guarded("memory", [case]):
-            network, model = NETWORKS[name], settings.model(name)
             found = {}
             for what, batches in {EIGHT: BATCHES, ONE: BATCHES[-1:]}.items():
                 fields = profile_fields(settings, precision, batch_dims(batches, network.dims))
                 label = f"{precision}-{len(batches)}-sizes"
                 request = {
                     "settings": settings.to_json(),
-                    "network": name,
+                    "network": network.name,
                     "batches": batches,
                     "artifact": str(artifact(settings, model, label, fields)),
                 }

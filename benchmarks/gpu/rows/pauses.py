@@ -32,18 +32,14 @@ def run(run: Run) -> None:
     """Measure each wanted network in the first precision, at its middle batch."""
     settings = run.settings
     precision = settings.precisions[0]
-    for name in run.networks:
-        case = f"{name}/{precision}"
-        if not run.wants("pauses", case):
-            continue
+    for case, network, model in run.cases("pauses"):
         with run.guarded("pauses", [case]):
-            network, model = NETWORKS[name], settings.model(name)
             fields = profile_fields(
                 settings, precision, batch_dims(settings.batches(network), network.dims)
             )
             request = {
                 "settings": settings.to_json(),
-                "network": name,
+                "network": network.name,
                 "artifact": str(artifact(settings, model, precision, fields)),
                 "plain": str(in_type(model, precision)),
                 "case": case,
