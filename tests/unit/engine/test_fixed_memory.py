@@ -182,9 +182,49 @@ def test_small_inputs_pass_through_memory_that_serves_again(width: int, staged: 
         run.write({"x": x})
         run.run()
         np.testing.assert_array_equal(run.read(["y"])[0], x + x)
+        assert not run._sources
     inputs = [count for count in device.taken if count == 2 * width * 4]
     # Each reading of the output takes as much.
     assert len(inputs) == 3 + staged
+
+
+class Late(HostDevice):
+    """Copies when it is synchronized, as a driver may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.late: list[tuple[int, int, int]] = []
+
+    def copy(self, target: int, source: int, count: int) -> None:
+        self.late.append((target, source, count))
+
+    def synchronize(self) -> None:
+        for copied in self.late:
+            super().copy(*copied)
+        self.late.clear()
+
+
+def test_what_is_copied_later_lives_until_then() -> None:
+    device = Late()
+    run = FixedRun(session(), device, {"x": device.empty((64, 1 << 10), "float32")})
+    for seed in range(5):
+        x = np.random.default_rng(seed).standard_normal((1 << 10, 64)).astype(np.float32)
+        # The copy in C order is nobody else's.
+        run.write({"x": x.T})
+        garbage = [np.full(x.size, seed, np.float32) for _ in range(4)]
+        device.synchronize()
+        run.run()
+        np.testing.assert_array_equal(run.read(["y"])[0], x.T + x.T)
+        del garbage
+
+
+def test_a_run_that_failed_leaves_no_inputs_behind() -> None:
+    device = HostDevice()
+    run = FixedRun(session(), device, {"x": device.empty((2, 4), "float32")})
+    for value in range(3):
+        # None of these is read.
+        run.write({"x": np.full((2, 4), value, np.float32)})
+    assert len(run._sources) == 1
 
 
 def test_a_fixed_run_reads_its_inputs_anew() -> None:

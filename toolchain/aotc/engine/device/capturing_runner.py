@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from aotc.contract.finding import Finding
 from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.captured_sizes import CapturedSizes, Key
-from aotc.engine.device.device import Device, HostDevice
+from aotc.engine.device.device import Bytes, Device, HostDevice
 from aotc.engine.device.fixed_run import NO_GRAPH, FixedRun, element_type, run_options
 from aotc.engine.device.host_arrays import PartOf, read_values
 from aotc.engine.device.owner_thread import OwnerThread
@@ -151,7 +151,7 @@ class CapturingRunner:
         """Run sizes that are not captured; the buffers are freed afterwards."""
         device = self.device
         binding = self.session.io_binding()
-        kept: list[Any] = []
+        kept: list[Bytes] = []
         for name, value in self._uploaded(inputs, kept).items():
             binding.bind_ortvalue_input(name, value)
         for name in names:
@@ -162,19 +162,19 @@ class CapturingRunner:
             raise device.failure(error) from None
         return list(read_values(binding.get_outputs(), device))
 
-    def _uploaded(self, inputs: Mapping[str, Data], kept: list[Any]) -> dict[str, ort.OrtValue]:
+    def _uploaded(self, inputs: Mapping[str, Data], kept: list[Bytes]) -> dict[str, ort.OrtValue]:
         """Inputs on the device; `kept` is host memory that is read until it is synchronized."""
         values = {}
         for arg in self.session.get_inputs():
             array = np.asarray(inputs[arg.name], order="C")
             values[arg.name] = value = self.device.empty(array.shape, element_type(arg))
-            kept += [array, self.device.upload(value.data_ptr(), array)]
+            kept.append(self.device.upload(value.data_ptr(), array))
         return values
 
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
         where = self._words(key)
         with GATE.alone(), self.device.lock:
-            kept: list[Any] = []
+            kept: list[Bytes] = []
             values = self._uploaded(inputs, kept)
             self.device.synchronize()
             # Its page-locked memory serves again for what follows.

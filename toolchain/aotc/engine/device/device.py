@@ -37,7 +37,7 @@ class Device(ABC):
     name: ClassVar[str]
     # `DLDeviceType` of DLPack.
     dlpack_type: ClassVar[int]
-    # Of host arrays that are quicker copied by the device's own means than by way of `host_bytes`.
+    # Of host arrays that are copied to the device from where they are.
     least_direct_bytes: ClassVar[int] = 0
 
     def __init__(self, index: int = 0) -> None:
@@ -74,20 +74,24 @@ class Device(ABC):
 
     def upload(
         self, target: int, array: np.ndarray[Any, Any], staging: Bytes | None = None
-    ) -> Bytes | None:
+    ) -> Bytes:
         """Copy a host array, in C order, to an address of the device.
 
-        Smaller arrays go by way of `staging`, or of memory that is taken for it: what is returned
-        must live, and `array` must, until `synchronize`.
+        If it is small, by way of `staging`, or of memory that is taken for it.  What is returned is
+        read until `synchronize` returns, and must live that long.
         """
         flat = array.reshape(-1).view(np.uint8)
-        if flat.nbytes >= self.least_direct_bytes:
-            self.copy(target, flat.ctypes.data, flat.nbytes)
-            return staging
-        memory = self.host_bytes(flat.nbytes) if staging is None else staging
-        np.copyto(memory[: flat.nbytes], flat)
+        if self.is_staged(flat.nbytes):
+            memory = self.host_bytes(flat.nbytes) if staging is None else staging
+            np.copyto(memory[: flat.nbytes], flat)
+        else:
+            memory = flat
         self.copy(target, memory.ctypes.data, flat.nbytes)
         return memory
+
+    def is_staged(self, count: int) -> bool:
+        """Whether `upload` copies an array of so many bytes to `host_bytes` first."""
+        return count < self.least_direct_bytes
 
     def copy_rows(self, target: int, source: int, rows: Rows) -> None:
         """Copy equally long rows that stand at equal distances."""

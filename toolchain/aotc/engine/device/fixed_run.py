@@ -67,7 +67,9 @@ class FixedRun:
         self._binding = session.io_binding()
         self._options = run_options(graph_id)
         self._unawaited = run_options(graph_id, waits=False)
-        self._staging: dict[str, Bytes | None] = {}
+        self._staging: dict[str, Bytes] = {}
+        # What is read until the device is synchronized.
+        self._sources: list[Bytes] = []
         names = [output.name for output in session.get_outputs()]
         try:
             for name, value in inputs.items():
@@ -128,13 +130,17 @@ class FixedRun:
             raise self._device.failure(error) from None
 
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Copy host arrays of the buffers' own types and shapes into the inputs, in C order.
-
-        They must live until the device is synchronized.
-        """
+        """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""
+        if self._sources:
+            # The run before failed.
+            self._device.synchronize()
+            self._sources.clear()
         for name, array in arrays.items():
             target, staging = self.inputs[name].data_ptr(), self._staging.get(name)
-            self._staging[name] = self._device.upload(target, array, staging)
+            source = self._device.upload(target, array, staging)
+            self._sources.append(source)
+            if self._device.is_staged(array.nbytes):
+                self._staging[name] = source
 
     def read(
         self, names: Sequence[str], part_of: PartOf | None = None
@@ -144,10 +150,13 @@ class FixedRun:
         Of an output, `part_of` says which part is wanted; all of it may be read all the same.
         """
         values = [self.outputs[name] for name in names]
-        if part_of is None:
-            return read_values(values, self._device)
-        parts = [part_of(name, value.shape()) for name, value in zip(names, values, strict=True)]
-        return read_values(values, self._device, parts)
+        parts = [
+            None if part_of is None else part_of(name, value.shape())
+            for name, value in zip(names, values, strict=True)
+        ]
+        found = read_values(values, self._device, parts)
+        self._sources.clear()
+        return found
 
     def replays_wrongly(self) -> str:
         """Why a replay does not compute what a run without a graph does; "" if it does.
@@ -168,6 +177,7 @@ class FixedRun:
         finally:
             self.write(kept)
             self._device.synchronize()
+            self._sources.clear()
         for name, found, expected in zip(names, replayed, computed, strict=True):
             if not _agree(found, expected):
                 return f"output {name!r} does not follow its inputs when the graph is replayed"

@@ -277,11 +277,10 @@ class BoundCall:
             source = item.value.data_ptr()
             self._device.copy(target, source, bound.memory.tensor_size_in_bytes())
             return
-        array = np.asarray(item.value, order="C")
-        staging = self._device.upload(target, array)
+        source = self._device.upload(target, np.asarray(item.value, order="C"))
         self._device.synchronize()
-        # Both were read until here.
-        del array, staging
+        # It was read until here.
+        del source
 
     def _pad(self) -> None:
         """Copy what the inputs' memory holds into the larger buffers of padded ones."""
