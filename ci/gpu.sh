@@ -44,7 +44,8 @@ export PYTHONPATH="$PWD/toolchain${site:+:$site}${PYTHONPATH:+:$PYTHONPATH}"
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-names = "torch cupy-cuda13x jax onnxruntime-gpu onnxruntime onnx numpy pytest cuda-bindings"
+names = "torch transformers onnxscript cupy-cuda13x jax"
+names += " onnxruntime-gpu onnxruntime onnx numpy pytest cuda-bindings"
 found = {}
 for name in names.split():
     try:

@@ -12,10 +12,10 @@ from aotc.engine.session import TEXT_NOT_UTF8, ort_message, ort_text
 from aotc.errors import AotcError
 
 _MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
-_NO_KERNEL = "ONNX Runtime's CPU provider has no kernel of an operator for its types"
+_NO_KERNEL = "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types"
 _FIXES = {
-    _NO_KERNEL: "Answers to compare with come from that provider: export the model in types that it"
-    " computes in, such as float32, and let `precision` of the profile say in which to build.",
+    _NO_KERNEL: "Answers to compare with come from that provider. If the model computes in bfloat16"
+    " or float16, export it in float32, and let `precision` of the profile say in which to build.",
 }
 _RULES: tuple[tuple[str, str, str], ...] = (
     (r"Unsupported model IR version", "AOTC-I016", "the IR version is newer than ONNX Runtime's"),

@@ -143,24 +143,26 @@ class CapturingRunner:
             # Dims that no relation is enforced for may differ under one key.
             if run is None or not run.fits(inputs):
                 return self._run_once(inputs, names)
-            run.write(inputs)
-            run.start()
-            return list(run.read(names, part_of))
+            return list(run.answer(inputs, names, part_of))
 
     def _run_once(self, inputs: Mapping[str, Data], names: Sequence[str]) -> list[Data]:
         """Run sizes that are not captured; the buffers are freed afterwards."""
         device = self.device
         binding = self.session.io_binding()
         kept: list[Bytes] = []
-        for name, value in self._uploaded(inputs, kept).items():
-            binding.bind_ortvalue_input(name, value)
-        for name in names:
-            binding.bind_output(name, device.name, device.index)
         try:
-            self.session.run_with_iobinding(binding, run_options(NO_GRAPH, waits=False))
-        except ort_errors() as error:
-            raise device.failure(error) from None
-        return list(read_values(binding.get_outputs(), device))
+            for name, value in self._uploaded(inputs, kept).items():
+                binding.bind_ortvalue_input(name, value)
+            for name in names:
+                binding.bind_output(name, device.name, device.index)
+            # Awaited: what kernels put aside on the host is freed by ONNX Runtime's own wait alone.
+            self.session.run_with_iobinding(binding, run_options(NO_GRAPH))
+            return list(read_values(binding.get_outputs(), device))
+        except BaseException as error:
+            device.settle()
+            if isinstance(error, ort_errors()):
+                raise device.failure(error) from None
+            raise
 
     def _uploaded(self, inputs: Mapping[str, Data], kept: list[Bytes]) -> dict[str, ort.OrtValue]:
         """Inputs on the device; `kept` is host memory that is read until it is synchronized."""
@@ -175,15 +177,16 @@ class CapturingRunner:
         where = self._words(key)
         with GATE.alone(), self.device.lock:
             kept: list[Bytes] = []
-            values = self._uploaded(inputs, kept)
-            self.device.synchronize()
-            # Its page-locked memory serves again for what follows.
-            kept.clear()
             try:
+                values = self._uploaded(inputs, kept)
+                self.device.synchronize()
+                # Its page-locked memory serves again for what follows.
+                kept.clear()
                 run = FixedRun(self.session, self.device, values, self.next_id())
                 wrong = run.replays_wrongly()
-            except AotcError as error:
-                if error.code != "AOTC-R024":
+            except BaseException as error:
+                self.device.settle()
+                if not isinstance(error, AotcError) or error.code != "AOTC-R024":
                     raise
                 wrong = error.found
             if wrong:

@@ -12,7 +12,9 @@ from aotc.engine.device.pinned_memory import PinnedMemory
 from aotc.engine.device.regions import Rows
 from aotc.errors import AotcError, install_extra
 
+# Page-locked memory that is kept for later, and all of it, that of answers in use included.
 _KEPT_BYTES: Final = 256 << 20
+_MOST_BYTES: Final = 1 << 30
 # cudaStreamNonBlocking: it does not wait for the default stream of other libraries.
 _NON_BLOCKING: Final = 1
 # cudaEventDisableTiming.
@@ -76,7 +78,9 @@ class CudaDevice(Device):
                 made = self._call("cudaStreamCreateWithFlags", _NON_BLOCKING)
             self._stream = int(made)
             self._event = self._call("cudaEventCreateWithFlags", _NO_TIMING)
-        self._pinned = PinnedMemory(self._allocate_pinned, self._free_pinned, _KEPT_BYTES)
+        self._pinned = PinnedMemory(
+            self._allocate_pinned, self._free_pinned, _KEPT_BYTES, _MOST_BYTES
+        )
 
     @property
     def stream(self) -> int:
@@ -84,7 +88,7 @@ class CudaDevice(Device):
         return self._stream
 
     def host_bytes(self, count: int) -> Bytes:
-        """Page-locked host memory."""
+        """Host memory, page-locked where there is enough of it."""
         return self._pinned.take(count)
 
     def copy(self, target: int, source: int, count: int) -> None:
@@ -123,8 +127,8 @@ class CudaDevice(Device):
             free, _ = self._call_many("cudaMemGetInfo")
         return int(free)
 
-    def wait_for(self, stream: int) -> None:
-        """Let what follows wait for `stream`, on the device."""
+    def wait_for(self, stream: int, *, first: bool = False) -> None:
+        """Let what follows wait for `stream`, on the device; `first` refuses one of another."""
         if stream == self._stream:
             return
         # Written out, as every bound call passes here: `_current` and `_call` take 2 us.
@@ -137,7 +141,9 @@ class CudaDevice(Device):
         try:
             # Where nothing is left to wait for, an event costs the replay some microseconds.
             state = cuda.cudaStreamQuery(stream)
-            if state[0] == _NOT_READY:
+            if first or state[0] == _NOT_READY:
+                # It counts as the last error of the thread.
+                cuda.cudaGetLastError()
                 check(cuda.cudaEventRecord(self._event, stream))
                 check(cuda.cudaStreamWaitEvent(self._stream, self._event, 0))
             else:
@@ -148,11 +154,11 @@ class CudaDevice(Device):
 
     def close(self) -> None:
         """Free page-locked memory that is not in use."""
-        self._pinned.close()
         if self._own:
             # A process that ends may have closed the device before.
             with contextlib.suppress(AotcError):
                 self._check(self._cuda.cudaStreamSynchronize(self._stream))
+        self._pinned.close()
 
     def select(self) -> None:
         """Make it the calling thread's current device."""

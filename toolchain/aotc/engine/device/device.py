@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -37,7 +38,7 @@ class Device(ABC):
     name: ClassVar[str]
     # `DLDeviceType` of DLPack.
     dlpack_type: ClassVar[int]
-    # Of host arrays that are copied to the device from where they are.
+    # The least size, in bytes, of host arrays that are copied to the device from where they are.
     least_direct_bytes: ClassVar[int] = 0
 
     def __init__(self, index: int = 0) -> None:
@@ -80,7 +81,7 @@ class Device(ABC):
         If it is small, by way of `staging`, or of memory that is taken for it.  What is returned is
         read until `synchronize` returns, and must live that long.
         """
-        flat = array.reshape(-1).view(np.uint8)
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         if self.is_staged(flat.nbytes):
             memory = self.host_bytes(flat.nbytes) if staging is None else staging
             np.copyto(memory[: flat.nbytes], flat)
@@ -103,6 +104,11 @@ class Device(ABC):
     @abstractmethod
     def synchronize(self) -> None:
         """Wait until all copies are done."""
+
+    def settle(self) -> None:
+        """`synchronize` after a failure, whatever comes of it, so that memory may serve others."""
+        with contextlib.suppress(AotcError):
+            self.synchronize()
 
     @abstractmethod
     def free_bytes(self) -> int:
@@ -128,8 +134,11 @@ class Device(ABC):
         """Make it the calling thread's current device."""
         return
 
-    def wait_for(self, stream: int) -> None:
-        """Let what follows begin when all that `stream` holds now is done."""
+    def wait_for(self, stream: int, *, first: bool = False) -> None:
+        """Let what follows begin when all that `stream` holds now is done.
+
+        The `first` wait for a stream finds one of another device.  Raises AOTC-R005.
+        """
         return
 
     def close(self) -> None:

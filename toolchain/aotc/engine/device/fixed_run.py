@@ -112,9 +112,25 @@ class FixedRun:
         """
         self._replay(self._options)
 
-    def start(self) -> None:
-        """`run`, of a session on the device's stream: done when that is synchronized."""
-        self._replay(self._unawaited)
+    def answer(
+        self,
+        arrays: Mapping[str, np.ndarray[Any, Any]],
+        names: Sequence[str],
+        part_of: PartOf | None = None,
+    ) -> list[np.ndarray[Any, Any]]:
+        """`write`, `run` and `read`, of a session on the device's stream, which is awaited once.
+
+        Raises AOTC-M004 and R005.
+        """
+        try:
+            self.write(arrays)
+            self._replay(self._unawaited)
+            return self.read(names, part_of)
+        except BaseException:
+            self._device.settle()
+            raise
+        finally:
+            self._sources.clear()
 
     def _replay(self, options: Any) -> None:
         try:
@@ -131,10 +147,6 @@ class FixedRun:
 
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""
-        if self._sources:
-            # The run before failed.
-            self._device.synchronize()
-            self._sources.clear()
         for name, array in arrays.items():
             target, staging = self.inputs[name].data_ptr(), self._staging.get(name)
             source = self._device.upload(target, array, staging)

@@ -32,21 +32,30 @@ def read_values(
     process.  Otherwise all of the tensor is.
     """
     arrays = []
-    for index, value in enumerate(values):
-        dtype, shape = numpy_dtype(tensor_type(value.data_type())), tuple(value.shape())
-        part = parts[index] if parts else None
-        found = None if part is None else _one_copy(part, shape, dtype.itemsize)
-        if found is None:
-            count = value.tensor_size_in_bytes()
-            memory = device.host_bytes(count)
-            device.copy(memory.ctypes.data, value.data_ptr(), count)
-        else:
-            shape, copied = found
-            memory = device.host_bytes(copied.rows.width * copied.rows.height)
-            device.copy_rows(memory.ctypes.data, value.data_ptr() + copied.source, copied.rows)
-        arrays.append(memory.view(dtype).reshape(shape))
-    device.synchronize()
+    try:
+        for index, value in enumerate(values):
+            arrays.append(_begun(value, parts[index] if parts else None, device))
+        device.synchronize()
+    except BaseException:
+        # Copies into the first of them may be on their way.
+        device.settle()
+        raise
     return arrays
+
+
+def _begun(value: ort.OrtValue, part: Part | None, device: Device) -> np.ndarray[Any, Any]:
+    """The array that a tensor is being copied to."""
+    dtype, shape = numpy_dtype(tensor_type(value.data_type())), tuple(value.shape())
+    found = None if part is None else _one_copy(part, shape, dtype.itemsize)
+    if found is None:
+        count = value.tensor_size_in_bytes()
+        memory = device.host_bytes(count)
+        device.copy(memory.ctypes.data, value.data_ptr(), count)
+    else:
+        shape, copied = found
+        memory = device.host_bytes(copied.rows.width * copied.rows.height)
+        device.copy_rows(memory.ctypes.data, value.data_ptr() + copied.source, copied.rows)
+    return memory.view(dtype).reshape(shape)
 
 
 def _one_copy(

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from aotc.errors import AotcError
+
 # Blocks of one size class serve all smaller requests of that class.
 _SMALLEST = 1 << 12
 # Classes between a power of two and the next: at most an eighth of a block is not used.
@@ -19,19 +21,27 @@ class PinnedMemory:
     """A pool of page-locked blocks; thread-safe.
 
     An array that `take` returned owns its block: the block is free again when the array and all
-    views of it are gone.
+    views of it are gone.  What is larger than all that may be kept, or would be more than may be
+    locked, is ordinary memory: to lock pages takes longer than to copy to others.
     """
 
     def __init__(
-        self, allocate: Callable[[int], int], free: Callable[[int], None], kept_bytes: int
+        self,
+        allocate: Callable[[int], int],
+        free: Callable[[int], None],
+        kept_bytes: int,
+        most_bytes: int,
     ) -> None:
-        """`kept_bytes` limits what is kept for later; `allocate` and `free` are the device's.
+        """`kept_bytes` limits what is kept for later, `most_bytes` what arrays hold.
 
-        Of kept blocks, the one that was not used for the longest time is freed first.
+        Of kept blocks, the one that was not used for the longest time is freed first.  `allocate`
+        and `free` are the device's; the former raises AotcError where there is no memory.
         """
         self._allocate = allocate
         self._free = free
         self._kept_bytes = kept_bytes
+        self._most_bytes = most_bytes
+        self._held_bytes = 0
         self._lock = threading.Lock()
         # By size, and all of them with their sizes, the first returned first.
         self._idle: dict[int, list[int]] = defaultdict(list)
@@ -52,8 +62,13 @@ class PinnedMemory:
             if address:
                 del self._sizes[address]
                 self._idle_bytes -= size
-        block = _Block(address or self._allocate(size), size, self)
-        return np.asarray(block)[:count]
+            elif size > self._kept_bytes or self._held_bytes + size > self._most_bytes:
+                return np.empty(count, np.uint8)
+            self._held_bytes += size
+        address = address or self._allocated(size)
+        if not address:
+            return np.empty(count, np.uint8)
+        return np.asarray(_Block(address, size, self))[:count]
 
     def give_back(self, address: int, size: int) -> None:
         """Keep a block for later, or free it with the next call."""
@@ -68,6 +83,23 @@ class PinnedMemory:
             self._closed = True
             self._kept_bytes = 0
             self._sort_returned()
+        self._free_idle()
+
+    def _allocated(self, size: int) -> int:
+        """The address of a new block; 0 if there is no memory for it."""
+        try:
+            return self._allocate(size)
+        except AotcError:
+            self._free_idle()
+        try:
+            return self._allocate(size)
+        except AotcError:
+            with self._lock:
+                self._held_bytes -= size
+            return 0
+
+    def _free_idle(self) -> None:
+        with self._lock:
             addresses = list(self._sizes)
             self._idle.clear()
             self._sizes.clear()
@@ -79,6 +111,7 @@ class PinnedMemory:
         """Keep returned blocks by their size, and free others where there is no room for all."""
         while self._returned:
             address, size = self._returned.popleft()
+            self._held_bytes -= size
             if size > self._kept_bytes:
                 self._free(address)
                 continue

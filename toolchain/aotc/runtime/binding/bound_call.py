@@ -93,7 +93,7 @@ class BoundCall:
         self._inputs: dict[str, BoundInput] = {}
         with GATE.used(), self._device.lock:
             if stream is not None:
-                self._device.wait_for(stream)
+                self._device.wait_for(stream, first=True)
             for name, item in given.items():
                 shape, start, pad = shapes[name]
                 memory = (
