@@ -128,6 +128,25 @@ def test_a_call_waits_for_the_stream_of_its_caller(model: ReadyModel) -> None:
     close_to(call()["logits"].numpy(), model.run(image(4, 1))["logits"], 1e-4)
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_a_call_waits_for_the_stream_on_which_a_new_tensor_is_made(
+    model: ReadyModel, told: bool
+) -> None:
+    """Also where nobody says which stream that is: torch knows."""
+    torch = pytest.importorskip("torch")
+    stream = torch.cuda.Stream()
+    images = [torch.from_numpy(image(4, seed)["image"]).cuda() for seed in range(3)]
+    made = torch.zeros_like(images[0])
+    torch.cuda.synchronize()
+    call = model.bind({"image": torch.zeros_like(made)}, stream=stream if told else None)
+    with torch.cuda.stream(stream):
+        for seed in range(3):
+            torch.cuda._sleep(200_000_000)
+            made.copy_(images[seed])
+            found = call({"image": made})["logits"].numpy()
+            close_to(found, model.run(image(4, seed))["logits"], 1e-4)
+
+
 def test_a_call_waits_for_what_the_default_stream_waits_for(model: ReadyModel) -> None:
     """Streams that are not made otherwise keep the default one waiting."""
     torch = pytest.importorskip("torch")

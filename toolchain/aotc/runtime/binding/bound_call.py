@@ -88,6 +88,9 @@ class BoundCall:
         self._runner = runner
         self._device: Device = runner.device
         self._stream = stream
+        # That the stream of most producers is the caller's is known to them: they do nothing then.
+        # DLPack names the default stream 1; of the one of each thread, 2, torch knows nothing.
+        self._awaited = None if stream in (None, 2) else stream or 1
         self._names = tuple(outputs)
         self._closed = False
         self._inputs: dict[str, BoundInput] = {}
@@ -154,11 +157,12 @@ class BoundCall:
         captured = self._run.graph_id != NO_GRAPH
         captures = captured and not self._here.captured
         with GATE.alone() if captures else GATE.used(), self._device.lock:
+            given = [(n, self._checked(n, value)) for n, value in (inputs or {}).items()]
             if self._stream is not None:
+                # After the producers of what is given made this stream wait for it.
                 self._device.wait_for(self._stream)
-            if inputs:
-                for name, value in inputs.items():
-                    self._write(name, self._checked(name, value))
+            for name, item in given:
+                self._write(name, item)
             self._pad()
             if not captured:
                 # A session that captures nothing has streams of its own.
@@ -248,7 +252,7 @@ class BoundCall:
                 expected=", ".join(self._inputs),
                 found=name,
             )
-        item = take_tensor(name, value, self._device)
+        item = take_tensor(name, value, self._device, self._awaited)
         if item.dtype != bound.dtype:
             raise AotcError(
                 "AOTC-R002",

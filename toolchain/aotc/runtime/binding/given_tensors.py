@@ -41,9 +41,11 @@ class Given:
         return np.empty(self.shape, numpy_dtype(self.dtype))
 
 
-def take_tensor(name: str, value: Any, device: Device) -> Given:
+def take_tensor(name: str, value: Any, device: Device, stream: int | None = None) -> Given:
     """What `value` is: its memory is shared if it is on `device`, and else it is a host array.
 
+    Its producer makes `stream`, by DLPack's number of it, wait for the tensor (None: that of
+    `device`).
     Raises AOTC-R022 for a tensor of another device, R011 for one with strides, and R002 for
     anything else that is no tensor.
     """
@@ -68,7 +70,7 @@ def take_tensor(name: str, value: Any, device: Device) -> Given:
             expected=f"{_DEVICES[device.dlpack_type]} {device.index}, or the host",
             found=f"{_DEVICES.get(kind, f'DLPack device type {kind},')} {index}",
         )
-    found = _shared(name, value, device.stream)
+    found = _shared(name, value, device.stream if stream is None else stream)
     return Given(tuple(found.shape()), tensor_type(found.data_type()), found, on_device=True)
 
 
