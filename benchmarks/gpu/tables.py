@@ -15,6 +15,8 @@ from benchmarks.gpu.cases import (
 )
 from benchmarks.gpu.results import Record, merged, why_failed
 from benchmarks.gpu.rows.pauses import PAUSES, label
+from benchmarks.gpu.stages import STAGES
+from benchmarks.gpu.stages import label as stage_label
 
 Row = tuple[str, ...]
 OURS, TORCH, PLAIN = "aotc", "torch.compile", "plain session"
@@ -171,6 +173,15 @@ def first_answers(records: Iterable[Record]) -> list[Row]:
     ]
 
 
+def stages(records: Iterable[Record]) -> list[Row]:
+    """Milliseconds of the stages of a first answer, where they were told."""
+    return [
+        (_title(record), *(f"{_medians(record)[stage_label(stage)]:.0f}" for stage in STAGES))
+        for record in _of(records, "first_answer")
+        if stage_label(STAGES[0]) in record["samples"]
+    ]
+
+
 def first_requests(records: Iterable[Record]) -> list[Row]:
     """Milliseconds of the first request and of later ones."""
     return [
@@ -251,6 +262,11 @@ SECTIONS: tuple[tuple[str, Row, Callable[[Iterable[Record]], list[Row]]], ...] =
         "Process start to the first answer, ms",
         ("Case", OURS, PLAIN, TORCH, "torch.compile with its cache"),
         first_answers,
+    ),
+    (
+        f"Of that, by the stages of {OURS}, ms; `waits` are for imports and the GPU's context",
+        ("Case", *STAGES),
+        stages,
     ),
     ("First request after `ready`, ms", ("Case", "first", "later"), first_requests),
     (

@@ -1,12 +1,14 @@
 """From the start of a process to its first answer, with one captured size.
 
 Each sample is a fresh process; the clock is its parent's.  aotc and plain sessions find byte code
-of what they import, as packages have that pip installed.  torch.compile is measured with an empty
-cache, as where a network starts for the first time, and with what that process left in it.
+of what they import, as packages have that pip installed.  What the stages of aotc's took is kept.
+torch.compile is measured with an empty cache, as where a network starts for the first time, and
+with what that process left in it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -24,6 +26,7 @@ from benchmarks.gpu.child import ChildFailedError
 from benchmarks.gpu.exporting import in_type
 from benchmarks.gpu.inputs import inputs_at
 from benchmarks.gpu.run import Run
+from benchmarks.gpu.stages import STAGES, label
 
 ROUNDS, COMPILED_ROUNDS = 9, 1
 SECONDS = 240
@@ -63,20 +66,25 @@ def _measure(
         WARM: compiled,
     }
     samples: dict[str, list[float]] = {side: [] for side in commands}
+    samples |= {label(stage): [] for stage in STAGES}
     # Round 0 fills the page cache and the store, and is not counted.
     rounds = 1 if settings.small else ROUNDS
     for turn in range(rounds + 1):
         for side, command in commands.items():
             if command is compiled and not 1 <= turn <= COMPILED_ROUNDS:
                 continue
-            spent = _answered(settings, command, cold=side == COLD)
+            spent, stages = _answered(settings, command, cold=side == COLD)
             if turn:
                 samples[side].append(spent)
+                for stage, seconds in stages.items():
+                    samples[label(stage)].append(seconds)
     return samples
 
 
-def _answered(settings: Settings, command: list[str], *, cold: bool) -> float:
-    """Seconds until the program of a fresh process says that it answered."""
+def _answered(
+    settings: Settings, command: list[str], *, cold: bool
+) -> tuple[float, dict[str, float]]:
+    """Seconds until the program of a fresh process says that it answered, and of its stages."""
     cache = settings.folder / "inductor-first"
     if cold:
         shutil.rmtree(cache, ignore_errors=True)
@@ -103,6 +111,7 @@ def _answered(settings: Settings, command: list[str], *, cold: bool) -> float:
         assert process.stdout is not None
         found = any(line.strip() == "answered" for line in iter(process.stdout.readline, ""))
         spent = time.perf_counter() - started
+        said = process.stdout.read()
         process.stdout.close()
         try:
             process.wait(timeout=SECONDS)
@@ -112,4 +121,7 @@ def _answered(settings: Settings, command: list[str], *, cold: bool) -> float:
     if not found:
         lines = log.read_text(errors="replace").splitlines()
         raise ChildFailedError(f"{program}: {lines[-1] if lines else process.returncode}")
-    return spent
+    if not said.strip():
+        return spent, {}
+    told = json.loads(said)
+    return spent, {"Python": told["begun"] - started, **told["stages"]}
