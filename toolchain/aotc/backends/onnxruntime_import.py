@@ -93,6 +93,13 @@ def ort_message(error: Exception) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
+def too_little_memory(expected: str, found: str, where: str = "") -> AotcError:
+    """AOTC-M004: a device has no room for what is `expected`; `found` says what it told."""
+    return AotcError(
+        "AOTC-M004", "the device has too little memory", where=where, expected=expected, found=found
+    )
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Whether memory was not enough, by ONNX Runtime's message."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)

@@ -17,6 +17,7 @@ from aotc.backends.onnxruntime_import import (
     ort_errors,
     ort_message,
     ort_text,
+    too_little_memory,
 )
 from aotc.contract.known_providers import BY_ORT_NAME, CPU, GRAPH_OPTION
 from aotc.contract.manifest.ort_package import WEIGHTS_OPTION
@@ -198,7 +199,8 @@ def create_session(
         )
     except ort_errors() as error:
         if providers and _is_on_gpu(providers[0]) and is_out_of_memory(error):
-            raise _too_little_memory(error, "room for the weights of this session") from None
+            room = "room for the weights of this session"
+            raise too_little_memory(room, ort_message(error)) from None
         raise AotcError(
             refusal,
             "ONNX Runtime could not create the session",
@@ -293,7 +295,8 @@ def run(
             # ONNX Runtime's Python API returns text as `str`, which fails here.
             raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
         if _is_on_gpu(session.get_providers()[0]) and is_out_of_memory(error):
-            raise _too_little_memory(error, "room for the activations of this call") from None
+            room = "room for the activations of this call"
+            raise too_little_memory(room, ort_message(error)) from None
         raise AotcError(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None
@@ -301,16 +304,6 @@ def run(
 
 
 def _is_on_gpu(ort_name: str) -> bool:
-    """Whether a provider computes on a device apart, which has memory of its own."""
+    """Whether a provider computes on a device apart: the host's memory is limited otherwise."""
     known = BY_ORT_NAME.get(ort_name)
     return known is not None and known.asynchronous
-
-
-def _too_little_memory(error: Exception, expected: str) -> AotcError:
-    """Of a GPU: the host's memory is limited by its own means."""
-    return AotcError(
-        "AOTC-M004",
-        "the device has too little memory",
-        expected=expected,
-        found=ort_message(error),
-    )

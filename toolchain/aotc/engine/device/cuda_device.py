@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, ClassVar, Final
 
+from aotc.backends.onnxruntime_import import too_little_memory
 from aotc.contract.known_providers import CUDA
 from aotc.engine.device.device import Bytes, Device
 from aotc.engine.device.pinned_memory import PinnedMemory
@@ -199,9 +200,8 @@ class CudaDevice(Device):
         if error == _SUCCESS:
             return
         if error == _OUT_OF_MEMORY:
-            raise AotcError(
-                "AOTC-M004", "the device has too little memory", where=f"CUDA device {self.index}"
-            )
+            where = f"{self.name} device {self.index}"
+            raise too_little_memory("room for its buffers", "CUDA: out of memory", where)
         name = self._cuda.cudaGetErrorName(error)[1]
         text = name.decode() if isinstance(name, bytes) else str(name)
         raise AotcError("AOTC-R005", "CUDA failed", where=f"device {self.index}", found=text)

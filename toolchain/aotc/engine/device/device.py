@@ -17,6 +17,7 @@ from aotc.backends.onnxruntime_import import (
     is_out_of_memory,
     ort_errors,
     ort_message,
+    too_little_memory,
 )
 from aotc.engine.device.regions import Rows
 from aotc.engine.ortvalue import onnx_code
@@ -60,9 +61,9 @@ class Device(ABC):
             return import_onnxruntime().OrtValue.ortvalue_from_shape_and_type(
                 list(shape), kind, self.name, self.index
             )
-        except MemoryError as error:
-            raise self.failure(error, f"room for a tensor of {dtype}{list(shape)}") from None
-        except ort_errors() as error:
+        except Exception as error:
+            if not isinstance(error, (MemoryError, *ort_errors())):
+                raise
             raise self.failure(error, f"room for a tensor of {dtype}{list(shape)}") from None
 
     @abstractmethod
@@ -121,12 +122,10 @@ class Device(ABC):
         """
         text = ort_message(error)
         if is_out_of_memory(error):
-            return AotcError(
-                "AOTC-M004",
-                "the device has too little memory",
-                where=f"{self.name} device {self.index}",
-                expected=expected or "room for the activations of this call",
-                found=f"{self.free_bytes()} bytes free; {text}",
+            return too_little_memory(
+                expected or "room for the activations of this call",
+                f"{self.free_bytes()} bytes free; {text}",
+                f"{self.name} device {self.index}",
             )
         return AotcError("AOTC-R005", "ONNX Runtime failed while it ran the model", found=text)
 

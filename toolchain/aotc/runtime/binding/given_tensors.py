@@ -16,6 +16,7 @@ from aotc.runtime.binding.dlpack_bools import mark_as_bytes
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+_OF_THE_HOST: Final = (np.ndarray, np.generic, list, tuple, int, float)
 _HOST: Final = 1
 # DLPack's page-locked host memory of CUDA.
 _PINNED: Final = 3
@@ -49,7 +50,7 @@ def take_tensor(name: str, value: Any, device: Device, stream: int | None = None
     Raises AOTC-R022 for a tensor of another device, R011 for one with strides, and R002 for
     anything else that is no tensor.
     """
-    if isinstance(value, np.ndarray | np.generic | list | tuple | int | float):
+    if isinstance(value, _OF_THE_HOST):
         return _host(value, name)
     if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
         raise AotcError(
@@ -59,7 +60,8 @@ def take_tensor(name: str, value: Any, device: Device, stream: int | None = None
             expected="an object with __dlpack__, or a numpy array",
             found=type(value).__name__,
         )
-    kind, index = (int(number) for number in value.__dlpack_device__())
+    found_kind, found_index = value.__dlpack_device__()
+    kind, index = int(found_kind), int(found_index)
     if kind in (_HOST, _PINNED) and device.dlpack_type != _HOST:
         return _host(_shared(name, value, None), name)
     if (kind, index) != (device.dlpack_type, device.index):
