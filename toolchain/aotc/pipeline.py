@@ -46,7 +46,7 @@ from aotc.stages.optimize import optimize, optimize_ahead
 from aotc.stages.optimizing.integer_products import companion_left_out
 from aotc.stages.package import digest_weights, package, size_breach, weight_bytes
 from aotc.stages.partition import partition
-from aotc.stages.planning.available import require_providers
+from aotc.stages.planning.available import require_measurable, require_providers
 from aotc.stages.planning.planned_variants import wanted_variants
 from aotc.stages.planning.profile_overrides import refuse_artifact, requested_profile, target_of
 from aotc.stages.planning.request import BuildRequest, called_with
@@ -154,6 +154,8 @@ def build(request: BuildRequest) -> BuildReport:
         )
         options.work.mkdir()
         require_providers(requested_specs(request, profile), options)
+        if request.tune:
+            require_measurable(requested_specs(request, profile), options)
         require_quantization(options, tune=request.tune)
         given = inputs_digests(request.model, options) if cache is not None else None
         source = given["model"] if given is not None else None

@@ -253,22 +253,31 @@ def test_a_candidate_that_breaches_the_policy_is_out(bench: Workbench) -> None:
     assert table["openvino", "cpu"].passed and table["cpu",].passed
 
 
-def test_what_cannot_be_run_here_cannot_be_timed(bench: Workbench) -> None:
-    """CUDA without a GPU is not a candidate; the CPU after it is, if the budgets allow it."""
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"budgets": {}},
+        {"budgets": {}, "unproven": "refuse"},
+        {"providers": ["cpu"], "budgets": {}, "tune": {"providers": [["cuda", "cpu"], ["cpu"]]}},
+    ],
+)
+def test_what_cannot_be_run_here_is_not_passed_over(
+    bench: Workbench, fields: dict[str, Any]
+) -> None:
+    """Without a GPU, the CPU would win over CUDA whatever is faster."""
     from aotc.backends.cuda import CudaBackend
 
     if CudaBackend().probe().runs:
         pytest.skip("this machine runs CUDA")
     with pytest.raises(AotcError) as caught:
-        bench.build(models.plain(), "cuda", profile=profile("server-cuda"), tune=True)
-    assert caught.value.code == "AOTC-O006"
-    assert "AOTC-P002" in caught.value.found and "AOTC-N002" in caught.value.found
-    free = profile("server-cuda", budgets={})
-    built = bench.build(models.plain(), "cuda", profile=free, tune=True)
-    table = {row.providers: row for row in built.report.tuning}
-    assert table["cuda", "cpu"].reason.startswith("AOTC-N002")
-    assert table["cpu",].chosen
-    assert only(built).providers == (CPU,)
+        # It is refused before the model is read, which does not exist.
+        nothing = bench.folder / "nothing.onnx"
+        bench.build(nothing, "cuda", profile=profile("server-cuda", **fields), tune=True)
+    assert (caught.value.code, caught.value.exit_status) == ("AOTC-O020", 3)
+    assert "cuda" in caught.value.what
+    assert caught.value.found == CudaBackend().probe().why_not
+    assert "--tuned-from" in caught.value.fix
 
 
 def test_where_no_candidate_passes_the_build_ends(bench: Workbench) -> None:

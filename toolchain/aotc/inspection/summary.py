@@ -270,6 +270,7 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         device=variant.device,
         precision=variant.precision,
         optimization=variant.session.optimization,
+        provider_options=variant.session.provider_options,
         requirements=variant.requirements,
         placement=variant.placement.how,
         nodes=len(variant.placement.nodes),

@@ -86,6 +86,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "it costs bytes and gains nothing there. It is in the artifact all the same: equal inputs give equal payloads, "
      "and times differ from build to build.",
      "Set 'vnni_variants: none' in the profile to leave it out, if the hosts are like the build host."),
+    ("AOTC-O020", "candidates cannot be measured here", INPUT,
+     "'--tune' runs its candidates and takes the fastest, and this machine cannot run an execution provider of one. "
+     "Left out, another provider would be chosen because of the machine, and not because it is faster.",
+     "Tune on a machine that can run it, and give the artifact of that build here with '--tuned-from'. Or build "
+     "without '--tune'."),
     # placement
     ("AOTC-P001", "node is not where the profile allows", NO,
      "A node was placed on an execution provider that the profile's fallback policy does not allow.",

@@ -35,9 +35,11 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I008", "opset newer than ONNX Runtime supports", INPUT,
      "The model imports an operator set that the installed ONNX Runtime does not officially support.",
      "Export with a lower opset, or convert it with onnx.version_converter, or use a newer ONNX Runtime."),
-    ("AOTC-I009", "unknown operator", INPUT,
-     "The installed ONNX Runtime has no such operator, domain, version or kernel.",
-     "Check the operator's name, domain and version; custom operator libraries are not supported yet."),
+    ("AOTC-I009", "operator is unknown, or has no kernel", INPUT,
+     "The installed ONNX Runtime has no such operator, domain or version; or its CPU provider, whose answers a build "
+     "compares with, has no kernel of it, or none for the types of the node, such as bfloat16.",
+     "Check the operator's name, domain and version; custom operator libraries are not supported yet. Export a model "
+     "that computes in bfloat16 in float32, and let 'precision' of the profile say in which to build."),
     ("AOTC-I010", "model is already compiled", INPUT,
      "The model holds com.microsoft::EPContext nodes: another toolchain compiled parts of it for one device. Their "
      "blobs cannot be analyzed, specialized or proven.",

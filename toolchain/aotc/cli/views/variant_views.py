@@ -61,6 +61,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
         *_precisions(artifact.variants),
         *integer_views(artifact.variants),
         *_captures(artifact.variants),
+        *_options(artifact.variants),
         section(
             "exactness",
             ("", "max abs", "max rel", "1 - cosine", "shapes"),
@@ -145,6 +146,20 @@ def _captures(variants: Sequence[VariantSummary]) -> list[RenderableType]:
         if variant.graphs is not None
     ]
     return [section("CUDA graphs", ("captured sizes", "other sizes"), rows)] if rows else []
+
+
+def _options(variants: Sequence[VariantSummary]) -> list[RenderableType]:
+    """A section on what sessions state of their providers; none if that is nothing."""
+    rows = [
+        (
+            f"{variant.name} {provider(name)}",
+            ", ".join(f"{option} {value}" for option, value in options.items()),
+        )
+        for variant in variants
+        for name, options in variant.provider_options.items()
+        if options
+    ]
+    return [section("provider options", ("",), rows)] if rows else []
 
 
 def _in_words(sizes: Sequence[Mapping[str, int]]) -> str:

@@ -192,6 +192,9 @@ class VariantSummary:
     device: str
     precision: str
     optimization: str
+    provider_options: Annotated[
+        Mapping[str, Mapping[str, str]], "what sessions state of each provider"
+    ] = field(default_factory=dict)
     requirements: Requirements
     placement: Annotated[Certainty, "how the placement is known"]
     nodes: int

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from aotc.contract.profile import VariantSpec
 from aotc.engine.named_backends import backend_of, backends_of
+from aotc.errors import AotcError
 from aotc.stages.build_options import BuildOptions
 
 
@@ -28,6 +29,31 @@ def require_providers(specs: Iterable[VariantSpec], options: BuildOptions) -> No
 
     Raises AOTC-P007 for an unknown provider.
     """
-    profile = options.profile
-    orders = (spec.providers or profile.providers for spec in specs if is_built_here(spec, options))
-    backends_of(tuple(dict.fromkeys(name for order in orders for name in order)), profile)
+    backends_of(_named(specs, options), options.profile)
+
+
+def require_measurable(specs: Iterable[VariantSpec], options: BuildOptions) -> None:
+    """Raise AOTC-O020 if a candidate of `--tune` has a provider that this host cannot run.
+
+    A profile means the same on every host: such a candidate must not lose for that.
+    """
+    for name in _named(specs, options):
+        found = backend_of(name, options.profile.plugins).probe()
+        if not found.runs:
+            raise AotcError(
+                "AOTC-O020",
+                f"--tune measures, and {name} does not run here",
+                expected=f"a machine that runs {name}",
+                found=found.why_not,
+                place=options.places.of("providers"),
+            )
+
+
+def _named(specs: Iterable[VariantSpec], options: BuildOptions) -> tuple[str, ...]:
+    """The providers of variants that are built here, each once."""
+    orders = (
+        spec.providers or options.profile.providers
+        for spec in specs
+        if is_built_here(spec, options)
+    )
+    return tuple(dict.fromkeys(name for order in orders for name in order))

@@ -120,7 +120,12 @@ def _title(tried: TuningCandidate, *, tune: bool) -> str:
     form = "" if tried.form == "auto" else f" {tried.form}"
     providers = f" on {' '.join(tried.providers)}" if tune else ""
     precision = f" in {tried.precision}{form}" if not tune or tried.precision != "keep" else ""
-    return f"{tried.variant}{providers}{precision}"
+    forms = [
+        f", {name} {value}"
+        for name, value in (("fusion", tried.fusion), ("layout", tried.layout))
+        if value != "auto"
+    ]
+    return f"{tried.variant}{providers}{precision}{''.join(forms)}"
 
 
 def _trial_profile(tried: TuningCandidate, profile: Profile, *, tune: bool) -> Profile:
