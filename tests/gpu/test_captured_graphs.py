@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +123,25 @@ def test_further_sizes_are_captured_at_their_first_call(tmp_path: Path) -> None:
         close_to(first, other.run(image(5))["logits"], 1e-4)
 
 
-@pytest.mark.parametrize("refused", ["fail", "run"])
-def test_control_flow_is_not_captured(tmp_path: Path, refused: str) -> None:
+@pytest.mark.parametrize(
+    ("network", "n", "why"),
+    [(either, 8, "control flow"), (partly_on_the_cpu, 4, "Asinh is on CPUExecutionProvider")],
+)
+def test_what_cannot_be_captured_is_refused(
+    tmp_path: Path, network: Callable[[], bytes], n: int, why: str
+) -> None:
+    source = tmp_path / "network.onnx"
+    source.write_bytes(network())
+    with pytest.raises(AotcError) as caught:
+        built(source, tmp_path, {"n": n})
+    note(f"no capture: {network.__name__}", caught.value.line())
+    assert caught.value.code == "AOTC-P014"
+    assert why in caught.value.found
+
+
+def test_control_flow_runs_without_graphs_where_the_profile_says_so(tmp_path: Path) -> None:
     network = tmp_path / "either.onnx"
     network.write_bytes(either())
-    if refused == "fail":
-        with pytest.raises(AotcError) as caught:
-            built(network, tmp_path, {"n": 8})
-        note("control flow", caught.value.line())
-        assert caught.value.code == "AOTC-P014"
-        return
     artifact = built(network, tmp_path, {"n": 8}, refused="run")
     with aotc.load(artifact.path) as model:
         for sign in (1, -1):
@@ -142,17 +152,11 @@ def test_control_flow_is_not_captured(tmp_path: Path, refused: str) -> None:
         assert "AOTC-P014" in {finding.code for finding in artifact.report.findings}
 
 
-@pytest.mark.parametrize("refused", ["fail", "run"])
-def test_copies_between_devices_are_not_captured(tmp_path: Path, refused: str) -> None:
+def test_copies_between_devices_run_without_graphs_where_the_profile_says_so(
+    tmp_path: Path,
+) -> None:
     network = tmp_path / "partly.onnx"
     network.write_bytes(partly_on_the_cpu())
-    if refused == "fail":
-        with pytest.raises(AotcError) as caught:
-            built(network, tmp_path, {"n": 4})
-        note("copies between devices", caught.value.line())
-        assert caught.value.code == "AOTC-P014"
-        assert "Asinh is on CPUExecutionProvider" in caught.value.found
-        return
     artifact = built(network, tmp_path, {"n": 4}, refused="run")
     assert "AOTC-P014" in {finding.code for finding in artifact.report.findings}
     with aotc.load(artifact.path) as model:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
 import time
 from pathlib import Path
@@ -11,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from networks import residual
+from on_gpu import CPU, CUDA, note
 
 import aotc
 from aotc.engine.placement import observe
@@ -20,16 +19,6 @@ from aotc.inspection.gpu_checks import gpu_checks
 from aotc.runtime.ready_model import ReadyModel
 
 pytestmark = pytest.mark.gpu
-CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-
-
-def note(name: str, value: object) -> None:
-    """Figures go to a file where one is asked for."""
-    folder = os.environ.get("OUT")
-    if folder:
-        with (Path(folder) / "gpu-tests.jsonl").open("a") as file:
-            file.write(json.dumps({name: value}) + "\n")
-    print(name, value)
 
 
 def shares(model: ReadyModel) -> dict[str, float]:

@@ -153,9 +153,10 @@ def build(request: BuildRequest) -> BuildReport:
             tries_half=observes_half(profile, tune=request.is_tuned),
         )
         options.work.mkdir()
-        require_providers(requested_specs(request, profile), options)
+        requested = requested_specs(request, profile)
+        require_providers(requested, options)
         if request.tune:
-            require_measurable(requested_specs(request, profile), options)
+            require_measurable(requested, options)
         require_quantization(options, tune=request.tune)
         given = inputs_digests(request.model, options) if cache is not None else None
         source = given["model"] if given is not None else None

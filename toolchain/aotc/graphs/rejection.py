@@ -12,21 +12,24 @@ from aotc.engine.session import TEXT_NOT_UTF8, ort_message, ort_text
 from aotc.errors import AotcError
 
 _MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
-_NO_KERNEL = "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types"
-_FIXES = {
-    _NO_KERNEL: "Answers to compare with come from that provider. If the model computes in bfloat16"
-    " or float16, export it in float32, and let `precision` of the profile say in which to build.",
-}
-_RULES: tuple[tuple[str, str, str], ...] = (
-    (r"Unsupported model IR version", "AOTC-I016", "the IR version is newer than ONNX Runtime's"),
+_KERNEL_FIX = (
+    "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
+    " export it in float32, and let `precision` of the profile say in which to build."
+)
+# A pattern, the code, what is wrong, and the fix where it is not the code's own.
+_RULES: tuple[tuple[str, str, str, str], ...] = (
+    (r"Unsupported model IR version", "AOTC-I016",
+     "the IR version is newer than ONNX Runtime's", ""),
     (r"is under development and support for this is limited|only \*guarantees\* support for models",
-     "AOTC-I008", "the opset is newer than ONNX Runtime supports"),
-    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009", _NO_KERNEL),
+     "AOTC-I008", "the opset is newer than ONNX Runtime supports", ""),
+    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009",
+     "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types",
+     _KERNEL_FIX),
     (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|NotImplemented|"
      r"No opset registered|No opset import for domain",
-     "AOTC-I009", "ONNX Runtime has no such operator or kernel"),
-    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory"),
-    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file"),
+     "AOTC-I009", "ONNX Runtime has no such operator or kernel", ""),
+    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory", ""),
+    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
 )  # fmt: skip
 
 
@@ -50,8 +53,7 @@ def refuse_text(error: AotcError, where: str) -> None:
 def rejection(error: Exception, default_code: str, what: str, *, where: str = "") -> AotcError:
     """The refusal for an exception of ONNX Runtime; `default_code` is for unknown messages."""
     text = ort_text(error)
-    for pattern, code, phrase in _RULES:
+    for pattern, code, phrase, fix in _RULES:
         if re.search(pattern, text):
-            found, fix = ort_message(error), _FIXES.get(phrase, "")
-            return AotcError(code, phrase, where=where, found=found, fix=fix)
+            return AotcError(code, phrase, where=where, found=ort_message(error), fix=fix)
     return AotcError(default_code, what, where=where, found=ort_message(error))

@@ -168,7 +168,7 @@ class CapturingRunner:
         """Inputs on the device; `kept` is host memory that is read until it is synchronized."""
         values = {}
         for arg in self.session.get_inputs():
-            array = np.asarray(inputs[arg.name], order="C")
+            array = np.asarray(inputs[arg.name])
             values[arg.name] = value = self.device.empty(array.shape, element_type(arg))
             kept.append(self.device.upload(value.data_ptr(), array))
         return values

@@ -128,9 +128,8 @@ class FixedRun:
             return self.read(names, part_of)
         except BaseException:
             self._device.settle()
-            raise
-        finally:
             self._sources.clear()
+            raise
 
     def _replay(self, options: Any) -> None:
         try:

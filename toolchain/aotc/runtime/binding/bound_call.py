@@ -281,7 +281,7 @@ class BoundCall:
             source = item.value.data_ptr()
             self._device.copy(target, source, bound.memory.tensor_size_in_bytes())
             return
-        source = self._device.upload(target, np.asarray(item.value, order="C"))
+        source = self._device.upload(target, item.value)
         self._device.synchronize()
         # It was read until here.
         del source
