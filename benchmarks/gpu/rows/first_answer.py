@@ -28,7 +28,7 @@ from benchmarks.gpu.inputs import inputs_at
 from benchmarks.gpu.run import Run
 from benchmarks.gpu.stages import STAGES, label
 
-ROUNDS, COMPILED_ROUNDS = 9, 1
+ROUNDS, COMPILED_ROUNDS = 15, 1
 SECONDS = 240
 OURS, PLAIN = "aotc", "plain session"
 COLD, WARM = "torch.compile", "torch.compile, cached"

@@ -12,6 +12,8 @@ from typing import Any, Final
 # notes, table "minor version compatibility").
 DRIVER_MIN: Final[Mapping[int, str]] = {13: "580.65.06"}
 NVIDIA_SMI_SECONDS: Final = 10
+# CU_STREAM_NON_BLOCKING, which is cudaStreamNonBlocking as well.
+_NON_BLOCKING: Final = 1
 
 
 def missing_gpu() -> str:
@@ -82,8 +84,9 @@ def cuda_version() -> tuple[int, int] | None:
 def make_context(index: int) -> bool:
     """Make the context in which all of this process runs on the GPU `index`; whether there is one.
 
-    It stays until the process ends.  The driver takes a quarter of a second and needs no lock of
-    the interpreter.  NVIDIA's own bindings would have to be imported first, which does.
+    It stays until the process ends, and is the calling thread's current one.  The driver takes a
+    quarter of a second and needs no lock of the interpreter.  NVIDIA's own bindings would have to
+    be imported first, which does.
     """
     import ctypes
 
@@ -97,9 +100,24 @@ def make_context(index: int) -> bool:
             not driver.cuInit(0)
             and not driver.cuDeviceGet(ctypes.byref(device), index)
             and not driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
+            and not driver.cuCtxSetCurrent(context)
         )
     except (OSError, AttributeError):
         return False
+
+
+def make_stream(index: int) -> int | None:
+    """The handle of a new stream of the GPU `index`, whose context is made; None if it fails.
+
+    The default stream of other libraries does not wait for it.  It stays until the process ends.
+    """
+    import ctypes
+
+    stream = ctypes.c_void_p()
+    if not make_context(index):
+        return None
+    failed = _driver().cuStreamCreate(ctypes.byref(stream), _NON_BLOCKING)
+    return None if failed else stream.value
 
 
 def _driver() -> Any:

@@ -56,7 +56,9 @@ class CapturingRunner:
         self._owner = OwnerThread(f"aotc {where}")
         # A runner that nobody closes must not leave its thread.
         weakref.finalize(self, self._owner.end)
-        self._owner.call(device.select)
+        # The first is current in a new thread.
+        if device.index:
+            self._owner.call(device.select)
 
     @property
     def captured(self) -> tuple[dict[str, int], ...]:
@@ -176,12 +178,11 @@ class CapturingRunner:
     def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
         where = self._words(key)
         with GATE.alone(), self.device.lock:
-            kept: list[Bytes] = []
             try:
-                values = self._uploaded(inputs, kept)
-                self.device.synchronize()
-                # Its page-locked memory serves again for what follows.
-                kept.clear()
+                values = {
+                    arg.name: self.device.tensor_of(np.asarray(inputs[arg.name]), element_type(arg))
+                    for arg in self.session.get_inputs()
+                }
                 run = FixedRun(self.session, self.device, values, self.next_id())
                 wrong = run.replays_wrongly()
             except BaseException as error:

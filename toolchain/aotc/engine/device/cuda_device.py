@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, ClassVar, Final
+from functools import cached_property
+from importlib.util import find_spec
+from threading import Thread
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from aotc.backends.onnxruntime_import import too_little_memory
+import numpy as np
+
+from aotc.backends.onnxruntime_import import ort_errors, too_little_memory
 from aotc.contract.known_providers import CUDA
 from aotc.engine.device.device import Bytes, Device
 from aotc.engine.device.pinned_memory import PinnedMemory
 from aotc.engine.device.regions import Rows
+from aotc.engine.ortvalue import onnx_code
 from aotc.errors import AotcError, install_extra
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 # Page-locked memory that is kept for later, and all of it, that of answers in use included.
 _KEPT_BYTES: Final = 256 << 20
@@ -32,12 +41,35 @@ def cuda_runtime() -> Any:
     try:
         from cuda.bindings import runtime
     except ImportError:
-        raise AotcError(
-            "AOTC-I019",
-            "captured graphs and bound calls on CUDA need the package cuda-bindings",
-            fix=f"{install_extra('gpu')}, or pip install cuda-bindings.",
-        ) from None
+        raise _no_bindings() from None
     return runtime
+
+
+def _no_bindings() -> AotcError:
+    return AotcError(
+        "AOTC-I019",
+        "captured graphs and bound calls on CUDA need the package cuda-bindings",
+        fix=f"{install_extra('gpu')}, or pip install cuda-bindings.",
+    )
+
+
+def _import_beside() -> None:
+    """Import NVIDIA's bindings in a thread; raises AOTC-I019 if there are none.
+
+    Where they cannot be imported, that shows where they are used first.
+    """
+    try:
+        found = find_spec("cuda.bindings.runtime")
+    except ImportError:
+        found = None
+    if found is None:
+        raise _no_bindings()
+
+    def imported() -> None:
+        with contextlib.suppress(AotcError):
+            cuda_runtime()
+
+    Thread(target=imported, name="aotc-bindings").start()
 
 
 def device_count() -> int:
@@ -59,10 +91,23 @@ class CudaDevice(Device):
     # Measured (ADR 57): the driver copies in parts, one while the one before it is on its way.
     least_direct_bytes: ClassVar[int] = 1 << 20
 
-    def __init__(self, index: int = 0, *, stream: int | None = None) -> None:
-        """`stream` is the caller's, as CUDA's handle; None makes one."""
+    def __init__(
+        self, index: int = 0, *, stream: int | None = None, made: int | None = None
+    ) -> None:
+        """`stream` is the caller's, as CUDA's handle; without, it has one of its own.
+
+        That may have been `made` before: then there is such a device, and NVIDIA's bindings are
+        imported beside what follows, as a session's first run needs none of them.
+        """
         super().__init__(index)
-        self._cuda = cuda_runtime()
+        self._pinned = PinnedMemory(
+            self._allocate_pinned, self._free_pinned, _KEPT_BYTES, _MOST_BYTES
+        )
+        self._own = stream is None
+        if self._own and made is not None:
+            self._stream = made
+            _import_beside()
+            return
         count = device_count()
         if not 0 <= index < count:
             raise AotcError(
@@ -72,21 +117,40 @@ class CudaDevice(Device):
                 expected=f"0..{count - 1}" if count else "a GPU and its driver",
                 found=str(index),
             )
-        self._own = stream is None
+        found: Any = stream
+        if self._own:
+            with self._current():
+                found = self._call("cudaStreamCreateWithFlags", _NON_BLOCKING)
+        self._stream = int(found)
+
+    @cached_property
+    def _cuda(self) -> Any:
+        return cuda_runtime()
+
+    @cached_property
+    def _event(self) -> Any:
+        """What a stream is awaited by."""
         with self._current():
-            made: Any = stream
-            if self._own:
-                made = self._call("cudaStreamCreateWithFlags", _NON_BLOCKING)
-            self._stream = int(made)
-            self._event = self._call("cudaEventCreateWithFlags", _NO_TIMING)
-        self._pinned = PinnedMemory(
-            self._allocate_pinned, self._free_pinned, _KEPT_BYTES, _MOST_BYTES
-        )
+            return self._call("cudaEventCreateWithFlags", _NO_TIMING)
 
     @property
     def stream(self) -> int:
         """The stream of its copies and sessions."""
         return self._stream
+
+    def tensor_of(self, array: np.ndarray[Any, Any], dtype: str) -> ort.OrtValue:
+        """A tensor of a host array's elements, which ONNX Runtime copies where it can.
+
+        It copies by the thread's current device, which is the first in a new thread.
+        """
+        if self.index or onnx_code(dtype) is not None:
+            return super().tensor_of(array, dtype)
+        value = self.empty(array.shape, dtype)
+        try:
+            value.update_inplace(np.asarray(array, order="C"))
+        except ort_errors() as error:
+            raise self.failure(error) from None
+        return value
 
     def host_bytes(self, count: int) -> Bytes:
         """Host memory, page-locked where there is enough of it."""

@@ -11,7 +11,7 @@ from aotc.contract.manifest.graph_capture import GraphCapture
 from aotc.engine.device.capture_gate import GATE
 from aotc.engine.device.refused_capture import capture_refused
 from aotc.errors import AotcError
-from aotc.host.nvidia import make_context
+from aotc.host.nvidia import make_context, make_stream
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -40,22 +40,17 @@ class CudaPlace:
         self.stream = None if stream in _DEFAULT_STREAMS else stream
         self._lock = threading.Lock()
         self._device: Device | None = None
+        self._made: int | None = None
 
     def begin(self) -> None:
-        """Make the GPU's context and the device, in a thread beside other work.
+        """Make the GPU's context, and a stream unless it is the caller's; what fails is left out.
 
-        The driver needs no lock of the interpreter: NVIDIA's bindings are imported meanwhile.
-        Raises what `device` does.
+        Sessions need no more of the device.  The driver needs no lock of the interpreter.
         """
-        making = threading.Thread(target=make_context, args=(self.index,), name="aotc-context")
-        making.start()
-        try:
-            from aotc.engine.device.cuda_device import cuda_runtime
-
-            cuda_runtime()
-        finally:
-            making.join()
-        self.device()
+        if self.stream is None:
+            self._made = make_stream(self.index)
+        else:
+            make_context(self.index)
 
     def device(self) -> Device:
         """The device; raises AOTC-R025 (there is none of this index), I019 and M004."""
@@ -63,7 +58,7 @@ class CudaPlace:
 
         with self._lock:
             if self._device is None:
-                self._device = CudaDevice(self.index, stream=self.stream)
+                self._device = CudaDevice(self.index, stream=self.stream, made=self._made)
             return self._device
 
     def close(self) -> None:
@@ -72,14 +67,18 @@ class CudaPlace:
             with GATE.used(), self._device.lock:
                 self._device.close()
 
-    def settings(self, device: Device | None = None) -> dict[str, dict[str, str]]:
-        """Provider options of a session here; with `device`, on its stream and capturing."""
+    def settings(self, *, capturing: bool = False) -> dict[str, dict[str, str]]:
+        """Provider options of a session here; `capturing` is on the stream of the device.
+
+        Then it raises what `device` does, unless `begin` has made the stream.
+        """
         options = {"device_id": str(self.index)} if self.index else {}
-        stream = device.stream if device is not None else self.stream
+        stream = self.stream
+        if capturing:
+            stream = self._made or self.device().stream
+            options |= {GRAPH_OPTION: "1"}
         if stream is not None:
             options |= {"has_user_compute_stream": "1", "user_compute_stream": str(stream)}
-        if device is not None:
-            options |= {GRAPH_OPTION: "1"}
         return {CAPTURING.ort_name: options} if options else {}
 
 
@@ -96,11 +95,12 @@ def open_capturing(
     """
     from aotc.engine.device.capturing_runner import CapturingRunner
 
-    device = placed.device()
+    settings = placed.settings(capturing=True)
     try:
         with GATE.used():
-            session = opener(placed.settings(device))
-        return CapturingRunner(session, device, graphs, where)
+            session = opener(settings)
+        # NVIDIA's bindings may be imported until here.
+        return CapturingRunner(session, placed.device(), graphs, where)
     except AotcError as error:
         if _NO_CAPTURE in error.found:
             raise capture_refused(error.found, where) from None

@@ -66,6 +66,18 @@ class Device(ABC):
                 raise
             raise self.failure(error, f"room for a tensor of {dtype}{list(shape)}") from None
 
+    def tensor_of(self, array: np.ndarray[Any, Any], dtype: str) -> ort.OrtValue:
+        """A tensor of ONNX's element type `dtype` with the elements of a host array.
+
+        Raises AOTC-M004 and R005.
+        """
+        value = self.empty(array.shape, dtype)
+        # Host memory is read until all is done.
+        kept = self.upload(value.data_ptr(), array)
+        self.synchronize()
+        del kept
+        return value
+
     @abstractmethod
     def host_bytes(self, count: int) -> Bytes:
         """Host memory from which copies to the device are quick."""

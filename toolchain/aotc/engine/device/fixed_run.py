@@ -76,7 +76,6 @@ class FixedRun:
                 self._binding.bind_ortvalue_input(name, value)
             for name in names:
                 self._binding.bind_output(name, device.name, device.index)
-            device.synchronize()
             session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
             self.outputs: dict[str, ort.OrtValue] = dict(
                 zip(names, self._binding.get_outputs(), strict=True)
