@@ -20,11 +20,12 @@ sample. Both sides of a ratio take turns within one process, with inputs and out
 and wait for the device after each call; medians. `torch.compile` is `reduce-overhead`, compiled for
 each shape, with half inputs for half precision; at batch 8 also `max-autotune`, in a process of its
 own. Limits are judged on calls of tensors that stay bound; "with new inputs" also copies them
-within the device at each call. A row of older sources than the newest names them and its date. The
-plain session is ONNX Runtime's CUDA provider with its default options on the same exported model,
-for fp16 converted by `onnxruntime.transformers.float16`, inputs and outputs bound on the device.
-Where processes are timed from their start, those of aotc and of plain sessions find byte code, as
-pip leaves it, and aotc finds the artifact in its store, as in every load but a machine's first.
+within the device at each call. A row of older sources than the newest names them and its date, and
+one of another GPU than most names that. The plain session is ONNX Runtime's CUDA provider with its
+default options on the same exported model, for fp16 converted by
+`onnxruntime.transformers.float16`, inputs and outputs bound on the device. Where processes are
+timed from their start, those of aotc and of plain sessions find byte code, as pip leaves it, and
+aotc finds the artifact in its store, as in every load but a machine's first.
 
 <!-- not run: they need a GPU, and minutes -->
 ```sh

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,16 +44,28 @@ def why_failed(record: Mapping[str, Any]) -> str:
 
 
 def marked(records: Sequence[Record]) -> list[Record]:
-    """The records; those of other sources than the newest have these and the date as `mark`."""
+    """The records, with a `mark` for those that do not compare with most.
+
+    They are of other sources than the newest, which are named with the date, or of another GPU than
+    most records are.
+    """
     if not records:
         return []
     newest = max(records, key=lambda record: str(record["at"]))["sources"]
-    return [
-        record
-        if record["sources"] == newest
-        else {**record, "mark": f" (sources {record['sources']}, {record['at'][:10]})"}
-        for record in records
-    ]
+    ((usual, _),) = Counter(map(_gpu, records)).most_common(1)
+    found = []
+    for record in records:
+        what = []
+        if record["sources"] != newest:
+            what.append(f"sources {record['sources']}, {record['at'][:10]}")
+        if _gpu(record) != usual:
+            what.append(_gpu(record))
+        found.append({**record, "mark": f" ({', '.join(what)})"} if what else record)
+    return found
+
+
+def _gpu(record: Mapping[str, Any]) -> str:
+    return str(record["machine"].get("gpu", "no GPU"))
 
 
 def append(path: Path, record: Record) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from typing import Any
 
+import numpy as np
 import pytest
 from on_gpu import Built, close_to, note
 from residual_artifacts import image
@@ -40,16 +42,80 @@ def test_a_model_is_on_the_device_that_was_asked_for(captured: Built) -> None:
         assert caught.value.code == "AOTC-R022"
 
 
-def test_a_context_is_made_before_the_bindings_are_imported() -> None:
+def test_a_context_and_a_stream_are_made_before_the_bindings_are_imported() -> None:
     program = """
-from aotc.host.nvidia import make_context
+import sys
+from aotc.engine.device.cuda_place import CudaPlace
+from aotc.host.nvidia import make_context, make_stream
 assert make_context(0) and not make_context(63)
-from cuda.bindings import driver
+assert make_stream(63) is None
+place = CudaPlace()
+place.begin()
+(options,) = place.settings(capturing=True).values()
+assert "cuda.bindings.runtime" not in sys.modules
+device = place.device()
+assert options["user_compute_stream"] == str(device.stream), (options, device.stream)
+from cuda.bindings import driver, runtime
 error, flags, active = driver.cuDevicePrimaryCtxGetState(0)
 assert not int(error) and active, (error, active)
+# The runtime knows the stream as its own, which does not wait for the default stream.
+error, flags = runtime.cudaStreamGetFlags(device.stream)
+assert not int(error) and flags == runtime.cudaStreamNonBlocking, (error, flags)
+device.synchronize()
+device.close()
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_first_load_does_not_import_the_bindings_before_its_session(captured: Built) -> None:
+    """They are imported beside its first run, and there when it is ready."""
+    program = """
+import sys
+import aotc
+from aotc.engine.device import cuda_place
+opened = cuda_place.CudaPlace.device
+
+def device(place):
+    print("cuda.bindings.runtime" in sys.modules, flush=True)
+    return opened(place)
+
+cuda_place.CudaPlace.device = device
+with aotc.load(sys.argv[1]) as model:
+    print("cuda.bindings.runtime" in sys.modules, model.ready)
+"""
+    command = [sys.executable, "-c", program, str(captured.path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    # The device is asked for once the session is there.
+    assert done.stdout.splitlines() == ["False", "True True"]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(24, dtype=np.float32).reshape(2, 3, 4).transpose(2, 0, 1),
+        np.array(True),
+        np.arange(9) % 2 == 0,
+        np.empty((0, 3), np.float16),
+        np.arange(1 << 20, dtype=np.int64),
+        np.float64(2.5),
+        np.arange(200, dtype=np.uint8)[::3],
+    ],
+    ids=lambda array: f"{array.dtype}{list(array.shape)}",
+)
+def test_a_tensor_on_the_device_has_the_elements_of_an_array(array: Any) -> None:
+    from aotc.engine.device.cuda_device import CudaDevice
+    from aotc.engine.device.host_arrays import read_values
+    from aotc.engine.named_backends import prepare
+
+    prepare("CUDAExecutionProvider")
+    device, given = CudaDevice(), np.asarray(array)
+    (found,) = read_values([device.tensor_of(given, str(given.dtype))], device)
+    assert (found.dtype, found.shape) == (given.dtype, given.shape)
+    np.testing.assert_array_equal(found, given)
+    (bits,) = read_values([device.tensor_of(np.arange(3, dtype=np.uint16), "bfloat16")], device)
+    assert bits.view(np.uint16).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("left", [4 << 20, 64 << 20])

@@ -121,6 +121,16 @@ def test_a_row_of_older_sources_says_so() -> None:
     assert "| BERT-base, float32 with TF32, batch 1 |" in text
 
 
+def test_a_row_of_another_gpu_says_so() -> None:
+    usual = [latency(f"{name}/tf32/1", ours=1.0, torch=1.0, plain=1.0) for name in ("bert", "vit")]
+    other = latency("resnet50/tf32/1", ours=1.0, torch=1.0, plain=1.0)
+    other |= {"machine": {"gpu": "Another"}, "sources": "old"}
+    newest = latency("vit/tf32/8", ours=1.0, torch=1.0, plain=1.0) | {"at": "2026-11-24T01:02:03Z"}
+    text = page.text([*usual, other, newest])
+    assert "| ResNet-50, float32 with TF32, batch 1 (sources old, 2026-11-23, Another) |" in text
+    assert "| BERT-base, float32 with TF32, batch 1 |" in text
+
+
 def test_a_failure_does_not_replace_a_result(tmp_path: Path) -> None:
     good = latency("vit/tf32/1", ours=1.0, torch=1.0, plain=1.0)
     failed = record("latency", "vit/tf32/1", failed="out of memory")

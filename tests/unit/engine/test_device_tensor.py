@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 import pytest
 
+from aotc.engine.device.cuda_device import CudaDevice
 from aotc.engine.device.cuda_place import CudaPlace
 from aotc.engine.device.device import HostDevice
+from aotc.engine.device.host_arrays import read_values
 from aotc.errors import AotcError
 from aotc.runtime.binding.device_tensor import DeviceTensor
 from aotc.runtime.binding.given_tensors import take_tensor
@@ -90,3 +93,27 @@ def test_memory_that_is_not_there_is_refused() -> None:
         HostDevice().empty((1 << 45,), "float32")
     assert caught.value.code == "AOTC-M004"
     assert caught.value.expected == "room for a tensor of float32[35184372088832]"
+
+
+def test_a_tensor_has_the_elements_of_an_array_and_memory_of_its_own() -> None:
+    for array, kind in (
+        (np.arange(12, dtype=np.float32).reshape(3, 4).T, "float32"),
+        (np.array(True), "bool"),
+        (np.empty((0, 3), np.float16), "float16"),
+        (np.arange(3, dtype=np.uint16), "bfloat16"),
+    ):
+        value = HostDevice().tensor_of(array, kind)
+        assert tuple(value.shape()) == array.shape
+        assert value.data_type() == f"tensor({'float' if kind == 'float32' else kind})"
+        found = read_values([value], HostDevice())[0]
+        np.testing.assert_array_equal(found.view(array.dtype), array)
+        assert not np.shares_memory(found, array)
+        assert array.size == 0 or value.data_ptr() != array.ctypes.data
+
+
+def test_a_device_whose_stream_was_made_needs_the_bindings() -> None:
+    if find_spec("cuda") is not None:
+        pytest.skip("NVIDIA's bindings are installed here")
+    with pytest.raises(AotcError) as caught:
+        CudaDevice(made=7)
+    assert caught.value.code == "AOTC-I019"
