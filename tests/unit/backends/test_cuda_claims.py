@@ -17,6 +17,7 @@ from aotc.contract.cuda_options import CudaOptions, Layout
 from aotc.contract.profile_terms import Precision
 from aotc.contract.provider_keys import option_problem
 from aotc.contract.target import Target
+from aotc.host.nvidia import missing_gpu
 from aotc.passes.base import run_passes, walk_nodes
 from aotc.passes.name_nodes import NameNodes
 
@@ -294,15 +295,21 @@ def test_attention_is_kept_from_cudnn_only_where_the_profile_says_so(precision: 
     assert "sdpa_kernel" not in options
 
 
-def test_probe_and_fingerprint_say_what_is_missing() -> None:
+def test_probe_and_fingerprint_say_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     backend = CudaBackend()
     found = backend.probe()
     assert found.available and found.ort_name == "CUDAExecutionProvider"
-    assert found.runs == (found.why_not == "")
+    assert found.runs == (found.why_not == "") == (found.fix == "")
+    # What a machine lacks comes before what could be installed.
+    assert found.why_not.startswith(missing_gpu())
     try:
         installed = version("onnxruntime-gpu")
     except PackageNotFoundError:
-        assert found.why_not == "onnxruntime-gpu is not installed"
+        monkeypatch.setattr("aotc.backends.cuda.missing_gpu", lambda: "")
+        with_gpu = backend.probe()
+        assert with_gpu.why_not == "onnxruntime-gpu is not installed"
+        assert with_gpu.fix.startswith("pip uninstall onnxruntime, whose files it would share;")
+        assert "[gpu]" in with_gpu.fix
         assert backend.fingerprint() == "kernels 1.30.0"
     else:
         assert backend.fingerprint() == f"onnxruntime-gpu {installed}; kernels 1.30.0"

@@ -36,7 +36,7 @@ from aotc.contract.operator_domains import STANDARD
 from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
-from aotc.errors import AotcError
+from aotc.errors import AotcError, install_extra
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.records import replace
 
@@ -59,6 +59,7 @@ _ATTENTION: Final[Mapping[Attention, Mapping[str, str]]] = {
 # Tensor cores read channels last; only then is the bias added in the convolution's own kernel.
 _CHANNELS_LAST: Final = {"prefer_nhwc": "1", "fuse_conv_bias": "1"}
 (_WHEEL,) = (w.distribution for w in RUNTIME_WHEELS if _KNOWN.ort_name in w.providers)
+_REPLACED: Final = " ".join(w.distribution for w in RUNTIME_WHEELS if w.distribution != _WHEEL)
 # How many threads read external weights into page-locked memory; with 0 they are mapped and copied.
 _READERS: Final = "external_data_loader_reading_threads"
 # Page-locking its two buffers of 64 MiB takes ONNX Runtime 75 ms, which pays for more than this.
@@ -98,7 +99,7 @@ class CudaBackend(Backend):
 
     def probe(self) -> Capability:
         """Always available, as a prediction only needs the table; `runs` is about the GPU."""
-        why_not = _missing_for_sessions()
+        why_not, fix = _missing_for_sessions()
         return Capability(
             name=self.name,
             ort_name=self.ort_name,
@@ -106,6 +107,7 @@ class CudaBackend(Backend):
             version=_installed_version(),
             runs=not why_not,
             why_not=why_not,
+            fix=fix,
         )
 
     def claim(self, request: ClaimRequest) -> Claims:
@@ -274,12 +276,15 @@ def _installed_version() -> str:
         return ""
 
 
-def _missing_for_sessions() -> str:
-    """What prevents sessions with CUDA here; "" if nothing does."""
+def _missing_for_sessions() -> tuple[str, str]:
+    """What prevents sessions with CUDA here, and its fix; nothing if nothing does."""
+    if no_gpu := missing_gpu():
+        return no_gpu, "Build here, and run on a machine that has one."
     try:
         built_in = CudaBackend.ort_name in import_onnxruntime().get_available_providers()
     except AotcError as error:
-        return error.line()
+        return error.line(), error.fix
     if not built_in:
-        return f"{_WHEEL} is not installed"
-    return missing_gpu()
+        fix = f"pip uninstall {_REPLACED}, whose files it would share; then {install_extra('gpu')}."
+        return f"{_WHEEL} is not installed", fix
+    return "", ""

@@ -66,7 +66,7 @@ def _import_beside() -> None:
         raise _no_bindings()
 
     def imported() -> None:
-        with contextlib.suppress(AotcError):
+        with contextlib.suppress(Exception):
             cuda_runtime()
 
     Thread(target=imported, name="aotc-bindings").start()
