@@ -57,8 +57,8 @@ class FixedRun:
     ) -> None:
         """Run once, which allocates the outputs, and capture the graph unless it is `NO_GRAPH`.
 
-        `inputs` hold values that the model accepts, and no copy to them is on its way.  Raises AOTC-M004, R005, and R024 if it runs,
-        and no graph can be captured.
+        `inputs` hold values that the model accepts, and no copy to them is on its way.  Raises
+        AOTC-M004, R005, and R024 if it runs, and no graph can be captured.
         """
         self.graph_id = graph_id
         self.inputs = dict(inputs)
