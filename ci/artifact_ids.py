@@ -2,8 +2,10 @@
 
 An id is the digest of aotc.json, which lists the digest of every payload file: equal ids mean equal
 bytes.  aotc.json also states the packages of the build and the CPU that computed the
-reference.  Ids are therefore stored in tests/data/artifact_ids.json per host (`--keep`); on a host
-without stored ids the exit status is 2.  Differing ids are listed, with exit status 1.
+reference.  Ids are therefore stored in tests/data/artifact_ids.json per host (`--keep`), with the
+version of manifests and the digest of the profiles that they were built with: once these change on
+any host, the ids of all are older.  On a host without stored ids the exit status is 2.  Differing
+ids are listed, with exit status 1.
 
 `--against REVISION` needs no stored ids: it builds the models with this checkout and with the
 toolchain of another revision, and compares all files of the payloads and the bills of materials.
@@ -123,8 +125,22 @@ def host_key(home: Path) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: found for name, found in versions.items() if found},
         "cpu": _cpu(),
+        "formats": _formats(home),
         **{name: value for name, value in probed.items() if name not in _IGNORED_FIELDS and value},
     }
+
+
+def _formats(home: Path) -> str:
+    """The version of manifests, and a digest of the built-in profiles with all their defaults.
+
+    Both are the same on every host.
+    """
+    from aotc.contract.versions import MANIFEST_SCHEMA
+
+    names = sorted({each.profile for each in IDENTIFIED if isinstance(each.profile, str)})
+    profiles = [json.loads(command("profile", "show", name, "--json", home=home)) for name in names]
+    text = json.dumps(profiles, sort_keys=True)
+    return f"{MANIFEST_SCHEMA}, profiles {hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def _version(package: str) -> str:
@@ -241,11 +257,13 @@ def kept_ids(key: Mapping[str, Any]) -> dict[str, str] | None:
 def keep_ids(key: Mapping[str, Any], ids: Mapping[str, str]) -> list[str]:
     """Store the ids of this host, and drop those of other hosts that belong to another source.
 
-    Returns a line for each dropped host: if an id of this host has changed, a build was changed on
-    purpose, and the ids of other hosts are older.
+    Returns a line for each dropped host: if an id of this host has changed, or what all builds
+    depend on, a build was changed on purpose, and the ids of other hosts are older.
     """
     earlier, hosts = kept_ids(key), [host for host in read_kept() if host["host"] != key]
-    dropped = hosts if earlier and differences(earlier, ids) else []
+    changed = earlier is not None and differences(earlier, ids) != []
+    formats = key.get("formats")
+    dropped = [host for host in hosts if changed or host["host"].get("formats") != formats]
     hosts = [host for host in hosts if host not in dropped] + [{"host": key, "ids": dict(ids)}]
     text = json.dumps({"hosts": sorted(hosts, key=lambda host: json.dumps(host["host"]))}, indent=1)
     KEPT.write_text(text + "\n", encoding="utf-8")

@@ -98,6 +98,21 @@ def test_ids_of_other_hosts_are_dropped_once_builds_are_others(
     ]
 
 
+def test_ids_are_of_the_profiles_and_manifests_that_they_were_built_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A profile that changed on another host must not make this one's ids wrong."""
+    monkeypatch.setattr(artifact_ids, "KEPT", tmp_path / "kept.json")
+    before, after = {**HOST, "formats": "1"}, {**HOST, "formats": "2"}
+    other = {**OTHER, "formats": "2"}
+    assert artifact_ids.keep_ids(before, {"a": "1"}) == []
+    assert artifact_ids.kept_ids(after) is None
+    (line,) = artifact_ids.keep_ids(other, {"a": "2"})
+    assert "of a kind" in line
+    assert artifact_ids.keep_ids(after, {"a": "3"}) == []
+    assert artifact_ids.kept_ids(other) == {"a": "2"}
+
+
 def test_a_changed_byte_is_reported_with_its_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
