@@ -18,7 +18,7 @@ from aotc.contract.codec.strict_json import strict_json
 from aotc.contract.manifest.document import Manifest
 from aotc.contract.profile_terms import Tolerance
 from aotc.contract.results.reports import BuildReport
-from aotc.graphs.capture import read_model
+from aotc.graphs.contents import read_model
 from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
 from aotc.runtime.ready_model import ReadyModel

@@ -14,7 +14,8 @@ from aotc.contract.manifest.variant import SessionSpec
 from aotc.contract.precision.parity_spec import ParitySpec
 from aotc.engine import placement, session, values
 from aotc.engine.parity import compare
-from aotc.graphs.capture import read_model, value_of
+from aotc.graphs.capture import value_of
+from aotc.graphs.contents import read_model
 from aotc.probing.inputs.generated_fixtures import generate
 from aotc.probing.inputs.input_hints import hints_of
 

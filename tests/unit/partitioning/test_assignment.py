@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotc.backends.base import Rates
 from aotc.partitioning.assignment import Assignment, Part, Rules, assign
 from aotc.partitioning.compute import NodeCompute, Sizes
 from aotc.partitioning.graph import GraphNode, PartitionGraph, SubgraphNode
+from aotc.partitioning.rates import Rates
 
 Claimed = list[tuple[str, frozenset[str]]]
 

@@ -10,13 +10,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.backends.base import Rates
 from aotc.contract.manifest.divided_graph import PartitionReport
 from aotc.graphs.value_types import with_types
 from aotc.partitioning.assignment import Assignment, Rules, assign
 from aotc.partitioning.compute import NodeCompute, Sizes, sizes_at
 from aotc.partitioning.graph import read_graph
 from aotc.partitioning.partition_report import partition_report
+from aotc.partitioning.rates import Rates
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 DEVICES = {"gpu": "gpu", "cpu": "cpu"}

@@ -12,13 +12,8 @@ from onnx import TensorProto, helper
 from aotc.contract.codec.parsing import decode, encode
 from aotc.contract.shapes.dim_names import is_anonymous
 from aotc.errors import AotcError
-from aotc.graphs.capture import (
-    anonymous_names,
-    clashing_names,
-    graph_inputs,
-    read_capture,
-    value_of,
-)
+from aotc.graphs.capture import anonymous_names, clashing_names, read_capture, value_of
+from aotc.graphs.contents import graph_inputs
 from aotc.graphs.symbols import Symbols, symbols_of
 from aotc.passes.base import run_passes
 from aotc.passes.name_dims import NameDims

@@ -22,6 +22,7 @@ from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError
+from aotc.partitioning.rates import Rates
 from aotc.records import field, record, replace
 from aotc.registry import Registry
 
@@ -142,16 +143,6 @@ class SessionUse:
 
 
 ANY_USE = SessionUse()
-
-
-@record
-class Rates:
-    """Rough speeds of a device per second, to weigh a partition against its transfers."""
-
-    flops: float
-    bytes: float
-    transfer_bytes: float
-    transfer_seconds: float
 
 
 class Backend(ABC):

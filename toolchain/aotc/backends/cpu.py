@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Final
 
-from aotc.backends.base import ANY_USE, Backend, Capability, ClaimRequest, Claims, Rates, SessionUse
+from aotc.backends.base import ANY_USE, Backend, Capability, ClaimRequest, Claims, SessionUse
 from aotc.backends.onnxruntime_import import import_onnxruntime
 from aotc.contract.known_providers import BY_NAME
 from aotc.contract.manifest.variant import Optimization, SessionSpec
 from aotc.contract.precision.quantization import QuantizedForm
 from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.errors import AotcError
+from aotc.partitioning.rates import Rates
 
 _KNOWN: Final = BY_NAME["cpu"]
 

@@ -22,7 +22,6 @@ from aotc.backends.base import (
     Capability,
     ClaimRequest,
     Claims,
-    Rates,
     Refusal,
     SessionUse,
 )
@@ -38,6 +37,7 @@ from aotc.contract.profile_terms import Precision, WantedPrecision
 from aotc.contract.target import Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
+from aotc.partitioning.rates import Rates
 from aotc.records import replace
 
 if TYPE_CHECKING:

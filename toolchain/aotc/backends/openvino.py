@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from aotc.backends.base import ANY_USE, Capability, CompileRequest, Payload, Rates, SessionUse
+from aotc.backends.base import ANY_USE, Capability, CompileRequest, Payload, SessionUse
 from aotc.backends.offered_devices import offered_devices
 from aotc.backends.onnxruntime_import import import_onnxruntime, ort_errors
 from aotc.backends.openvino_container import join_containers
@@ -28,6 +28,7 @@ from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.lesser_host import WITHOUT_VARIABLE, hidden_providers
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
+from aotc.partitioning.rates import Rates
 from aotc.records import replace
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ from aotc.backends.base import (
     Claims,
     CompileRequest,
     Payload,
-    Rates,
     Refusal,
     SessionUse,
     names_in_message,
@@ -34,6 +33,7 @@ from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError
 from aotc.host.lesser_host import hidden_providers
 from aotc.host.plugin_libraries import libraries_digest
+from aotc.partitioning.rates import Rates
 from aotc.records import replace
 
 if TYPE_CHECKING:

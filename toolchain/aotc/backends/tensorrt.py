@@ -23,7 +23,6 @@ from aotc.backends.base import (
     Claims,
     CompileRequest,
     Payload,
-    Rates,
     Refusal,
     SessionUse,
     Shape,
@@ -41,6 +40,7 @@ from aotc.errors import AotcError, install_extra
 from aotc.host.lesser_host import hidden_providers
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.probe import probe as probe_host
+from aotc.partitioning.rates import Rates
 from aotc.records import replace
 
 if TYPE_CHECKING:

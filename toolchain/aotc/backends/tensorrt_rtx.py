@@ -22,7 +22,6 @@ from aotc.backends.base import (
     Claims,
     CompileRequest,
     Payload,
-    Rates,
     Refusal,
     SessionUse,
 )
@@ -43,6 +42,7 @@ from aotc.contract.target import Plugin, Target
 from aotc.errors import AotcError, install_extra
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
+from aotc.partitioning.rates import Rates
 from aotc.records import replace
 
 if TYPE_CHECKING:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-from aotc.contract.known_providers import KNOWN_PROVIDERS, RUNTIME_WHEELS
-from aotc.contract.results.command_reports import VersionReport
-from aotc.contract.versions import VERSION
+if TYPE_CHECKING:
+    from aotc.contract.results.command_reports import VersionReport
 
 
 def version_report() -> VersionReport:
     """aotc, Python, and each installed distribution that decides what is built and computed."""
     from importlib import metadata
+
+    from aotc.contract.known_providers import KNOWN_PROVIDERS, RUNTIME_WHEELS
+    from aotc.contract.results.command_reports import VersionReport
+    from aotc.contract.versions import VERSION
 
     names = (
         "onnx",

@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from aotc.comparing.stored_graph import HELD, MODEL, unreadable
 from aotc.contract.codec.parsing import Json
-from aotc.graphs.capture import graphs
+from aotc.graphs.contents import graphs
 from aotc.graphs.external_data import tensor_bytes
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

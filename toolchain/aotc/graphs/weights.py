@@ -13,7 +13,7 @@ from typing import BinaryIO, NamedTuple
 
 import onnx
 
-from aotc.graphs.capture import tensors
+from aotc.graphs.contents import tensors
 
 # Below this an entry costs more than it saves; ONNX Runtime's writer gets the same limit.
 EXTERNAL_BYTES = 1024

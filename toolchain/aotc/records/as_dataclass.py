@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from aotc.records.fields import MISSING, fields
@@ -10,6 +9,8 @@ from aotc.records.fields import MISSING, fields
 
 def as_dataclass(cls: type[Any], *, frozen: bool) -> Any:
     """A dataclass of the standard library with the fields of `cls`, and nothing else of it."""
+    import dataclasses
+
     rows = []
     for item in fields(cls):
         stated: dict[str, Any] = {

@@ -103,16 +103,13 @@ def import_job(request: Json) -> Json:
     """In the worker: capture, clean and name the model, and move its weights out of the graph."""
     from aotc.engine.file_digest import file_sha256
     from aotc.graphs.capture import (
-        MAX_PROTOBUF,
         anonymous_names,
         capture,
         clashing_names,
-        graph_inputs,
-        read_model,
         refuse_sparse,
-        tensors,
         value_of,
     )
+    from aotc.graphs.contents import MAX_PROTOBUF, graph_inputs, read_model, tensors
     from aotc.graphs.external_data import path_with_data
     from aotc.graphs.model_text import escape_text
     from aotc.graphs.output_types import infer_outputs_with_runtime

@@ -8,7 +8,7 @@ from typing import Final
 import onnx
 
 from aotc.contract.manifest.variant import MemoryPlan
-from aotc.graphs.capture import tensors
+from aotc.graphs.contents import tensors
 from aotc.probing.inputs.generated_fixtures import shape_of
 from aotc.stages.types import ClaimedModel
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 
 from aotc.files.test_data import data_files
-from aotc.graphs.capture import MAX_PROTOBUF, tensors
+from aotc.graphs.contents import MAX_PROTOBUF, tensors
 from aotc.stages.build_options import BuildOptions
 
 _BLOCK_BYTES = 1 << 20
