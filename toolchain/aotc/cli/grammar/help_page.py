@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -62,6 +61,8 @@ def show_group(
 
 
 def _paragraphs(text: str) -> list[RenderableType]:
+    import inspect
+
     return [
         prose(" ".join(paragraph.split())) for paragraph in inspect.cleandoc(text).split("\n\n")
     ]

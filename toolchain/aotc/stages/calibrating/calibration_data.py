@@ -98,11 +98,12 @@ def _none(where: str, found: str) -> AotcError:
 def _of_fixtures(analyzed: AnalyzedModel) -> tuple[Json, ...]:
     """The user's fixtures that are finite: that one is not is no mistake of a fixture."""
     found = []
-    for run in analyzed.references:
-        if run.origin == "user" and all(
-            values.is_finite(values.load(path)) for path in run.inputs.values()
+    for reference in analyzed.references:
+        paths = reference.inputs
+        if reference.origin == "user" and all(
+            values.is_finite(values.load(path)) for path in paths.values()
         ):
-            found.append({"inputs": {name: str(path) for name, path in run.inputs.items()}})
+            found.append({"inputs": {name: str(path) for name, path in paths.items()}})
     return tuple(found)
 
 
