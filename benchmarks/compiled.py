@@ -59,7 +59,7 @@ def artifact(
 
 def build(request: dict[str, Any]) -> dict[str, str]:
     """In a fresh process: build, and return the line of a refusal."""
-    from aotc.errors import AotcError
+    from aotc.base.errors import AotcError
     from benchmarks.workshop import build as timed
 
     try:

@@ -23,11 +23,10 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 
-from aotc.contract.codec.parsing import encode
-from aotc.engine.file_digest import file_sha256
-from aotc.learning.cost_table import CostTable
-from aotc.learning.measure import spread
-from aotc.passes.fix_dims import FixDims
+from aotc.base.files.reading import file_sha256
+from aotc.graph.passes.fix_dims import FixDims
+from aotc.spec.codec import encode
+from aotc.tools.learn_costs import CostTable, spread
 from benchmarks.contenders import HINTS, PROVIDER, plugin_options
 
 HIGHEST = 512

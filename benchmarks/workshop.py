@@ -48,7 +48,7 @@ class Workshop:
 
     def key(self) -> tuple[Path, Path]:
         """The paths of a private and a public key."""
-        from aotc.signing.keys import key_files
+        from aotc.trust import key_files
 
         private, public = self.folder / "bench.pem", self.folder / "bench.pub"
         return (private, public) if private.exists() else key_files.generate(private)
@@ -111,10 +111,10 @@ def build(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: build, and return the seconds that it took after imports."""
     import time
 
-    import aotc.pipeline
+    import aotc.pipeline.build
 
     started, used = time.perf_counter(), processor_seconds()
-    report = aotc.pipeline.build(
+    report = aotc.pipeline.build.build(
         request["model"],
         profile=request["profile"],
         dims=request["dims"],

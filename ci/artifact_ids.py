@@ -48,7 +48,7 @@ _MAX_SHOWN_LINES: Final = 24
 _BUILDER: Final = """\
 import json, sys
 import aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 print(json.dumps({"from": aotc.__file__, "version": aotc.__version__}), flush=True)
 for line in sys.stdin:
     wanted = json.loads(line)
@@ -135,7 +135,7 @@ def _formats(home: Path) -> str:
 
     Both are the same on every host.
     """
-    from aotc.contract.versions import MANIFEST_SCHEMA
+    from aotc.spec.versions import MANIFEST_SCHEMA
 
     names = sorted({each.profile for each in IDENTIFIED if isinstance(each.profile, str)})
     profiles = [json.loads(command("profile", "show", name, "--json", home=home)) for name in names]

@@ -28,13 +28,13 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from aotc.checking.outcomes import in_words, read_report
-from aotc.cli.json_document import document_text
-from aotc.cli.render import show
-from aotc.cli.views.check_views import check_models_view
-from aotc.contract.codec.parsing import encode
-from aotc.contract.results.model_checks import CheckModelsReport, ModelCheck
-from aotc.reasons import REASONS
+from aotc.base.codes import REASONS
+from aotc.cli.output import document_text
+from aotc.cli.terminal import show
+from aotc.cli.views.model_checks import check_models_view
+from aotc.spec.codec import encode
+from aotc.spec.command_reports import CheckModelsReport, ModelCheck
+from aotc.tools.check_outcomes import in_words, read_report
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 KEPT: Final = ROOT / "docs" / "conformance.json"
@@ -228,8 +228,8 @@ def main(arguments: Sequence[str]) -> int:
     if options.page:
         PAGE.write_text(page_text(read_report(KEPT)), "utf-8")
         return 0
-    from aotc.checking.check import check_models
     from aotc.cli.progress import stages
+    from aotc.tools.check_models import check_models
 
     folder = CASES / onnx.__version__
     print(f"{write_cases(folder)} cases in {folder}", file=sys.stderr)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from aotc.inspection.explanation import CODE_GROUPS, explain_all
+from aotc.tools.explanation import CODE_GROUPS, explain_all
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "codes.md"
 

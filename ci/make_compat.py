@@ -20,24 +20,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aotc import build
-from aotc.attesting.adding import approve
-from aotc.attesting.qualification import qualify
-from aotc.authoring.policy_files import write_policy, write_roots
-from aotc.authoring.policy_signing import sign_policy
-from aotc.contract.attestation_kinds import Usage
-from aotc.contract.builtin import load_target
-from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.trust.attestations import parse_instant
-from aotc.contract.trust.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
-from aotc.contract.versions import VERSION
-from aotc.errors import AotcError
-from aotc.packing.pack import pack
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import PrivateKey, load_private
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import apply_policy, trust_in_policy
-from aotc.verification.policy.policy_document import read_policy, read_roots
-from aotc.verification.policy.roots import bundle_path, require_root_signatures
+from aotc.base.errors import AotcError
+from aotc.runtime.qualification import qualify
+from aotc.spec.attestation_kinds import Usage
+from aotc.spec.attestations import parse_instant
+from aotc.spec.profile_files import load_target
+from aotc.spec.trust_policy import Match, PolicyKey, Requirement, Rule, TrustPolicy
+from aotc.spec.versions import VERSION
+from aotc.spec.yaml import yaml_text
+from aotc.trust.attesting import approve
+from aotc.trust.gate import verify
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.packing import pack
+from aotc.trust.policy.authoring import sign_policy, write_policy, write_roots
+from aotc.trust.policy.document import read_policy, read_roots
+from aotc.trust.policy.host_trust import apply_policy, trust_in_policy
+from aotc.trust.policy.roots import bundle_path, require_root_signatures
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "manifests" / "compat"

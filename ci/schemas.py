@@ -9,31 +9,36 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.builtin import data_folder
-from aotc.contract.codec.schema import schema_text
-from aotc.contract.config import Config
-from aotc.contract.counters import TelemetryReport
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.profile import Profile
-from aotc.contract.results import command_reports, init_report
-from aotc.contract.results import reports as report
-from aotc.contract.results.bench_history import HistoryLine
-from aotc.contract.results.bench_reports import BenchReport
-from aotc.contract.results.cache_reports import CacheListReport, PruneReport
-from aotc.contract.results.diff_report import DiffReport
-from aotc.contract.results.explain_report import ExplainReport
-from aotc.contract.results.model_checks import CheckModelsReport
-from aotc.contract.results.packing_reports import PackReport, UnpackReport
-from aotc.contract.results.parity_debug import ParityDebugReport
-from aotc.contract.results.run_report import RunReport
-from aotc.contract.results.store_reports import InstallReport, StoreListReport, StorePruneReport
-from aotc.contract.results.trust_reports import RootReport, TrustReport
-from aotc.contract.target import Target
-from aotc.contract.trust import attestations
-from aotc.contract.trust.signer import SignerFile
-from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
-from aotc.learning.cost_table import CostTable
+from aotc.spec import attestations, command_reports
+from aotc.spec import command_reports as init_report
+from aotc.spec import reports as report
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.bench_reports import BenchReport, HistoryLine
+from aotc.spec.command_reports import (
+    CacheListReport,
+    CheckModelsReport,
+    InstallReport,
+    PackReport,
+    PruneReport,
+    RootReport,
+    StoreListReport,
+    StorePruneReport,
+    TrustReport,
+    UnpackReport,
+)
+from aotc.spec.config import Config
+from aotc.spec.diff_report import DiffReport
+from aotc.spec.json_schema import schema_text
+from aotc.spec.manifest import Manifest
+from aotc.spec.profile import Profile
+from aotc.spec.profile_files import data_folder
+from aotc.spec.reports import ParityDebugReport
+from aotc.spec.run_report import RunReport
+from aotc.spec.target import Target
+from aotc.spec.traffic import TelemetryReport
+from aotc.spec.trust_policy import RootKeys, SignerFile, TrustPolicy
+from aotc.tools.explanation import ExplainReport
+from aotc.tools.learn_costs import CostTable
 
 # Folder, file name, record.
 SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (

@@ -36,7 +36,7 @@ PROVIDERS = {"openvino": "openvino", "rtx": "tensorrt_rtx"}
 @cache
 def why_missing(provider: str) -> str:
     """Why nothing can be compiled for a provider here, as its backend says; empty where it can."""
-    from aotc.backends.base import BACKENDS
+    from aotc.providers.base import BACKENDS
 
     found = BACKENDS.load(provider)().probe()
     return "" if found.available else found.reason

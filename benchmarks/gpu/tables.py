@@ -6,13 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from benchmarks.gpu.cases import (
-    JUDGED,
-    NETWORKS,
-    PRECISION_TITLES,
-    PRECISIONS,
-    Network,
-)
+from benchmarks.gpu.cases import JUDGED, NETWORKS, PRECISION_TITLES, PRECISIONS, Network
 from benchmarks.gpu.results import Record, merged, why_failed
 from benchmarks.gpu.rows.pauses import PAUSES, label
 from benchmarks.gpu.stages import STAGES

@@ -56,7 +56,7 @@ def kept(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: build, and what the manifest says of the variant."""
     import time
 
-    from aotc.pipeline import build
+    from aotc.pipeline.build import build
 
     started = time.perf_counter()
     build(**request, force=True, cache=False)

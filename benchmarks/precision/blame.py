@@ -66,9 +66,9 @@ def blamed(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: build, expect a refusal, and return what it blames."""
     import time
 
-    from aotc.contract.results.journal import Journal
-    from aotc.errors import AotcError
-    from aotc.pipeline import build
+    from aotc.base.errors import AotcError
+    from aotc.pipeline.build import build
+    from aotc.spec.run_report import Journal
 
     journal, started, line = Journal(), time.perf_counter(), "the build passed"
     try:

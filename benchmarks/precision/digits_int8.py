@@ -65,7 +65,7 @@ def accuracies(request: dict[str, Any]) -> dict[str, float]:
     import onnxruntime as ort
 
     import aotc
-    from aotc.pipeline import build
+    from aotc.pipeline.build import build
 
     private, public = request["keys"]
     build(

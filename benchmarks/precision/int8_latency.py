@@ -96,8 +96,8 @@ def _calibration_samples(model: Path, sizes: dict[str, int]) -> dict[str, Any]:
 
 def exact_integers(_: Any) -> dict[str, str]:
     """In a fresh process: the feature with which this CPU adds products of 8 bits exactly."""
+    from aotc.graph.passes.same_sign_weights import exact_feature
     from aotc.host.probe import probe
-    from aotc.passes.same_sign_weights.products import exact_feature
 
     return {"feature": exact_feature(probe(gpus=False).isa)}
 

@@ -41,8 +41,8 @@ def run(workshop: Workshop) -> Result:
 
 
 def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
-    from aotc.signing.keys.key_loading import load_public
-    from aotc.store.user_store import Store
+    from aotc.runtime.store.user_store import Store
+    from aotc.trust.key_loading import load_public
 
     model = workshop.model(name)
     public = workshop.key()[1]

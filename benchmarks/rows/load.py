@@ -134,7 +134,7 @@ def plain(request: dict[str, Any]) -> dict[str, float]:
 def signed(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: load from the store, and the first run."""
     import_all(request["modules"])
-    from aotc.backends.onnxruntime_import import import_onnxruntime
+    from aotc.providers.ort import import_onnxruntime
 
     import_onnxruntime()
     options = {name: request[name] for name in ("key", "variant")}

@@ -101,8 +101,8 @@ def _learn_plan(workshop: Workshop, precision: str, label: str, highest: int) ->
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the learned dims, and the learner's verdict."""
-    from aotc.contract.codec.strict_yaml import yaml_text
-    from aotc.learning.learn import learn as choose
+    from aotc.spec.yaml import yaml_text
+    from aotc.tools.learn import learn as choose
 
     answer, table = choose(
         request["traffic"],

@@ -121,7 +121,7 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
     """In a fresh process: load from the store, and the first run."""
     import_all(request["modules"])
     import aotc
-    from aotc.backends.onnxruntime_import import import_onnxruntime
+    from aotc.providers.ort import import_onnxruntime
     from benchmarks.contenders import inputs_at
 
     import_onnxruntime()

@@ -59,7 +59,7 @@ def run(workshop: Workshop) -> Result:
 
 
 def _packed(artifact: Path, folder: Path) -> Path:
-    from aotc.packing.pack import pack
+    from aotc.trust.packing import pack
 
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -90,7 +90,7 @@ def signed(request: dict[str, Any]) -> float:
     """In a fresh process: seconds of verify, and of a load to the first answer."""
     import_all(request["modules"])
     import aotc
-    from aotc.backends.onnxruntime_import import import_onnxruntime
+    from aotc.providers.ort import import_onnxruntime
     from benchmarks.rows.load import inputs
 
     import_onnxruntime()

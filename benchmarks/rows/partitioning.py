@@ -100,13 +100,12 @@ def layered(nodes: int) -> onnx.ModelProto:
 
 def divide(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: seconds by step, and the number of partitions."""
-    from aotc.backends.cpu import CpuBackend
-    from aotc.backends.openvino import OpenVinoBackend
-    from aotc.partitioning.assignment import Rules, assign
-    from aotc.partitioning.compute import sizes_at
-    from aotc.partitioning.extraction import Extractor, hybrid_model
-    from aotc.partitioning.graph import read_graph
-    from aotc.partitioning.partition_report import partition_report
+    from aotc.graph.partition.assignment import Rules, assign, sizes_at
+    from aotc.graph.partition.division import partition_report
+    from aotc.graph.partition.extraction import Extractor, hybrid_model
+    from aotc.graph.view import read_graph
+    from aotc.providers.cpu import CpuBackend
+    from aotc.providers.openvino import OpenVinoBackend
 
     model = layered(request["nodes"])
     names = [node.name for node in model.graph.node]

@@ -113,8 +113,8 @@ def _built(workshop: Workshop, name: str, profile: Path) -> Path:
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the learned profile, and the learner's plan for a stepped backend."""
-    from aotc.contract.codec.strict_yaml import yaml_text
-    from aotc.learning.learn import learn as choose
+    from aotc.spec.yaml import yaml_text
+    from aotc.tools.learn import learn as choose
 
     answer, _ = choose(
         request["traffic"],

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from statistics import median
 
-from aotc.records import field, record
+from aotc.base.records import field, record
 from benchmarks.result import Result, Row, at_most, unjudged
 from benchmarks.workshop import Workshop
 

@@ -38,9 +38,9 @@ def run(workshop: Workshop) -> Result:
 
 
 def _measure(workshop: Workshop, name: str) -> dict[str, list[float]]:
-    from aotc.signing.keys.key_loading import load_public
-    from aotc.store.installing import install
-    from aotc.store.pruning import prune
+    from aotc.runtime.store.installing import install
+    from aotc.runtime.store.pruning import prune
+    from aotc.trust.key_loading import load_public
 
     model = workshop.model(name)
     system = workshop.folder / "system-store"
@@ -125,7 +125,7 @@ def signed(request: dict[str, Any]) -> dict[str, float]:
 def _prepare(request: dict[str, Any]) -> dict[str, Any]:
     """Import, make the inputs, and become nobody if requested."""
     import_all(request["modules"])
-    from aotc.backends.onnxruntime_import import import_onnxruntime
+    from aotc.providers.ort import import_onnxruntime
 
     import_onnxruntime()
     given = inputs(request)

@@ -6,8 +6,8 @@ from typing import Final
 
 from canvas import Canvas
 
-from aotc.contract.attestation_kinds import KINDS, Usage
-from aotc.files.artifact_layout import ATTESTATIONS
+from aotc.base.files.folders import ATTESTATIONS
+from aotc.spec.attestation_kinds import KINDS, Usage
 
 _PAYLOAD: Final = (
     ("manifest.json", "ORT's manifest of the model package"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from canvas import Canvas
 
-from aotc.reasons import REASONS
+from aotc.base.codes import REASONS
 
 _REFUSAL = "AOTC-G005"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.versions import VERSION
+from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx

@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import schemas
 
+from aotc.base.records import fields, is_record
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS
-from aotc.cli.grammar.command import Group, built
-from aotc.contract.results import reports
-from aotc.contract.results.model_checks import CheckModelsReport
-from aotc.records import fields, is_record
+from aotc.cli.grammar import Group, built
+from aotc.spec import reports
+from aotc.spec.command_reports import CheckModelsReport
 
 FUNCTIONS: Final = ("build", "verify", "inspect", "load", "check_models")
 REPORTS: Final = (
@@ -75,9 +75,9 @@ def python() -> str:
         "## Functions",
         *(_directive(f"autofunction:: aotc.{name}") for name in FUNCTIONS),
         "## The loaded model",
-        _directive("autoclass:: aotc.runtime.ready_model.ReadyModel", ":members:"),
+        _directive("autoclass:: aotc.runtime.model.ReadyModel", ":members:"),
         "## Errors",
-        _directive("autoexception:: aotc.errors.AotcError", ":members:"),
+        _directive("autoexception:: aotc.base.errors.AotcError", ":members:"),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -92,7 +92,7 @@ def records() -> str:
     parts = [
         "# Reports",
         "Frozen records, which `--json` prints as documents of the same fields; see "
-        "[schemas](schemas.md). `aotc.contract.codec.parsing.encode` makes such data of them.",
+        "[schemas](schemas.md). `aotc.spec.codec.encode` makes such data of them.",
     ]
     parts += [_record(cls) for cls in _reachable()]
     return "\n\n".join(parts) + "\n"

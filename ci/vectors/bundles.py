@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
-from aotc.contract.attestation_kinds import KINDS
-from aotc.signing import dsse
+from aotc.spec.attestation_kinds import KINDS
+from aotc.trust import dsse
 from vectors.collection import Vectors
 from vectors.signing import (
     GOOD,

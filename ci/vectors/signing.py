@@ -9,10 +9,10 @@ import json
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
-from aotc.contract.trust.anchors import key_id
-from aotc.signing import dsse, oms
-from aotc.signing.keys.key_loading import PrivateKey
-from aotc.signing.keys.p256 import public_pem
+from aotc.spec.trust_anchors import key_id
+from aotc.trust import dsse, oms
+from aotc.trust.key_loading import PrivateKey
+from aotc.trust.p256 import public_pem
 from vectors.values import Json, b64, compact, sha256
 
 # The order of P-256 (SEC 2, secp256r1).

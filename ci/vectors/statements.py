@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from aotc.contract.attestation_kinds import KINDS
+from aotc.spec.attestation_kinds import KINDS
 from vectors.collection import Vectors
 from vectors.signing import OMS, bundle_of, statement_of
 from vectors.values import Json, changed, compact, json_text, put, sha256

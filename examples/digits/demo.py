@@ -19,7 +19,7 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 import aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]

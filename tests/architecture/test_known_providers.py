@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.known_providers import BY_NAME, KNOWN_PROVIDERS, PLUGIN_PACKAGES, RUNTIMES
+from aotc.spec.providers import BY_NAME, KNOWN_PROVIDERS, PLUGIN_PACKAGES, RUNTIMES
 
 PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
 TABLE = PACKAGE / "contract" / "known_providers.py"

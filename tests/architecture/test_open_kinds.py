@@ -11,11 +11,11 @@ from typing import get_args
 
 import pytest
 
-from aotc.contract import attestation_kinds
-from aotc.contract.attestation_kinds import KINDS, AttestationKind, Usage
-from aotc.contract.manifest.requirements import Requirements
-from aotc.reasons import REASONS
-from aotc.verification.checks import checks
+from aotc.base.codes import REASONS
+from aotc.spec import attestation_kinds
+from aotc.spec.attestation_kinds import KINDS, AttestationKind, Usage
+from aotc.spec.variant import Requirements
+from aotc.trust.checks import checks
 
 PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
 TABLE = Path(attestation_kinds.__file__)

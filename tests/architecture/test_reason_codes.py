@@ -8,7 +8,7 @@ from collections import defaultdict
 
 from repository import ROOT
 
-from aotc.reasons import REASONS
+from aotc.base.codes import REASONS
 
 PACKAGE = ROOT / "toolchain" / "aotc"
 SOURCES = [

@@ -1,7 +1,7 @@
 """Every place that writes to a terminal is known, and does not write foreign text unescaped.
 
-Text is shown through `aotc.escaping.printable`.  Listed here are all places that could bypass it: a
-new one either uses `aotc.cli.render`, or is reviewed and listed.
+Text is shown through `aotc.base.text.printable`.  Listed here are all places that could bypass it: a
+new one either uses `aotc.cli.terminal`, or is reviewed and listed.
 """
 
 from __future__ import annotations
@@ -27,71 +27,75 @@ WRITERS = {
     "pprint",
 }
 IMPORTED = {
-    ("cli/render.py", "rich"): "checked below, call by call",
-    ("cli/progress/terminal_progress.py", "rich"): "checked below, call by call",
-    ("cli/pages/learned_page.py", "html"): "`_shown`, checked below",
-    ("cli/pages/size_chart.py", "html"): "of what `printable` made, checked below",
+    ("cli/terminal.py", "rich"): "checked below, call by call",
+    ("cli/progress.py", "rich"): "checked below, call by call",
+    ("cli/learned_page.py", "html"): "`_shown`, checked below",
+    ("cli/learned_page.py", "html"): "of what `printable` made, checked below",
     ("cli/main.py", "traceback"): "given to `write_lines`; names a line of ours",
-    ("passes/quantize/block_weights.py", "logging"): "silences a library",
-    ("passes/quantize/static_form.py", "logging"): "silences a library",
-    ("cli/shown_warnings.py", "warnings"): "given to `write_lines`",
-    ("engine/worker.py", "traceback"): "of a job, into its answer or its log",
-    ("signing/keyless_verification.py", "logging"): "to keep sigstore quiet",
-    ("stages/proving/task_function.py", "traceback"): "reads the lines of frames alone",
-    ("stages/optimizing/fusion.py", "logging"): "to keep onnxscript quiet",
-    ("signing/keys/passwords.py", "getpass"): "its prompt is checked below",
+    ("precision/quantize.py", "logging"): "silences a library",
+    ("precision/quantize.py", "logging"): "silences a library",
+    ("cli/main.py", "warnings"): "given to `write_lines`",
+    ("session/worker.py", "traceback"): "of a job, into its answer or its log",
+    ("trust/keyless_verification.py", "logging"): "to keep sigstore quiet",
+    ("pipeline/task_metrics.py", "traceback"): "reads the lines of frames alone",
+    ("pipeline/optimizer_settings.py", "logging"): "to keep onnxscript quiet",
+    ("trust/key_loading.py", "getpass"): "its prompt is checked below",
 }
 # Uses of the streams, by function, with how often.
 STREAMS = {
-    ("backends/offered_devices.py", "_main", 3): "of a process of ours whose output is read",
-    ("cli/json_document.py", "write_document", 2): "JSON, in printable ASCII",
-    ("cli/written.py", "write_output", 2): "a page, in which each text is `printable`, in ASCII",
+    ("providers/openvino.py", "_main", 3): "of a process of ours whose output is read",
+    ("cli/output.py", "write_document", 2): "JSON, in printable ASCII",
+    ("cli/output.py", "write_output", 2): "a page, in which each text is `printable`, in ASCII",
     ("cli/main.py", "_run", 3): "flushes",
-    ("cli/streams.py", "prepare", 6): "opens them where they are closed, sets their encoding up",
-    ("cli/all_commands.py", "_show_version", 1): "our version",
+    ("cli/terminal.py", "prepare", 6): "opens them where they are closed, sets their encoding up",
+    ("cli/main.py", "_show_version", 1): "our version",
     ("cli/main.py", "_dispatch", 1): "words that complete a call: ours, and names of built-ins",
     ("cli/commands/bench.py", "_write", 3): "JSON, in printable ASCII; one given to `show`",
     ("cli/commands/completion.py", "completion", 1): "our scripts",
     ("cli/main.py", "_fail", 9): "given to `write_lines`, `write_error`, `show` and `streams`",
-    ("cli/call_log.py", "_is_standard_output", 1): "compared, and written nowhere",
-    ("cli/call_log.py", "write", 2): "given to `write_lines` and `streams`",
-    ("cli/grammar/configured.py", "tell_defaults", 2): "given to `write_lines` and `streams`",
-    ("cli/grammar/verbosity.py", "_tell_time", 2): "given to `write_lines` and `streams`",
-    ("cli/progress/plain_progress.py", "told", 2): "given to `write_lines` and `streams`",
-    ("cli/progress/terminal_progress.py", "__init__", 1): "given to rich, checked below",
-    ("cli/progress/terminal_progress.py", "told", 1): "given to `streams`",
+    ("cli/output.py", "_is_standard_output", 1): "compared, and written nowhere",
+    ("cli/output.py", "write", 2): "given to `write_lines` and `streams`",
+    ("cli/grammar.py", "tell_defaults", 2): "given to `write_lines` and `streams`",
+    ("cli/grammar.py", "_tell_time", 2): "given to `write_lines` and `streams`",
+    ("cli/progress.py", "told", 2): "given to `write_lines` and `streams`",
+    ("cli/progress.py", "__init__", 1): "given to rich, checked below",
+    ("cli/progress.py", "told", 1): "given to `streams`",
     ("cli/commands/run.py", "_show_beside", 2): "given to `show` and `streams`",
     ("cli/main.py", "_unforeseen", 1): "given to `streams`",
-    ("cli/shown_warnings.py", "escaped_warnings", 1): "given to `write_lines`",
+    ("cli/main.py", "escaped_warnings", 1): "given to `write_lines`",
     ("cli/commands/profile.py", "show", 1): "YAML, in printable ASCII",
     ("cli/commands/target.py", "_write", 1): "YAML, in printable ASCII",
-    ("cli/asking.py", "chosen_model", 3): "asks whether it is a terminal; given to `write_lines`",
-    ("cli/progress/__init__.py", "stages", 1): "asks whether it is a terminal",
-    ("cli/render.py", "show", 1): "what the functions below made",
-    ("cli/render.py", "write_lines", 1): "each line through `printable`",
-    ("cli/streams.py", "answering", 1): "compared, and written nowhere",
-    ("cli/run_reporting.py", "_write_out", 3): "a form of `aotc.reporting`, which escapes all text",
+    ("cli/output.py", "chosen_model", 3): "asks whether it is a terminal; given to `write_lines`",
+    ("cli/progress.py", "stages", 1): "asks whether it is a terminal",
+    ("cli/terminal.py", "show", 1): "what the functions below made",
+    ("cli/terminal.py", "write_lines", 1): "each line through `printable`",
+    ("cli/terminal.py", "answering", 1): "compared, and written nowhere",
+    ("cli/run_reporting.py", "_write_out", 3): "a form of `aotc.report`, which escapes all text",
     ("cli/run_reporting.py", "write", 3): "annotations, whose texts are through `printable`",
     ("cli/run_reporting.py", "tell_lost", 2): "given to `write_lines`",
-    ("engine/worker.py", "work", 2): "flushes",
-    ("files/writing.py", "write_atomically", 2): "flushes, before a file that is standard output",
-    ("signing/keys/passwords.py", "_ask", 1): "asks whether it is a terminal",
+    ("session/worker.py", "work", 2): "flushes",
+    (
+        "base/files/writing.py",
+        "write_atomically",
+        2,
+    ): "flushes, before a file that is standard output",
+    ("trust/key_loading.py", "_ask", 1): "asks whether it is a terminal",
 }
 # Descriptors 1 and 2, past the streams.
 DESCRIPTORS = {
-    ("engine/forkserver.py", "_send"): "JSON to the parent",
-    ("engine/worker.py", "work"): "into the job's log",
+    ("session/forkserver.py", "_send"): "JSON to the parent",
+    ("session/worker.py", "work"): "into the job's log",
 }
 # What gives text that is safe, and what takes text to show it.
 SAFE = {"printable", "_cell", "_shown"}
 # Names that hold text which is escaped already, or is escaped as part of a longer text.
 SAFE_NAMES = {
-    "cli/pages/learned_page.py": ("name",),
-    "cli/pages/size_chart.py": ("said",),
+    "cli/learned_page.py": ("name",),
+    "cli/learned_page.py": ("said",),
 }
 SHOWS = {"Text", "append", "append_text", "add_row", "add_column", "print", "add_task", "getpass"}
 SHOWN = {
-    "cli/render.py": {
+    "cli/terminal.py": {
         "console.print(Text())",
         "console.print(part)",  # made by the functions of this file
         "Text('\\n'.join(shown), style=style)",  # of lines through `printable`
@@ -105,7 +109,7 @@ SHOWN = {
         "shown.append(f'{indent}and {len(lines) - _MAX_ROWS} more')",
     },
     # Titles and steps are through `printable` in `StageStack`.
-    "cli/progress/terminal_progress.py": {
+    "cli/progress.py": {
         "self._console.print(f'  {text}', no_wrap=True, overflow='ellipsis')",
         "self._shown.add_task(_title(stage), total=None, done='')",
     },
@@ -199,9 +203,7 @@ def is_safe(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and ast.unparse(node.func) in SAFE
 
 
-@pytest.mark.parametrize(
-    "path", ["cli/render.py", "cli/progress/terminal_progress.py", "signing/keys/passwords.py"]
-)
+@pytest.mark.parametrize("path", ["cli/terminal.py", "cli/progress.py", "trust/key_loading.py"])
 def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
     reviewed, used = SHOWN.get(path, set()), set()
     for _, node in functions(parsed(path)):
@@ -220,8 +222,8 @@ def test_whatever_is_given_to_rich_is_safe(path: str) -> None:
 def test_whatever_is_drawn_is_safe() -> None:
     """Texts of others stand in the page as `_shown` or `escape` gives them."""
     for path, foreign in (
-        ("cli/pages/learned_page.py", {"path", "verdict", "backend", "name", "dim"}),
-        ("cli/pages/size_chart.py", {"dim", "shown", "said"}),
+        ("cli/learned_page.py", {"path", "verdict", "backend", "name", "dim"}),
+        ("cli/learned_page.py", {"dim", "shown", "said"}),
     ):
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.FormattedValue):

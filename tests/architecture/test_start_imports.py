@@ -33,9 +33,16 @@ KEY_FORMATS = (
 )
 # What writes, builds or runs, and what profiles say.
 ROOMS = (
-    *("aotc.stages", "aotc.engine", "aotc.runtime", "aotc.store", "aotc.backends", "aotc.passes"),
-    *("aotc.contract.profile", "aotc.contract.results.command_reports", "aotc.files.writing"),
-    *("aotc.verification.policy.policy_document", "aotc.verification.container.archive_container"),
+    *(
+        "aotc.pipeline",
+        "aotc.session",
+        "aotc.runtime",
+        "aotc.runtime.store",
+        "aotc.providers",
+        "aotc.graph.passes",
+    ),
+    *("aotc.spec.profile", "aotc.spec.command_reports", "aotc.base.files.writing"),
+    *("aotc.trust.policy.document", "aotc.trust.archive"),
 )
 LIBRARY = (*MODELS, *COMMAND_LINE, *SLOW, *DOCUMENTS, *KEY_FORMATS, *ROOMS)
 
@@ -55,22 +62,22 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
 COMMANDS: dict[str, tuple[list[str], tuple[str, ...]]] = {
     "aotc --help": (
         ["--help"],
-        (*MODELS, *DOCUMENTS, *ROOMS, "cryptography", "hashlib", "json", "aotc.contract.manifest"),
+        (*MODELS, *DOCUMENTS, *ROOMS, "cryptography", "hashlib", "json", "aotc.spec.manifest"),
     ),
     "aotc explain": (
         ["explain", "AOTC-G005"],
         (
             *(*MODELS, *DOCUMENTS, *ROOMS, "cryptography", "rich", "hashlib", "decimal"),
-            *("aotc.contract.manifest", "aotc.contract.results.reports", "aotc.verification"),
+            *("aotc.spec.manifest", "aotc.spec.reports", "aotc.trust"),
         ),
     ),
     "aotc inspect": (
         ["inspect", ARTIFACT],
-        (*MODELS, *DOCUMENTS, *ROOMS, "cryptography", "aotc.host", "aotc.verification.gate"),
+        (*MODELS, *DOCUMENTS, *ROOMS, "cryptography", "aotc.host", "aotc.trust.gate"),
     ),
     "aotc verify": (
         ["verify", ARTIFACT, "--key", KEY],
-        (*MODELS, *DOCUMENTS, *ROOMS, *KEY_FORMATS, "aotc.inspection"),
+        (*MODELS, *DOCUMENTS, *ROOMS, *KEY_FORMATS, "aotc.tools.inspect"),
     ),
 }
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
+from aotc.base.errors import INSTALL_RUNTIME, AotcError, install_extra
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS, HELP
-from aotc.cli.grammar.command import Command, new_app
-from aotc.cli.grammar.options import Json
-from aotc.cli.refusal_output import error_lines
-from aotc.errors import INSTALL_RUNTIME, AotcError, install_extra
+from aotc.cli.grammar import Command, new_app
+from aotc.cli.options import Json
+from aotc.cli.output import error_lines
 
 TOOLCHAIN = ROOT / "toolchain"
 START = "import sys; from aotc.cli.main import main; sys.exit(main())"
@@ -360,7 +360,7 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (("run", "x.aotc"), "'aotc run' needs the package numpy", INSTALL_RUNTIME),
         (("bench", "x.aotc"), "'aotc bench' needs the package numpy", INSTALL_RUNTIME),
         (
-            ("inspect", str(TOOLCHAIN / "aotc" / "errors.py")),
+            ("inspect", str(TOOLCHAIN / "aotc" / "base/errors.py")),
             "inspecting a model needs onnx",
             install_extra("cpu"),
         ),

@@ -18,20 +18,20 @@ from jsonschema import Draft202012Validator
 from repository import ROOT
 
 from aotc import inspect, load
-from aotc.contract.builtin import load_target
-from aotc.contract.codec.parsing import encode
-from aotc.contract.codec.strict_yaml import strict_yaml, yaml_text
-from aotc.contract.results.reports import VerifyReport
-from aotc.contract.trust.anchors import key_id
-from aotc.contract.trust.attestations import parse_instant
-from aotc.contract.versions import VERSION
-from aotc.errors import AotcError
-from aotc.packing.unpack import unpack
-from aotc.signing.keys.key_loading import load_public
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import Trust, apply_policy, trust_in_policy
-from aotc.verification.policy.policy_document import read_policy, read_roots
-from aotc.verification.policy.roots import require_root_signatures
+from aotc.base.errors import AotcError
+from aotc.spec.attestations import parse_instant
+from aotc.spec.codec import encode
+from aotc.spec.profile_files import load_target
+from aotc.spec.reports import VerifyReport
+from aotc.spec.trust_anchors import key_id
+from aotc.spec.versions import VERSION
+from aotc.spec.yaml import strict_yaml, yaml_text
+from aotc.trust.gate import verify
+from aotc.trust.key_loading import load_public
+from aotc.trust.packing import unpack
+from aotc.trust.policy.document import read_policy, read_roots
+from aotc.trust.policy.host_trust import Trust, apply_policy, trust_in_policy
+from aotc.trust.policy.roots import require_root_signatures
 
 COMPAT = ROOT / "manifests" / "compat"
 RELEASES = sorted(path.name for path in COMPAT.iterdir() if path.is_dir())

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from aotc.checking.outcomes import in_words, rank, read_report
-from aotc.contract.results.model_checks import CheckModelsReport
+from aotc.spec.command_reports import CheckModelsReport
+from aotc.tools.check_outcomes import in_words, rank, read_report
 
 KEPT = ROOT / "docs" / "conformance.json"
 # Some of each kind of case, and of each outcome.

@@ -15,14 +15,13 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from aotc.contract.trust.anchors import Anchor, TrustedKey
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms, statements
-from aotc.signing.bundle_verification import verify_bundle
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import Trust
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import Anchor, TrustedKey
+from aotc.trust import dsse, key_files, oms, statements
+from aotc.trust.bundles import verify_bundle
+from aotc.trust.gate import verify
+from aotc.trust.key_loading import PrivateKey, load_private, load_public
+from aotc.trust.policy.host_trust import Trust
 
 VECTORS = ROOT / "manifests" / "vectors"
 FOLDERS = ("valid", "invalid", "invalid-payload")

@@ -17,7 +17,7 @@ _SOFTHSM = Path("/usr/lib/softhsm/libsofthsm2.so")
 
 def _provider(name: str) -> Callable[[], str]:
     def missing() -> str:
-        from aotc.backends.base import BACKENDS
+        from aotc.providers.base import BACKENDS
 
         found = BACKENDS.load(name)().probe()
         return "" if found.available else found.reason
@@ -27,7 +27,7 @@ def _provider(name: str) -> Callable[[], str]:
 
 def _gpu(*packages: str) -> Callable[[], str]:
     def missing() -> str:
-        from aotc.backends.cuda import CudaBackend
+        from aotc.providers.cuda import CudaBackend
 
         found = CudaBackend().probe()
         return _packages(*packages)() or ("" if found.runs else found.why_not or found.reason)

@@ -23,7 +23,7 @@ from typing import Any
 from made_keys import TRUSTED
 from structured import ODD
 
-from aotc.signing import oms
+from aotc.trust import oms
 
 Json = Any
 DOCUMENTS = ("aotc.json", "manifest.json")
@@ -163,7 +163,7 @@ def _value(drawn: random.Random) -> Json:
 def _names() -> tuple[str, ...]:
     from structured import words_of
 
-    from aotc.contract.manifest.document import Manifest
+    from aotc.spec.manifest import Manifest
 
     return tuple(sorted(words_of(Manifest)))
 

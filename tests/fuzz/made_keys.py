@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from aotc.contract.trust.anchors import TrustedAuthority, key_id
-from aotc.signing.keys.key_loading import PrivateKey
-from aotc.signing.keys.p256 import public_pem
+from aotc.spec.trust_anchors import TrustedAuthority, key_id
+from aotc.trust.key_loading import PrivateKey
+from aotc.trust.p256 import public_pem
 
 # The order of P-256 (SEC 2, secp256r1).
 ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551

@@ -11,7 +11,7 @@ import random
 import typing
 from typing import Any, Literal, get_args, get_origin
 
-from aotc.contract.codec.parsing import field_types
+from aotc.spec.codec import field_types
 
 Json = Any
 ODD: tuple[Json, ...] = (

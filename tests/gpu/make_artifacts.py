@@ -12,8 +12,8 @@ from pathlib import Path
 from networks import residual
 
 import aotc
-from aotc.contract.builtin import load_profile
-from aotc.signing.keys.key_files import generate
+from aotc.spec.profile_files import load_profile
+from aotc.trust.key_files import generate
 
 
 def main(folder: Path) -> None:

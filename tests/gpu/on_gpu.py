@@ -13,9 +13,9 @@ import numpy as np
 import onnx
 
 import aotc
-from aotc.contract.results.reports import BuildReport
-from aotc.graphs.shape_nodes import shape_nodes
-from aotc.runtime.ready_model import ReadyModel
+from aotc.graph.view import shape_nodes
+from aotc.runtime.model import ReadyModel
+from aotc.spec.reports import BuildReport
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 ATTENTION = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PackedMultiHeadAttention")

@@ -14,8 +14,8 @@ from on_gpu import Built, close_to
 from residual_artifacts import image
 
 import aotc
-from aotc.errors import AotcError
-from aotc.runtime.ready_model import ReadyModel
+from aotc.base.errors import AotcError
+from aotc.runtime.model import ReadyModel
 
 pytestmark = pytest.mark.gpu
 ON_CUDA = (2, 0)

@@ -14,7 +14,7 @@ from on_gpu import CUDA, Built, built, close_to, note
 from residual_artifacts import EXACT, image, residual_artifact
 
 import aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 
 pytestmark = pytest.mark.gpu
 THREADS, CALLS = 8, 50

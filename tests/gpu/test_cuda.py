@@ -12,11 +12,11 @@ from networks import residual
 from on_gpu import CPU, CUDA, note
 
 import aotc
-from aotc.engine.placement import observe
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.nvidia_facts import nvidia_state
-from aotc.inspection.gpu_checks import gpu_checks
-from aotc.runtime.ready_model import ReadyModel
+from aotc.runtime.model import ReadyModel
+from aotc.session.sessions import observe
+from aotc.tools.doctor import gpu_checks
 
 pytestmark = pytest.mark.gpu
 

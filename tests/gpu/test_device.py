@@ -12,7 +12,7 @@ from on_gpu import Built, close_to, note
 from residual_artifacts import image
 
 import aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 
 pytestmark = pytest.mark.gpu
 
@@ -45,7 +45,7 @@ def test_a_model_is_on_the_device_that_was_asked_for(captured: Built) -> None:
 def test_a_context_and_a_stream_are_made_before_the_bindings_are_imported() -> None:
     program = """
 import sys
-from aotc.engine.device.cuda_place import CudaPlace
+from aotc.session.device.cuda_place import CudaPlace
 from aotc.host.nvidia import make_context, make_stream
 assert make_context(0) and not make_context(63)
 assert make_stream(63) is None
@@ -73,7 +73,7 @@ def test_a_first_load_does_not_import_the_bindings_before_its_session(captured: 
     program = """
 import sys
 import aotc
-from aotc.engine.device import cuda_place
+from aotc.session.device import cuda_place
 opened = cuda_place.CudaPlace.device
 
 def device(place):
@@ -105,9 +105,9 @@ with aotc.load(sys.argv[1]) as model:
     ids=lambda array: f"{array.dtype}{list(array.shape)}",
 )
 def test_a_tensor_on_the_device_has_the_elements_of_an_array(array: Any) -> None:
-    from aotc.engine.device.cuda_device import CudaDevice
-    from aotc.engine.device.host_arrays import read_values
-    from aotc.engine.named_backends import prepare
+    from aotc.providers.named_backends import prepare
+    from aotc.session.device.cuda_device import CudaDevice
+    from aotc.session.device.device import read_values
 
     prepare("CUDAExecutionProvider")
     device, given = CudaDevice(), np.asarray(array)

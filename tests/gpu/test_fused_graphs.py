@@ -10,8 +10,8 @@ import onnx
 import onnxruntime as ort
 import pytest
 
-from aotc.backends.cuda import CudaBackend
-from aotc.passes.fuse_for_cuda import fuse
+from aotc.graph.passes.fuse_for_cuda import fuse
+from aotc.providers.cuda import CudaBackend
 
 pytestmark = pytest.mark.gpu
 

@@ -11,10 +11,10 @@ import pytest
 from networks import attention, residual
 from on_gpu import note
 
-from aotc.contract.codec.parsing import encode
-from aotc.contract.cuda_options import CudaOptions
-from aotc.contract.manifest.interface import Value
-from aotc.learning.measure import _Bench, measure_job
+from aotc.spec.codec import encode
+from aotc.spec.payload import Value
+from aotc.spec.providers import CudaOptions
+from aotc.tools.learn_costs import _Bench, measure_job
 
 pytestmark = pytest.mark.gpu
 

@@ -11,8 +11,8 @@ from on_gpu import CUDA, note
 from third_party_models import MISSING, MODELS
 
 import aotc
-from aotc.contract.results.reports import BuildReport
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.reports import BuildReport
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 # What the budgets of the profile refuse, by code: trees have no kernels on CUDA.

@@ -9,7 +9,7 @@ from built_artifact import DIGITS, BuiltArtifact
 from shared_workers import build
 from workbench import Workbench
 
-from aotc.signing.keys import key_files
+from aotc.trust import key_files
 
 
 @pytest.fixture(scope="module")

@@ -11,32 +11,29 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.canonical import canonical_json, canonical_sha256
-from aotc.contract.codec.parsing import Json, encode
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.ort_package import session_options
-from aotc.contract.manifest.payload_files import CHUNK_BYTES, FileEntry, Fixture, FixtureTensor
-from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.source import Capture
-from aotc.contract.manifest.toolchain import Toolchain
-from aotc.contract.manifest.variant import (
+from aotc.host.probe import probe
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.codec import Json, encode
+from aotc.spec.json import canonical_json, canonical_sha256
+from aotc.spec.manifest import Capture, Manifest, session_options
+from aotc.spec.payload import CHUNK_BYTES, FileEntry, Fixture, FixtureTensor, Value
+from aotc.spec.precision import Tolerance
+from aotc.spec.profile import Profile
+from aotc.spec.shapes import Dim, Domain
+from aotc.spec.target import Libc
+from aotc.spec.variant import (
     MemoryPlan,
     NodePlacement,
     Parity,
     Placement,
+    Requirements,
     SessionSpec,
+    Toolchain,
     Variant,
 )
-from aotc.contract.profile import Profile
-from aotc.contract.profile_terms import Tolerance
-from aotc.contract.shapes.domain import Dim, Domain
-from aotc.contract.target import Libc
-from aotc.contract.versions import MANIFEST_SCHEMA, VERSION
-from aotc.host.probe import probe
-from aotc.signing import oms, statements
-from aotc.signing.keys.key_loading import PrivateKey
+from aotc.spec.versions import MANIFEST_SCHEMA, VERSION
+from aotc.trust import oms, statements
+from aotc.trust.key_loading import PrivateKey
 
 CPU = ("CPUExecutionProvider",)
 FEATURES = 4

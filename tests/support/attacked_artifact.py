@@ -22,13 +22,13 @@ from repository import ROOT
 from shared_workers import build
 
 from aotc import load
-from aotc.contract.codec.canonical import canonical_json
-from aotc.engine import session
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import PrivateKey, load_private
-from aotc.verification.gate import verify
+from aotc.base.errors import AotcError
+from aotc.session import sessions as session
+from aotc.spec.json import canonical_json
+from aotc.trust import dsse, oms
+from aotc.trust.gate import verify
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import PrivateKey, load_private
 
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 BUNDLE = "attestations/oms.sigstore.json"

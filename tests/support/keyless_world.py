@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.signing import dsse
+from aotc.spec.json import canonical_json
+from aotc.trust import dsse
 
 ISSUER_EXTENSION = ObjectIdentifier("1.3.6.1.4.1.57264.1.1")
 TIMESTAMPS_EXTENSION = ObjectIdentifier("1.3.6.1.4.1.11129.2.4.2")

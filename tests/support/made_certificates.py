@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from aotc.contract.trust.anchors import TrustedAuthority, key_id
-from aotc.signing.keys.key_loading import PrivateKey
+from aotc.spec.trust_anchors import TrustedAuthority, key_id
+from aotc.trust.key_loading import PrivateKey
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 CODE_SIGNING = (ExtendedKeyUsageOID.CODE_SIGNING,)

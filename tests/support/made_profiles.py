@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.profile import Profile
+from aotc.spec.codec import decode, encode
+from aotc.spec.profile import Profile
+from aotc.spec.profile_files import load_profile
 
 
 def profile_with(base: str, **fields: Any) -> Profile:

@@ -7,11 +7,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.results.build_evidence import Evidence
-from aotc.contract.results.tuning import TuningCandidate
-from aotc.records import replace
+from aotc.base.records import replace
+from aotc.spec.codec import decode, encode
+from aotc.spec.evidence import Evidence, TuningCandidate
+from aotc.spec.json import strict_json
 
 PLACE = Path("attestations") / "evidence.sigstore.json"
 

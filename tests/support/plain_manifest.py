@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.source import Capture
-from aotc.contract.manifest.toolchain import Toolchain
-from aotc.contract.manifest.variant import MemoryPlan, Parity, Placement, SessionSpec, Variant
-from aotc.contract.shapes.domain import Domain
+from aotc.spec.manifest import Capture, Manifest
+from aotc.spec.payload import Value
+from aotc.spec.shapes import Domain
+from aotc.spec.variant import (
+    MemoryPlan,
+    Parity,
+    Placement,
+    Requirements,
+    SessionSpec,
+    Toolchain,
+    Variant,
+)
 
 CPU = ("CPUExecutionProvider",)
 

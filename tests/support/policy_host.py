@@ -15,11 +15,11 @@ import pytest
 from policy_setting import Setting, make_keys
 
 from aotc import load
-from aotc.errors import AotcError
-from aotc.signing import oms
-from aotc.signing.keys.key_loading import PrivateKey
-from aotc.verification.policy import roots
-from aotc.verification.policy.host_trust import Trust
+from aotc.base.errors import AotcError
+from aotc.trust import oms
+from aotc.trust.key_loading import PrivateKey
+from aotc.trust.policy import roots
+from aotc.trust.policy.host_trust import Trust
 
 SIGNATURE = "oms.sigstore.json"
 
@@ -62,7 +62,7 @@ def resign(host: Setting, signer: PrivateKey) -> None:
 
 
 def _payload(bundle: Path) -> bytes:
-    from aotc.signing import dsse
+    from aotc.trust import dsse
 
     return dsse.parse(bundle.read_bytes()).payload
 

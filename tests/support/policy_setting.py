@@ -12,19 +12,19 @@ from typing import Any
 import yaml
 from artifact_builder import build_artifact, payload_digests
 
-from aotc.authoring.policy_signing import sign_policy
-from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.parsing import Json, encode
-from aotc.contract.results.reports import VerifyReport
-from aotc.contract.target import Target
-from aotc.contract.trust.attestations import format_instant, target_digest
 from aotc.host.probe import probe
-from aotc.signing import oms, statements
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import PrivateKey, load_private
-from aotc.verification.gate import verify
-from aotc.verification.policy.policy_document import read_policy
-from aotc.verification.policy.roots import bundle_path
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.attestations import format_instant, target_digest
+from aotc.spec.codec import Json, encode
+from aotc.spec.reports import VerifyReport
+from aotc.spec.target import Target
+from aotc.trust import oms, statements
+from aotc.trust.gate import verify
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.policy.authoring import sign_policy
+from aotc.trust.policy.document import read_policy
+from aotc.trust.policy.roots import bundle_path
 
 NAMES = ("release", "ci", "ops", "security", "root-a", "root-b", "stranger")
 BUILDER = "https://ci.example.com/builders/1"

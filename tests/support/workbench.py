@@ -13,16 +13,16 @@ import onnxruntime as ort
 from shared_workers import build
 
 from aotc import load
-from aotc.contract.codec.parsing import decode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.reports import BuildReport
-from aotc.graphs.contents import read_model
-from aotc.probing.inputs.generated_fixtures import generate
-from aotc.probing.inputs.input_hints import hints_of
-from aotc.runtime.ready_model import ReadyModel
-from aotc.signing.keys import key_files
+from aotc.graph.model import read_model
+from aotc.runtime.model import ReadyModel
+from aotc.sizes.inputs.fixtures import generate
+from aotc.sizes.inputs.hints import hints_of
+from aotc.spec.codec import decode
+from aotc.spec.json import strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.precision import Tolerance
+from aotc.spec.reports import BuildReport
+from aotc.trust import key_files
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

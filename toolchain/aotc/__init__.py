@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aotc.contract.versions import VERSION as __version__
+from aotc.spec.versions import VERSION as __version__
 
 if TYPE_CHECKING:
-    from aotc.checking.check import check_models
-    from aotc.inspection.summary import inspect
-    from aotc.pipeline import build
+    from aotc.pipeline.build import build
     from aotc.runtime.loading import load
-    from aotc.verification.gate import verify
+    from aotc.tools.check_models import check_models
+    from aotc.tools.inspect import inspect
+    from aotc.trust.gate import verify
 
 __all__ = ["__version__", "build", "check_models", "inspect", "load", "verify"]
 
 _PUBLIC = {
-    "build": "aotc.pipeline",
-    "check_models": "aotc.checking.check",
-    "verify": "aotc.verification.gate",
-    "inspect": "aotc.inspection.summary",
+    "build": "aotc.pipeline.build",
+    "check_models": "aotc.tools.check_models",
+    "verify": "aotc.trust.gate",
+    "inspect": "aotc.tools.inspect",
     "load": "aotc.runtime.loading",
 }
 
@@ -35,7 +35,7 @@ def __getattr__(name: str) -> Any:
         try:
             return getattr(import_module(_PUBLIC[name]), name)
         except ModuleNotFoundError as error:
-            from aotc.errors import missing_package
+            from aotc.base.errors import missing_package
 
             raise missing_package(error, f"aotc.{name}", only_loads=name == "load") from None
     raise AttributeError(f"module 'aotc' has no attribute {name!r}")

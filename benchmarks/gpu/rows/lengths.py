@@ -95,8 +95,8 @@ def learn(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In a fresh process: the learned dims, the learner's verdict, and what new sizes cost."""
     import yaml
 
-    from aotc.contract.codec.strict_yaml import yaml_text
-    from aotc.learning.learn import learn as choose
+    from aotc.spec.yaml import yaml_text
+    from aotc.tools.learn import learn as choose
 
     answer, _ = choose(
         request["traffic"],

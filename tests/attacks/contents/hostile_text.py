@@ -14,10 +14,10 @@ import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.contract.codec.parsing import ParseError, decode
-from aotc.errors import AotcError
-from aotc.signing import dsse
-from aotc.signing.keys.key_loading import PrivateKey
+from aotc.base.errors import AotcError
+from aotc.spec.codec import ParseError, decode
+from aotc.trust import dsse
+from aotc.trust.key_loading import PrivateKey
 
 Json = Any
 MARK = "OWNED"

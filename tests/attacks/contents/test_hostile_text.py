@@ -35,16 +35,16 @@ from hostile_text import (
 from made_certificates import authority, leaf
 
 from aotc.cli.main import main
-from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import encode
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.profile import Profile
-from aotc.contract.target import Target
-from aotc.contract.trust.trust_policy import TrustPolicy
-from aotc.signing import oms
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private
+from aotc.spec.codec import encode
+from aotc.spec.json import canonical_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.profile import Profile
+from aotc.spec.profile_files import load_profile, load_target
+from aotc.spec.target import Target
+from aotc.spec.trust_policy import TrustPolicy
+from aotc.trust import oms
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
 
 BUILD = ("--force", "--no-cache")
 LONGEST = 400

@@ -21,13 +21,13 @@ from attacked_artifact import Attacked, forbid_sessions
 from onnx import TensorProto, helper, numpy_helper
 from shared_workers import build
 
-from aotc.contract.results.reports import VerifyReport
-from aotc.errors import AotcError
-from aotc.signing import oms, statements
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.gate import authenticate, verify
+from aotc.base.errors import AotcError
+from aotc.spec.reports import VerifyReport
+from aotc.trust import oms, statements
+from aotc.trust.container import FolderContainer
+from aotc.trust.gate import authenticate, verify
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
 
 PROFILE = """\
 schema: aotc.profile/1

@@ -16,9 +16,9 @@ from attacked_artifact import MODEL, Attacked, built_artifact, forbid_sessions
 from onnx import TensorProto, helper
 
 from aotc import load
-from aotc.contract.codec.canonical import canonical_json
-from aotc.errors import AotcError
-from aotc.verification.references import model_references
+from aotc.base.errors import AotcError
+from aotc.spec.json import canonical_json
+from aotc.trust import references as model_references
 
 MANIFEST, CONTRADICTION, SESSION = "AOTC-G009", "AOTC-G014", "AOTC-R008"
 Attack = Callable[[Attacked], object]

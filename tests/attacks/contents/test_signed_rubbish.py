@@ -12,14 +12,14 @@ from edited_artifact import base, edited, written
 from fuzz_loaded import SPINNING, SPINS
 from made_keys import TRUSTED
 
-from aotc.contract.codec.parsing import ParseError
-from aotc.contract.codec.strict_yaml import strict_yaml
-from aotc.contract.session_keys import MANIFEST_KEYS
-from aotc.engine import values
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.graph import values
 from aotc.runtime.loading import load
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import Trust
+from aotc.spec.codec import ParseError
+from aotc.spec.providers import MANIFEST_KEYS
+from aotc.spec.yaml import strict_yaml
+from aotc.trust.gate import verify
+from aotc.trust.policy.host_trust import Trust
 
 TRUST = Trust.of((TRUSTED.trusted(),))
 ORT = ["components", "model", "variants", "portable", "executor_info", "ort"]

@@ -20,16 +20,16 @@ import numpy as np
 import pytest
 from artifact_builder import FEATURES, build_artifact
 
-from aotc.errors import AotcError
-from aotc.packing.pack import pack
+from aotc.base.errors import AotcError
 from aotc.runtime.loading import load
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.store.installing import install
-from aotc.store.user_store import Store
-from aotc.verification.container import rereading
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.gate import authenticate
+from aotc.runtime.store.installing import install
+from aotc.runtime.store.user_store import Store
+from aotc.trust import container as rereading
+from aotc.trust.container import FolderContainer
+from aotc.trust.gate import authenticate
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private, load_public
+from aotc.trust.packing import pack
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

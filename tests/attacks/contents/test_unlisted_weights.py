@@ -21,22 +21,20 @@ from artifact_builder import build_artifact, package_manifest
 from attacked_artifact import Attacked
 
 from aotc import load
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.payload_files import FileEntry
-from aotc.contract.manifest.variant import SessionSpec
-from aotc.errors import AotcError
-from aotc.packing.pack import pack
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private
-from aotc.store import user_store as store_module
-from aotc.store.user_store import Store
-from aotc.verification.container.base import ArtifactFile
-from aotc.verification.container.folder_container import FolderContainer, RegularFile
-from aotc.verification.gate import authenticate
-from aotc.verification.policy.host_trust import resolve
+from aotc.base.errors import AotcError
+from aotc.runtime.store import user_store as store_module
+from aotc.runtime.store.user_store import Store
+from aotc.spec.codec import decode, encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import FileEntry
+from aotc.spec.variant import SessionSpec
+from aotc.trust.container import ArtifactFile, FolderContainer, RegularFile
+from aotc.trust.gate import authenticate
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
+from aotc.trust.packing import pack
+from aotc.trust.policy.host_trust import resolve
 
 CONTRADICTION = "AOTC-G014"
 STATISTICS = "session.collect_node_memory_stats_to_file"

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from made_archives import Entry, build, end_record, good, zip64_records
 
-from aotc.errors import AotcError
-from aotc.inspection.summary import inspect
-from aotc.packing.pack import pack
-from aotc.packing.unpack import unpack
-from aotc.signing.keys.key_files import generate
-from aotc.verification.container.archive_container import ArchiveContainer
-from aotc.verification.gate import verify
+from aotc.base.errors import AotcError
+from aotc.tools.inspect import inspect
+from aotc.trust.archive import ArchiveContainer
+from aotc.trust.gate import verify
+from aotc.trust.key_files import generate
+from aotc.trust.packing import pack, unpack
 
 MALFORMED, SPECIAL, LIMITS = "AOTC-G039", "AOTC-G008", "AOTC-G012"
 

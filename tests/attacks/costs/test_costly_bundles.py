@@ -19,20 +19,17 @@ from made_certificates import Issued, authority, leaf, p256, public_pem
 from policy_host import SIGNATURE, loaded, policy_host, resign
 from policy_setting import Setting
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import ParseError
-from aotc.contract.codec.strict_json import MAX_VALUES, strict_json
-from aotc.contract.results.reports import VerifyReport
-from aotc.contract.trust.anchors import key_id
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing.keys import certificates
-from aotc.signing.keys.key_loading import PrivateKey
-from aotc.verification.container.base import MAX_BUNDLES_BYTES
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.examination import MAX_REFUSALS
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import resolve
+from aotc.base.errors import AotcError
+from aotc.spec.codec import ParseError
+from aotc.spec.json import MAX_VALUES, canonical_json, strict_json
+from aotc.spec.reports import VerifyReport
+from aotc.spec.trust_anchors import key_id
+from aotc.trust import certificates, dsse, oms
+from aotc.trust.authenticity import MAX_REFUSALS
+from aotc.trust.container import MAX_BUNDLES_BYTES, FolderContainer
+from aotc.trust.gate import verify
+from aotc.trust.key_loading import PrivateKey
+from aotc.trust.policy.host_trust import resolve
 
 MAX_CHECKS = 32
 MAX_REPORTED = 20

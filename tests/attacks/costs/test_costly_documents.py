@@ -15,22 +15,22 @@ from typing import Any
 import pytest
 from artifact_builder import build_artifact
 
-from aotc.checking.outcomes import read_report
-from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.parsing import MAX_PROBLEMS, ParseError, decode
-from aotc.contract.codec.spelling import nearest
-from aotc.contract.codec.strict_yaml import MAX_YAML_VALUES
-from aotc.contract.manifest.interface import Value
-from aotc.contract.traffic import read_traffic
-from aotc.errors import AotcError
-from aotc.inspection.summary import inspect
-from aotc.records import record
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private
-from aotc.signing.keys.signer_command import load_command
-from aotc.stages.tuning.tuned_evidence import read_tuning
-from aotc.verification.container.base import MAX_BUNDLES
-from aotc.verification.policy.policy_document import read_policy, read_roots
+from aotc.base.errors import AotcError
+from aotc.base.records import record
+from aotc.base.text import nearest
+from aotc.pipeline.tune import read_tuning
+from aotc.spec.codec import MAX_PROBLEMS, ParseError, decode
+from aotc.spec.payload import Value
+from aotc.spec.profile_files import load_profile, load_target
+from aotc.spec.traffic import read_traffic
+from aotc.spec.yaml import MAX_YAML_VALUES
+from aotc.tools.check_outcomes import read_report
+from aotc.tools.inspect import inspect
+from aotc.trust.container import MAX_BUNDLES
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
+from aotc.trust.policy.document import read_policy, read_roots
+from aotc.trust.signers import load_command
 
 MAX_SEARCHES = 25
 READERS: dict[str, Callable[[Path], object]] = {

@@ -14,15 +14,15 @@ from artifact_builder import payload_digests
 from policy_host import policy_host, resign
 from policy_setting import Setting
 
-from aotc.attesting.adding import authenticate_artifact
-from aotc.contract.results.reports import VerifyReport
-from aotc.errors import AotcError
-from aotc.packing.pack import pack
-from aotc.signing import oms
-from aotc.store.user_store import Store
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import resolve
+from aotc.base.errors import AotcError
+from aotc.runtime.store.user_store import Store
+from aotc.spec.reports import VerifyReport
+from aotc.trust import oms
+from aotc.trust.attesting import authenticate_artifact
+from aotc.trust.container import FolderContainer
+from aotc.trust.gate import verify
+from aotc.trust.packing import pack
+from aotc.trust.policy.host_trust import resolve
 
 # A sparse file of zeros, which a digest must still read.
 HUGE = 8 << 30

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.engine.kept_logs import keep_log
-from aotc.errors import AotcError
 from aotc.host import plugin_libraries
 from aotc.host.plugin_libraries import libraries_digest
-from aotc.signing.keys.development import default_trust, development_key
-from aotc.verification.policy.state import SeenPolicy, state_to_compare, user_state
+from aotc.session.worker_pool import keep_log
+from aotc.trust.development_key import default_trust, development_key
+from aotc.trust.policy.state import SeenPolicy, state_to_compare, user_state
 
 STRANGER = 12345
 

@@ -19,16 +19,16 @@ import numpy as np
 import pytest
 from artifact_builder import FEATURES, build_artifact
 
-from aotc.caching.cache import BuildCache
+from aotc.base.errors import AotcError
+from aotc.base.files.ownership import Unsafe, open_folder
 from aotc.cli.main import main
-from aotc.errors import AotcError
-from aotc.files.ownership import Unsafe, open_folder
+from aotc.pipeline.cache import BuildCache
 from aotc.runtime.loading import load
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.store import pruning
-from aotc.store.draft import Draft
-from aotc.store.installing import install
+from aotc.runtime.store import pruning
+from aotc.runtime.store.installing import install
+from aotc.runtime.store.publication import Draft
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private, load_public
 
 STRANGER = 12345
 X = np.arange(FEATURES, dtype=np.float32).reshape(1, FEATURES)
@@ -410,7 +410,7 @@ def test_a_list_of_users_is_not_a_private_group(scene: Scene) -> None:
 IN_NAMESPACE = """
 import os, sys
 from pathlib import Path
-from aotc.files.ownership import Unsafe, open_folder
+from aotc.base.files.ownership import Unsafe, open_folder
 for place in sys.argv[1:]:
     try:
         os.close(open_folder(Path(place), (os.geteuid(),)))

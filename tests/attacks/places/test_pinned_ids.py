@@ -11,11 +11,11 @@ import pytest
 from artifact_builder import build_artifact
 
 import aotc
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.errors import AotcError
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.store.installing import install
+from aotc.runtime.store.installing import install
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private, load_public
 
 
 class Scene:

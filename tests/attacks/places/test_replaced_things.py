@@ -13,9 +13,9 @@ from artifact_builder import build_artifact
 from repository import ROOT
 
 from aotc.cli.main import main
-from aotc.packing.pack import pack
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
+from aotc.trust.packing import pack
 
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 KINDS = ("device", "pipe", "link", "dangling link", "folder", "foreign folder")

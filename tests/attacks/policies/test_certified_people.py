@@ -11,13 +11,13 @@ from made_certificates import Issued, authority, leaf, p256, public_pem
 from policy_host import loaded, policy_host, resign
 from policy_setting import Setting, ahead
 
-from aotc.attesting.adding import approve, sign
-from aotc.attesting.qualification import qualify
-from aotc.contract.trust.anchors import key_id
-from aotc.errors import AotcError
-from aotc.signing.keys.key_loading import PrivateKey
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import resolve
+from aotc.base.errors import AotcError
+from aotc.runtime.qualification import qualify
+from aotc.spec.trust_anchors import key_id
+from aotc.trust.attesting import approve, sign
+from aotc.trust.gate import verify
+from aotc.trust.key_loading import PrivateKey
+from aotc.trust.policy.host_trust import resolve
 
 REVOKED = "AOTC-G028"
 

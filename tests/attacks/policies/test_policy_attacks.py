@@ -15,18 +15,18 @@ from artifact_builder import build_artifact
 from made_certificates import authority, leaf
 from policy_setting import BUILDER, Setting, ago, ahead, make_keys
 
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.target import Target
-from aotc.errors import AotcError
-from aotc.signing import statements
-from aotc.signing.keys.key_loading import PrivateKey
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.gate import authenticate, verify
-from aotc.verification.policy import roots as roots_module
-from aotc.verification.policy.host_trust import resolve
-from aotc.verification.policy.policy_document import read_policy
-from aotc.verification.policy.state import user_state
+from aotc.spec.json import canonical_json
+from aotc.spec.target import Target
+from aotc.trust import statements
+from aotc.trust.container import FolderContainer
+from aotc.trust.gate import authenticate, verify
+from aotc.trust.key_loading import PrivateKey
+from aotc.trust.policy import roots as roots_module
+from aotc.trust.policy.document import read_policy
+from aotc.trust.policy.host_trust import resolve
+from aotc.trust.policy.state import user_state
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from made_certificates import NOW, authority, leaf
 from policy_host import loaded, policy_host, resign
 from policy_setting import Setting, ago
 
-from aotc.contract.trust.attestations import format_instant, parse_instant
-from aotc.errors import AotcError
-from aotc.store.installing import install
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.gate import authenticate, verify
-from aotc.verification.policy.host_trust import Trust, apply_policy, resolve, trust_in_policy
-from aotc.verification.policy.policy_document import read_policy
+from aotc.base.errors import AotcError
+from aotc.runtime.store.installing import install
+from aotc.spec.attestations import format_instant, parse_instant
+from aotc.trust.container import FolderContainer
+from aotc.trust.gate import authenticate, verify
+from aotc.trust.policy.document import read_policy
+from aotc.trust.policy.host_trust import Trust, apply_policy, resolve, trust_in_policy
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from policy_host import policy_host
 from policy_setting import Setting
 from repository import ROOT
 
-from aotc.authoring.policy_signing import sign_policy
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.errors import AotcError
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import resolve
-from aotc.verification.policy.policy_document import read_policy, read_roots
-from aotc.verification.policy.roots import bundle_path
-from aotc.verification.policy.state import user_state
+from aotc.trust.gate import verify
+from aotc.trust.policy.authoring import sign_policy
+from aotc.trust.policy.document import read_policy, read_roots
+from aotc.trust.policy.host_trust import resolve
+from aotc.trust.policy.roots import bundle_path
+from aotc.trust.policy.state import user_state
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from policy_host import loaded, policy_host
 from policy_setting import Setting, ago
 from repository import ROOT
 
-from aotc.errors import AotcError
-from aotc.files import locking
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import resolve
-from aotc.verification.policy.state import user_state
+from aotc.base.errors import AotcError
+from aotc.base.files import locks as locking
+from aotc.trust.gate import verify
+from aotc.trust.policy.host_trust import resolve
+from aotc.trust.policy.state import user_state
 
 TOOLCHAIN = ROOT / "toolchain"
 NOBODY = 65534

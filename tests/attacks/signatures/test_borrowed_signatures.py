@@ -14,11 +14,11 @@ from artifact_builder import build_artifact, payload_digests
 from policy_host import SIGNATURE, loaded, policy_host
 from policy_setting import Setting
 
-from aotc.errors import AotcError
-from aotc.signing import oms
-from aotc.verification.container.folder_container import FolderContainer
-from aotc.verification.gate import authenticate, verify
-from aotc.verification.policy.host_trust import resolve
+from aotc.base.errors import AotcError
+from aotc.trust import oms
+from aotc.trust.container import FolderContainer
+from aotc.trust.gate import authenticate, verify
+from aotc.trust.policy.host_trust import resolve
 
 # Names sorted before and after the artifact's own signature; the last is a name of a signature.
 NAMES = ("a", "x", "evidence", "approval-prod-0000000000000000", "oms-0000000000000000")

@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 from made_certificates import NOW, TLS, Issued, authority, leaf, p256, public_pem
 
-from aotc.contract.trust.anchors import TrustedAuthority, TrustedKey, key_id
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing.keys.certificates import load_authorities
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import TrustedAuthority, TrustedKey, key_id
+from aotc.trust import dsse, oms
+from aotc.trust.certificates import load_authorities
 
 DIGESTS = {"aotc.json": "2" * 64, "model/model.onnx": "1" * 64}
 UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.3.6.1.4.1.99999.1"), b"\x05\x00")

@@ -18,11 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
-from aotc.contract.trust.anchors import TrustedKey, key_id
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms, statements
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import PrivateKey, load_private, load_public
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import TrustedKey, key_id
+from aotc.trust import dsse, key_files, oms, statements
+from aotc.trust.key_loading import PrivateKey, load_private, load_public
 
 DIGESTS = {"aotc.json": "2" * 64, "model/model.onnx": "1" * 64}
 # SEC 2, section 2.4.2: the order of the group of P-256.

@@ -19,10 +19,10 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
 )
 
 from aotc import load
-from aotc.signing import dsse
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private
-from aotc.verification.gate import verify
+from aotc.trust import dsse
+from aotc.trust.gate import verify
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private
 
 NONE, UNKNOWN, WRONG, BUNDLE = "AOTC-G001", "AOTC-G002", "AOTC-G003", "AOTC-G004"
 CHANGED, MISSING, UNLISTED, MANIFEST = "AOTC-G005", "AOTC-G006", "AOTC-G007", "AOTC-G009"

@@ -11,8 +11,8 @@ from command import Command, Outcome
 from made_models import save
 from planted_models import residual_network, with_outliers
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.results.run_report import RunReport
+from aotc.spec.codec import decode
+from aotc.spec.run_report import RunReport
 
 HOSTILE = 'it\'s "bad", #1: [a]\nb'
 PROFILE = """\

@@ -184,7 +184,7 @@ def test_an_unknown_provider(aotc: Command) -> None:
 
 def test_tensorrt_without_nvidias_library(aotc: Command) -> None:
     """Before the model is read, and before a session is created."""
-    from aotc.backends.tensorrt import TensorRtBackend
+    from aotc.providers.tensorrt import TensorRtBackend
 
     if TensorRtBackend().probe().available:
         pytest.skip("NVIDIA's TensorRT library is here")
@@ -242,7 +242,7 @@ def test_a_capability_that_is_none(aotc: Command, stated: str) -> None:
 
 def test_what_this_machine_cannot_run_is_not_promised(aotc: Command) -> None:
     """CUDA without a GPU, and no word in the profile that this is meant."""
-    from aotc.backends.cuda import CudaBackend
+    from aotc.providers.cuda import CudaBackend
 
     if CudaBackend().probe().runs:
         pytest.skip("this machine runs CUDA")

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
+from aotc.base.errors import AotcError
 from aotc.cli import main as cli
-from aotc.cli import render
+from aotc.cli import terminal as render
 from aotc.cli.commands import cache as command
-from aotc.contract.results.cache_reports import CacheEntry, CacheListReport, PruneReport
-from aotc.errors import AotcError
+from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
+from aotc.spec.command_reports import CacheEntry, CacheListReport, PruneReport
 
 SNAPSHOTS = Path(__file__).parent / "cache_snapshots"
 

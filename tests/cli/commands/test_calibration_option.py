@@ -216,7 +216,7 @@ def test_openvino_takes_weights_in_blocks(aotc: Command) -> None:
 
 @pytest.mark.parametrize("provider", ["tensorrt_rtx", "cuda"])
 def test_a_form_that_a_provider_does_not_run(aotc: Command, provider: str) -> None:
-    from aotc.backends.base import BACKENDS
+    from aotc.providers.base import BACKENDS
 
     if not BACKENDS.load(provider)().probe().available:
         pytest.skip(f"{provider} is not installed")

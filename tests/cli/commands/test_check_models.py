@@ -19,10 +19,10 @@ from onnx import numpy_helper
 from process_tree import alive, descendants
 
 import aotc as library
-from aotc.checking.outcomes import RANKS
-from aotc.contract.codec.parsing import decode
-from aotc.contract.codec.schema import schema_of
-from aotc.contract.results.model_checks import CheckModelsReport
+from aotc.spec.codec import decode
+from aotc.spec.command_reports import CheckModelsReport
+from aotc.spec.json_schema import schema_of
+from aotc.tools.check_outcomes import RANKS
 
 # A run takes so little CPU time that only a loop without end takes more.
 _PROFILE = """\
@@ -34,8 +34,8 @@ limits: {memory_bytes: 4000000000}
 # No model at hand crashes ONNX Runtime or finds a bug of ours: two names do so instead.
 _BROKEN = """\
 import os, sys
-if "aotc.engine.forkserver" in sys.orig_argv:
-    import aotc.checking.building_job as building
+if "aotc.session.forkserver" in sys.orig_argv:
+    import aotc.tools.model_sandbox as building
     real = building.build
     def build(model, **named):
         if model.stem == "crashes":
@@ -127,7 +127,7 @@ def checked(aotc: Command) -> Outcome:
 
 def words_of(document: Mapping[str, Any]) -> dict[str, str]:
     answer = decode(CheckModelsReport, document)
-    from aotc.checking.outcomes import in_words
+    from aotc.tools.check_outcomes import in_words
 
     return {each.model: in_words(each) for each in answer.models}
 

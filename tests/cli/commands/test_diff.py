@@ -226,7 +226,7 @@ def test_names_of_others_are_shown_safely(aotc: Command) -> None:
 
 
 def test_completion_knows_the_areas() -> None:
-    from aotc.cli.grammar.suggestions import areas
+    from aotc.cli.options import areas
 
     assert areas("size,pr") == ["size,profile", "size,precision"]
     assert areas("pl") == ["placement"]

@@ -12,8 +12,8 @@ from junitparser import JUnitXml
 from made_models import linear, save
 from onnx import numpy_helper
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.results.run_report import RunReport
+from aotc.spec.codec import decode
+from aotc.spec.run_report import RunReport
 
 # No sum of float32 is as close to one of float64, and no accuracy rises by as much.
 GATED = """\

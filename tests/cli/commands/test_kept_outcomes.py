@@ -14,9 +14,9 @@ import pytest
 from command import SCRIPT, Command
 from made_models import linear, save, save_external
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.results.run_report import RunReport
-from aotc.records import replace
+from aotc.base.records import replace
+from aotc.spec.codec import decode
+from aotc.spec.run_report import RunReport
 
 # No artifact is so small.
 TIGHT = "schema: aotc.profile/1\nname: tight\nbudgets: {artifact_bytes: 10}\n"

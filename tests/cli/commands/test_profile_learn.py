@@ -11,7 +11,7 @@ import pytest
 from command import SCRIPT, Command
 from made_models import FEATURES, linear, save
 
-from aotc.contract.builtin import load_profile
+from aotc.spec.profile_files import load_profile
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from made_models import FEATURES, linear, model_of, save
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.results.run_report import RunReport
+from aotc.spec.codec import decode
+from aotc.spec.run_report import RunReport
 
 # No artifact is so small, and no process needs so little memory.
 TIGHT = """\

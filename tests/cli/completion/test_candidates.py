@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from command import TOOLCHAIN
 
-from aotc.cli.all_commands import all_commands, every_command
+from aotc.base.codes import REASONS
 from aotc.cli.commands import COMMANDS
-from aotc.cli.grammar.completion import answer, candidates
-from aotc.reasons import REASONS
+from aotc.cli.main import all_commands, every_command
+from aotc.cli.shell_completion import answer, candidates
 
 HEAVY = ("rich", "onnx", "onnxruntime", "numpy", "yaml", "cryptography", "google")
 

@@ -57,7 +57,7 @@ def rename(merged: Path) -> str:
 
 def kill(lower: Path, merged: Path, *, every: bool) -> int:
     """Kill an unpacking over an artifact of the lower layer at its steps; how often."""
-    from aotc.verification.gate import verify
+    from aotc.trust.gate import verify
 
     def fresh(template: Path, folder: Path) -> Home:
         mount(template, folder)

@@ -23,20 +23,20 @@ sys.meta_path.insert(0, Interrupting())
 from aotc.cli.main import main
 
 def load(self, name):
-    from aotc.cli.grammar.command import Command, new_app
+    from aotc.cli.grammar import Command, new_app
     app = new_app()
     app.command(cls=Command)(lambda: time.sleep(60))
     return app
 
-import aotc.registry
-aotc.registry.Registry.load = load
+import aotc.base.registry
+aotc.base.registry.Registry.load = load
 sys.exit(main(["explain"]))
 """
 
 # One thread imports what takes a second; the main thread waits for it, and is interrupted.
 _IN_TWO_THREADS = """
 import _thread, sys, threading, time
-from aotc.cli.interrupts import Interrupts
+from aotc.cli.main import Interrupts
 
 def work():
     with Interrupts():
@@ -71,12 +71,12 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "module",
     [
-        "aotc.cli.streams",
-        "aotc.errors",
+        "aotc.cli.terminal",
+        "aotc.base.errors",
         "typer",
         "typer.core",
-        "aotc.cli.all_commands",
-        "aotc.cli.grammar.command",
+        "aotc.cli.main",
+        "aotc.cli.grammar",
     ],
 )
 def test_an_interrupt_while_the_command_is_imported(module: str, tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_an_import_that_never_ends_is_interrupted_all_the_same(tmp_path: Path) -
     (tmp_path / "endless.py").write_text("while True: pass\n")
     program = (
         "import _thread, sys, threading\n"
-        "import aotc.cli.interrupts as interrupts\n"
+        "import aotc.cli.main as interrupts\n"
         "sys.path.insert(0, '')\n"
         "interrupts._LONGEST = 0.3\n"
         "def work():\n"
@@ -115,7 +115,7 @@ def test_a_held_interrupt_comes_once(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time\ntime.sleep(0.4)\n")
     program = (
         "import _thread, sys, threading, time\n"
-        "from aotc.cli.interrupts import Interrupts\n"
+        "from aotc.cli.main import Interrupts\n"
         "sys.path.insert(0, '')\n"
         "def work():\n"
         "    with Interrupts():\n"

@@ -15,11 +15,11 @@ import pytest
 from kill_sweep import Home, sweep
 from made_models import linear, save
 
-from aotc.caching.cache import BuildCache
+from aotc.base.files import replacing as renaming
 from aotc.cli.commands import COMMANDS
-from aotc.files import renaming
-from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.verification.gate import verify
+from aotc.pipeline.cache import BuildCache
+from aotc.trust.gate import verify
+from aotc.trust.key_loading import load_private, load_public
 
 # So that no fork imports them.
 for _name in COMMANDS:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aotc.cli.pages.learned_page import learn_page
-from aotc.contract.builtin import load_profile
-from aotc.contract.results.command_reports import LearnReport, PlanRow, SizeCount
+from aotc.cli.learned_page import learn_page
+from aotc.spec.command_reports import LearnReport, PlanRow, SizeCount
+from aotc.spec.profile_files import load_profile
 
 HOSTILE = '"><script>alert(1)</script>\u202e\n<b onload=x>'
 BUCKETS = (1, 2, 16, 32, 48, 64, 65, 66, 67, 128, 256, 511, 512)

@@ -14,7 +14,7 @@ from made_models import linear, save
 from repository import ROOT
 
 import aotc as library
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 
 
 @pytest.fixture

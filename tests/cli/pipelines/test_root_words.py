@@ -15,9 +15,9 @@ from command import Command
 from repository import ROOT, TOOLCHAIN
 
 from aotc.cli import main as cli
-from aotc.cli.all_commands import every_command
 from aotc.cli.commands import COMMANDS
-from aotc.contract.versions import VERSION
+from aotc.cli.main import every_command
+from aotc.spec.versions import VERSION
 
 
 @pytest.mark.parametrize("name", [*COMMANDS, *every_command()])

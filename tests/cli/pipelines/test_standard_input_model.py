@@ -80,8 +80,8 @@ def test_a_model_larger_than_any_is_refused(aotc: Command, monkeypatch: pytest.M
     import io
     import sys
 
-    from aotc.cli import standard_input
-    from aotc.errors import AotcError
+    from aotc.base.errors import AotcError
+    from aotc.cli import output as standard_input
 
     monkeypatch.setenv("TMPDIR", str(aotc.folder))
     monkeypatch.setattr(standard_input, "_MAX_BYTES", 1000)

@@ -11,22 +11,13 @@ import pytest
 from command import Command
 from made_models import linear, save
 
-from aotc.cli import render
-from aotc.cli.views.summary_view import built_summary, inspected_summary
-from aotc.contract.finding import Finding
-from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.source import Capture
-from aotc.contract.manifest.toolchain import Toolchain
-from aotc.contract.manifest.variant import MemoryPlan, Parity
-from aotc.contract.results.reports import (
-    ArtifactSummary,
-    BuildReport,
-    InspectReport,
-    Refusal,
-    VariantSummary,
-)
-from aotc.contract.shapes.domain import Dim, Domain
+from aotc.cli import terminal as render
+from aotc.cli.views.summary import built_summary, inspected_summary
+from aotc.spec.manifest import Capture
+from aotc.spec.payload import Finding, Value
+from aotc.spec.reports import ArtifactSummary, BuildReport, InspectReport, Refusal, VariantSummary
+from aotc.spec.shapes import Dim, Domain
+from aotc.spec.variant import MemoryPlan, Parity, Requirements, Toolchain
 
 LONG = "x" * 3000
 CPU = "CPUExecutionProvider"

@@ -15,11 +15,10 @@ import pytest
 from command import TOOLCHAIN, Command, Outcome
 from made_models import linear, save
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private
-from aotc.verification.gate import verify
+from aotc.spec.json import canonical_json
+from aotc.trust import key_files, oms
+from aotc.trust.gate import verify
+from aotc.trust.key_loading import load_private
 
 FILES = (
     "attestations/evidence.sigstore.json",

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from made_models import FEATURES, linear, model_of, save
 from onnx import TensorProto, helper
 
-from aotc.signing.keys import key_files
+from aotc.trust import key_files
 
 GOOD = np.ones((2, FEATURES), np.float32)
 

@@ -41,9 +41,9 @@ from broken_places import (
 from made_models import linear, save
 
 import aotc
-from aotc.attesting.adding import approve
-from aotc.cli.all_commands import every_command
-from aotc.signing.keys.signer_loading import load_signer
+from aotc.cli.main import every_command
+from aotc.trust.attesting import approve
+from aotc.trust.signers import load_signer
 
 TOO_LONG = "n" * 256
 
@@ -55,7 +55,7 @@ def given() -> Iterator[tuple[Path, str]]:
     for name in ("ascii", "latin-1", "utf-16be", "idna"):
         codecs.lookup(name)
     for each in pkgutil.walk_packages(aotc.__path__, "aotc."):
-        if not each.name.startswith("aotc.backends."):
+        if not each.name.startswith("aotc.providers."):
             import_module(each.name)
     import_module("onnxruntime")
     # In memory where there is such a place: a thousand commands wait long for a disk.

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from aotc.cli import render
-from aotc.cli.views.bench_views import bench_view
-from aotc.contract.finding import Finding
-from aotc.contract.results.bench_reports import (
+from aotc.base.records import replace
+from aotc.cli import terminal as render
+from aotc.cli.views.measurements import bench_view
+from aotc.spec.bench_reports import (
     BenchReport,
     Comparison,
     NodesReport,
@@ -19,8 +19,8 @@ from aotc.contract.results.bench_reports import (
     ProviderTime,
     Timing,
 )
-from aotc.contract.results.reports import LoadReport
-from aotc.records import replace
+from aotc.spec.payload import Finding
+from aotc.spec.reports import LoadReport
 
 SNAPSHOTS = Path(__file__).parent / "bench_snapshots"
 

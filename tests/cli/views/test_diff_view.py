@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from aotc.cli import render
-from aotc.cli.views.diff_view import diff_view
-from aotc.contract.results.diff_report import (
+from aotc.base.records import replace
+from aotc.cli import terminal as render
+from aotc.cli.views.differences import diff_view
+from aotc.spec.diff_report import (
     AREAS,
     AllowedDiff,
     AreaDiff,
@@ -27,8 +28,7 @@ from aotc.contract.results.diff_report import (
     VariantPair,
     WeightsDiff,
 )
-from aotc.contract.results.reports import Refusal
-from aotc.records import replace
+from aotc.spec.reports import Refusal
 
 SNAPSHOT = Path(__file__).parent / "diff_snapshots" / "diff.txt"
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

@@ -11,15 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from aotc.cli import render
-from aotc.cli.views.exactness.parity_view import parity_view
-from aotc.contract.finding import Finding
-from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.build_evidence import OutputError
-from aotc.contract.results.nodes.node_errors import NodeError, NodeErrors
-from aotc.contract.results.parity_debug import FailingSubmodel, ParityDebugReport
-from aotc.contract.results.reports import Refusal
-from aotc.records import replace
+from aotc.base.records import replace
+from aotc.cli import terminal as render
+from aotc.cli.views.variants import parity_view
+from aotc.spec.evidence import NodeError, NodeErrors, OutputError
+from aotc.spec.payload import Finding
+from aotc.spec.precision import Tolerance
+from aotc.spec.reports import FailingSubmodel, ParityDebugReport, Refusal
 
 SNAPSHOTS = Path(__file__).parent / "parity_snapshots"
 UNMEASURED = 1.7976931348623157e308

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from aotc.cli.views.requirement_words import requirements_in_words
-from aotc.contract.manifest.requirements import Requirements
-from aotc.records import record
+from aotc.base.records import record
+from aotc.cli.views.variants import requirements_in_words
+from aotc.spec.variant import Requirements
 
 
 @record

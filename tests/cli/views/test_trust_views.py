@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
+from aotc.base.errors import expected_and_found
 from aotc.cli import main as cli
-from aotc.cli import render
-from aotc.cli.views import measurement_views
-from aotc.cli.views.attestation_views import attested_view
-from aotc.cli.views.policy_views import decision_view
-from aotc.cli.views.store_views import install_view, list_view
-from aotc.cli.views.verification_view import verify_view
-from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.finding import Finding
-from aotc.contract.results.command_reports import RunReport
-from aotc.contract.results.policy_decision import (
+from aotc.cli import terminal as render
+from aotc.cli.views import measurements as measurement_views
+from aotc.cli.views.artifact import attested_view
+from aotc.cli.views.policy import decision_view
+from aotc.cli.views.stores import install_view, list_view
+from aotc.cli.views.verification import verify_view
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.attestations import Approval, ArtifactName, AttestReport
+from aotc.spec.command_reports import InstallReport, RunReport, StoreEntry, StoreListReport
+from aotc.spec.payload import Finding
+from aotc.spec.reports import (
     ConsideredAttestation,
+    LoadReport,
     PolicyDecision,
     RequirementResult,
+    VerifyReport,
 )
-from aotc.contract.results.reports import LoadReport, VerifyReport
-from aotc.contract.results.store_reports import InstallReport, StoreEntry, StoreListReport
-from aotc.contract.trust.attestations import Approval, ArtifactName, AttestReport
-from aotc.errors import expected_and_found
 
 ID = "8a" * 32
 KEY = "7d" * 32

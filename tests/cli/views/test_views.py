@@ -12,26 +12,16 @@ from typing import Any
 
 import pytest
 
-from aotc.cli import render
-from aotc.cli.views import measurement_views
-from aotc.cli.views.build_view import build_view
-from aotc.cli.views.inspection_view import inspect_view
-from aotc.cli.views.verification_view import verify_view
-from aotc.contract.finding import Finding
-from aotc.contract.manifest.interface import Value
-from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.manifest.source import Capture, ControlFlow, ExternalFile
-from aotc.contract.manifest.toolchain import PassRecord, Toolchain
-from aotc.contract.manifest.variant import MemoryPlan, Parity
-from aotc.contract.results.build_evidence import OutputError
-from aotc.contract.results.command_reports import (
-    DoctorCheck,
-    DoctorReport,
-    RunCase,
-    RunOutput,
-    RunReport,
-)
-from aotc.contract.results.reports import (
+from aotc.cli import terminal as render
+from aotc.cli.views import measurements as measurement_views
+from aotc.cli.views.artifact import inspect_view
+from aotc.cli.views.summary import build_view
+from aotc.cli.views.verification import verify_view
+from aotc.spec.command_reports import DoctorCheck, DoctorReport, RunCase, RunOutput, RunReport
+from aotc.spec.evidence import OutputError
+from aotc.spec.manifest import Capture, ControlFlow, ExternalFile
+from aotc.spec.payload import Finding, Value
+from aotc.spec.reports import (
     ArtifactSummary,
     BuildReport,
     CheckResult,
@@ -43,8 +33,9 @@ from aotc.contract.results.reports import (
     VariantVerdict,
     VerifyReport,
 )
-from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.contract.target import Libc, Target
+from aotc.spec.shapes import Dim, Domain, Relation
+from aotc.spec.target import Libc, Target
+from aotc.spec.variant import MemoryPlan, Parity, PassRecord, Requirements, Toolchain
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 CPU = "CPUExecutionProvider"

@@ -13,11 +13,10 @@ from pathlib import Path
 
 from fuzz_target import Target
 
-from aotc.contract import packed_form
-from aotc.errors import AotcError
-from aotc.packing.pack import pack
-from aotc.packing.unpack import unpack
-from aotc.verification.container.archive_structure import looks_packed, read_files
+from aotc.base.errors import AotcError
+from aotc.spec import packed_form
+from aotc.trust.archive import looks_packed, read_files
+from aotc.trust.packing import pack, unpack
 
 REFUSED = {"AOTC-G008", "AOTC-G012", "AOTC-G039"}
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")

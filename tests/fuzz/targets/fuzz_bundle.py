@@ -15,10 +15,10 @@ from made_keys import AUTHORITY, LEAF, LOWER_LEAF, MIDDLE, NOW, TRUSTED, pem_of,
 from repository import ROOT
 from structured import mutated
 
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms, statements
-from aotc.signing.bundle_verification import claimed_signer, verify_bundle
-from aotc.signing.keys.key_loading import PrivateKey, load_public
+from aotc.base.errors import AotcError
+from aotc.trust import dsse, oms, statements
+from aotc.trust.bundles import claimed_signer, verify_bundle
+from aotc.trust.key_loading import PrivateKey, load_public
 
 VECTORS = ROOT / "manifests" / "vectors"
 ANCHORS = (TRUSTED.trusted(), *load_public(VECTORS / "trusted.pub"), AUTHORITY)

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from fuzz_target import Target
 from made_keys import AUTHORITY, LEAF, LOWER_LEAF, MIDDLE, NOW, ROOT, certificate, signer
 
-from aotc.errors import AotcError
-from aotc.signing.keys import certificates
+from aotc.base.errors import AotcError
+from aotc.trust import certificates
 
 # Only these were certified for signing; by their bytes, as no bit of a certificate is free.
 CERTIFIED = {LEAF: "leaf", LOWER_LEAF: "lower leaf"}

@@ -14,10 +14,10 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated
 
-from aotc.contract.manifest.interface import Value
-from aotc.engine import values
-from aotc.errors import AotcError
-from aotc.runtime import arrays
+from aotc.base.errors import AotcError
+from aotc.graph import values
+from aotc.runtime import value_files as arrays
+from aotc.spec.payload import Value
 
 KINDS = ("npy", "npz", "json")
 INPUTS = (Value(name="x", dtype="float32", shape=("n",)), Value(name="y", dtype="int64"))

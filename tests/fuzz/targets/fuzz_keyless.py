@@ -12,10 +12,10 @@ from fuzz_target import Target
 from keyless_world import World
 from structured import mutated
 
-from aotc.contract.trust.anchors import TrustedIdentity
-from aotc.errors import AotcError
-from aotc.signing import dsse
-from aotc.signing.bundle_verification import verify_bundle
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import TrustedIdentity
+from aotc.trust import dsse
+from aotc.trust.bundles import verify_bundle
 
 # It warns of each key that it cannot load.
 logging.getLogger("sigstore").setLevel(logging.CRITICAL)

@@ -10,9 +10,9 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from made_keys import AUTHORITY, LEAF, TRUSTED, pem_of, signer
 
-from aotc.errors import AotcError
-from aotc.signing.keys import certificates
-from aotc.signing.keys.key_loading import load_private, load_public
+from aotc.base.errors import AotcError
+from aotc.trust import certificates
+from aotc.trust.key_loading import load_private, load_public
 
 PLACE = make_place()
 FILE = PLACE / "key.pem"

@@ -18,13 +18,13 @@ from edited_artifact import edited, make_place, mutate, written
 from fuzz_target import Target
 from made_keys import TRUSTED
 
-from aotc.engine import session
-from aotc.errors import AotcError
-from aotc.inspection.summary import inspect
-from aotc.runtime import arrays
+from aotc.base.errors import AotcError
+from aotc.runtime import value_files as arrays
 from aotc.runtime.loading import load
-from aotc.verification.gate import verify
-from aotc.verification.policy.host_trust import Trust
+from aotc.session import sessions as session
+from aotc.tools.inspect import inspect
+from aotc.trust.gate import verify
+from aotc.trust.policy.host_trust import Trust
 
 TRUST = Trust.of((TRUSTED.trusted(),))
 SPINS = "session.intra_op.allow_spinning"

@@ -9,10 +9,9 @@ from fuzz_target import Target
 from repository import ROOT
 from structured import json_number, mutated, words_of
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import ParseError, decode, encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.document import Manifest
+from aotc.spec.codec import ParseError, decode, encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.manifest import Manifest
 
 VECTORS = ROOT / "manifests" / "vectors"
 

@@ -10,13 +10,18 @@ from pathlib import Path
 
 from fuzz_target import Target
 
-from aotc.benching.history import Conditions, append_line, baseline_lines, read_history
-from aotc.benching.intervals import judge, unpaired_interval
-from aotc.benching.node_times import faster_half, profiled_runs
-from aotc.benching.trace_events import read_events
-from aotc.contract.codec.parsing import encode
-from aotc.contract.results.bench_history import HistoryLine, Machine
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.bench_reports import HistoryLine, Machine
+from aotc.spec.codec import encode
+from aotc.tools.bench_comparison import (
+    Conditions,
+    append_line,
+    baseline_lines,
+    judge,
+    read_history,
+    unpaired_interval,
+)
+from aotc.tools.bench_nodes import faster_half, profiled_runs, read_events
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
 atexit.register(_FOLDER.cleanup)

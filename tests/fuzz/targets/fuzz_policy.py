@@ -12,13 +12,12 @@ from fuzz_target import Target
 from made_keys import AUTHORITY, TRUSTED, signer
 from structured import mutated, words_of
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.trust.trust_policy import RootKeys, TrustPolicy
-from aotc.errors import AotcError
-from aotc.verification.policy.policy_document import parse_policy, read_roots
+from aotc.base.errors import AotcError
+from aotc.spec.codec import decode, encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.trust_policy import RootKeys, TrustPolicy
+from aotc.spec.yaml import yaml_text
+from aotc.trust.policy.document import parse_policy, read_roots
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
 atexit.register(_FOLDER.cleanup)

@@ -10,14 +10,13 @@ from fuzz_target import Target
 from repository import ROOT
 from structured import mutated, words_of
 
-from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import Json, ParseError, decode, encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.codec.strict_yaml import strict_yaml, yaml_text
-from aotc.contract.profile import Profile
-from aotc.contract.target import Target as Host
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.codec import Json, ParseError, decode, encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.profile import Profile
+from aotc.spec.profile_files import load_profile, load_target
+from aotc.spec.target import Target as Host
+from aotc.spec.yaml import strict_yaml, yaml_text
 
 OF_SHAPES = {"AOTC-S003"}
 FILE = make_place() / "file.yaml"

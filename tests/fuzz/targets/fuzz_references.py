@@ -9,17 +9,18 @@ from fuzz_target import Target
 from google.protobuf.message import DecodeError
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto, helper
 
-from aotc.contract.operator_domains import EP_CONTEXT
-from aotc.verification.references import onnx_references
-from aotc.verification.references.onnx_references import (
+from aotc.spec.providers import EP_CONTEXT
+from aotc.trust import references as onnx_references
+from aotc.trust.references import (
     CACHE,
     EMBEDDED,
     CompiledPart,
     ExternalData,
+    InMemory,
+    MalformedModel,
     Reference,
     references,
 )
-from aotc.verification.references.protobuf_wire import InMemory, MalformedModel
 
 WORDS = frozenset(
     {CACHE, EP_CONTEXT, EMBEDDED, onnx_references.SOURCE_MODEL}

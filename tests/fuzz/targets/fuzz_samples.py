@@ -12,9 +12,9 @@ from edited_artifact import make_place
 from fuzz_inputs import mutate_header
 from fuzz_target import Target
 
-from aotc.contract.manifest.interface import Value
-from aotc.errors import AotcError
-from aotc.probing.inputs.sample_files import SampleCodes, read_samples, refuse_not_finite
+from aotc.base.errors import AotcError
+from aotc.sizes.inputs.samples import SampleCodes, read_samples, refuse_not_finite
+from aotc.spec.payload import Value
 
 INPUTS = (Value(name="x", dtype="float32", shape=("n", 2)),)
 CODES = SampleCodes(

@@ -10,9 +10,9 @@ from fuzz_target import Target
 from made_keys import AUTHORITY, LEAF, TRUSTED, pem_of, signer
 from structured import mutated, words_of
 
-from aotc.contract.trust.signer import SignerFile
-from aotc.errors import AotcError
-from aotc.signing.keys.signer_command import CommandSigner, load_command
+from aotc.base.errors import AotcError
+from aotc.spec.trust_policy import SignerFile
+from aotc.trust.signers import CommandSigner, load_command
 
 REFUSED = {"AOTC-I001", "AOTC-I023", "AOTC-I046", "AOTC-G037"}
 FILES = [make_place() / name for name in ("signer.yaml", "signer.json")]

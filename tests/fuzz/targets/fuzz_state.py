@@ -10,9 +10,9 @@ from edited_artifact import make_place
 from fuzz_target import Target
 from structured import mutated, words_of
 
-from aotc.contract.results.policy_decision import ArtifactRelease
-from aotc.errors import AotcError
-from aotc.verification.policy.state import SeenPolicy, StateFile, TrustState
+from aotc.base.errors import AotcError
+from aotc.spec.reports import ArtifactRelease
+from aotc.trust.policy.state import SeenPolicy, StateFile, TrustState
 
 STATE = StateFile(make_place() / "trust-state.json")
 NOW = datetime(2027, 1, 1, tzinfo=UTC)

@@ -13,8 +13,8 @@ from made_keys import TRUSTED
 from repository import ROOT
 from structured import json_number, mutated
 
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms, statements
+from aotc.base.errors import AotcError
+from aotc.trust import dsse, oms, statements
 
 VECTORS = ROOT / "manifests" / "vectors"
 TRUST = (TRUSTED.trusted(),)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from fuzz_target import Target
 
-from aotc.contract.manifest.interface import Value
-from aotc.contract.traffic import MAX_SIZE, read_traffic
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.payload import Value
+from aotc.spec.traffic import MAX_SIZE, read_traffic
 
 INPUTS = (
     Value(name="ids", dtype="int64", shape=("batch", "seq")),

@@ -12,15 +12,14 @@ from made_models import linear
 from trace_format import read_trace
 from workbench import Workbench
 
-from aotc.benching.bench import Answer, Baseline
-from aotc.benching.bench import bench as run_bench
-from aotc.benching.history import read_history
-from aotc.benching.rounds import Plan
-from aotc.benching.sides import Loading
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.results.bench_reports import BenchReport
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.bench_reports import BenchReport
+from aotc.spec.codec import decode, encode
+from aotc.spec.json import canonical_json
+from aotc.tools.bench import Answer, Baseline
+from aotc.tools.bench import bench as run_bench
+from aotc.tools.bench_comparison import read_history
+from aotc.tools.bench_sides import Loading, Plan
 
 
 @pytest.fixture

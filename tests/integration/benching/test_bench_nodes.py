@@ -14,16 +14,13 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc import load
-from aotc.benching.bench import Answer
-from aotc.benching.bench import bench as run_bench
-from aotc.benching.node_times import profiled_runs
-from aotc.benching.profiled_session import profile_nodes
-from aotc.benching.rounds import Plan
-from aotc.benching.sides import Loading, inputs_of
-from aotc.benching.trace_events import read_events
-from aotc.contract.results.bench_reports import NodesReport
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.runtime.warmup import open_variant
+from aotc.spec.bench_reports import NodesReport
+from aotc.tools.bench import Answer
+from aotc.tools.bench import bench as run_bench
+from aotc.tools.bench_nodes import profile_nodes, profiled_runs, read_events
+from aotc.tools.bench_sides import Loading, Plan, inputs_of
 
 SHORT = Plan(runs=2, seconds=None)
 CPU = "CPUExecutionProvider"

@@ -17,12 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 from repository import ROOT
 from workbench import Built, Workbench
 
-from aotc.comparing.artifact_comparison import compare
-from aotc.contract.codec.parsing import encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.results.diff_report import AREAS, DiffReport
-from aotc.packing.pack import pack
-from aotc.signing.keys import key_files
+from aotc.spec.codec import encode
+from aotc.spec.diff_report import AREAS, DiffReport
+from aotc.spec.json import strict_json
+from aotc.tools.diff.artifacts import compare
+from aotc.trust import key_files
+from aotc.trust.packing import pack
 
 COMPAT = sorted((ROOT / "manifests" / "compat").glob("*/digits.aotc"))
 # Of the digits model, built with onnxruntime 1.30.0 in place of the release that is required.

@@ -22,13 +22,12 @@ from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.caching.cache import ARTIFACT, PARTITION, BuildCache
-from aotc.caching.entry import SEAL
-from aotc.contract.profile import Profile
-from aotc.contract.results.cache_reports import CacheEntry
-from aotc.engine.worker_pool import JobResult, Workers
-from aotc.errors import AotcError
-from aotc.signing.keys import key_files
+from aotc.base.errors import AotcError
+from aotc.pipeline.cache import ARTIFACT, PARTITION, SEAL, BuildCache
+from aotc.session.worker_pool import JobResult, Workers
+from aotc.spec.command_reports import CacheEntry
+from aotc.spec.profile import Profile
+from aotc.trust import key_files
 
 OPENVINO = "OpenVINOExecutionProvider"
 
@@ -95,7 +94,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Workers.run
 
     def never(self: Workers, job: str, *rest: Any, **named: Any) -> JobResult:
-        if job != "aotc.runtime.rehearsal_jobs:gate":
+        if job != "aotc.runtime.rehearsal:gate":
             raise AssertionError(f"{job} was run")
         return real(self, job, *rest, **named)
 
@@ -357,7 +356,7 @@ def test_external_data_is_part_of_the_model(bench: Workbench) -> None:
 @pytest.mark.openvino
 def test_a_replaced_library_is_another_key(bench: Workbench) -> None:
     """The same plugin at the same path, one byte longer: its earlier results are not reused."""
-    from aotc.backends.openvino import OpenVinoBackend
+    from aotc.providers.openvino import OpenVinoBackend
 
     original = OpenVinoBackend().library()
     assert original is not None
@@ -499,7 +498,7 @@ def test_an_engine_is_taken_from_the_cache_for_another_profile(bench: Workbench)
 
 BUILDING = """
 import sys, aotc
-from aotc.contract.builtin import load_profile
+from aotc.spec.profile_files import load_profile
 report = aotc.build(sys.argv[1], output=sys.argv[2], key=sys.argv[3], dims={"batch": 2})
 print(report.artifact_id, report.cached, *(each.code for each in report.findings))
 """

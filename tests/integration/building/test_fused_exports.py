@@ -18,13 +18,13 @@ import pytest
 from half_models import in_half
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.backends.cuda import claim_of
-from aotc.contract.manifest.toolchain import PassRecord
-from aotc.passes.base import run_passes
-from aotc.passes.fix_dims import FixDims
-from aotc.passes.fold_shapes import FoldShapes
-from aotc.passes.fuse_for_cuda import fuse
-from aotc.passes.name_nodes import NameNodes
+from aotc.graph.passes.base import run_passes
+from aotc.graph.passes.fix_dims import FixDims
+from aotc.graph.passes.fold_shapes import FoldShapes
+from aotc.graph.passes.fuse_for_cuda import fuse
+from aotc.graph.passes.name_nodes import NameNodes
+from aotc.providers.cuda import claim_of
+from aotc.spec.variant import PassRecord
 
 EXPORTS = Path("tests/data/exports").resolve()
 # By export: the operator that its two attentions become.

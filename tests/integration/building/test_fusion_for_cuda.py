@@ -12,16 +12,16 @@ import onnx
 import pytest
 from workbench import Built, Workbench
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.cuda_options import CudaOptions
-from aotc.contract.profile import Profile, TuneSpec, VariantSpec
-from aotc.engine.worker_pool import WorkerLimits, Workers
+from aotc.graph.passes.base import walk_nodes
 from aotc.host.probe import probe
-from aotc.passes.base import walk_nodes
-from aotc.signing.provenance import libraries
-from aotc.stages.build_options import BuildOptions
-from aotc.stages.reuse.build_key import artifact_key_parts
-from aotc.stages.tuning.choices import candidate_spec, candidates
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.reuse import artifact_key_parts
+from aotc.pipeline.tune_choices import candidate_spec, candidates
+from aotc.session.worker_pool import WorkerLimits, Workers
+from aotc.spec.profile import Profile, TuneSpec, VariantSpec
+from aotc.spec.profile_files import load_profile
+from aotc.spec.providers import CudaOptions
+from aotc.trust.provenance import libraries
 
 MODEL = Path("tests/data/exports/bert.onnx").resolve()
 RANGES: dict[str, Any] = {"batch": "1..8", "sequence": "1..64"}

@@ -20,10 +20,10 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 import aotc
-import aotc.pipeline
+import aotc.pipeline.build
 import aotc.runtime.rehearsal
-from aotc.errors import AotcError
-from aotc.stages.types import Artifact, ProvenModel
+from aotc.base.errors import AotcError
+from aotc.pipeline.types import Artifact, ProvenModel
 
 FLOAT, UINT8 = TensorProto.FLOAT, TensorProto.UINT8
 SIZE = 64
@@ -130,7 +130,7 @@ def test_a_size_of_zero_whose_answer_is_written_stays(bench: Workbench) -> None:
 
 def before_packaging(plant: Callable[[ProvenModel], None]) -> Callable[..., Artifact]:
     """`package`, with a defect in each variant's files, before they are listed and signed."""
-    real = aotc.pipeline.package
+    real = aotc.pipeline.build.package
 
     def planted(proven: Sequence[ProvenModel], *rest: Any) -> Artifact:
         for item in proven:
@@ -142,7 +142,7 @@ def before_packaging(plant: Callable[[ProvenModel], None]) -> Callable[..., Arti
 
 def after_packaging(plant: Callable[[Path], None]) -> Callable[..., Artifact]:
     """`package`, with a defect in the finished payload."""
-    real = aotc.pipeline.package
+    real = aotc.pipeline.build.package
 
     def planted(*arguments: Any) -> Artifact:
         artifact = real(*arguments)
@@ -197,7 +197,7 @@ def test_a_planted_defect_is_not_published(
     name: str, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     where, plant, code, word = PLANTED[name]
-    monkeypatch.setattr(aotc.pipeline, "package", where(plant))  # type: ignore[operator]
+    monkeypatch.setattr(aotc.pipeline.build, "package", where(plant))  # type: ignore[operator]
     before = sorted(bench.folder.iterdir())
     with pytest.raises(AotcError) as caught:
         aotc.build(
@@ -219,9 +219,9 @@ def test_a_planted_defect_is_not_published(
 
 def test_the_command_says_why(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     """One error with all reasons; its fix addresses the person who builds."""
-    from aotc.cli.refusal_output import error_lines
+    from aotc.cli.output import error_lines
 
-    monkeypatch.setattr(aotc.pipeline, "package", after_packaging(add_a_file))
+    monkeypatch.setattr(aotc.pipeline.build, "package", after_packaging(add_a_file))
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "planted")
     lines = error_lines(caught.value)
@@ -239,7 +239,7 @@ def test_the_command_says_why(bench: Workbench, monkeypatch: pytest.MonkeyPatch)
 def test_what_was_at_the_output_stays(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
     built = bench.build(product(), "kept")
     with monkeypatch.context() as patch:
-        patch.setattr(aotc.pipeline, "package", after_packaging(add_a_byte))
+        patch.setattr(aotc.pipeline.build, "package", after_packaging(add_a_byte))
         with pytest.raises(AotcError, match="AOTC-G040"):
             bench.build(product(), "kept", force=True)
     assert_accepted(bench, built)
@@ -248,7 +248,7 @@ def test_what_was_at_the_output_stays(bench: Workbench, monkeypatch: pytest.Monk
 def test_answers_that_differ_are_fixed_by_leaving_sizes_out(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(aotc.pipeline, "package", before_packaging(change_answers))
+    monkeypatch.setattr(aotc.pipeline.build, "package", before_packaging(change_answers))
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "planted")
     assert "--dim NAME=MIN..MAX" in caught.value.fix
@@ -272,7 +272,7 @@ def test_every_variant_that_ran_here_is_loaded(
     built = bench.build(product(), "two", profile=profile)
     with bench.load(built) as model:
         assert model.variant.name == "first"
-    monkeypatch.setattr(aotc.pipeline, "package", before_packaging(spoil_the_second))
+    monkeypatch.setattr(aotc.pipeline.build, "package", before_packaging(spoil_the_second))
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "planted", profile=profile)
     assert [(error.code, error.where) for error in caught.value.also] == [
@@ -324,7 +324,7 @@ def test_what_was_not_published_is_not_kept(
 ) -> None:
     monkeypatch.setenv("AOTC_CACHE", str(bench.folder / "cache"))
     with monkeypatch.context() as patch:
-        patch.setattr(aotc.pipeline, "package", before_packaging(change_answers))
+        patch.setattr(aotc.pipeline.build, "package", before_packaging(change_answers))
         with pytest.raises(AotcError, match="AOTC-G040"):
             bench.build(product(), "kept")
     assert not bench.build(product(), "kept").report.cached
@@ -337,13 +337,13 @@ def test_a_cached_build_is_verified_as_well(
     monkeypatch.setenv("AOTC_CACHE", str(bench.folder / "cache"))
     bench.build(product(), "kept")
     assert bench.build(product(), "kept", force=True).report.cached
-    real = aotc.pipeline.seal
+    real = aotc.pipeline.build.seal
 
     def seal_without_signature(folder: Path, *rest: Any) -> None:
         real(folder, *rest)
         (folder / "attestations" / "oms.sigstore.json").unlink()
 
-    monkeypatch.setattr(aotc.pipeline, "seal", seal_without_signature)
+    monkeypatch.setattr(aotc.pipeline.build, "seal", seal_without_signature)
     with pytest.raises(AotcError) as caught:
         bench.build(product(), "kept", force=True)
     assert [error.code for error in caught.value.also] == ["AOTC-G001"]
@@ -358,8 +358,8 @@ def test_the_building_process_does_not_import_the_gate(bench: Workbench) -> None
         "import sys, aotc\n"
         f"aotc.build({str(source)!r}, output={str(bench.folder / 'apart.aotc')!r}, "
         f"key={str(bench.private)!r})\n"
-        "print([name for name in sys.modules if name.startswith(('aotc.verification.gate', "
-        "'aotc.verification.checks', 'aotc.runtime.loading'))])\n"
+        "print([name for name in sys.modules if name.startswith(('aotc.trust.gate', "
+        "'aotc.trust.checks', 'aotc.runtime.loading'))])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[]\n", done.stderr

@@ -17,12 +17,12 @@ from made_profiles import small_profile
 from onnx import helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-import aotc.pipeline
+import aotc.pipeline.build
 from aotc import load
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.probe import probe
+from aotc.spec.profile import Profile
+from aotc.spec.variant import Variant
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
@@ -218,7 +218,7 @@ def test_a_precision_that_the_target_lacks_is_refused(
     """OpenVINO would silently compute in float32 on such a CPU."""
     host = probe()
     isa = tuple(feature for feature in host.isa or () if not feature.startswith(("avx512", "amx")))
-    monkeypatch.setattr(aotc.pipeline, "probe", lambda: replace(host, isa=isa))
+    monkeypatch.setattr(aotc.pipeline.build, "probe", lambda: replace(host, isa=isa))
     spec = profile(precision="bfloat16")
     error = refusal(lambda: bench.build(models.plain(), "bf16", profile=spec))
     assert (error.code, error.expected) == ("AOTC-N008", "avx512_bf16")

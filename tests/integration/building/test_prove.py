@@ -13,21 +13,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from workbench import (
-    Built,
-    Workbench,
-    assert_agree,
-    plain_answer,
-    plain_session,
-    tolerance_of,
-)
+from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import encode
-from aotc.contract.target import ISA_FEATURES
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.probe import probe
+from aotc.spec.codec import encode
+from aotc.spec.profile_files import load_profile
+from aotc.spec.target import ISA_FEATURES
 
 FLOAT = TensorProto.FLOAT
 

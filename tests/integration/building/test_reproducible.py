@@ -19,7 +19,7 @@ import pytest
 from built_artifact import DIGITS
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.signing.keys import key_files
+from aotc.trust import key_files
 
 SIGNATURE = "attestations/oms.sigstore.json"
 # The build as a separate command: another process, another working directory, another user's

@@ -16,15 +16,14 @@ from made_tables import changed_table
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
-from aotc.contract.codec.parsing import decode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
-from aotc.contract.results.build_evidence import Evidence
-from aotc.contract.results.tuning import TuningCandidate
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.probe import probe
-from aotc.inspection.summary import inspect
+from aotc.spec.codec import decode
+from aotc.spec.evidence import Evidence, TuningCandidate
+from aotc.spec.json import strict_json
+from aotc.spec.profile import Profile
+from aotc.spec.variant import Variant
+from aotc.tools.inspect import inspect
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 PLACE = Path("attestations") / "evidence.sigstore.json"
@@ -266,7 +265,7 @@ def test_what_cannot_be_run_here_is_not_passed_over(
     bench: Workbench, fields: dict[str, Any]
 ) -> None:
     """Without a GPU, the CPU would win over CUDA whatever is faster."""
-    from aotc.backends.cuda import CudaBackend
+    from aotc.providers.cuda import CudaBackend
 
     if CudaBackend().probe().runs:
         pytest.skip("this machine runs CUDA")

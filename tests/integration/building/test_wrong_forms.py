@@ -13,15 +13,10 @@ from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MISSING, MODELS
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.precision.parity_spec import ParitySpec
-from aotc.contract.profile import (
-    Fallback,
-    Profile,
-    VariantSpec,
-)
-from aotc.contract.profile_terms import Tolerance
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.precision import ParitySpec, Tolerance
+from aotc.spec.profile import Fallback, Profile, VariantSpec
+from aotc.spec.profile_files import load_profile
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 WIDTH = 16

@@ -19,12 +19,12 @@ from quantized_images import images, quantized
 from replaced_payload import with_manifest, with_model
 from workbench import Built, Workbench
 
-from aotc.cli import render
-from aotc.cli.views.exactness.parity_view import parity_view
-from aotc.contract.results.parity_debug import ParityDebugReport
-from aotc.debugging.bug_report import fails
-from aotc.debugging.debugged_parity import debug_parity
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.cli import terminal as render
+from aotc.cli.views.variants import parity_view
+from aotc.spec.reports import ParityDebugReport
+from aotc.tools.debug_parity import debug_parity
+from aotc.tools.smallest_failing import fails
 
 
 def chain(length: int = 6, big: float = 1.0) -> onnx.ModelProto:

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 from replaced_payload import with_manifest, with_model
 from workbench import Workbench
 
-from aotc.blaming.matched_values import Place
-from aotc.debugging.debugged_parity import debug_parity
-from aotc.debugging.part_models import PartModel
+from aotc.precision.node_comparison import Place
+from aotc.tools.debug_parity import debug_parity
+from aotc.tools.smallest_failing import PartModel
 
 
 @pytest.mark.openvino

@@ -9,7 +9,7 @@ from made_profiles import profile_with
 from repository import ROOT
 from workbench import Workbench
 
-from aotc.debugging.debugged_parity import debug_parity
+from aotc.tools.debug_parity import debug_parity
 
 DIGITS = ROOT / "examples" / "digits"
 

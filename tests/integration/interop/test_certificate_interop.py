@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.trust.anchors import TrustedAuthority
-from aotc.errors import AotcError
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.certificates import load_authorities
-from aotc.signing.keys.signer_loading import load_signer
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import TrustedAuthority
+from aotc.trust import key_files, oms
+from aotc.trust.certificates import load_authorities
+from aotc.trust.signers import load_signer
 
 pytest.importorskip("model_signing")
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
@@ -128,7 +127,7 @@ def test_a_certificate_of_another_key_is_refused(certificates: Path) -> None:
 
 def test_a_signer_file_names_certificates(certificates: Path) -> None:
     program = "import sys\nfrom pathlib import Path\n"
-    program += "from aotc.signing.keys.key_loading import load_private\n"
+    program += "from aotc.trust.key_loading import load_private\n"
     program += "key = load_private(Path('release.pem'))\n"
     program += "sys.stdout.buffer.write(key.sign(sys.stdin.buffer.read()))\n"
     (certificates / "program.py").write_text(program)

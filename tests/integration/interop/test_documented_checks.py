@@ -13,7 +13,7 @@ import pytest
 from built_artifact import BuiltArtifact
 from sigstore_js import ROOT, install
 
-from aotc.signing.keys import key_files
+from aotc.trust import key_files
 
 GUIDE = (ROOT / "docs" / "guides" / "attestations.md").read_text(encoding="utf-8")
 SECTION = GUIDE.partition("\n## With other tools\n")[2].partition("\n## ")[0]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from built_artifact import BuiltArtifact
 
-from aotc.signing.keys import key_files
+from aotc.trust import key_files
 
 
 def verify(artifact: BuiltArtifact, payload: Path, key: Path) -> subprocess.CompletedProcess[str]:

@@ -28,13 +28,12 @@ from model_signing._signing import signing
 from pydantic import ValidationError
 from sigstore_models.bundle.v1 import Bundle
 
-from aotc.attesting.adding import approve, sign
-from aotc.attesting.qualification import qualify
-from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.trust.trust_policy import POLICY_PREDICATE
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private
+from aotc.runtime.qualification import qualify
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.trust_policy import POLICY_PREDICATE
+from aotc.trust import key_files, oms
+from aotc.trust.attesting import approve, sign
+from aotc.trust.key_loading import load_private
 
 TYPES = (
     oms.PREDICATE_TYPE,

@@ -18,12 +18,11 @@ from securesystemslib.exceptions import VerificationError
 from securesystemslib.signer import CryptoSigner, SSlibKey
 
 from aotc import verify
-from aotc.attesting.adding import sign
-from aotc.contract.trust.anchors import key_id
-from aotc.errors import AotcError
-from aotc.signing import dsse, oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private, load_public
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import key_id
+from aotc.trust import dsse, key_files, oms
+from aotc.trust.attesting import sign
+from aotc.trust.key_loading import load_private, load_public
 
 PROGRAM = ROOT / "examples" / "verifiers" / "verify.py"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from aotc.signing import dsse, oms
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_private, load_public
+from aotc.trust import dsse, oms
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_private, load_public
 
 pytest.importorskip("model_signing")
 

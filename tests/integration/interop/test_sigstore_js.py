@@ -14,11 +14,10 @@ from built_artifact import BuiltArtifact
 from sigstore_js import PINNED, ROOT, SigstoreJs, install
 
 from aotc import verify
-from aotc.contract.trust.anchors import key_id
-from aotc.errors import AotcError
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_public
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import key_id
+from aotc.trust import key_files, oms
+from aotc.trust.key_loading import load_public
 
 VERIFY = ROOT / "examples" / "verifiers" / "verify.mjs"
 

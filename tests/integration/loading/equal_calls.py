@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from aotc.engine.repeated_answers import RepeatedAnswers
-from aotc.runtime.ready_model import ReadyModel
+from aotc.runtime.model import ReadyModel
+from aotc.session.parity import RepeatedAnswers
 
 CALLERS = 2
 

@@ -29,8 +29,8 @@ def attempt(load_request: dict[str, Any], request: dict[str, Any]) -> dict[str, 
     """The result of one load: the digest of all outputs' bytes, or the code of the refusal."""
     import hashlib
 
-    from aotc.errors import AotcError
-    from aotc.runtime import arrays
+    from aotc.base.errors import AotcError
+    from aotc.runtime import value_files as arrays
     from aotc.runtime.loading import load
 
     for name in ("AOTC_SYSTEM_STORE", "AOTC_SYSTEM_STORE_OWNER", "AOTC_STORE"):

@@ -11,14 +11,12 @@ from pathlib import Path
 import numpy as np
 from built_artifact import BuiltArtifact
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.document import Manifest
-from aotc.engine import values
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private
+from aotc.graph import values
+from aotc.spec.codec import decode, encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.manifest import Manifest
+from aotc.trust import key_files, oms
+from aotc.trust.key_loading import load_private
 
 
 def promised(digits: BuiltArtifact) -> Manifest:

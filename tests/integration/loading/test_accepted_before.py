@@ -12,12 +12,12 @@ import pytest
 from built_artifact import BuiltArtifact
 from reforged_artifact import promised, with_other_golden
 
-from aotc.errors import AotcError
-from aotc.runtime import accepted_before
-from aotc.runtime.accepted_before import AcceptedBefore
+from aotc.base.errors import AotcError
+from aotc.runtime import warmup as accepted_before
 from aotc.runtime.loading import load
-from aotc.store.hold import LOCK
-from aotc.store.pruning import prune
+from aotc.runtime.store.entries import LOCK
+from aotc.runtime.store.pruning import prune
+from aotc.runtime.warmup import AcceptedBefore
 
 ONE_RAN = 1
 
@@ -230,7 +230,7 @@ def test_a_store_that_cannot_be_written_keeps_nothing(
     def full(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("aotc.files.writing.write_atomically", full)
+    monkeypatch.setattr("aotc.base.files.writing.write_atomically", full)
     for _ in range(2):
         assert ran(digits.path, digits.public_key, tmp_path) == len(promised(digits).fixtures)
     assert not list(tmp_path.glob("accepted-*"))

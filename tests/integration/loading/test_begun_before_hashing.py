@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from built_artifact import BuiltArtifact
 
-from aotc.backends.cuda import _without_print
-from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.variant import Variant
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.host.nvidia import make_context, missing_gpu
-from aotc.records import replace
-from aotc.runtime.engine_imports import EngineImports
-from aotc.runtime.loading import load
+from aotc.providers.cuda import _without_print
+from aotc.runtime.loading import EngineImports, load
+from aotc.spec.variant import GraphCapture, Variant
 
 
 @pytest.fixture
@@ -69,7 +67,7 @@ def test_what_a_plugin_of_the_user_provides_is_not_loaded_besides(
     variant: Variant, imports: EngineImports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[str] = []
-    monkeypatch.setattr("aotc.engine.named_backends.prepare", loaded.append)
+    monkeypatch.setattr("aotc.providers.named_backends.prepare", loaded.append)
     name = "CUDAExecutionProvider"
     on_cuda = replace(variant, providers=(name,))
     imports.begin([on_cuda], plugins=[name])

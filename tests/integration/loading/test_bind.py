@@ -13,11 +13,11 @@ import pytest
 from masked_encoder import WIDTH, WORDS, encoder
 from workbench import Built, Workbench
 
-from aotc.contract.profile import Profile
-from aotc.contract.shapes.dim_range import DimRange
-from aotc.errors import AotcError
-from aotc.runtime.ready_model import ReadyModel
-from aotc.store.pruning import remove_entry
+from aotc.base.errors import AotcError
+from aotc.runtime.model import ReadyModel
+from aotc.runtime.store.pruning import remove_entry
+from aotc.spec.profile import Profile
+from aotc.spec.shapes import DimRange
 
 
 @pytest.fixture(scope="module")

@@ -20,15 +20,15 @@ import pytest
 from built_artifact import BuiltArtifact
 from reforged_artifact import reforged, with_other_golden
 
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.variant import SessionSpec, Variant
-from aotc.contract.precision.parity_spec import ParitySpec
-from aotc.engine import session
-from aotc.engine.parity import compare
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.runtime.loading import load
-from aotc.runtime.ready_model import ReadyModel
-from aotc.signing.keys import key_files
+from aotc.runtime.model import ReadyModel
+from aotc.session import sessions as session
+from aotc.session.parity import compare
+from aotc.spec.manifest import Manifest
+from aotc.spec.precision import ParitySpec
+from aotc.spec.variant import SessionSpec, Variant
+from aotc.trust import key_files
 
 CPU = ("CPUExecutionProvider",)
 

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from built_artifact import BuiltArtifact
 
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.variant import Variant
-from aotc.errors import AotcError
-from aotc.records import replace
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.runtime.loading import load
-from aotc.runtime.ready_model import ReadyModel
-from aotc.runtime.warming.rehearsed_calls import rehearse_calls
+from aotc.runtime.model import ReadyModel
+from aotc.runtime.warmup import rehearse_calls
+from aotc.spec.manifest import Manifest
+from aotc.spec.variant import Variant
 
 # What a load gives to the rehearsal of a variant.
 Loaded = tuple[Manifest, Path, Variant]
@@ -81,7 +81,7 @@ def test_an_answer_is_kept_while_the_next_call_is_made(
     manifest, payload, variant = loaded
     (dim,) = manifest.domain.dims
     captured: Any = SimpleNamespace(sizes=({dim: 4},))
-    monkeypatch.setattr("aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("aotc.runtime.warmup.time.perf_counter", lambda: 0.0)
     answers: list[weakref.ref[Any]] = []
     alive: list[int] = []
 
@@ -102,7 +102,7 @@ def test_of_a_variant_without_graphs_the_shortest_runs_are_rehearsed_most(
     manifest, payload, variant = loaded
     now = 0.0
     calls: list[Any] = []
-    monkeypatch.setattr("aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: now)
+    monkeypatch.setattr("aotc.runtime.warmup.time.perf_counter", lambda: now)
     for seconds, expected in ((0.0001, 10), (0.002, 3), (0.009, 1)):
 
         def answer(inputs: Any, seconds: float = seconds) -> None:
@@ -127,14 +127,12 @@ def test_calls_of_captured_sizes_settle_in_arrays_of_their_own(
         seen.append(next(iter(inputs.values())))
 
     clock = iter(range(1000))
-    monkeypatch.setattr("aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: 0.0)
+    monkeypatch.setattr("aotc.runtime.warmup.time.perf_counter", lambda: 0.0)
     rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
     assert [array.shape[0] for array in seen] == [4] * 10 + [1] * 10
     assert len({array.ctypes.data for array in seen}) == len(seen)
     seen.clear()
     # A slow model is not rehearsed for long.
-    monkeypatch.setattr(
-        "aotc.runtime.warming.rehearsed_calls.time.perf_counter", lambda: float(next(clock))
-    )
+    monkeypatch.setattr("aotc.runtime.warmup.time.perf_counter", lambda: float(next(clock)))
     rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
     assert [array.shape[0] for array in seen] == [4] * 3 + [1] * 3

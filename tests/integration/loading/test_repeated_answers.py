@@ -14,16 +14,16 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc import inspect, load
-from aotc.backends.cpu import CpuBackend
-from aotc.cli import render
-from aotc.cli.views.inspection_view import inspect_view
-from aotc.contract.builtin import load_profile
-from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.precision.repeatability import RepeatSpec
-from aotc.contract.profile import Profile, VariantSpec
-from aotc.drawing.artifact_page import artifact_page
-from aotc.errors import AotcError
-from aotc.records import replace
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.cli import terminal as render
+from aotc.cli.views.artifact import inspect_view
+from aotc.providers.cpu import CpuBackend
+from aotc.report.html.artifact_page import artifact_page
+from aotc.spec.precision import RepeatSpec
+from aotc.spec.profile import Profile, VariantSpec
+from aotc.spec.profile_files import load_profile
+from aotc.spec.variant import SessionSpec
 
 EXPORTS = sorted((ROOT / "tests" / "data" / "exports").glob("*.onnx"))
 THIRD_PARTY = sorted(MODELS.glob("*.onnx"))

@@ -15,11 +15,11 @@ from masked_encoder import WORDS, encoder
 from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc import load
-from aotc.contract.profile import Profile, VariantSpec
-from aotc.contract.shapes.dim_range import DimRange
-from aotc.contract.traffic import read_traffic
-from aotc.errors import AotcError
-from aotc.runtime.ready_model import ReadyModel
+from aotc.base.errors import AotcError
+from aotc.runtime.model import ReadyModel
+from aotc.spec.profile import Profile, VariantSpec
+from aotc.spec.shapes import DimRange
+from aotc.spec.traffic import read_traffic
 
 
 def profile(dims: dict[str, Any], **fields: Any) -> Profile:

@@ -16,13 +16,13 @@ import pytest
 from built_artifact import BuiltArtifact
 from loading_user import NOBODY, attempt
 
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.contract.results.store_reports import InstallReport
-from aotc.errors import AotcError
 from aotc.runtime.loading import load
-from aotc.signing.keys.key_files import generate
-from aotc.signing.keys.key_loading import load_public
-from aotc.store import installing
+from aotc.runtime.store import installing
+from aotc.spec.command_reports import InstallReport
+from aotc.trust.key_files import generate
+from aotc.trust.key_loading import load_public
 
 OTHER = 4242
 TOOLCHAIN = Path(installing.__file__).parents[2]

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import aotc
-from aotc.checking.comparing import compare_answers
-from aotc.signing.keys import key_files
+from aotc.tools.model_sandbox import compare_answers
+from aotc.trust import key_files
 
 Ask = Callable[..., dict[str, Any]]
 

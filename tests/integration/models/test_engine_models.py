@@ -10,14 +10,16 @@ import onnx
 import pytest
 from third_party_models import MODELS, needs_models
 
-from aotc.contract.manifest.variant import SessionSpec
-from aotc.contract.precision.parity_spec import ParitySpec
-from aotc.engine import placement, session, values
-from aotc.engine.parity import compare
-from aotc.graphs.capture import value_of
-from aotc.graphs.contents import read_model
-from aotc.probing.inputs.generated_fixtures import generate
-from aotc.probing.inputs.input_hints import hints_of
+from aotc.graph import values
+from aotc.graph.model import read_model
+from aotc.session import sessions as placement
+from aotc.session import sessions as session
+from aotc.session.capture import value_of
+from aotc.session.parity import compare
+from aotc.sizes.inputs.fixtures import generate
+from aotc.sizes.inputs.hints import hints_of
+from aotc.spec.precision import ParitySpec
+from aotc.spec.variant import SessionSpec
 
 pytestmark = needs_models
 

@@ -17,10 +17,10 @@ import pytest
 from exported_models import CALLS, USUAL_IMAGES, exported, inputs_for
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.profile import ProbeLimits, Profile, WorkerLimits
-from aotc.contract.shapes.domain import Dim
-from aotc.errors import AotcError
-from aotc.runtime.ready_model import ReadyModel
+from aotc.base.errors import AotcError
+from aotc.runtime.model import ReadyModel
+from aotc.spec.profile import ProbeLimits, Profile, WorkerLimits
+from aotc.spec.shapes import Dim
 
 NAMES = tuple(CALLS)
 WITH_PAST = ("gpt2", "gpt2_loose", "llama_eager", "llama_sdpa")

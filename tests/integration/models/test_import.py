@@ -12,19 +12,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from shared_workers import build
-from workbench import (
-    Built,
-    Workbench,
-    assert_agree,
-    plain_answer,
-    plain_session,
-    tolerance_of,
-)
+from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.interface import Value
-from aotc.errors import AotcError
-from aotc.verification.gate import verify
+from aotc.base.errors import AotcError
+from aotc.spec.json import strict_json
+from aotc.spec.payload import Value
+from aotc.trust.gate import verify
 
 FLOAT, INT64, STRING = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING
 BOOL, HALF = TensorProto.BOOL, TensorProto.FLOAT16
@@ -1132,7 +1125,7 @@ def test_types_without_a_kernel_on_the_cpu_are_told_from_unknown_operators(
 
 
 def test_a_custom_operator_is_evidence_before_it_is_refused(bench: Workbench) -> None:
-    from aotc.graphs.capture import read_capture
+    from aotc.session.capture import read_capture
 
     model = plain("Relu", "com.nobody", {"": 17, "com.nobody": 1})
     captured, _, _ = read_capture(bench.save(model, "custom"))

@@ -9,14 +9,7 @@ import onnx
 import onnx.backend.test
 import pytest
 from onnx import numpy_helper
-from workbench import (
-    Built,
-    Workbench,
-    assert_agree,
-    plain_answer,
-    plain_session,
-    tolerance_of,
-)
+from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import verify
 

@@ -15,7 +15,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.shapes.domain import Dim
+from aotc.spec.shapes import Dim
 
 Shape = Sequence[str | int]
 Value = tuple[int, Shape]

@@ -17,8 +17,8 @@ import pytest
 from onnx import numpy_helper
 from workbench import Workbench, plain_session
 
-from aotc.engine.session import ort_errors
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.session.sessions import ort_errors
 
 NAMES = (
     "test_affine_grid_2d_expanded",

@@ -13,9 +13,9 @@ import pytest
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, plain_answer, plain_session
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.precision.quantization import QuantizationSpec
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.precision import QuantizationSpec
+from aotc.spec.profile_files import load_profile
 
 pytestmark = needs_models
 

@@ -13,8 +13,8 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect, verify
-from aotc.contract.shapes.domain import Domain
-from aotc.runtime.ready_model import ReadyModel
+from aotc.runtime.model import ReadyModel
+from aotc.spec.shapes import Domain
 
 pytestmark = needs_models
 NAMES = (

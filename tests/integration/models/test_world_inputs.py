@@ -15,10 +15,10 @@ from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.profile import ProbeLimits, Profile, VariantSpec
-from aotc.errors import AotcError
-from aotc.verification.gate import verify
+from aotc.base.errors import AotcError
+from aotc.spec.json import strict_json
+from aotc.spec.profile import ProbeLimits, Profile, VariantSpec
+from aotc.trust.gate import verify
 
 FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 MICROSOFT = "com.microsoft"

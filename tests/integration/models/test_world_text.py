@@ -16,8 +16,8 @@ from shared_workers import build
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect
-from aotc.errors import AotcError
-from aotc.verification.gate import verify
+from aotc.base.errors import AotcError
+from aotc.trust.gate import verify
 
 AOTC = Path(sys.executable).with_name("aotc")
 # Replaced by text that onnx refuses, of as many bytes, so that the file stays well formed.

@@ -13,8 +13,8 @@ import pytest
 from drawn_artifacts import DIGITS, built, read_page, text_of
 from third_party_models import MODELS, needs_models
 
-from aotc.drawing.artifact_page import artifact_page, write_page
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.report.html.artifact_page import artifact_page, write_page
 
 LOOSE = """\
 schema: aotc.profile/1

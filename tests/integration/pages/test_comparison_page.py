@@ -11,8 +11,10 @@ from chromium import chromium, needs_chromium
 from drawn_artifacts import DIGITS, built, read_page, text_of
 from repository import ROOT
 
-from aotc.comparing.artifact_comparison import compare
-from aotc.contract.results.diff_report import (
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.report.html.diff_page import comparison_page
+from aotc.spec.diff_report import (
     AREAS,
     AreaDiff,
     Change,
@@ -22,12 +24,10 @@ from aotc.contract.results.diff_report import (
     TensorChange,
     WeightsDiff,
 )
-from aotc.contract.results.reports import Refusal
-from aotc.drawing.comparison_page import comparison_page
-from aotc.errors import AotcError
-from aotc.records import replace
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private
+from aotc.spec.reports import Refusal
+from aotc.tools.diff.artifacts import compare
+from aotc.trust import key_files
+from aotc.trust.key_loading import load_private
 
 OLD = ROOT / "manifests" / "compat" / "0.1.0" / "digits.aotc.zip"
 NEW = ROOT / "tests" / "data" / "onnxruntime-1.30.aotc.zip"

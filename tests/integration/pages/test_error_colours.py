@@ -12,10 +12,10 @@ from drawn_artifacts import DIGITS, built, read_page, text_of
 from onnx import numpy_helper
 from replaced_payload import with_model
 
-from aotc.contract.results.nodes.node_errors import NodeErrors
-from aotc.debugging.debugged_parity import measure_nodes
-from aotc.drawing.artifact_page import artifact_page
-from aotc.drawing.error_classes import error_class
+from aotc.report.html.artifact_page import artifact_page
+from aotc.report.html.graph_data import error_class
+from aotc.spec.evidence import NodeErrors
+from aotc.tools.debug_parity import measure_nodes
 
 FILLS = """
 return Array.from(document.querySelectorAll('.variant:not([hidden]) svg.graph .node'))

@@ -12,7 +12,7 @@ import pytest
 from chromium import chromium, needs_chromium
 from drawn_artifacts import DIGITS, built, read_page, text_of
 
-from aotc.drawing.artifact_page import artifact_page
+from aotc.report.html.artifact_page import artifact_page
 
 ATTACKS = (
     "</script><script>alert(1)</script>",

@@ -12,7 +12,7 @@ from chromium import Browser, chromium, needs_chromium
 from drawn_artifacts import DIGITS, built
 from third_party_models import MODELS, needs_models
 
-from aotc.drawing.artifact_page import write_page
+from aotc.report.html.artifact_page import write_page
 
 pytestmark = needs_chromium
 

@@ -50,7 +50,7 @@ def bases(debian: Path, tmp_path: Path, offline: dict[str, str]) -> Bases:
 def signed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """An artifact and the key that signed it."""
     from aotc import build
-    from aotc.signing.keys import key_files
+    from aotc.trust import key_files
 
     folder = tmp_path_factory.mktemp("signed")
     private, public = key_files.generate(folder / "release.pem")

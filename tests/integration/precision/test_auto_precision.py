@@ -13,10 +13,10 @@ from made_tables import changed_table
 from planted_models import products, with_outliers, with_overflow
 from workbench import Built, Workbench
 
-from aotc.contract.profile import Profile
-from aotc.contract.results.tuning import TuningCandidate
-from aotc.errors import AotcError
-from aotc.records import replace
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.spec.evidence import TuningCandidate
+from aotc.spec.profile import Profile
 
 VIT = Path("tests/data/exports/vit.onnx").resolve()
 BERT = Path("tests/data/exports/bert.onnx").resolve()
@@ -38,7 +38,7 @@ def on_cuda(**fields: Any) -> Profile:
 
 
 def needs_no_gpu() -> None:
-    from aotc.backends.cuda import CudaBackend
+    from aotc.providers.cuda import CudaBackend
 
     if CudaBackend().probe().runs:
         pytest.skip("this machine runs CUDA, and would time what is chosen by order here")

@@ -14,19 +14,22 @@ from planted_models import residual_network, with_outliers
 from workbench import Workbench
 
 import aotc
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import Json
-from aotc.contract.precision.blame_spec import BlameSpec
-from aotc.contract.precision.parity_spec import ParitySpec
-from aotc.contract.precision.quality_gates import GateSpec, OutputGate
-from aotc.contract.precision.quantization import QuantizationSpec
-from aotc.contract.profile import Profile, WorkerLimits
-from aotc.contract.profile_terms import Tolerance
-from aotc.contract.results.journal import Journal
-from aotc.contract.results.nodes.blamed import Blamed
-from aotc.engine.worker_pool import JobResult, Workers
-from aotc.errors import AotcError
-from aotc.records import replace
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.session.worker_pool import JobResult, Workers
+from aotc.spec.codec import Json
+from aotc.spec.evidence import Blamed
+from aotc.spec.precision import (
+    BlameSpec,
+    GateSpec,
+    OutputGate,
+    ParitySpec,
+    QuantizationSpec,
+    Tolerance,
+)
+from aotc.spec.profile import Profile, WorkerLimits
+from aotc.spec.profile_files import load_profile
+from aotc.spec.run_report import Journal
 
 LAYERS, WIDTH = 6, 512
 

@@ -12,14 +12,14 @@ from repository import ROOT
 from workbench import Built, Workbench
 
 from aotc import inspect
-from aotc.cli import render
-from aotc.cli.views.inspection_view import inspect_view
-from aotc.contract.builtin import load_profile
-from aotc.contract.manifest.product_forms import IntegerProducts
-from aotc.contract.profile import VariantSpec
-from aotc.drawing.artifact_page import artifact_page
+from aotc.cli import terminal as render
+from aotc.cli.views.artifact import inspect_view
+from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.host.probe import probe
-from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.report.html.artifact_page import artifact_page
+from aotc.spec.profile import VariantSpec
+from aotc.spec.profile_files import load_profile
+from aotc.spec.variant import IntegerProducts
 
 FEATURE = exact_feature(probe(gpus=False).isa)
 needs_exact_cpu = pytest.mark.skipif(not FEATURE, reason="this CPU has no VNNI")

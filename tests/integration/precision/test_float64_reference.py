@@ -12,8 +12,8 @@ from made_models import model_of
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Workbench
 
-from aotc.contract.results.journal import Journal
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.run_report import Journal
 
 FLOAT = TensorProto.FLOAT
 

@@ -12,9 +12,9 @@ from made_models import linear, model_of
 from onnx import TensorProto, helper
 from workbench import Workbench
 
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.results.journal import Journal
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.json import strict_json
+from aotc.spec.run_report import Journal
 
 FLOAT = TensorProto.FLOAT
 

@@ -16,10 +16,10 @@ from repository import ROOT
 from variant_answers import answers
 from workbench import Built, Workbench
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.precision.quantization import QuantizationSpec
+from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.host.probe import probe
-from aotc.passes.same_sign_weights.products import exact_feature
+from aotc.spec.precision import QuantizationSpec
+from aotc.spec.profile_files import load_profile
 
 PLAIN_CPU = ("qemu-x86_64", "-cpu", "EPYC-Milan")
 needs_emulator = pytest.mark.skipif(

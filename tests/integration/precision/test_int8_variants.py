@@ -15,14 +15,14 @@ from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, plain_answer, plain_session
 
-from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.precision.quantization import QuantizationSpec
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.host.probe import probe
-from aotc.passes.same_sign_weights.products import exact_feature
-from aotc.records import replace
-from aotc.signing.provenance import libraries
+from aotc.spec.precision import QuantizationSpec
+from aotc.spec.profile import Profile
+from aotc.spec.variant import PassRecord
+from aotc.trust.provenance import libraries
 
 EXPORTS = Path("tests/data/exports").resolve()
 DIGITS = Path("examples/digits").resolve()

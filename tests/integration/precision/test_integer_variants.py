@@ -20,12 +20,12 @@ from repository import ROOT
 from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc import load
-from aotc.contract.builtin import load_profile, load_target
-from aotc.contract.profile import FixtureSpec, VariantSpec
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.graph.passes.same_sign_weights import exact_feature, saturating_operands
 from aotc.host.probe import probe
-from aotc.passes.same_sign_weights.products import exact_feature, saturating_operands
-from aotc.verification.compatibility import judge
+from aotc.spec.profile import FixtureSpec, VariantSpec
+from aotc.spec.profile_files import load_profile, load_target
+from aotc.trust.compatibility import judge
 
 # How a CPU with these features is emulated here.
 PLAIN_CPU = ("qemu-x86_64", "-cpu", "EPYC-Milan")
@@ -117,7 +117,7 @@ def test_verify_reports_a_host_without_it(built: Built) -> None:
 PROGRAM = """
 import sys
 import aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 artifact, key, store = sys.argv[1:]
 with aotc.load(artifact, key=key, store=store) as model:
     print(model.report.variant, model.report.fixtures)
@@ -204,7 +204,7 @@ def test_buckets_have_their_quicker_forms(bench: Workbench) -> None:
 
 
 def json_range(stated: Any) -> Any:
-    from aotc.contract.shapes.dim_range import DimRange
+    from aotc.spec.shapes import DimRange
 
     return DimRange.from_json(json.loads(json.dumps(stated)))
 

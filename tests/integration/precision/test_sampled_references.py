@@ -10,13 +10,13 @@ from repository import ROOT
 from workbench import Built, Workbench
 
 import aotc
-from aotc.attesting.acceptance import AcceptanceRequest, accept
-from aotc.contract.precision.quantization import CalibrationSpec, QuantizationSpec
-from aotc.contract.profile import FixtureSpec, Profile, TuneSpec, VariantSpec
-from aotc.engine import values
-from aotc.errors import AotcError
-from aotc.signing.keys.key_loading import load_public
-from aotc.stages.quantizing.forms import may_be_static
+from aotc.base.errors import AotcError
+from aotc.graph import values
+from aotc.pipeline.integers import may_be_static
+from aotc.runtime.qualification import AcceptanceRequest, accept
+from aotc.spec.precision import CalibrationSpec, QuantizationSpec
+from aotc.spec.profile import FixtureSpec, Profile, TuneSpec, VariantSpec
+from aotc.trust.key_loading import load_public
 
 DIGITS = ROOT / "examples" / "digits"
 

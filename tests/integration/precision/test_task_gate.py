@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from repository import ROOT
 from workbench import Workbench
 
-from aotc.contract.results.journal import Journal
-from aotc.errors import AotcError
-from aotc.inspection.summary import inspect
+from aotc.base.errors import AotcError
+from aotc.spec.run_report import Journal
+from aotc.tools.inspect import inspect
 
 DIGITS = ROOT / "examples" / "digits"
 PROFILE = """\

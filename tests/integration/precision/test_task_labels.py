@@ -12,7 +12,7 @@ from made_models import model_of
 from onnx import TensorProto, helper
 from workbench import Workbench
 
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 
 WORDS = [b"cat", b"dog", "Ünder".encode()]
 X = np.eye(3, dtype=np.float32)

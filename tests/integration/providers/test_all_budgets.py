@@ -9,9 +9,9 @@ import pytest
 from workbench import Workbench
 
 from aotc import build
-from aotc.backends.cuda import CudaBackend
-from aotc.contract.results.journal import Journal
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.providers.cuda import CudaBackend
+from aotc.spec.run_report import Journal
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: placement is observed there"

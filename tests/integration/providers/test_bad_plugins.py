@@ -14,9 +14,9 @@ import pytest
 from made_profiles import profile_with
 from workbench import Workbench
 
-from aotc.contract.codec.parsing import encode
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.codec import encode
+from aotc.spec.profile import Profile
 
 OPENVINO = "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
@@ -53,8 +53,8 @@ def test_a_missing_library_is_reported_before_the_model_is_read(
     bench: Workbench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tune: bool
 ) -> None:
     read: list[object] = []
-    monkeypatch.setattr("aotc.pipeline.inputs_digests", lambda *given: read.append(given))
-    monkeypatch.setattr("aotc.pipeline.import_model", read.append)
+    monkeypatch.setattr("aotc.pipeline.build.inputs_digests", lambda *given: read.append(given))
+    monkeypatch.setattr("aotc.pipeline.build.import_model", read.append)
     spec = profile(**own_plugin(tmp_path / "nothing.so"))
     with pytest.raises(AotcError) as caught:
         bench.build(models.plain(), "unread", profile=spec, tune=tune)
@@ -69,7 +69,7 @@ def test_a_file_that_is_not_a_library(bench: Workbench, tmp_path: Path) -> None:
 
 
 def test_a_library_without_that_provider(bench: Workbench) -> None:
-    from aotc.backends.openvino import OpenVinoBackend
+    from aotc.providers.openvino import OpenVinoBackend
 
     library = OpenVinoBackend().library()
     if library is None:

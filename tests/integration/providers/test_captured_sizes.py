@@ -13,12 +13,12 @@ from made_profiles import profile_with
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
-from aotc.backends.cuda import CudaBackend
+from aotc.base.errors import AotcError
 from aotc.cli import main as cli
-from aotc.contract.codec.parsing import ParseError
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
-from aotc.inspection.summary import inspect
+from aotc.providers.cuda import CudaBackend
+from aotc.spec.codec import ParseError
+from aotc.spec.profile import Profile
+from aotc.tools.inspect import inspect
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"

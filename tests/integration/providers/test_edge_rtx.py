@@ -28,11 +28,11 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc import load, verify
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
-from aotc.contract.results.reports import VerifyReport
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.runtime.routing import choose
+from aotc.spec.profile import Profile
+from aotc.spec.reports import VerifyReport
+from aotc.spec.variant import Variant
 
 pytestmark = pytest.mark.rtx
 RTX = "NvTensorRTRTXExecutionProvider"

@@ -15,9 +15,9 @@ from made_profiles import profile_with
 from onnx import TensorProto, helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.backends.cuda import CudaBackend
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.providers.cuda import CudaBackend
+from aotc.spec.profile import Profile
 
 KINDS = {"float16": np.dtype(np.float16), "bfloat16": np.dtype(ml_dtypes.bfloat16)}
 without_cuda = pytest.mark.skipif(

@@ -16,11 +16,11 @@ from repository import ROOT
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
-from aotc.contract.manifest.toolchain import PassRecord
-from aotc.errors import AotcError
-from aotc.passes.base import walk_graphs
-from aotc.passes.half_precision.stored_weights import StoreInHalf
-from aotc.stages.optimizing.half_weights import read_tensor
+from aotc.base.errors import AotcError
+from aotc.graph.passes.base import walk_graphs
+from aotc.pipeline.half import read_tensor
+from aotc.precision.half_weights import StoreInHalf
+from aotc.spec.variant import PassRecord
 
 EXPORTS = ROOT / "tests" / "data" / "exports"
 WIDTH = 256

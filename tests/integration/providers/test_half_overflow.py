@@ -13,12 +13,12 @@ from onnx import helper, numpy_helper
 from repository import ROOT
 from workbench import Built, Workbench
 
-from aotc.backends.cuda import CudaBackend
-from aotc.backends.openvino import OpenVinoBackend
-from aotc.contract.codec.parsing import decode
-from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Profile
-from aotc.stages.quantizing.forms import observes_half
+from aotc.pipeline.integers import observes_half
+from aotc.providers.cuda import CudaBackend
+from aotc.providers.openvino import OpenVinoBackend
+from aotc.spec.codec import decode
+from aotc.spec.profile import Profile
+from aotc.spec.variant import PassRecord
 
 VIT = ROOT / "tests" / "data" / "exports" / "vit.onnx"
 ACTIVATIONS = "kept: activations out of range"

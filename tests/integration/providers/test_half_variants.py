@@ -15,10 +15,10 @@ from repository import ROOT
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
-from aotc.backends.cuda import CudaBackend
-from aotc.contract.manifest.toolchain import PassRecord
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.providers.cuda import CudaBackend
+from aotc.spec.profile import Profile
+from aotc.spec.variant import PassRecord
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"

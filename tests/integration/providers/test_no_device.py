@@ -14,12 +14,12 @@ import openvino_models as models
 import pytest
 from workbench import Workbench
 
-from aotc.backends.openvino import OpenVinoBackend
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.parsing import decode, encode
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.probe import probe
+from aotc.providers.openvino import OpenVinoBackend
+from aotc.spec.codec import decode, encode
+from aotc.spec.profile import Profile
+from aotc.spec.profile_files import load_profile
 
 pytestmark = pytest.mark.skipif(
     OpenVinoBackend().library() is None,
@@ -92,8 +92,8 @@ def test_a_variant_that_is_not_built_here_needs_nothing_here(bench: Workbench) -
 ASKING = """
 import json, sys
 from pathlib import Path
-from aotc.backends.openvino import OpenVinoBackend
-from aotc.errors import AotcError
+from aotc.providers.openvino import OpenVinoBackend
+from aotc.base.errors import AotcError
 backend = OpenVinoBackend()
 found = backend.probe()
 mapped = str(backend.library()) in open("/proc/self/maps").read()

@@ -24,20 +24,17 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import load, verify
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import encode
-from aotc.contract.codec.strict_json import strict_json
-from aotc.contract.manifest.document import AcceptedWaiver, Manifest
-from aotc.contract.manifest.ort_package import provider_options, session_options
-from aotc.contract.manifest.payload_files import FileEntry
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.probe import probe
-from aotc.runtime.ready_model import ReadyModel
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private
+from aotc.runtime.model import ReadyModel
+from aotc.spec.codec import encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
+from aotc.spec.payload import FileEntry
+from aotc.spec.profile import Profile
+from aotc.spec.variant import Variant
+from aotc.trust import key_files, oms
+from aotc.trust.key_loading import load_private
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -694,7 +691,7 @@ def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """OpenVINO's plugin as a user's own: a copy, with links to the libraries that it needs."""
-    from aotc.backends.openvino import OpenVinoBackend
+    from aotc.providers.openvino import OpenVinoBackend
 
     original = OpenVinoBackend().library()
     assert original is not None
@@ -713,7 +710,7 @@ def own_plugin(library: Path, name: str = OPENVINO, **more: Any) -> dict[str, An
 
 LOADING = """
 import sys, aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 artifact, key, store, *plugins = sys.argv[1:]
 stated = dict(pair.split("=", 1) for pair in plugins)
 try:
@@ -776,7 +773,7 @@ def test_a_host_without_the_plugin(bench: Workbench, plain: Built, tmp_path: Pat
         if "openvino" not in path.name and path.suffix != ".pth":
             (packages / path.name).symlink_to(path)
     code = (
-        "import sys, aotc\nfrom aotc.errors import AotcError\n"
+        "import sys, aotc\nfrom aotc.base.errors import AotcError\n"
         "model, artifact, key, store, out, private = sys.argv[1:]\n"
         "for call in (lambda: aotc.build(model, profile='edge-openvino', output=out,\n"
         "                                 key=private),\n"

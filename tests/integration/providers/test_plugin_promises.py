@@ -14,10 +14,10 @@ import pytest
 from made_profiles import small_profile
 from workbench import Built, Workbench
 
-from aotc.contract.codec.parsing import encode
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
 from aotc.host.probe import probe
+from aotc.spec.codec import encode
+from aotc.spec.profile import Profile
+from aotc.spec.variant import Variant
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -42,7 +42,7 @@ def only(built: Built) -> Variant:
 
 LOADING = """
 import os, sys, aotc
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 artifact, key, store, name, library, how = sys.argv[1:]
 stated = {name: library} if how == "argument" else {}
 if how == "environment":
@@ -68,7 +68,7 @@ def load_elsewhere(bench: Workbench, built: Built, library: Path, how: str) -> t
 
 
 def installed() -> Path:
-    from aotc.backends.openvino import OpenVinoBackend
+    from aotc.providers.openvino import OpenVinoBackend
 
     library = OpenVinoBackend().library()
     assert library is not None

@@ -17,12 +17,12 @@ from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
 from aotc import verify
-from aotc.backends.cuda import CudaBackend
+from aotc.base.errors import AotcError
 from aotc.cli import main as cli
-from aotc.contract.codec.parsing import encode
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.providers.cuda import CudaBackend
+from aotc.spec.codec import encode
+from aotc.spec.profile import Profile
+from aotc.spec.variant import Variant
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"

@@ -12,8 +12,8 @@ from made_profiles import profile_with
 from onnx import numpy_helper
 from workbench import Built, Workbench
 
-from aotc.backends.cuda import CudaBackend
-from aotc.contract.profile import Profile
+from aotc.providers.cuda import CudaBackend
+from aotc.spec.profile import Profile
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"

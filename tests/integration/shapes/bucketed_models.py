@@ -13,8 +13,8 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from workbench import Built, Workbench
 
-from aotc.contract.manifest.variant import Variant
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.variant import Variant
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 WORDS, WIDTH = 4096, 256

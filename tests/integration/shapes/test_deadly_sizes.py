@@ -7,9 +7,9 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Workbench
 
-from aotc.contract.finding import Finding
-from aotc.contract.profile import ProbeLimits, Profile
-from aotc.contract.shapes.dim_range import DimRange
+from aotc.spec.payload import Finding
+from aotc.spec.profile import ProbeLimits, Profile
+from aotc.spec.shapes import DimRange
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 

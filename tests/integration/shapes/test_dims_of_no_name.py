@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.codec import decode
+from aotc.spec.profile import Profile
 
 BATCH, ROWS, COLUMNS = "image:0.0", "image:0.2", "image:0.3"
 

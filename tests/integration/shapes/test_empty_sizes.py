@@ -13,13 +13,13 @@ from made_profiles import profile_with
 from onnx import TensorProto, helper
 from workbench import Workbench
 
-from aotc.contract.results.journal import Journal
-from aotc.errors import AotcError
-from aotc.records import replace
-from aotc.stages import prove as proving
-from aotc.stages.build_options import BuildOptions
-from aotc.stages.prove import prove as prove_right
-from aotc.stages.types import JudgedVariant, LoweredModel
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.pipeline import prove as proving
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.prove import prove as prove_right
+from aotc.pipeline.types import JudgedVariant, LoweredModel
+from aotc.spec.run_report import Journal
 
 FLOAT = TensorProto.FLOAT
 

@@ -11,13 +11,13 @@ import pytest
 from third_party_models import MODELS, needs_models
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.builtin import load_profile
-from aotc.contract.codec.strict_yaml import yaml_text
-from aotc.contract.results.command_reports import LearnReport
-from aotc.contract.traffic import read_traffic
-from aotc.errors import AotcError
-from aotc.inspection.coverage import traffic_coverage
-from aotc.learning.learn import learn
+from aotc.base.errors import AotcError
+from aotc.spec.command_reports import LearnReport
+from aotc.spec.profile_files import load_profile
+from aotc.spec.traffic import read_traffic
+from aotc.spec.yaml import yaml_text
+from aotc.tools.inspect import traffic_coverage
+from aotc.tools.learn import learn
 
 pytestmark = needs_models
 SECONDS = 0.5

@@ -8,19 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bucketed_models import (
-    FLOAT,
-    build_bucketed,
-    encoder,
-    model_of,
-    node,
-    refused,
-    rows,
-    seq,
-)
+from bucketed_models import FLOAT, build_bucketed, encoder, model_of, node, refused, rows, seq
 from workbench import Workbench
 
-from aotc.contract.shapes.padding_rules import Crop
+from aotc.spec.shapes import Crop
 
 
 @pytest.fixture

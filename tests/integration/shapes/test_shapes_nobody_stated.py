@@ -12,9 +12,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.profile import ProbeLimits, Profile, WorkerLimits
-from aotc.contract.shapes.dim_range import DimRange
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.profile import ProbeLimits, Profile, WorkerLimits
+from aotc.spec.shapes import DimRange
 
 Shape = Sequence[str | int]
 Value = tuple[int, Shape]

@@ -13,9 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.profile import Profile
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.spec.codec import decode
+from aotc.spec.profile import Profile
 
 Shape = Sequence[int | str | None]
 

@@ -30,8 +30,7 @@ from onnx import NodeProto, helper
 from repository import SUPPORT
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session
 
-from aotc.contract.shapes.domain import Dim
-from aotc.contract.shapes.padding_rules import Crop, PadSpec
+from aotc.spec.shapes import Crop, Dim, PadSpec
 
 PACKAGE_API = SUPPORT / "ort_package_api.py"
 

@@ -27,24 +27,22 @@ from in_toto_attestation.v1.statement import Statement
 from repository import ROOT
 
 from aotc import inspect, verify
-from aotc.attesting.acceptance import AcceptanceRequest, accept
-from aotc.attesting.adding import approve, sign
-from aotc.attesting.qualification import qualify
-from aotc.contract.codec.parsing import decode
-from aotc.contract.trust.attestations import (
+from aotc.base.errors import AotcError
+from aotc.host.probe import probe
+from aotc.runtime.qualification import AcceptanceRequest, accept, qualify
+from aotc.spec.attestations import (
     Approval,
     AttestReport,
     Qualification,
     parse_instant,
     target_digest,
 )
-from aotc.contract.trust.signer import Signer
-from aotc.errors import AotcError
-from aotc.host.probe import probe
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.verification.container.base import MAX_BUNDLES
+from aotc.spec.codec import decode
+from aotc.spec.trust_policy import Signer
+from aotc.trust import key_files, oms
+from aotc.trust.attesting import approve, sign
+from aotc.trust.container import MAX_BUNDLES
+from aotc.trust.key_loading import load_private, load_public
 
 TOOLCHAIN = str(ROOT / "toolchain")
 Add = Callable[[Path, Signer, Path], AttestReport]

@@ -13,10 +13,10 @@ pytest.importorskip("sigstore")
 
 from keyless_world import World
 
-from aotc.contract.trust.anchors import Anchor, TrustedIdentity, key_id
-from aotc.errors import AotcError
-from aotc.signing import dsse, statements
-from aotc.signing.bundle_verification import claimed_signer
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import Anchor, TrustedIdentity, key_id
+from aotc.trust import dsse, statements
+from aotc.trust.bundles import claimed_signer
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"
 ISSUER = "https://token.example.com"

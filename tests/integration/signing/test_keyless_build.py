@@ -20,9 +20,9 @@ from sigstore.models import Bundle, TrustedRoot
 from sigstore.verify import Verifier, policy
 from sigstore_models.trustroot.v1 import TrustedRoot as RootDocument
 
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.errors import AotcError
-from aotc.signing.ci_tag import release_of_tag
+from aotc.trust.provenance import release_of_tag
 
 ACTIONS = "https://token.actions.githubusercontent.com"
 WORKFLOW = "example/repo/.github/workflows/release.yml@refs/tags/v1.4.0"

@@ -30,13 +30,13 @@ from sigstore.verify import Verifier, policy
 from sigstore_models.trustroot.v1 import TrustedRoot as RootDocument
 
 from aotc import verify
-from aotc.attesting.adding import sign
+from aotc.base.errors import AotcError
 from aotc.cli.main import main
-from aotc.contract.codec.canonical import canonical_json
-from aotc.errors import AotcError
-from aotc.signing.keyless import sigstore_services
-from aotc.signing.keyless.keyless_signing import KeylessSigner
-from aotc.signing.keys import key_files
+from aotc.spec.json import canonical_json
+from aotc.trust import key_files
+from aotc.trust import keyless_signing as sigstore_services
+from aotc.trust.attesting import sign
+from aotc.trust.keyless_signing import KeylessSigner
 
 ISSUER = "https://token.example.com"
 WHO = "release@example.com"

@@ -15,13 +15,12 @@ from built_artifact import DIGITS
 from shared_workers import build
 
 from aotc import verify
-from aotc.contract.codec.strict_yaml import strict_yaml
-from aotc.contract.trust.anchors import key_id
-from aotc.errors import AotcError
-from aotc.signing import oms
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import load_private, load_public
-from aotc.signing.keys.signer_loading import load_signer
+from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import key_id
+from aotc.spec.yaml import strict_yaml
+from aotc.trust import key_files, oms
+from aotc.trust.key_loading import load_private, load_public
+from aotc.trust.signers import load_signer
 
 # Seconds, tried in turn until a program has reached the expected point.
 LIMITS = (1, 8, 64)
@@ -51,7 +50,7 @@ def signer_file(folder: Path, program: str, **fields: object) -> Path:
 
 LOADED = """
 from pathlib import Path
-from aotc.signing.keys.key_loading import load_private
+from aotc.trust.key_loading import load_private
 key = load_private(Path("release.pem"))
 message = sys.stdin.buffer.read()
 """

@@ -21,12 +21,12 @@ from sigstore.models import TrustedRoot
 from sigstore.verify import Verifier
 
 from aotc import load, verify
-from aotc.attesting.adding import approve, sign
-from aotc.attesting.qualification import qualify
-from aotc.errors import AotcError
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import PrivateKey, load_private
-from aotc.verification.policy import roots
+from aotc.base.errors import AotcError
+from aotc.runtime.qualification import qualify
+from aotc.trust import key_files
+from aotc.trust.attesting import approve, sign
+from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.policy import roots
 
 WHO = "https://example.com/release/.github/workflows/release.yml@refs/tags/v1"
 ISSUER = "https://token.example.com"

@@ -17,18 +17,17 @@ import yaml
 from built_artifact import BuiltArtifact
 
 from aotc import load, verify
-from aotc.attesting.qualification import qualify
-from aotc.contract.attestation_kinds import KINDS
-from aotc.contract.codec.canonical import canonical_json
-from aotc.contract.codec.parsing import encode
-from aotc.contract.results.reports import VerifyReport
-from aotc.contract.trust.attestations import Qualification
-from aotc.errors import AotcError
-from aotc.signing import oms, statements
-from aotc.signing.keys import key_files
-from aotc.signing.keys.key_loading import PrivateKey, load_private
-from aotc.verification.policy import roots
-from aotc.verification.policy.state import user_state
+from aotc.base.errors import AotcError
+from aotc.runtime.qualification import qualify
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.attestations import Qualification
+from aotc.spec.codec import encode
+from aotc.spec.json import canonical_json
+from aotc.spec.reports import VerifyReport
+from aotc.trust import key_files, oms, statements
+from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.policy import roots
+from aotc.trust.policy.state import user_state
 
 UNQUALIFIED, NO_VARIANT, OLDER = "AOTC-G033", "AOTC-C009", "AOTC-G030"
 

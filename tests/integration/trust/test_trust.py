@@ -12,8 +12,8 @@ from built_artifact import BuiltArtifact
 from command import Command
 
 import aotc
-from aotc.errors import AotcError
-from aotc.verification.policy import roots
+from aotc.base.errors import AotcError
+from aotc.trust.policy import roots
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from aotc.contract.profile import WorkerLimits
-from aotc.engine.job_steps import tell_steps
-from aotc.engine.worker_pool import Workers
-from aotc.errors import AotcError
-from aotc.probing.cpu_time import cpu_deadline, cpu_limit
+from aotc.base.errors import AotcError
+from aotc.session.worker import tell_steps
+from aotc.session.worker_pool import Workers
+from aotc.sizes.trials import cpu_deadline, cpu_limit
+from aotc.spec.profile import WorkerLimits
 
 
 def double(request: int) -> int:

@@ -30,10 +30,10 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import aotc
-from aotc.engine import forkserver, worker_pool
+from aotc.session import forkserver, worker_pool
 
 # It needs the library of a GPU's maker as soon as it is imported.
-_LEFT_OUT = "aotc.backends.tensorrt_rtx_parser"
+_LEFT_OUT = "aotc.providers.tensorrt_rtx"
 # What the modules of the toolchain import when they are called.
 _WHEN_CALLED = (
     *("numpy", "onnx", "onnx.numpy_helper", "onnxruntime"),

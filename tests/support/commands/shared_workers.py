@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 import aotc
-from aotc.contract.builtin import load_profile
-from aotc.contract.profile import Profile, WorkerLimits
-from aotc.contract.results.reports import BuildReport
-from aotc.engine.worker_pool import Workers
-from aotc.errors import AotcError
-from aotc.pipeline import PRELOADED_MODULES
+from aotc.base.errors import AotcError
+from aotc.pipeline.build import PRELOADED_MODULES
+from aotc.session.worker_pool import Workers
+from aotc.spec.profile import Profile, WorkerLimits
+from aotc.spec.profile_files import load_profile
+from aotc.spec.reports import BuildReport
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -28,8 +28,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from keyless_world import World, logged_body, spki, text, usage
 
-from aotc.contract.codec.canonical import canonical_json
-from aotc.signing import dsse
+from aotc.spec.json import canonical_json
+from aotc.trust import dsse
 
 CERTIFICATES = "/api/v2/signingCert"
 ENTRIES = {1: "/api/v1/log/entries", 2: "/api/v2/log/entries"}

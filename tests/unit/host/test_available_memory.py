@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.host.available_memory import available_bytes
+from aotc.host.cpu import available_bytes
 
 MIB = 1 << 20
 

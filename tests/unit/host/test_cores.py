@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from repository import ROOT
 
-from aotc.contract.manifest.variant import SessionSpec
-from aotc.engine.session import create_session
-from aotc.host.cores import cores_in, usable_cores
+from aotc.host.cpu import cores_in, usable_cores
+from aotc.session.sessions import create_session
+from aotc.spec.variant import SessionSpec
 
 MODEL = ROOT / "examples" / "digits" / "digits.onnx"
 

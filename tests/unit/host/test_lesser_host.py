@@ -12,16 +12,15 @@ from typing import Any
 import pytest
 from repository import ROOT
 
-from aotc.contract.target import ISA_FEATURES
-from aotc.errors import AotcError
-from aotc.host.lesser_host import LESSER, hidden_providers, visible_isa
-from aotc.host.probe import parse_vendor
+from aotc.base.errors import AotcError
+from aotc.host.probe import LESSER, hidden_providers, parse_vendor, visible_isa
+from aotc.spec.target import ISA_FEATURES
 
 TOOLCHAIN = ROOT / "toolchain"
 FEATURES = ("avx", "avx2", "avx512f")
 PROBE = """
 import json
-from aotc.contract.codec.parsing import encode
+from aotc.spec.codec import encode
 from aotc.host.probe import probe
 print(json.dumps(encode(probe(gpus=False), full=True)))
 """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.results.nvidia_state import GpuState
 from aotc.host import nvidia_facts as room
+from aotc.spec.command_reports import GpuState
 
 
 def test_each_gpu_is_a_line() -> None:

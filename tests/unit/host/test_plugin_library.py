@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from aotc.contract.finding import Finding
-from aotc.contract.manifest.requirements import Requirements
-from aotc.contract.target import Plugin, Target
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.host.plugin_libraries import libraries_digest, libraries_in, stated_libraries
-from aotc.verification.checks import checks
+from aotc.spec.payload import Finding
+from aotc.spec.target import Plugin, Target
+from aotc.spec.variant import Requirements
+from aotc.trust.checks import checks
 
 CPU = "CPUExecutionProvider"
 MINE = "MyExecutionProvider"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aotc.host.processor import identity_in, processor_identity
+from aotc.host.cpu import identity_in, processor_identity
 
 ONE = """\
 processor\t: {number}

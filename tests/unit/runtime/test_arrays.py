@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from aotc.contract.manifest.interface import Value
-from aotc.engine import values
-from aotc.errors import AotcError
-from aotc.runtime import arrays
+from aotc.base.errors import AotcError
+from aotc.graph import values
+from aotc.runtime import value_files as arrays
+from aotc.spec.payload import Value
 
 INPUTS = (
     Value(name="ids", dtype="int64", shape=("batch", "seq")),

@@ -11,15 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_manifest import manifest, variant
 
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.graph_capture import GraphCapture
-from aotc.contract.manifest.payload_files import Fixture
-from aotc.contract.manifest.variant import DroppedVariant
-from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.contract.shapes.padding_rules import Padding
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.runtime.routing import Route, Router
 from aotc.runtime.warmup import warmup_fixtures
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Fixture
+from aotc.spec.shapes import Dim, Domain, Padding, Relation
+from aotc.spec.variant import DroppedVariant, GraphCapture
 
 MOST = 12
 SEQ = Dim(min=1, max=64, opt=16, buckets=(8, 16, 32), outside=("pad", "route"), pad_from=1,

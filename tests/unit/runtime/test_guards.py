@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from plain_manifest import manifest
 
-from aotc.contract.manifest.interface import Value
-from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.runtime.guards import Guard
+from aotc.spec.payload import Value
+from aotc.spec.shapes import Dim, Domain, Relation
 
 IDS = Value(name="ids", dtype="int64", shape=("batch", "seq"))
 MASK = Value(name="mask", dtype="int64", shape=("batch", "total"))

@@ -6,9 +6,8 @@ import sys
 
 import pytest
 
-from aotc.errors import AotcError, install_extra
-from aotc.runtime.metrics import TelemetryCollector, prometheus_text
-from aotc.runtime.telemetry import Telemetry
+from aotc.base.errors import AotcError, install_extra
+from aotc.runtime.telemetry import Telemetry, TelemetryCollector, prometheus_text
 
 
 @pytest.fixture

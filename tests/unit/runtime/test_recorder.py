@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from repository import ROOT
 
-from aotc.contract.traffic import read_traffic
 from aotc.runtime.recorder import ShapeRecorder
+from aotc.spec.traffic import read_traffic
 
 
 def request(size: int) -> dict[str, object]:

@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plain_manifest import manifest, variant
 
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.reports import Refusal, VariantVerdict
-from aotc.contract.shapes.domain import Dim, Domain, Relation
-from aotc.contract.shapes.padding_rules import Padding
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 from aotc.runtime.routing import Router, choose
+from aotc.spec.manifest import Manifest
+from aotc.spec.reports import Refusal, VariantVerdict
+from aotc.spec.shapes import Dim, Domain, Padding, Relation
+from aotc.spec.variant import Variant
 
 RUNS = VariantVerdict(name="portable", runs=True)
 NATIVE = VariantVerdict(name="native", runs=True)

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from aotc.contract.codec.parsing import decode
-from aotc.contract.codec.schema import schema_of
-from aotc.contract.counters import TelemetryReport
 from aotc.runtime.telemetry import Telemetry, percentile
+from aotc.spec.codec import decode
+from aotc.spec.json_schema import schema_of
+from aotc.spec.traffic import TelemetryReport
 
 
 def test_what_is_counted() -> None:

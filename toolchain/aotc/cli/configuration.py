@@ -13,14 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.contract.builtin import builtin_profiles, builtin_targets, load_profile
-from aotc.contract.codec.parsing import ParseError, Problem, decode
-from aotc.contract.codec.strict_yaml import MAX_YAML_BYTES, strict_yaml
-from aotc.contract.codec.yaml_positions import located, nearest_position, place_of, positions
-from aotc.contract.config import OPTIONS, OWN_ONLY, Config
-from aotc.errors import AotcError, Place
-from aotc.records import record
-from aotc.reporting.report_forms import is_standard_output
+from aotc.base.errors import AotcError, Place
+from aotc.base.records import record
+from aotc.report.report_forms import is_standard_output
+from aotc.spec.codec import ParseError, Problem, decode
+from aotc.spec.config import OPTIONS, OWN_ONLY, Config
+from aotc.spec.profile_files import builtin_profiles, builtin_targets, load_profile
+from aotc.spec.yaml import (
+    MAX_YAML_BYTES,
+    located,
+    nearest_position,
+    place_of,
+    positions,
+    strict_yaml,
+)
 
 NAME: Final = "aotc.yaml"
 VARIABLE: Final = "AOTC_CONFIG"
@@ -94,7 +100,7 @@ def _refuse_unnamed(settings: Settings) -> None:
 def _takes_naming(command: str, name: str, value: Any) -> str:
     """What a setting would be obeyed in that runs a program or decides trust; empty if neither."""
     if name == "key":
-        from aotc.signing.keys.signer_loading import is_signer_file
+        from aotc.trust.signers import is_signer_file
 
         if command == "bench":
             return "a key to trust"

@@ -1,20 +1,36 @@
-"""The command line: the one place that turns errors into text and exit statuses.
-
-The first word names a command, which is imported only then.
-"""
+"""The command line: the one place that turns errors and signals into text and exit statuses."""
 
 from __future__ import annotations
 
+import _thread
+import contextlib
 import gc
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
-from aotc.cli.interrupts import Interrupts
+import typer
+
+from aotc.base.errors import EXIT_YES
+from aotc.cli.commands import COMMANDS, HELP
+from aotc.cli.grammar import Command, Group, built, new_app
+from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
-    from aotc.errors import AotcError
+    from typer._click.core import Context
+
+    from aotc.base.errors import AotcError
+
+
+# The command line: the one place that turns errors into text and exit statuses.
+#
+# The first word names a command, which is imported only then.
 
 
 # Python looks for garbage whenever so many objects were made, by default 700. Imports make many
@@ -44,15 +60,14 @@ def _answer(words: list[str]) -> int:
             return _run(words, interrupts)
         except KeyboardInterrupt:
             interrupts.ignore()
-            from aotc.errors import AotcError
+            from aotc.base.errors import AotcError
 
             return _fail(AotcError("AOTC-I025", "the command was interrupted"), words)
 
 
 def _run(words: list[str], interrupts: Interrupts) -> int:
-    from aotc.cli import streams
-    from aotc.cli.shown_warnings import escaped_warnings
-    from aotc.errors import EXIT_NO, AotcError
+    from aotc.base.errors import EXIT_NO, AotcError
+    from aotc.cli import terminal as streams
 
     streams.prepare()
     try:
@@ -76,12 +91,11 @@ def _run(words: list[str], interrupts: Interrupts) -> int:
 def _dispatch(words: list[str]) -> int:
     import typer
 
-    from aotc.cli.all_commands import all_commands
-    from aotc.errors import EXIT_USAGE
+    from aotc.base.errors import EXIT_USAGE
 
     command = all_commands()
     if (shell := os.environ.get("_AOTC_COMPLETE")) in ("bash", "zsh", "fish"):
-        from aotc.cli.grammar.completion import answer
+        from aotc.cli.shell_completion import answer
 
         sys.stdout.write(answer(command, words, shell))
         # Never a yes: the variable may have leaked into a job that verifies.
@@ -95,10 +109,10 @@ def _dispatch(words: list[str]) -> int:
 
 def _fail(error: AotcError, words: list[str]) -> int:
     """Report an error where it can be read; returns its exit status."""
-    from aotc.cli import streams
-    from aotc.cli.refusal_output import error_answer, error_lines, tables
-    from aotc.cli.render import show, terminal_width, write_error, write_lines
-    from aotc.errors import AotcError
+    from aotc.base.errors import AotcError
+    from aotc.cli import terminal as streams
+    from aotc.cli.output import error_answer, error_lines, tables
+    from aotc.cli.terminal import show, terminal_width, write_error, write_lines
 
     streams.prepare()
     if "--debug" in words or os.environ.get("AOTC_DEBUG", "") not in ("", "0"):
@@ -110,7 +124,7 @@ def _fail(error: AotcError, words: list[str]) -> int:
             write_lines([f"  {line}" for line in trace], file=sys.stderr)
     lost: Exception | None = streams.failure_of(sys.stdout)
     if "--json" in words and lost is None and error.where != streams.STDOUT:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         try:
             write_document(error_answer(error))
@@ -128,9 +142,9 @@ def _fail(error: AotcError, words: list[str]) -> int:
 
 
 def _unforeseen(error: Exception) -> AotcError:
-    from aotc.cli import streams
-    from aotc.errors import AotcError
-    from aotc.files import failures
+    from aotc.base.errors import AotcError
+    from aotc.base.files import failures
+    from aotc.cli import terminal as streams
 
     if isinstance(error, OSError) and error.filename is None:
         # What could not be written is still there, and fails again.
@@ -148,6 +162,231 @@ def _unforeseen(error: Exception) -> AotcError:
         f"{type(error).__name__}: {error}",
         where=f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}",  # noqa: PTH119
     )
+
+
+# The command `aotc` itself: a group whose commands are imported when they are called.
+
+
+HELP_WORD: Final = "help"
+# Whether the group's own answer is to be a document; in its context.
+_AS_JSON: Final = "aotc.json"
+
+
+class _Root(Group):
+    """Every command by name."""
+
+    def summaries(self, ctx: Context) -> dict[str, str]:
+        """Every command with what it is for, without importing one."""
+        return {**HELP, HELP_WORD: "Show the help of a command, as --help after it does."}
+
+    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
+        """Read the first words; `help COMMAND` is `COMMAND --help`."""
+        if args[:1] == [HELP_WORD]:
+            args = [*(word for word in args[1:] if word != HELP_WORD), "--help"]
+        ctx.meta[_AS_JSON] = "--json" in args[1:]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        """The names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | Group | None:
+        """The command of that name; None where there is none."""
+        return built(COMMANDS.load(cmd_name)) if cmd_name in COMMANDS else None
+
+
+_app = new_app("Build, verify and run signed artifacts of ONNX models.", _Root)
+
+
+def _show_version(ctx: typer.Context, asked: bool) -> None:
+    if not asked:
+        return
+    if ctx.meta[_AS_JSON]:
+        from aotc.cli.output import version_report, write_document
+
+        write_document(version_report())
+    else:
+        sys.stdout.write(f"aotc {VERSION}\n")
+    raise typer.Exit(EXIT_YES)
+
+
+@_app.callback()
+def _aotc(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "-V",
+            "--version",
+            is_eager=True,
+            callback=_show_version,
+            help="print the version; with --json that of the toolchain, too",
+        ),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="print tracebacks of errors, wherever it stands")
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+
+
+def all_commands() -> Group:
+    """The group of all commands."""
+    found = built(_app)
+    assert isinstance(found, Group)
+    return found
+
+
+def every_command() -> dict[str, Command]:
+    """Every command by the words that call it, such as `trust add`; imports all of them."""
+    found: dict[str, Command] = {}
+    for name in COMMANDS:
+        command = built(COMMANDS.load(name))
+        below = command.commands if isinstance(command, Group) else {"": command}
+        for word, leaf in below.items():
+            assert isinstance(leaf, Command)
+            found[f"{name} {word}".strip()] = leaf
+    return found
+
+
+# Ctrl-C, termination and a closed terminal: each ends a command in the same orderly way.
+#
+# Little is imported here: until the handlers are in place, Python answers Ctrl-C with a traceback.
+
+
+_IMPORTING = "<frozen importlib._bootstrap>"
+# How long an interrupt is held back, in seconds; an import may itself be what never ends.
+_LONGEST = 10.0
+_STEP = 0.002
+
+
+class Interrupts:
+    """While entered, signals that end a command raise KeyboardInterrupt, so that it cleans up.
+
+    Not amid an import: one that is left halfway may keep a lock that another thread waits for, or
+    a module half made. The interrupt is raised as soon as the import is over.
+    """
+
+    def __init__(self) -> None:
+        self.seen = False
+        self._entered = False
+        self._held_since: float | None = None
+        self._delivering = _thread.allocate_lock()
+        self._before: dict[int, Any] = {}
+        self._caller = sys._getframe().f_code
+
+    def __enter__(self) -> Interrupts:
+        self._entered = True
+        self._caller = sys._getframe(1).f_code
+        # Other threads may set no handler.
+        if threading.current_thread() is threading.main_thread():
+            sys.unraisablehook = self._swallowed
+            self._take(signal.SIGTERM)
+            # Of a terminal that is closed; 'nohup' has commands ignore it.
+            hangup = getattr(signal, "SIGHUP", None)
+            if hangup is not None and signal.getsignal(hangup) is signal.SIG_DFL:
+                self._take(hangup)
+            # Who starts a command in the background may have it ignore Ctrl-C.
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._take(signal.SIGINT)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        # From now on a signal passes; one that is being delivered has come when the lock is free.
+        self._entered = False
+        with self._delivering:
+            pass
+        if self._before:
+            sys.unraisablehook = sys.__unraisablehook__
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def ignore(self) -> None:
+        """Ignore further signals while the interrupt is reported; SIGTERM ends the process."""
+        for number in self._before:
+            ends = number == signal.SIGTERM
+            signal.signal(number, signal.SIG_DFL if ends else signal.SIG_IGN)
+
+    def _take(self, number: int) -> None:
+        self._before[number] = signal.signal(number, self._interrupt)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if not self._entered:
+            return
+        self.seen = True
+        now = time.monotonic()
+        if self._is_importing(frame):
+            if self._held_since is None:
+                self._held_since = now
+                self._deliver_later(number)
+            if now - self._held_since < _LONGEST:
+                return
+        self._held_since = None
+        raise KeyboardInterrupt
+
+    def _is_importing(self, frame: FrameType | None) -> bool:
+        while frame is not None and frame.f_code is not self._caller:
+            if frame.f_code.co_filename == _IMPORTING:
+                return True
+            frame = frame.f_back
+        return False
+
+    def _swallowed(self, unraisable: sys.UnraisableHookArgs) -> None:
+        """An interrupt that fell into a callback of the interpreter's is given again."""
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._held_since = time.monotonic()
+            self._deliver_later(signal.SIGINT if signal.SIGINT in self._before else signal.SIGTERM)
+        else:
+            sys.__unraisablehook__(unraisable)
+
+    def _deliver_later(self, number: int) -> None:
+        """Repeat a signal until it is raised, or until what it would interrupt is over.
+
+        By a bare thread: `threading` takes locks, which the interrupted code may hold.
+        """
+
+        main = threading.main_thread().ident
+        assert main is not None
+
+        def deliver() -> None:
+            while self._held_since is not None:
+                time.sleep(_STEP)
+                with self._delivering:
+                    # It may have been raised meanwhile, and a second would end the clean-up.
+                    if not self._entered or self._held_since is None:
+                        return
+                    # What the main thread waits for in the system is to end, too.
+                    signal.pthread_kill(main, number)
+
+        _thread.start_new_thread(deliver, ())
+
+
+# Warnings of Python packages, as they may be shown: their text may be a model's.
+
+
+@contextlib.contextmanager
+def escaped_warnings() -> Iterator[None]:
+    """Write each warning as one line on standard error, in which nothing steers the terminal."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        from aotc.cli.terminal import write_lines
+
+        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 if __name__ == "__main__":

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.finding import Finding
-    from aotc.contract.results.journal import Journal
-    from aotc.contract.results.reports import Refusal
-    from aotc.contract.results.run_report import Figure, Gate, RunReport
+    from aotc.spec.payload import Finding
+    from aotc.spec.reports import Refusal
+    from aotc.spec.run_report import Figure, Gate, Journal, RunReport
 
 
 class Run:
@@ -47,8 +46,8 @@ class Run:
         self._started = time.monotonic()
         if not self.is_wanted:
             return
-        from aotc.contract.results.journal import Journal
-        from aotc.reporting.report_forms import is_standard_output, require_forms
+        from aotc.report.report_forms import is_standard_output, require_forms
+        from aotc.spec.run_report import Journal
 
         require_forms(self.files, [other for other in others if other is not None])
         self.on_standard_output = any(map(is_standard_output, self.files))
@@ -90,9 +89,9 @@ class Run:
 
     def record(self) -> RunReport:
         """The record of the run."""
-        from aotc.contract.results.run_report import NoticedFinding, RunReport
-        from aotc.contract.versions import VERSION
-        from aotc.reporting.wording import title_of
+        from aotc.report.wording import title_of
+        from aotc.spec.run_report import NoticedFinding, RunReport
+        from aotc.spec.versions import VERSION
 
         assert self.journal is not None
         journal = self.journal
@@ -117,7 +116,7 @@ class Run:
 
     def refused(self, error: AotcError) -> None:
         """Write down that the run ended with a refusal."""
-        from aotc.cli.refusal_output import error_answer
+        from aotc.cli.output import error_answer
 
         self.ended(error.exit_status, breaches=error_answer(error).errors)
 
@@ -127,9 +126,9 @@ class Run:
         What reads standard output may have gone: that report is the last, and where it has no
         reader `reader_gone` is set.
         """
-        from aotc.cli import streams
-        from aotc.reporting.github_annotations import annotation_lines
-        from aotc.reporting.report_forms import is_standard_output, write_report
+        from aotc.cli import terminal as streams
+        from aotc.report.github_annotations import annotation_lines
+        from aotc.report.report_forms import is_standard_output, write_report
 
         report, failed = self.record(), []
         if self.annotates:
@@ -150,9 +149,9 @@ class Run:
 
 
 def _write_out(report: RunReport, file: str) -> None:
-    from aotc.cli import streams
-    from aotc.cli.render import no_command
-    from aotc.reporting.report_forms import report_text, unwritten
+    from aotc.cli import terminal as streams
+    from aotc.cli.terminal import no_command
+    from aotc.report.report_forms import report_text, unwritten
 
     try:
         text = report_text(report, file)
@@ -165,9 +164,9 @@ def _write_out(report: RunReport, file: str) -> None:
 
 def tell_lost(lost: Iterable[AotcError]) -> None:
     """Tell on standard error of files that could not be written beside a judgement that stands."""
-    from aotc.cli import streams
-    from aotc.cli.refusal_output import error_lines
-    from aotc.cli.render import write_lines
+    from aotc.cli import terminal as streams
+    from aotc.cli.output import error_lines
+    from aotc.cli.terminal import write_lines
 
     with streams.may_be_lost(sys.stderr):
         for each in lost:
@@ -208,7 +207,7 @@ def reported(
     except BrokenPipeError:
         raise
     except Exception as error:
-        from aotc.files.failures import uncaught_refusal
+        from aotc.base.files.failures import uncaught_refusal
 
         what = f"{type(error).__name__}: {error}"
         run.refused(uncaught_refusal(error) or AotcError("AOTC-R999", what))

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from aotc.contract.results.nvidia_state import GpuState, NvidiaState, TorchCudnn
+from aotc.base.records import replace
 from aotc.host.nvidia import cuda_version, driver_version, nvidia_smi
-from aotc.records import replace
+from aotc.spec.command_reports import GpuState, NvidiaState, TorchCudnn
 
 _CUDNN: Final = "libcudnn.so.9"
 # What ONNX Runtime's CUDA provider for CUDA 13 is linked with, or opens.

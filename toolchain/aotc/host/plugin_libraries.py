@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-from aotc.errors import AotcError
-from aotc.files.folders import belongs_to_others, make_folder
+from aotc.base.errors import AotcError
+from aotc.base.files.folders import belongs_to_others, make_folder
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
@@ -122,8 +122,8 @@ def _add_to_cache(place: Path | None, found: dict[str, list[int | str]]) -> None
     """Keep digests for the next time; a cache that cannot be written is ignored."""
     if place is None:
         return
-    from aotc.files.locking import editing
-    from aotc.files.writing import write_atomically
+    from aotc.base.files.locks import editing
+    from aotc.base.files.writing import write_atomically
 
     try:
         make_folder(place.parent)

@@ -1,1 +1,1 @@
-"""Loads artifacts and runs them: sessions, guards, routing, and the ready model."""
+"""Loads artifacts and runs them: guards, routing, warm-up, telemetry, and the loaded model."""

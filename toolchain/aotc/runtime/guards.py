@@ -7,13 +7,13 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from aotc.contract.codec.spelling import nearest
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.interface import Value
-from aotc.contract.shapes.domain import Domain
-from aotc.contract.traffic import MAX_SIZE
-from aotc.engine.values import Data, describe, numpy_dtype
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.base.text import nearest
+from aotc.graph.values import Data, describe, numpy_dtype
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Value
+from aotc.spec.shapes import Domain
+from aotc.spec.traffic import MAX_SIZE
 
 # How many inputs one message names.
 _MAX_NAMES = 5

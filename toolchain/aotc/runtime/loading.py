@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
+from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from aotc.contract.finding import Finding
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.reports import VariantVerdict
-from aotc.engine.device.cuda_place import CudaPlace
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError, missing_package
+from aotc.base.records import replace
 from aotc.host.nvidia import missing_gpu
-from aotc.records import replace
-from aotc.runtime.built_profile import profile_of
-from aotc.runtime.engine_imports import EngineImports
 from aotc.runtime.routing import choose, spec_of
-from aotc.store.system_store import take
-from aotc.store.user_store import StoredArtifact
-from aotc.verification.compatibility import judge, probe_host
-from aotc.verification.gate import CompatibleArtifact, check_compatibility, remember_release
-from aotc.verification.policy.host_trust import Trust, resolve
+from aotc.runtime.store.system_store import take
+from aotc.runtime.store.user_store import StoredArtifact
+from aotc.session.device.cuda_place import CudaPlace
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Finding
+from aotc.spec.profile import profile_of
+from aotc.spec.providers import CAPTURING
+from aotc.spec.reports import VariantVerdict
+from aotc.spec.variant import Variant
+from aotc.trust.compatibility import judge, probe_host
+from aotc.trust.gate import CompatibleArtifact, check_compatibility, remember_release
+from aotc.trust.policy.host_trust import Trust, resolve
+
+if TYPE_CHECKING:
+    from aotc.runtime.model import ReadyModel
+
 
 if missing_gpu():
     # First: its BLAS starts threads that spin for some 50 ms, while what follows leaves cores idle.
     # Where there is a GPU, its context takes longer than all imports, and is begun before this one.
     import numpy as np  # noqa: F401
 
-if TYPE_CHECKING:
-    from aotc.runtime.ready_model import ReadyModel
 
 # Refusals of a variant on this host that may not concern another variant.
 _VARIANT_REFUSALS: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
@@ -65,11 +71,11 @@ def load(
 
     `path` is an artifact, or `sha256-<id>` of one in the store.  `variant` names one of the
     profile's variants, for all of its buckets, or some buckets.  `threads` is the number per
-    operator (None: one per core); `store` is the store's folder (see `aotc.store.system_store`),
-    and `trust_store` accepts a copy in a system-wide store as it was verified at install, even if
+    operator (None: one per core); `store` is the store's folder (see
+    `aotc.runtime.store.system_store`), and `trust_store` accepts a copy in a system-wide store as it was verified at install, even if
     this process could change it.  `warm_up` may name the variants for step 5; `ready` is true once
     all are warm.  `rerun_fixtures` runs all fixtures in step 5; by default one is enough of those
-    that matched when this user loaded the artifact before (see `aotc.runtime.accepted_before`).
+    that matched when this user loaded the artifact before (see `aotc.runtime.warmup`).
     `device` is the index of the GPU that CUDA uses, and `stream` the handle of a stream of it on
     which all is to run (None: one of the model's own).
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; by
@@ -235,3 +241,93 @@ def _judged(
         return verdicts, choose(manifest, verdicts, wanted)
     except AotcError:
         return (), ()
+
+
+# Imports what a session needs in a separate thread, while a load hashes files.
+#
+# Importing numpy and ONNX Runtime takes longer than verifying an artifact, and hashing releases the
+# interpreter's lock. So does CUDA, which takes as long to make its context, in a thread of its own.
+
+
+_OPENING = "aotc.runtime.session_opening"
+
+
+class EngineImports:
+    """The imports of one load: call `begin` at any time, and `end` before creating a session."""
+
+    def __init__(self) -> None:
+        self._threads: list[Thread] = []
+        self._error: Exception | None = None
+
+    def begin(
+        self,
+        variants: Sequence[Variant] = (),
+        begin_device: Callable[[], object] | None = None,
+        *,
+        plugins: Collection[str] = (),
+    ) -> None:
+        """Import in another thread, once; does nothing if everything is imported already.
+
+        `variants` are those that will be loaded: if CUDA runs one, its libraries are loaded as
+        well, unless it is among the user's own `plugins`, and `begin_device` is called in a third
+        thread if one captures graphs.  What fails there is tried again, and refused, where it is
+        needed.
+        """
+        if self._threads or _OPENING in sys.modules:
+            return
+        name = CAPTURING.ort_name
+        on_cuda = name not in plugins and any(name in variant.providers for variant in variants)
+        if begin_device is not None and any(variant.graphs is not None for variant in variants):
+            # First: imports would keep the interpreter from it.
+            beside = Thread(target=_without_errors, args=(begin_device,), name="aotc-device")
+            self._threads.append(beside)
+        self._threads.append(Thread(target=self._run, args=(on_cuda,), name="aotc-imports"))
+        for thread in self._threads:
+            thread.start()
+
+    def end(self) -> ModuleType:
+        """The module `aotc.runtime.session_opening`, once ONNX Runtime is imported as well.
+
+        Raises AOTC-I019 if a package is not installed, and I020 if two that exclude each other are.
+        """
+        for thread in self._threads:
+            thread.join()
+        if self._error is not None:
+            raise self._error
+        return _import()
+
+    def _run(self, on_cuda: bool) -> None:
+        try:
+            _import()
+        except Exception as error:
+            self._error = error
+            return
+        if on_cuda:
+            _without_errors(_load_libraries)
+
+
+def _load_libraries() -> None:
+    from aotc.providers.named_backends import library_of, prepare
+
+    if library_of(CAPTURING.ort_name) is None:
+        prepare(CAPTURING.ort_name)
+
+
+def _without_errors(function: Callable[[], object]) -> None:
+    with suppress(Exception):
+        function()
+
+
+def _import() -> ModuleType:
+    try:
+        # Before ONNX Runtime, which enters it by one of its parts: a thread that imports numpy at
+        # that moment would find half of it.
+        import numpy as np  # noqa: F401
+
+        from aotc.providers.ort import import_onnxruntime
+
+        import_onnxruntime()
+        from aotc.runtime import session_opening
+    except ModuleNotFoundError as error:
+        raise missing_package(error, "aotc.load", only_loads=True) from None
+    return session_opening

@@ -14,10 +14,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from aotc.engine.values import Data
-from aotc.errors import AotcError
-from aotc.files.locking import wait_for_lock
-from aotc.files.writing import write_atomically
+from aotc.base.errors import AotcError
+from aotc.base.files.locks import wait_for_lock
+from aotc.base.files.writing import write_atomically
+from aotc.graph.values import Data
 
 # Lines wait in memory up to this number or time: a write per line would cost more than a call.
 _MAX_WAITING = 256

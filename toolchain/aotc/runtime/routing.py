@@ -6,18 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from aotc.contract.codec.spelling import nearest
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.served_sizes import served_buckets
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.results.reports import VariantVerdict
-from aotc.contract.shapes.bucket_choice import routed_first
-from aotc.contract.shapes.domain import Dim
-from aotc.errors import AotcError
-from aotc.verification.compatibility import by_preference, error_of
+from aotc.base.errors import AotcError
+from aotc.base.text import nearest
+from aotc.spec.buckets import routed_first, served_buckets
+from aotc.spec.manifest import Manifest
+from aotc.spec.reports import VariantVerdict
+from aotc.spec.shapes import Dim
+from aotc.spec.variant import Variant
+from aotc.trust.compatibility import by_preference, error_of
 
 if TYPE_CHECKING:
-    from aotc.contract.results.command_reports import Cause
+    from aotc.spec.command_reports import Cause
+
 
 # For how many combinations of sizes the route is cached.
 _MAX_ROUTES: Final = 4096

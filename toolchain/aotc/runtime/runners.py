@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from aotc.contract.cuda_options import SIZED_BY_VALUES
-from aotc.contract.finding import Finding
-from aotc.contract.known_providers import CAPTURING
-from aotc.contract.manifest.variant import Variant
-from aotc.engine import session as sessions
-from aotc.engine.device.cuda_place import CudaPlace, open_capturing
-from aotc.engine.device.refused_capture import capture_refused
-from aotc.engine.ortvalue import needs_ortvalues
-from aotc.engine.values import Data
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
+from aotc.graph.values import Data
+from aotc.session import sessions
+from aotc.session.device.capture_gate import capture_refused
+from aotc.session.device.cuda_place import CudaPlace, open_capturing
+from aotc.session.sessions import needs_ortvalues
+from aotc.spec.payload import Finding
+from aotc.spec.providers import CAPTURING, SIZED_BY_VALUES
+from aotc.spec.variant import Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import onnxruntime as ort
 
-    from aotc.engine.device.device import Device
-    from aotc.engine.device.host_arrays import PartOf
+    from aotc.session.device.device import Device, PartOf
 
 
 class Runner(Protocol):
@@ -76,7 +74,7 @@ class PlainRunner:
         """The GPU of the session's first provider, or the host."""
         if self._on_cuda:
             return self._placed.device()
-        from aotc.engine.device.device import HostDevice
+        from aotc.session.device.device import HostDevice
 
         return HostDevice()
 
@@ -90,7 +88,7 @@ class PlainRunner:
         """The named outputs (None: all), whole; raises AOTC-R005."""
         if not self._on_cuda:
             return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
-        from aotc.engine.device.capture_gate import GATE
+        from aotc.session.device.capture_gate import GATE
 
         with GATE.used():
             return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)

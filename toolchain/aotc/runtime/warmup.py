@@ -1,33 +1,52 @@
-"""Opens the session of a variant, and runs it before the first call."""
+"""Opens the session of a variant, and runs it before the first call: fixtures, captured sizes."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
+import os
+import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from aotc.contract.manifest.document import Manifest
-from aotc.contract.manifest.payload_files import Fixture
-from aotc.contract.manifest.served_sizes import served_buckets
-from aotc.contract.manifest.variant import Variant
-from aotc.contract.precision.parity_spec import ParitySpec
-from aotc.contract.results.reports import VariantLoad
-from aotc.contract.shapes.bucket_choice import sizes_in_graph
-from aotc.contract.shapes.domain import raised_to_buckets
-from aotc.engine import session, values
-from aotc.engine.padding import Padder
-from aotc.engine.parity import compare
-from aotc.errors import AotcError
-from aotc.runtime import arrays
+import numpy as np
+
+from aotc.base.errors import AotcError
+from aotc.base.files.ownership import can_check_owners
+from aotc.graph import values
+from aotc.graph.values import Data
+from aotc.host.cpu import processor_identity, usable_cores
+from aotc.host.probe import probe
+from aotc.providers.ort import import_onnxruntime
+from aotc.runtime import value_files as arrays
 from aotc.runtime.runners import Runner
-from aotc.runtime.warming.capture_sizes import capture_sizes
-from aotc.runtime.warming.sized_inputs import inputs_at
+from aotc.runtime.store.entries import acceptance_path
+from aotc.session import sessions as session
+from aotc.session.padding import Padder
+from aotc.session.parity import compare
+from aotc.spec.buckets import served_buckets, sizes_in_graph
+from aotc.spec.codec import Json, ParseError, encode
+from aotc.spec.json import strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Fixture
+from aotc.spec.precision import ParitySpec
+from aotc.spec.providers import CPU
+from aotc.spec.reports import VariantLoad
+from aotc.spec.shapes import raised_to_buckets
+from aotc.spec.variant import Variant
+from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-    from aotc.runtime.accepted_before import AcceptedBefore
+
+# Opens the session of a variant, and runs it before the first call.
 
 
 def open_variant(
@@ -220,3 +239,273 @@ def _run_unchecked(
             raise
         return None
     return time.perf_counter() - started
+
+
+# Captures the sizes that a variant promises, before its first call.
+
+
+def capture_sizes(runner: Runner, variant: Variant, manifest: Manifest, payload: Path) -> None:
+    """Capture each promised size that is not captured yet, the largest first.
+
+    The largest takes the most memory, which the others then use as well.  Inputs are those of a
+    fixture, repeated or cut to the size.  Raises AOTC-R024 and M004, and R005 if no inputs could be
+    made.
+    """
+    graphs = variant.graphs
+    if graphs is None:
+        return
+    from aotc.session.device.capturing_runner import CapturingRunner
+
+    if not isinstance(runner, CapturingRunner):
+        return
+    done = runner.captured
+    for sizes in sorted(graphs.sizes, key=lambda size: -math.prod(size.values())):
+        if dict(sizes) in done:
+            continue
+        inputs = inputs_at(manifest, manifest.domain.complete(sizes), payload)
+        if inputs is None:
+            raise AotcError(
+                "AOTC-R024",
+                "a CUDA graph cannot be captured",
+                where=f"variant {variant.name}",
+                found="no inputs of its sizes could be made",
+            )
+        runner.capture(inputs, sizes)
+
+
+# Inputs of wanted sizes, to run a model before its first call.
+
+
+# Larger inputs are not generated for a warm-up.
+_MAX_ELEMENTS: Final = 1 << 27
+
+
+def inputs_at(
+    manifest: Manifest, sizes: Mapping[str, int], payload: Path
+) -> dict[str, values.Data] | None:
+    """Inputs of `sizes`: a resized fixture, or zeros; None if neither is possible."""
+    for value in manifest.inputs:
+        shape = [
+            size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape or ()
+        ]
+        if math.prod(shape) > _MAX_ELEMENTS or min(shape, default=1) < 0:
+            return None
+    if manifest.fixtures:
+        given = arrays.read_fixture(payload, manifest.fixtures[0])
+        return arrays.resize(given, manifest.inputs, sizes)
+    zeros: dict[str, values.Data] = {}
+    for value in manifest.inputs:
+        if value.kind != "tensor" or value.shape is None or value.dtype == "string":
+            return None
+        shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape]
+        zeros[value.name] = np.zeros(shape, values.numpy_dtype(value.dtype))
+    return zeros
+
+
+# Calls before the first one: what a call passes through is then not met for the first time.
+
+
+# Python specializes code in its first executions, and replays of milliseconds get quicker in their
+# first ten.
+_LEAST: Final = 3
+_MOST: Final = 10
+# A load makes no more than the least number of calls once it rehearsed for that long, in equal
+# shares for its sizes.
+_SETTLING_SECONDS: Final = 0.1
+# A run that takes longer hides what its first call costs beyond it, and would delay the load.
+_SHORT_SECONDS: Final = 0.01
+# The same for runs without a graph: the first call of the shortest takes twice as long as others.
+_SHORTEST_SETTLING_SECONDS: Final = 0.005
+
+
+def rehearse_calls(
+    answer: Callable[[Mapping[str, Data]], object],
+    variant: Variant,
+    manifest: Manifest,
+    payload: Path,
+    run_seconds: float | None,
+    *,
+    share: float = 1.0,
+) -> None:
+    """Answer calls as `run` does, whose answers nobody wants: of each captured size, or one.
+
+    Each comes in arrays of its own, and the answer before it is kept, as with requests, so that the
+    memory which they take and free is not met for the first time either; the largest sizes come
+    first, as they take the caches from the others.  `run_seconds` is what a run of the variant took
+    at its warm-up (None: it was not run), and `share` is the part of a load's rehearsals that it
+    may take.  The variant is proven at this point: a refusal, such as of values that a fixture has
+    after it was resized, is left to a request that gives cause for it.
+    """
+    if variant.graphs is not None:
+        wanted, least, settling = (
+            sorted(
+                (manifest.domain.complete(sizes) for sizes in variant.graphs.sizes),
+                key=lambda sizes: -prod(sizes.values()),
+            ),
+            _LEAST,
+            _SETTLING_SECONDS,
+        )
+    elif run_seconds is not None and run_seconds < _SHORT_SECONDS:
+        usual = (variant.domain or manifest.domain).corner("opt")
+        wanted, least, settling = [usual], 1, _SHORTEST_SETTLING_SECONDS
+    else:
+        return
+    for sizes in wanted:
+        settled = time.perf_counter() + settling * share / len(wanted)
+        # A sequence, such as of tensors, has no other sizes.
+        with suppress(AotcError):
+            inputs = inputs_at(manifest, sizes, payload)
+            if inputs is None:
+                continue
+            kept: deque[object] = deque(maxlen=1)
+            for turn in range(_MOST):
+                if turn >= least and time.perf_counter() > settled:
+                    break
+                given = {
+                    name: data.copy() if isinstance(data, np.ndarray) else data
+                    for name, data in inputs.items()
+                }
+                kept.append(answer(given))
+
+
+# Fixtures that matched in an earlier load by this user on this host.
+#
+# A golden answer shows that this host computes what the build host computed. That depends on the
+# artifact, on ONNX Runtime and numpy, on the processor, the kernel, the C library and the number of
+# threads. While all of these are the same, running every fixture again shows nothing new. What
+# matched is recorded beside the entries of this user's own store:
+#
+#     <store>/accepted-<artifact id>.json    by variant: fixtures, and the sha256 of the conditions
+#
+# Only runs of fixtures are saved. Every load checks signatures, digests and the placement, and runs
+# one fixture of each variant. Whoever can write the file can also change the store's entries.
+
+
+_SCHEMA: Final = "aotc.accepted/1"
+_MAX_BYTES: Final = 1 << 20
+_READ: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+)
+# Variables of ONNX Runtime, of libraries that it may be built with, and of the dynamic linker.
+_VARIABLES: Final = ("ORT_", "MLAS_", "OMP_", "KMP_", "MKL_", "LD_", "GLIBC_TUNABLES")
+
+
+class AcceptedBefore:
+    """What is recorded about the artifact `artifact_id` in the store `root`.
+
+    `threads` is the number per operator that the load asked for (None: the variant's, or one per
+    core).  A record that cannot be read, or that others could have written, is ignored; one that
+    cannot be written is lost.
+    """
+
+    def __init__(self, root: Path, artifact_id: str, threads: int | None = None) -> None:
+        self._path = acceptance_path(root, artifact_id)
+        self._threads = threads
+
+    def covers(self, variant: Variant, fixtures: Collection[str]) -> bool:
+        """Whether all these fixtures of a variant matched under the conditions of this load."""
+        conditions = self._conditions(variant)
+        if conditions is None:
+            return False
+        kept = self._kept().get(variant.name)
+        return (
+            isinstance(kept, dict)
+            and kept.get("conditions") == conditions
+            and isinstance(known := kept.get("fixtures"), list)
+            and all(name in known for name in fixtures)
+        )
+
+    def record(self, variant: Variant, fixtures: Collection[str]) -> None:
+        """Record that these fixtures of a variant ran in this load, and matched."""
+        conditions = self._conditions(variant)
+        if conditions is None:
+            return
+        from aotc.base.files.writing import write_atomically
+
+        entry: Json = {"conditions": conditions, "fixtures": sorted(fixtures)}
+        kept = {**self._kept(), variant.name: entry}
+        document = json.dumps({"schema": _SCHEMA, "variants": kept}, sort_keys=True)
+        try:
+            if self._path.parent.stat().st_uid == os.geteuid():
+                self._make_room()
+                write_atomically(self._path, document.encode(), mode=0o600)
+        except OSError:
+            return
+
+    def _make_room(self) -> None:
+        """Remove a file of this name that `_own_bytes` refuses; raises OSError."""
+        try:
+            _own_bytes(self._path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            self._path.unlink()
+
+    def _kept(self) -> dict[str, Json]:
+        """The records by variant; empty if there is no usable file."""
+        try:
+            document = strict_json(_own_bytes(self._path))
+        except (OSError, ParseError):
+            return {}
+        if not isinstance(document, dict) or document.get("schema") != _SCHEMA:
+            return {}
+        variants = document.get("variants")
+        return variants if isinstance(variants, dict) else {}
+
+    def _conditions(self, variant: Variant) -> str | None:
+        """The sha256 of everything but the artifact that answers depend on; None if unknown.
+
+        It is known for the CPU provider alone: others depend on drivers and devices as well.  It is
+        unknown if ONNX Runtime's library is no longer where it was loaded from.
+        """
+        processors = processor_identity()
+        if variant.providers != (CPU,) or not processors or not can_check_owners():
+            return None
+        import numpy as np
+
+        try:
+            runtime = _onnxruntime()
+        except OSError:
+            return None
+        threads = variant.session.threads if self._threads is None else self._threads
+        known = {
+            "aotc": VERSION,
+            "numpy": np.__version__,
+            "onnxruntime": runtime,
+            "processors": processors,
+            "system": list(os.uname())[2:],
+            "libc": encode(probe(gpus=False).libc),
+            "threads": usable_cores() if threads is None else threads,
+            "variables": {
+                name: value for name, value in os.environ.items() if name.startswith(_VARIABLES)
+            },
+        }
+        return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()
+
+
+def _onnxruntime() -> list[object]:
+    """Version and build of ONNX Runtime, and the state of the library that is loaded."""
+    runtime = import_onnxruntime()
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    library = Path(native.__file__).stat()
+    # Unlike the modification time, the change time cannot be set.
+    state = [library.st_size, library.st_mtime_ns, library.st_ctime_ns]
+    return [runtime.__version__, runtime.get_build_info(), *state]
+
+
+def _own_bytes(path: Path) -> bytes:
+    """The bytes of a small, plain file that only this user can write; raises OSError."""
+    descriptor = os.open(path, _READ)
+    try:
+        found = os.fstat(descriptor)
+        plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+        if not plain or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(str(path))
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(_MAX_BYTES)
+    finally:
+        os.close(descriptor)

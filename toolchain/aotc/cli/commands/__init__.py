@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aotc.registry import Registry
+from aotc.base.registry import Registry
 
 _ROWS: Final = (
     ("init", "init", "Write a profile, a CI job and a .gitignore for a model."),

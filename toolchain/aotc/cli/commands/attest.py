@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond, signer_of
-from aotc.cli.grammar.command import Command, choice, examples, exclusive, new_app
-from aotc.cli.grammar.options import (
+from aotc.cli.grammar import Command, choice, examples, exclusive, new_app
+from aotc.cli.options import (
     ArtifactFolder,
     IdentityToken,
     Json,
@@ -18,13 +19,14 @@ from aotc.cli.grammar.options import (
     TrustConfig,
     Variants,
     VouchingKeys,
+    comma_separated,
+    positive,
 )
-from aotc.cli.grammar.typed_values import comma_separated, positive
-from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
-    from aotc.contract.trust.attestations import AttestReport
-    from aotc.contract.trust.signer import Sealer, Signer
+    from aotc.spec.attestations import AttestReport
+    from aotc.spec.trust_policy import Sealer, Signer
+
 
 app = new_app()
 
@@ -104,7 +106,7 @@ def attest(
     if qualify:
         answer = _qualify(artifact, signer, trust, variant, runs, force)
     else:
-        from aotc.attesting.adding import approve as add_approval
+        from aotc.trust.attesting import approve as add_approval
 
         answer = add_approval(
             artifact,
@@ -115,7 +117,7 @@ def attest(
             trust=trust,
             force=force,
         )
-    from aotc.cli.views.attestation_views import attested_view
+    from aotc.cli.views.artifact import attested_view
 
     respond(answer, attested_view, json=json)
     return EXIT_YES
@@ -129,7 +131,7 @@ def _qualify(
     runs: int | None,
     force: bool,
 ) -> AttestReport:
-    from aotc.attesting.qualification import RUNS, qualify
+    from aotc.runtime.qualification import RUNS, qualify
 
     return qualify(
         artifact,

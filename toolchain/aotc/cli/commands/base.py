@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from aotc.errors import AotcError
+from aotc.base.errors import AotcError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.trust.signer import Sealer, Signer
+    from aotc.spec.trust_policy import Sealer, Signer
+
 
 Answer = TypeVar("Answer")
 
@@ -21,11 +22,11 @@ def respond(
 ) -> None:
     """Write an answer to standard output: as one JSON document, or as `view` shows it."""
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(answer)
     else:
-        from aotc.cli.render import show
+        from aotc.cli.terminal import show
 
         show(view(answer))
 
@@ -35,13 +36,13 @@ def signer_of(
 ) -> Signer | Sealer:
     """Who signs, as --key, --keyless and its options say; raises I027 and what loading raises."""
     if keyless:
-        from aotc.signing.keyless.keyless_signing import KeylessSigner
+        from aotc.trust.keyless_signing import KeylessSigner
 
         return KeylessSigner(identity_token, trust_config)
     for option, given in (("--identity-token", identity_token), ("--trust-config", trust_config)):
         if given is not None:
             raise AotcError("AOTC-I027", f"{option} is of --keyless", where=option)
-    from aotc.signing.keys.signer_loading import load_signer
+    from aotc.trust.signers import load_signer
 
     return load_signer(key)
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import (
+from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import (
     Artifact,
     Channel,
     Format,
@@ -21,15 +22,18 @@ from aotc.cli.grammar.options import (
     Trust,
     TrustStore,
     Variants,
+    comma_separated,
+    pairs,
+    positive,
+    positive_real,
 )
-from aotc.cli.grammar.typed_values import comma_separated, pairs, positive, positive_real
-from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.spec.versions import artifact_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from aotc.contract.results.bench_reports import BenchReport
+    from aotc.spec.bench_reports import BenchReport
+
 
 app = new_app()
 
@@ -159,7 +163,7 @@ def bench(
     Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
-    from aotc.cli.extras import needs
+    from aotc.cli.output import needs
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
 
@@ -173,10 +177,9 @@ def bench(
         _check_outputs(trace, history, (artifact, against, trust, key), baseline)
         sizes = _sizes(dims)
         with needs("bench", loads=True):
-            from aotc.benching.bench import Baseline
-            from aotc.benching.bench import bench as measure
-            from aotc.benching.rounds import Plan
-            from aotc.benching.sides import Loading
+            from aotc.tools.bench import Baseline
+            from aotc.tools.bench import bench as measure
+            from aotc.tools.bench_sides import Loading, Plan
         plan = Plan(
             runs=_RUNS * streams if runs is None and seconds is None else runs,
             seconds=_SECONDS if runs is None and seconds is None else seconds,
@@ -214,11 +217,7 @@ def bench(
         slower = compared is not None and compared.verdict == "slower"
         status = EXIT_NO if slower else EXIT_YES
         if run.is_wanted:
-            from aotc.reporting.benchmark_run import (
-                benchmark_figures,
-                comparison_gate,
-                slower_breach,
-            )
+            from aotc.report.runs import benchmark_figures, comparison_gate, slower_breach
 
             run.ended(
                 status,
@@ -245,7 +244,7 @@ def _check_words(
     json: bool,
 ) -> None:
     """Refuse what means nothing, or could not be written later: I017, I026 and I027."""
-    from aotc.cli.written import refuse_existing
+    from aotc.cli.output import refuse_existing
 
     if allow is not None and baseline is None:
         raise AotcError("AOTC-I027", "--allow is of --baseline", where="--allow")
@@ -267,7 +266,7 @@ def _check_outputs(
 
     Those of --report are kept apart by `reported`.
     """
-    from aotc.cli.written import refuse_overwriting
+    from aotc.cli.output import refuse_overwriting
 
     if trace is None and history is None:
         return
@@ -295,10 +294,10 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
     """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 
-    from aotc.cli import streams
+    from aotc.cli import terminal as streams
     from aotc.cli.commands.base import respond
-    from aotc.cli.render import show
-    from aotc.cli.views.bench_views import bench_view
+    from aotc.cli.terminal import show
+    from aotc.cli.views.measurements import bench_view
 
     if trace == _STDOUT:
         with streams.answering(sys.stdout):
@@ -311,6 +310,6 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
 
 
 def _write_trace(text: str, file: Path) -> None:
-    from aotc.cli.written import write_text
+    from aotc.cli.output import write_text
 
     write_text(file, text)

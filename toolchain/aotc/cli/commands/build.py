@@ -7,10 +7,11 @@ from typing import Annotated, Final
 
 import typer
 
+from aotc.base.errors import EXIT_YES
+from aotc.cli import options as suggestions
 from aotc.cli.commands.base import signer_of
-from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, bare, examples, exclusive, new_app
-from aotc.cli.grammar.options import (
+from aotc.cli.grammar import Command, bare, examples, exclusive, new_app
+from aotc.cli.options import (
     Force,
     Format,
     IdentityToken,
@@ -21,9 +22,8 @@ from aotc.cli.grammar.options import (
     SigningKey,
     Summary,
     TrustConfig,
+    pairs,
 )
-from aotc.cli.grammar.typed_values import pairs
-from aotc.errors import EXIT_YES
 
 app = new_app()
 
@@ -186,10 +186,9 @@ def build(
     output then. --keyless signs as the identity of an OIDC token, which the CI gives, instead of
     with a key. The outcome is shown on one screen, with --verbose in full.
     """
-    from aotc.cli.extras import needs
+    from aotc.cli.output import DASH, model_given, needs
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
-    from aotc.cli.standard_input import DASH, model_given
 
     by_identity = keyless or identity_token is not None or trust_config is not None
     artifact = output or Path("model.aotc" if str(model) == DASH else f"{model.stem}.aotc")
@@ -201,7 +200,7 @@ def build(
     ):
         ranges = pairs(dims, "--dim")
         with needs("build", "cpu"):
-            from aotc.pipeline import build as run_pipeline
+            from aotc.pipeline.build import build as run_pipeline
         # An identity that is missing is told before anything is built.
         signer = signer_of(key, keyless, identity_token, trust_config) if by_identity else key
         report = run_pipeline(
@@ -230,15 +229,14 @@ def build(
     if run.on_standard_output:
         return EXIT_YES
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(report)
     else:
-        from aotc.cli.grammar.verbosity import current
-        from aotc.cli.render import show
-        from aotc.cli.views.build_view import build_view
-        from aotc.cli.views.summary_view import built_summary
-        from aotc.inspection.summary import inspect
+        from aotc.cli.grammar import current
+        from aotc.cli.terminal import show
+        from aotc.cli.views.summary import build_view, built_summary
+        from aotc.tools.inspect import inspect
 
         view = build_view if current().verbose and not summary else built_summary
         show(view(report, inspect(report.artifact)))

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.cli.grammar.typed_values import byte_count
-from aotc.errors import EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json, byte_count
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.contract.results.cache_reports import CacheListReport, PruneReport
+    from aotc.spec.command_reports import CacheListReport, PruneReport
+
 
 app = new_app("List, prune and clear the build cache.")
 
@@ -28,8 +28,8 @@ def list_entries(json: Json = False) -> int:
     The entry that was used last comes first. Nothing is verified. The cache is in $AOTC_CACHE, or
     aotc/build in $XDG_CACHE_HOME or ~/.cache. It may hold $AOTC_CACHE_BYTES bytes, or 10 GiB.
     """
-    from aotc.caching.cache import BuildCache
-    from aotc.contract.results.cache_reports import CacheListReport
+    from aotc.pipeline.cache import BuildCache
+    from aotc.spec.command_reports import CacheListReport
 
     cache = BuildCache()
     entries = tuple(cache.entries())
@@ -63,7 +63,7 @@ def prune(
     Entries are removed until the rest is within the limit. What interrupted builds left is removed
     too.
     """
-    from aotc.caching.cache import BuildCache
+    from aotc.pipeline.cache import BuildCache
 
     return _report(BuildCache().prune(limit), json)
 
@@ -75,14 +75,14 @@ def clear(json: Json = False) -> int:
 
     The next builds compile everything again.
     """
-    from aotc.caching.cache import BuildCache
+    from aotc.pipeline.cache import BuildCache
 
     return _report(BuildCache().clear(), json)
 
 
 def list_view(answer: CacheListReport) -> list[RenderableType]:
     """How much of the cache is taken, and by what."""
-    from aotc.cli.render import count, heading, section, short, size
+    from aotc.cli.terminal import count, heading, section, short, size
 
     number = len(answer.entries)
     entries = "1 entry" if number == 1 else f"{number} entries"
@@ -113,7 +113,7 @@ def _minute(moment: str) -> str:
 
 def prune_view(report: PruneReport) -> list[RenderableType]:
     """What was removed, and what is left."""
-    from aotc.cli.render import facts, heading, size
+    from aotc.cli.terminal import facts, heading, size
 
     rows = [
         ("removed", f"{report.removed}, {size(report.removed_bytes)}"),

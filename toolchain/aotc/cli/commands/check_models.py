@@ -7,11 +7,10 @@ from typing import Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Force, Format, Json, Profile, Reports
-from aotc.cli.grammar.typed_values import positive
-from aotc.errors import EXIT_INTERRUPTED, EXIT_NO, EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Force, Format, Json, Profile, Reports, positive
 
 app = new_app()
 
@@ -87,12 +86,10 @@ def check_models(
     Runtime's. Exit status 0 where every model is built and answers so, or with --against where
     none is worse than before; else 1.
     """
-    from aotc.cli.extras import needs
-    from aotc.cli.json_document import document_text
+    from aotc.cli.output import document_text, needs, refuse_existing, write_text
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import reported
-    from aotc.cli.views.check_views import check_models_view
-    from aotc.cli.written import refuse_existing, write_text
+    from aotc.cli.views.model_checks import check_models_view
 
     stated = {"model": str(folder), "profile": profile}
     others = (output, against)
@@ -102,8 +99,8 @@ def check_models(
     ):
         refuse_existing([output] if output is not None else [], force)
         with needs("check-models", "cpu"):
-            from aotc.checking.check import check_models as check
-        from aotc.checking.outcomes import is_good
+            from aotc.tools.check_models import check_models as check
+        from aotc.tools.check_outcomes import is_good
 
         answer = check(
             folder,
@@ -125,7 +122,7 @@ def check_models(
         if output is not None:
             write_text(output, document_text(answer))
         if run.is_wanted:
-            from aotc.checking.judged_models import judged_models
+            from aotc.tools.check_outcomes import judged_models
 
             gates, breaches = judged_models(answer, folder)
             run.ended(status, gates=gates, breaches=breaches)

@@ -7,8 +7,8 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.errors import EXIT_YES
+from aotc.base.errors import EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
 
 app = new_app()
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal
 
 import typer
+from typer.core import TyperOption
 
+from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, Group, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.errors import EXIT_YES
+from aotc.cli.configuration import config_path, read_settings
+from aotc.cli.grammar import Command, Group, examples, new_app, option_named, value_text
+from aotc.cli.options import Json
+from aotc.spec.command_reports import ConfigReport, ConfiguredValue
+from aotc.spec.config import OPTIONS
 
 if TYPE_CHECKING:
     from typer._click.core import Parameter
+
 
 app = new_app()
 
@@ -25,8 +32,7 @@ def config(context: typer.Context, json: Json = False) -> int:
     The file is aotc.yaml in the working directory, or the one that AOTC_CONFIG names. It sets
     defaults of build, check-models and bench; no other command reads it.
     """
-    from aotc.cli.configured_values import config_report
-    from aotc.cli.views.config_view import config_view
+    from aotc.cli.views.project import config_view
 
     def parameters_of(command: str) -> list[Parameter]:
         group = context.find_root().command
@@ -37,3 +43,50 @@ def config(context: typer.Context, json: Json = False) -> int:
 
     respond(config_report(parameters_of), config_view, json=json)
     return EXIT_YES
+
+
+# Every default that a configuration may set, with where it comes from in this environment.
+
+
+def config_report(parameters_of: Callable[[str], Sequence[Parameter]]) -> ConfigReport:
+    """The values that calls without options would have, of commands with these parameters.
+
+    Raises AOTC-I052 and I046.
+    """
+    settings = read_settings()
+    path = config_path()
+    rows = []
+    for command, names in OPTIONS.items():
+        parameters = parameters_of(command)
+        for name in names:
+            option = option_named(name, parameters)
+            variable = _variable(option)
+            setting = settings.get(command, {}).get(name)
+            source: Literal["environment", "file", "default"]
+            if variable:
+                value, source, place = os.environ[variable], "environment", variable
+            elif setting is not None:
+                value, source, place = value_text(setting.value), "file", str(setting.place)
+            else:
+                value, source, place = _default(option), "default", ""
+            rows.append(
+                ConfiguredValue(
+                    command=command, option=name, value=value, source=source, place=place
+                )
+            )
+    return ConfigReport(file=str(path) if path is not None else "", values=tuple(rows))
+
+
+def _variable(option: object) -> str:
+    """The environment variable that sets an option here; empty where none does."""
+    named = option.envvar if isinstance(option, TyperOption) else None
+    return named if isinstance(named, str) and os.environ.get(named) else ""
+
+
+def _default(option: object) -> str:
+    """A command's own default, in words."""
+    if not isinstance(option, TyperOption):
+        return ""
+    if isinstance(option.show_default, str):
+        return option.show_default
+    return value_text(option.default) if isinstance(option.default, bool | str) else ""

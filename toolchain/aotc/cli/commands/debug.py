@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_NO, EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json
+from aotc.spec.versions import artifact_path
 
 app = new_app("Find where an artifact leaves the model that it was built from.")
 
@@ -79,15 +79,14 @@ def parity(
     does that. The folder of -o holds weights of the model and values of the inputs: look at it
     before you give it away.
     """
-    from aotc.cli.extras import needs
+    from aotc.cli.output import needs, refuse_overwriting
     from aotc.cli.progress import stages
-    from aotc.cli.views.exactness.parity_view import parity_view
-    from aotc.cli.written import refuse_overwriting
+    from aotc.cli.views.variants import parity_view
 
     if output is not None:
         refuse_overwriting([("-o", output)], (artifact, model, fixtures))
     with needs("debug parity", "cpu"):
-        from aotc.debugging.debugged_parity import debug_parity
+        from aotc.tools.debug_parity import debug_parity
     with stages(quiet=json) as progress:
         report = debug_parity(
             artifact,

@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.cli import options as suggestions
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json
+from aotc.spec.versions import artifact_path
 
 if TYPE_CHECKING:
-    from aotc.contract.results.diff_report import DiffReport
+    from aotc.spec.diff_report import DiffReport
+
 
 app = new_app()
 
@@ -67,12 +68,12 @@ def diff(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
-    from aotc.cli.grammar.typed_values import comma_separated
-    from aotc.cli.views.diff_view import diff_view
-    from aotc.comparing.artifact_comparison import compare
+    from aotc.cli.options import comma_separated
+    from aotc.cli.views.differences import diff_view
+    from aotc.tools.diff.artifacts import compare
 
     if html is not None:
-        from aotc.cli.written import refuse_overwriting
+        from aotc.cli.output import refuse_overwriting
 
         refuse_overwriting([("--html", Path(html))], (a, b))
     report = compare(a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights)
@@ -90,12 +91,11 @@ def diff(
 
 def _write_page(a: Path, b: Path, report: DiffReport, html: str) -> AotcError | None:
     """Write the page of a comparison, in place of one that exists; why it could not be written."""
-    from aotc.cli.extras import needs
-    from aotc.cli.written import write_output, write_text
+    from aotc.cli.output import needs, write_output, write_text
 
     try:
         with needs("diff --html", "report"):
-            from aotc.drawing.comparison_page import comparison_page
+            from aotc.report.html.diff_page import comparison_page
 
             text = comparison_page(a, b, report)
         if html != "-":

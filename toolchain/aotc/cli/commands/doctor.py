@@ -9,17 +9,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Literal
 
+from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
+from aotc.base.files.failures import system_message
+from aotc.base.records import replace
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.contract.known_providers import RUNTIME_WHEELS, RUNTIMES
-from aotc.contract.results.command_reports import DoctorCheck, DoctorReport, DoctorTrust
-from aotc.contract.target import Target
-from aotc.contract.versions import VERSION
-from aotc.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
-from aotc.files.failures import system_message
-from aotc.host.lesser_host import ISA_VARIABLE, WITHOUT_VARIABLE
-from aotc.records import replace
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json
+from aotc.host.probe import ISA_VARIABLE, WITHOUT_VARIABLE
+from aotc.spec.command_reports import DoctorCheck, DoctorReport, DoctorTrust
+from aotc.spec.providers import RUNTIME_WHEELS, RUNTIMES
+from aotc.spec.target import Target
+from aotc.spec.versions import VERSION
 
 _BASE = ("typer", "rich", "cryptography", "PyYAML", "rfc8785")
 _CPU = ("onnx", "numpy")
@@ -42,10 +42,10 @@ def doctor(json: Json = False) -> int:
     Versions, packages that conflict, keys, trust and folders are checked. Exit status 1 where one
     of them is bad.
     """
-    from aotc.cli.views.measurement_views import doctor_view
+    from aotc.cli.views.measurements import doctor_view
     from aotc.host.nvidia_facts import nvidia_state
     from aotc.host.probe import probe
-    from aotc.inspection.gpu_checks import gpu_checks
+    from aotc.tools.doctor import gpu_checks
 
     host = probe()
     nvidia = nvidia_state()
@@ -144,7 +144,7 @@ def _providers() -> list[DoctorCheck]:
     installed = [name for name in RUNTIMES if _version(name) is not None]
     if len(installed) != 1:
         return []
-    from aotc.inspection.offered_providers import capabilities
+    from aotc.tools.doctor import capabilities
 
     checks = []
     for offered in capabilities():
@@ -192,9 +192,9 @@ def _lesser() -> list[DoctorCheck]:
 
 
 def _development_key() -> DoctorCheck:
-    from aotc.contract.trust.anchors import key_id
-    from aotc.signing.keys import development
-    from aotc.signing.keys.development import default_trust
+    from aotc.spec.trust_anchors import key_id
+    from aotc.trust import development_key as development
+    from aotc.trust.development_key import default_trust
 
     try:
         development.require_own_folder()
@@ -208,7 +208,7 @@ def _development_key() -> DoctorCheck:
 
 
 def _signing_key() -> DoctorCheck:
-    from aotc.signing.keys.signer_loading import is_signer_file, load_signer
+    from aotc.trust.signers import is_signer_file, load_signer
 
     stated = os.environ.get("AOTC_SIGNING_KEY")
     if not stated:
@@ -230,8 +230,8 @@ def _signing_key() -> DoctorCheck:
 
 def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
     """Root keys, the policy that is used where none is named, and what this user has seen."""
-    from aotc.verification.policy.roots import host_roots
-    from aotc.verification.policy.state import user_state
+    from aotc.trust.policy.roots import host_roots
+    from aotc.trust.policy.state import user_state
 
     files = DoctorTrust()
     checks = []
@@ -273,7 +273,7 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
 
 
 def _policy(path: Path) -> DoctorCheck:
-    from aotc.verification.policy.host_trust import resolve
+    from aotc.trust.policy.host_trust import resolve
 
     if not path.exists():
         found = f"none at {path}: commands need --trust"
@@ -294,7 +294,7 @@ def _refused(name: str, error: AotcError) -> DoctorCheck:
 
 def _store() -> DoctorCheck:
     stated = os.environ.get("AOTC_STORE", "")
-    from aotc.verification.stores import default_root, require_safe
+    from aotc.trust.stores import default_root, require_safe
 
     try:
         root = default_root().absolute()
@@ -314,8 +314,8 @@ def _store() -> DoctorCheck:
 
 def _system_store() -> list[DoctorCheck]:
     """Whether the system-wide store is taken as it is; none where there is none."""
-    from aotc.files.ownership import Unsafe, can_check_owners, open_folder
-    from aotc.verification.stores import system_owner, system_root
+    from aotc.base.files.ownership import Unsafe, can_check_owners, open_folder
+    from aotc.trust.stores import system_owner, system_root
 
     root = system_root()
     if root is None or not can_check_owners():
@@ -340,7 +340,7 @@ def _system_store() -> list[DoctorCheck]:
 
 
 def _cache() -> DoctorCheck:
-    from aotc.caching.cache_folder import default_folder, is_usable
+    from aotc.pipeline.cache_folder import default_folder, is_usable
 
     if os.environ.get("AOTC_CACHE") == "off":
         return DoctorCheck(name="build cache", status="note", found="off, by AOTC_CACHE")

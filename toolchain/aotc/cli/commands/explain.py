@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.errors import EXIT_YES, AotcError
+from aotc.base.errors import EXIT_YES, AotcError
+from aotc.cli import options as suggestions
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json
 
 if TYPE_CHECKING:
-    from aotc.contract.results.explain_report import Explanation
+    from aotc.tools.explanation import Explanation
+
 
 app = new_app()
 
@@ -35,18 +36,18 @@ def explain(
 
     It says what the code means, whether it refuses, and how to fix it.
     """
-    from aotc.inspection import explanation
+    from aotc.tools import explanation
 
     if (code is None) != list_all:
         raise AotcError("AOTC-I027", "give a code, or --list", fix="See 'aotc explain --help'.")
     reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
     if json:
-        from aotc.cli.json_document import write_document
-        from aotc.contract.results.explain_report import ExplainReport
+        from aotc.cli.output import write_document
+        from aotc.tools.explanation import ExplainReport
 
         write_document(ExplainReport(reasons=reasons))
         return EXIT_YES
-    from aotc.cli.render import write_lines
+    from aotc.cli.terminal import write_lines
 
     if list_all:
         write_lines(f"{reason.code}  {reason.title}" for reason in reasons)

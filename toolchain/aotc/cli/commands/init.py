@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 import typer
 
+from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json
-from aotc.errors import EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json
 
 app = new_app()
 
@@ -40,13 +40,13 @@ def init(
     into the working directory; one that exists is kept, and a .gitignore only gets further lines.
     With --force, the file of aotc's own that the CI reads is brought up to date.
     """
-    from aotc.cli.extras import needs
+    from aotc.cli.output import needs
 
     with needs("init", "cpu"):
-        from aotc.inspection.model_capture import inspect_model
-    from aotc.cli.asking import chosen_model
-    from aotc.cli.views.init_view import init_view
-    from aotc.scaffolding.project_files import start_project
+        from aotc.tools.inspect import inspect_model
+    from aotc.cli.output import chosen_model
+    from aotc.cli.views.project import init_view
+    from aotc.tools.init import start_project
 
     path = chosen_model(Path()) if model is None else model
     report = inspect_model(path)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json, Summary
-from aotc.contract.artifact_names import artifact_path
-from aotc.errors import EXIT_YES, AotcError
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json, Summary
+from aotc.spec.versions import artifact_path
 
 if TYPE_CHECKING:
-    from aotc.contract.results.nodes.node_errors import NodeErrors
+    from aotc.spec.evidence import NodeErrors
+
 
 app = new_app()
 
@@ -92,7 +93,7 @@ def inspect(
     if fixtures is not None and model is None:
         raise AotcError("AOTC-I027", "--fixtures is of --model", where="--fixtures")
     if html is not None:
-        from aotc.cli.written import refuse_overwriting
+        from aotc.cli.output import refuse_overwriting
 
         refuse_overwriting([("--html", Path(html))], (path, traffic, times, model, fixtures))
     errors = _node_errors(path, model, fixtures, quiet=json or html == "-") if model else {}
@@ -100,24 +101,24 @@ def inspect(
         _write_page(path, html, traffic, times, errors)
         if html == "-":
             return EXIT_YES
-    from aotc.inspection.summary import inspect as inspect_path
+    from aotc.tools.inspect import inspect as inspect_path
 
     if str(path) == "-":
-        from aotc.cli.standard_input import model_given
-        from aotc.records import replace
+        from aotc.base.records import replace
+        from aotc.cli.output import model_given
 
         with model_given(path) as given:
             report = replace(inspect_path(given, traffic=traffic), path="-")
     else:
         report = inspect_path(path, traffic=traffic)
     if errors:
-        from aotc.records import replace
+        from aotc.base.records import replace
 
         report = replace(report, node_errors=errors)
     if summary:
-        from aotc.cli.views.summary_view import inspected_summary as view
+        from aotc.cli.views.summary import inspected_summary as view
     else:
-        from aotc.cli.views.inspection_view import inspect_view as view
+        from aotc.cli.views.artifact import inspect_view as view
     respond(report, view, json=json)
     return EXIT_YES
 
@@ -126,11 +127,11 @@ def _node_errors(
     path: Path, model: Path, fixtures: Path | None, *, quiet: bool
 ) -> dict[str, NodeErrors]:
     """Errors by node of the variant that this host prefers, by its name."""
-    from aotc.cli.extras import needs
+    from aotc.cli.output import needs
     from aotc.cli.progress import stages
 
     with needs("inspect --model", "cpu"):
-        from aotc.debugging.debugged_parity import measure_nodes
+        from aotc.tools.debug_parity import measure_nodes
     with stages(quiet=quiet) as progress:
         variant, errors = measure_nodes(path, model, fixtures=fixtures, progress=progress)
     return {variant: errors}
@@ -144,11 +145,10 @@ def _write_page(
     errors: Mapping[str, NodeErrors],
 ) -> None:
     """Write the page of an artifact; a file that exists is replaced."""
-    from aotc.cli.extras import needs
-    from aotc.cli.written import write_output, write_text
+    from aotc.cli.output import needs, write_output, write_text
 
     with needs("inspect --html", "report"):
-        from aotc.drawing.artifact_page import artifact_page
+        from aotc.report.html.artifact_page import artifact_page
     text = artifact_page(path, traffic=traffic, times=times, errors=errors)
     if html == "-":
         write_output(text)

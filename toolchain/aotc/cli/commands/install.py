@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import refuse_two_stores, respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import (
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import (
     Artifact,
     Channel,
     Json,
@@ -14,7 +15,6 @@ from aotc.cli.grammar.options import (
     SystemStore,
     Trust,
 )
-from aotc.errors import EXIT_YES
 
 app = new_app()
 
@@ -41,9 +41,9 @@ def install(
     and attestations that are new are added to it.
     """
     refuse_two_stores(store, system)
-    from aotc.cli.views.store_views import install_view
-    from aotc.store.installing import install as put
-    from aotc.verification.policy.host_trust import resolve
+    from aotc.cli.views.stores import install_view
+    from aotc.runtime.store.installing import install as put
+    from aotc.trust.policy.host_trust import resolve
 
     trusted = resolve(trust, key, channel=channel, unsafe_no_trust_state=unsafe_no_trust_state)
     report = put(artifact, trusted, store=store, system=system)

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import Json
-from aotc.errors import EXIT_YES
+from aotc.base.errors import EXIT_YES
+from aotc.cli.grammar import Command, examples, exclusive, new_app
+from aotc.cli.options import Json
 
 app = new_app()
 
@@ -64,9 +64,10 @@ def keygen(
     password comes from the file that $AOTC_KEY_PASSWORD_FILE names, from $AOTC_KEY_PASSWORD, or
     from a prompt.
     """
-    from aotc.contract.results.command_reports import KeygenReport
-    from aotc.contract.trust.anchors import key_id
-    from aotc.signing.keys import key_files, passwords
+    from aotc.spec.command_reports import KeygenReport
+    from aotc.spec.trust_anchors import key_id
+    from aotc.trust import key_files
+    from aotc.trust import key_loading as passwords
 
     secret = None
     if password:
@@ -82,11 +83,11 @@ def keygen(
         key_id=key_id(public.read_text("ascii")),
     )
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(answer)
     else:
-        from aotc.cli.render import write_lines
+        from aotc.cli.terminal import write_lines
 
         write_lines(
             (

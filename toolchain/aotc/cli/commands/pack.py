@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import ArtifactFolder, Force, Json
-from aotc.errors import EXIT_YES
+from aotc.base.errors import EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import ArtifactFolder, Force, Json
 
 app = new_app()
 
@@ -38,17 +38,17 @@ def pack(
     the file as they take the folder, and any unzip opens it. Nothing is verified here.
     """
     from aotc.cli.progress import stages
-    from aotc.packing.pack import pack as write
+    from aotc.trust.packing import pack as write
 
     place = output or Path(f"{artifact.resolve().name}.zip")
     with stages(quiet=json) as progress:
         answer = write(artifact, place, force=force, progress=progress)
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(answer)
     else:
-        from aotc.cli.render import count, facts, heading, show, size
+        from aotc.cli.terminal import count, facts, heading, show, size
 
         rows = [("artifact", answer.artifact_id), ("size", size(answer.bytes))]
         show([heading(answer.archive, f"{count(answer.files, 'file')} packed"), facts(rows)])

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES, AotcError
+from aotc.cli import options as suggestions
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json, Threads
-from aotc.cli.grammar.typed_values import positive
-from aotc.errors import EXIT_YES, AotcError
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json, Threads, positive
 
 app = new_app("List, show, check and learn build profiles.")
 
@@ -22,16 +21,16 @@ app = new_app("List, show, check and learn build profiles.")
 @examples("aotc profile list", "aotc profile list --json")
 def list_profiles(json: Json = False) -> int:
     """List the built-in profiles."""
-    from aotc.contract.builtin import builtin_profiles, load_profile
+    from aotc.spec.profile_files import builtin_profiles, load_profile
 
     items = {name: load_profile(name).description for name in builtin_profiles()}
     if json:
-        from aotc.cli.json_document import write_document
-        from aotc.contract.results.command_reports import ListReport
+        from aotc.cli.output import write_document
+        from aotc.spec.command_reports import ListReport
 
         write_document(ListReport(kind="profile", items=items))
     else:
-        from aotc.cli.render import write_lines
+        from aotc.cli.terminal import write_lines
 
         width = max(len(name) for name in items)
         write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
@@ -55,15 +54,15 @@ def show(
 
     It is YAML that can be saved and changed.
     """
-    from aotc.contract.builtin import load_profile
+    from aotc.spec.profile_files import load_profile
 
     profile = load_profile(name)
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(profile)
     else:
-        from aotc.contract.codec.strict_yaml import yaml_text
+        from aotc.spec.yaml import yaml_text
 
         sys.stdout.write(yaml_text(profile))
     return EXIT_YES
@@ -79,18 +78,18 @@ def check(
 
     Every problem is listed, with its place in the file.
     """
-    from aotc.contract.builtin import load_profile
-    from aotc.inspection.offered_providers import check_names
+    from aotc.spec.profile_files import load_profile
+    from aotc.tools.doctor import check_names
 
     profile = load_profile(path)
     check_names(profile)
     if json:
-        from aotc.cli.json_document import write_document
-        from aotc.contract.results.command_reports import CheckReport
+        from aotc.cli.output import write_document
+        from aotc.spec.command_reports import CheckReport
 
         write_document(CheckReport(path=str(path), valid=True, profile=profile))
     else:
-        from aotc.cli.render import write_lines
+        from aotc.cli.terminal import write_lines
 
         write_lines([f"{path}: profile {profile.name!r} is valid"])
     return EXIT_YES
@@ -196,9 +195,8 @@ def learn(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
-    from aotc.cli.extras import needs
-    from aotc.cli.views.learned_views import learn_view
-    from aotc.cli.written import refuse_existing, refuse_overwriting, write_output, write_text
+    from aotc.cli.output import needs, refuse_existing, refuse_overwriting, write_output, write_text
+    from aotc.cli.views.learned import learn_view
 
     page = Path(html) if html is not None and html != "-" else None
     files = [path for path in (output, save_costs, page) if path is not None]
@@ -209,7 +207,7 @@ def learn(
         refuse_overwriting([("--html", page)], (shapes, model, costs, Path(profile)))
     refuse_existing(files, force)
     with needs("profile learn", "cpu"):
-        from aotc.learning.learn import learn as choose
+        from aotc.tools.learn import learn as choose
     from aotc.cli.progress import stages
 
     with stages(quiet=json) as progress:
@@ -226,19 +224,19 @@ def learn(
             progress=progress,
         )
     if html is not None:
-        from aotc.cli.pages.learned_page import learn_page
+        from aotc.cli.learned_page import learn_page
 
         if page is not None:
             write_text(page, learn_page(answer))
         else:
             write_output(learn_page(answer))
     if output is not None:
-        from aotc.contract.codec.strict_yaml import yaml_text
+        from aotc.spec.yaml import yaml_text
 
         write_text(output, yaml_text(answer.profile, full=False))
     if save_costs is not None:
-        from aotc.contract.codec.canonical import canonical_json
-        from aotc.contract.codec.parsing import encode
+        from aotc.spec.codec import encode
+        from aotc.spec.json import canonical_json
 
         write_text(save_costs, canonical_json(encode(table)).decode() + "\n")
     if html != "-":

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import (
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import (
     Artifact,
     Channel,
     Json,
@@ -23,15 +24,15 @@ from aotc.cli.grammar.options import (
     Trust,
     TrustStore,
     Variants,
+    comma_separated,
 )
-from aotc.cli.grammar.typed_values import comma_separated
-from aotc.errors import EXIT_YES, AotcError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.runtime.ready_model import ReadyModel
+    from aotc.runtime.model import ReadyModel
     from aotc.runtime.telemetry import Telemetry
+
 
 app = new_app()
 
@@ -94,13 +95,13 @@ def run(
     The artifact is verified first, and run once. Inputs are .npy or .json files by name, or a .npz
     with inputs by name; without any, each fixture that the artifact holds is run.
     """
-    from aotc.cli.extras import needs
-    from aotc.cli.views.measurement_views import run_view
-    from aotc.contract.results.command_reports import RunCase, RunReport
-    from aotc.files.names import file_names
+    from aotc.base.files.names import file_names
+    from aotc.cli.output import needs
+    from aotc.cli.views.measurements import run_view
+    from aotc.spec.command_reports import RunCase, RunReport
 
     with needs("run", loads=True):
-        from aotc.runtime import arrays
+        from aotc.runtime import value_files as arrays
         from aotc.runtime.loading import load
     to_stdout = str(metrics) == "-"
     if to_stdout and json:
@@ -163,7 +164,7 @@ def run(
 
 def _check_files(record: Path | None, metrics: Path | None) -> None:
     """Refuse what could not be written later; raises AOTC-I017, I019, I026 and I027."""
-    from aotc.cli.written import refuse_existing
+    from aotc.cli.output import refuse_existing
 
     if metrics is not None and metrics.suffix not in (".json", ".prom"):
         raise AotcError(
@@ -178,16 +179,16 @@ def _check_files(record: Path | None, metrics: Path | None) -> None:
         )
     refuse_existing([path for path in (record, metrics) if path is not None], force=True)
     if metrics is not None and metrics.suffix == ".prom":
-        from aotc.runtime.metrics import require_client
+        from aotc.runtime.telemetry import require_client
 
         require_client()
 
 
 def _show_beside(parts: Iterable[RenderableType]) -> None:
     """Show the answer on standard error, unless the call is to be quiet."""
-    from aotc.cli import streams
-    from aotc.cli.grammar.verbosity import current
-    from aotc.cli.render import show
+    from aotc.cli import terminal as streams
+    from aotc.cli.grammar import current
+    from aotc.cli.terminal import show
 
     if not current().quiet:
         with streams.may_be_lost(sys.stderr):
@@ -205,14 +206,14 @@ def _metrics_of(model: ReadyModel, artifact: Path, path: Path | None) -> Iterato
 
 
 def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
-    from aotc.cli.written import write_text
+    from aotc.cli.output import write_text
 
     if str(path) == "-":
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(telemetry.snapshot())
     elif path.suffix == ".prom":
-        from aotc.runtime.metrics import prometheus_text
+        from aotc.runtime.telemetry import prometheus_text
 
         write_text(path, prometheus_text({name: telemetry}))
     else:

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond, signer_of
-from aotc.cli.grammar.command import Command, examples, exclusive, new_app
-from aotc.cli.grammar.options import (
+from aotc.cli.grammar import Command, examples, exclusive, new_app
+from aotc.cli.options import (
     ArtifactFolder,
     IdentityToken,
     Json,
@@ -17,7 +18,6 @@ from aotc.cli.grammar.options import (
     TrustConfig,
     VouchingKeys,
 )
-from aotc.errors import EXIT_YES
 
 app = new_app()
 
@@ -46,8 +46,8 @@ def sign(
     signature is written to attestations/oms-KEY.sigstore.json. --keyless signs as the identity of
     an OIDC token instead of with a key.
     """
-    from aotc.attesting.adding import sign as add_signature
-    from aotc.cli.views.attestation_views import attested_view
+    from aotc.cli.views.artifact import attested_view
+    from aotc.trust.attesting import sign as add_signature
 
     signer = signer_of(key, keyless, identity_token, trust_config)
     answer = add_signature(artifact, signer, trust=trust, force=force)

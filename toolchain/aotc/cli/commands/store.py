@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import refuse_two_stores, respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Json, Store, SystemStore
-from aotc.cli.grammar.typed_values import byte_count, positive
-from aotc.errors import EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Json, Store, SystemStore, byte_count, positive
 
 if TYPE_CHECKING:
-    from aotc.contract.results.store_reports import StorePruneReport
+    from aotc.spec.command_reports import StorePruneReport
+
 
 _DAY_SECONDS = 86_400
 
@@ -28,8 +28,8 @@ def list_entries(store: Store = None, system: SystemStore = False, json: Json = 
 
     The artifact that was used last comes first. Nothing is verified.
     """
-    from aotc.cli.views.store_views import list_view
-    from aotc.store.pruning import list_store
+    from aotc.cli.views.stores import list_view
+    from aotc.runtime.store.pruning import list_store
 
     answer = list_store(_root(store, system))
     respond(answer, list_view, json=json)
@@ -66,7 +66,7 @@ def prune(
     What is in use stays. Without --limit and --older-than, only what interrupted installations
     left is removed.
     """
-    from aotc.store.pruning import prune as run_prune
+    from aotc.runtime.store.pruning import prune as run_prune
 
     age = None if older_than is None else float(older_than * _DAY_SECONDS)
     return _report(run_prune(_root(store, system), limit=limit, age=age), json)
@@ -90,20 +90,20 @@ def remove(
 
     One that is in use is refused.
     """
-    from aotc.store.pruning import remove_entry
+    from aotc.runtime.store.pruning import remove_entry
 
     return _report(remove_entry(_root(store, system), id), json)
 
 
 def _root(store: Path | None, system: bool) -> Path:
-    from aotc.store.installing import chosen_root
+    from aotc.runtime.store.installing import chosen_root
 
     refuse_two_stores(store, system)
     return chosen_root(store, system=system)
 
 
 def _report(report: StorePruneReport, json: bool) -> int:
-    from aotc.cli.views.store_views import prune_view
+    from aotc.cli.views.stores import prune_view
 
     respond(report, prune_view, json=json)
     return EXIT_YES

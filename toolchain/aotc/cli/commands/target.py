@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from aotc.cli.grammar import suggestions
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Force, Json
-from aotc.errors import EXIT_YES
+from aotc.base.errors import EXIT_YES
+from aotc.cli import options as suggestions
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Force, Json
 
 if TYPE_CHECKING:
-    from aotc.contract.target import Target
+    from aotc.spec.target import Target
+
 
 app = new_app("List and show targets; describe this host.")
 
@@ -23,17 +24,17 @@ app = new_app("List and show targets; describe this host.")
 @examples("aotc target list", "aotc target list --json")
 def list_targets(json: Json = False) -> int:
     """List the built-in targets."""
-    from aotc.contract.builtin import builtin_targets, load_target
+    from aotc.spec.profile_files import builtin_targets, load_target
 
     items = {"host": "this machine, probed"}
     items |= {name: load_target(name).description for name in builtin_targets()}
     if json:
-        from aotc.cli.json_document import write_document
-        from aotc.contract.results.command_reports import ListReport
+        from aotc.cli.output import write_document
+        from aotc.spec.command_reports import ListReport
 
         write_document(ListReport(kind="target", items=items))
     else:
-        from aotc.cli.render import write_lines
+        from aotc.cli.terminal import write_lines
 
         width = max(len(name) for name in items)
         write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
@@ -54,7 +55,7 @@ def show(
     json: Json = False,
 ) -> int:
     """Show a target as YAML."""
-    from aotc.contract.builtin import load_target
+    from aotc.spec.profile_files import load_target
 
     return _write(_host() if name == "host" else load_target(name), json)
 
@@ -76,8 +77,8 @@ def probe(
     """
     if str(file) == "-":
         return _write(_host(), json)
-    from aotc.cli.written import refuse_existing, write_text
-    from aotc.contract.codec.strict_yaml import yaml_text
+    from aotc.cli.output import refuse_existing, write_text
+    from aotc.spec.yaml import yaml_text
 
     refuse_existing([file], force)
     target = _host()
@@ -93,11 +94,11 @@ def _host() -> Target:
 
 def _write(target: Target, json: bool) -> int:
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(target)
     else:
-        from aotc.contract.codec.strict_yaml import yaml_text
+        from aotc.spec.yaml import yaml_text
 
         sys.stdout.write(yaml_text(target))
     return EXIT_YES

@@ -3,36 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from aotc.base.errors import EXIT_NO, EXIT_YES
+from aotc.cli import options as suggestions
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Artifact, Channel, Json, TargetHost
-from aotc.cli.grammar.policy_options import (
-    AllowedRollbacks,
-    Authority,
-    ChannelPattern,
-    KeyName,
-    KeyUsage,
-    MinimumVersion,
-    NamePattern,
-    NewPolicyName,
-    PolicyExpiry,
-    PolicyPublicKey,
-    Requirements,
-    RevokedArtifacts,
-    RevokedKeys,
-    RuleName,
-    ValidFrom,
-    ValidUntil,
-)
-from aotc.cli.grammar.typed_values import pairs, positive
-from aotc.errors import EXIT_NO, EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Artifact, Channel, Json, TargetHost, pairs, positive
 
 if TYPE_CHECKING:
-    from aotc.contract.results.trust_reports import TrustReport
+    from aotc.spec.command_reports import TrustReport
+
 
 app = new_app("Make, sign, check and explain trust policies.")
 
@@ -72,10 +55,8 @@ def init(
     Any of its signers vouches for every artifact. Add keys and rules with 'aotc trust add' or an
     editor, then have root keys sign it.
     """
-    from aotc.authoring.policy_changes import new_policy
-    from aotc.authoring.policy_files import write_policy
-    from aotc.authoring.policy_report import policy_report
-    from aotc.signing.keys.key_loading import load_one_public
+    from aotc.trust.key_loading import load_one_public
+    from aotc.trust.policy.authoring import new_policy, policy_report, write_policy
 
     stated = pairs(signer, "--signer")
     signers = [(id_, load_one_public(Path(path))) for id_, path in stated.items()]
@@ -115,10 +96,8 @@ def add(
     2027-01-31T12:00:00Z. Comments in the file are not kept, and signatures no longer hold: have it
     signed again.
     """
-    from aotc.authoring.policy_files import change_policy
-    from aotc.authoring.policy_report import policy_report
-    from aotc.authoring.requested_change import change_from_options
-    from aotc.verification.policy.revocations import unmatched_revocations
+    from aotc.trust.policy.authoring import change_from_options, change_policy, policy_report
+    from aotc.trust.policy.document import unmatched_revocations
 
     change = change_from_options(
         id=id,
@@ -150,9 +129,9 @@ def check(policy: _Policy, json: Json = False) -> int:
     Whether it can be used now follows from its form, signatures, period and sequence. Nothing is
     remembered.
     """
-    from aotc.authoring.policy_report import policy_report
-    from aotc.verification.policy.host_trust import resolve
-    from aotc.verification.policy.policy_document import read_policy
+    from aotc.trust.policy.authoring import policy_report
+    from aotc.trust.policy.document import read_policy
+    from aotc.trust.policy.host_trust import resolve
 
     trust = resolve(policy, remember=False)
     file = read_policy(policy)
@@ -177,21 +156,21 @@ def explain(
 
     Exit status 0 where the policy accepts the artifact, 1 where not. Nothing is remembered.
     """
-    from aotc.contract.builtin import load_target
-    from aotc.verification.gate import verify
-    from aotc.verification.policy.host_trust import resolve
+    from aotc.spec.profile_files import load_target
+    from aotc.trust.gate import verify
+    from aotc.trust.policy.host_trust import resolve
 
     described = None if target == "host" else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(report)
     else:
-        from aotc.cli.render import show
-        from aotc.cli.views.policy_views import decision_view
-        from aotc.cli.views.verification_view import verify_view
+        from aotc.cli.terminal import show
+        from aotc.cli.views.policy import decision_view
+        from aotc.cli.views.verification import verify_view
 
         show([*verify_view(report), *decision_view(report.policy)])
     return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
@@ -219,7 +198,7 @@ def sign(
     The signature is a file in the policy's folder. Every root signs the same bytes: a policy that
     is changed afterwards needs all of them anew.
     """
-    from aotc.authoring.policy_signing import sign_policy_file
+    from aotc.trust.policy.authoring import sign_policy_file
 
     return _show(sign_policy_file(policy, key), json)
 
@@ -256,12 +235,12 @@ def root(
     Put it at /etc/aotc/root.yaml, owned by root. Where a host has one, only the policy of that
     name is accepted there, or one that replaces it, and only where enough of the roots signed it.
     """
-    from aotc.authoring.policy_files import write_roots
-    from aotc.cli.views.policy_views import root_view
-    from aotc.contract.results.trust_reports import RootReport
-    from aotc.contract.trust.anchors import key_id
-    from aotc.signing.keys.key_loading import load_one_public
-    from aotc.verification.policy.policy_document import read_roots
+    from aotc.cli.views.policy import root_view
+    from aotc.spec.command_reports import RootReport
+    from aotc.spec.trust_anchors import key_id
+    from aotc.trust.key_loading import load_one_public
+    from aotc.trust.policy.authoring import write_roots
+    from aotc.trust.policy.document import read_roots
 
     keys = [load_one_public(path) for path in key]
     write_roots(output, keys, threshold, policy=policy, new=not force)
@@ -277,7 +256,163 @@ def root(
 
 
 def _show(answer: TrustReport, json: bool) -> int:
-    from aotc.cli.views.policy_views import policy_view
+    from aotc.cli.views.policy import policy_view
 
     respond(answer, policy_view, json=json)
     return EXIT_YES
+
+
+# Options of `aotc trust add`: what a policy is to hold, or to hold no longer.
+
+
+_A_KEY: Final = "a key, or a certificate authority"
+_A_RULE: Final = "a rule"
+_OTHER: Final = "other changes"
+
+KeyName = Annotated[
+    str | None,
+    typer.Option(
+        "--id",
+        metavar="ID",
+        help="its name in the policy; one of that name is replaced",
+        rich_help_panel=_A_KEY,
+    ),
+]
+PolicyPublicKey = Annotated[
+    Path | None,
+    typer.Option("--key", metavar="PUB", parser=Path, help="public key", rich_help_panel=_A_KEY),
+]
+Authority = Annotated[
+    Path | None,
+    typer.Option(
+        "--authority",
+        metavar="CERT",
+        parser=Path,
+        help="certificate of an authority",
+        rich_help_panel=_A_KEY,
+    ),
+]
+KeyUsage = Annotated[
+    str | None,
+    typer.Option(
+        "--usage",
+        metavar="KIND[,KIND]",
+        help="what it may sign, such as approval",
+        rich_help_panel=_A_KEY,
+        autocompletion=suggestions.usages,
+    ),
+]
+ValidFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--valid-from",
+        metavar="MOMENT",
+        help="when its validity begins, such as 2027-01-31",
+        rich_help_panel=_A_KEY,
+    ),
+]
+ValidUntil = Annotated[
+    str | None,
+    typer.Option(
+        "--valid-until",
+        metavar="MOMENT",
+        help="when its validity ends",
+        rich_help_panel=_A_KEY,
+    ),
+]
+RuleName = Annotated[
+    str | None,
+    typer.Option(
+        "--rule",
+        metavar="NAME",
+        help="its name; one of that name is replaced",
+        rich_help_panel=_A_RULE,
+    ),
+]
+NamePattern = Annotated[
+    str | None,
+    typer.Option(
+        "--match",
+        metavar="PATTERN",
+        help="names of the artifacts that it is for",
+        show_default="all",
+        rich_help_panel=_A_RULE,
+    ),
+]
+ChannelPattern = Annotated[
+    str | None,
+    typer.Option(
+        "--match-channel",
+        metavar="PATTERN",
+        help="channels that it is for",
+        show_default="all",
+        rich_help_panel=_A_RULE,
+    ),
+]
+Requirements = Annotated[
+    list[str],
+    typer.Option(
+        "--require",
+        metavar="KIND:ID[,ID][:N]",
+        default_factory=list,
+        help="an attestation by N of these keys",
+        rich_help_panel=_A_RULE,
+    ),
+]
+MinimumVersion = Annotated[
+    str | None,
+    typer.Option(
+        "--min-version",
+        metavar="VERSION",
+        help="minimum release of the artifact",
+        rich_help_panel=_A_RULE,
+    ),
+]
+RevokedArtifacts = Annotated[
+    list[str],
+    typer.Option(
+        "--revoke-artifact",
+        metavar="SHA256",
+        default_factory=list,
+        help="id of an artifact to revoke",
+        rich_help_panel=_OTHER,
+    ),
+]
+RevokedKeys = Annotated[
+    list[str],
+    typer.Option(
+        "--revoke-key",
+        metavar="ID[=REASON]",
+        default_factory=list,
+        help="key to revoke: a name in the policy, or the sha256 of a public key's PEM",
+        rich_help_panel=_OTHER,
+    ),
+]
+AllowedRollbacks = Annotated[
+    list[str],
+    typer.Option(
+        "--allow-rollback",
+        metavar="SHA256",
+        default_factory=list,
+        help="artifact to accept although a later release was seen",
+        rich_help_panel=_OTHER,
+    ),
+]
+PolicyExpiry = Annotated[
+    str | None,
+    typer.Option(
+        "--expires",
+        metavar="MOMENT",
+        help="when the policy expires",
+        rich_help_panel=_OTHER,
+    ),
+]
+NewPolicyName = Annotated[
+    str | None,
+    typer.Option(
+        "--name",
+        metavar="NAME",
+        help="new name of the policy, which then states that it replaces the old one",
+        rich_help_panel=_OTHER,
+    ),
+]

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import Force, Json
-from aotc.errors import EXIT_YES, AotcError
+from aotc.base.errors import EXIT_YES, AotcError
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import Force, Json
 
 app = new_app()
 
@@ -39,17 +39,17 @@ def unpack(
     The file must be as 'aotc pack' writes it, to the byte. Signatures are not verified here.
     """
     from aotc.cli.progress import stages
-    from aotc.packing.unpack import unpack as write
+    from aotc.trust.packing import unpack as write
 
     place = output or _folder(archive)
     with stages(quiet=json) as progress:
         answer = write(archive, place, force=force, progress=progress)
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(answer)
     else:
-        from aotc.cli.render import count, facts, heading, show, size
+        from aotc.cli.terminal import count, facts, heading, show, size
 
         rows = [("artifact", answer.artifact_id), ("size", size(answer.bytes))]
         show([heading(answer.artifact, f"{count(answer.files, 'file')} unpacked"), facts(rows)])
@@ -57,7 +57,7 @@ def unpack(
 
 
 def _folder(archive: Path) -> Path:
-    from aotc.contract.packed_form import SUFFIX
+    from aotc.spec.packed_form import SUFFIX
 
     if archive.suffix != SUFFIX or not archive.stem:
         raise AotcError(

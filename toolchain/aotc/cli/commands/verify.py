@@ -6,8 +6,9 @@ from typing import Annotated
 
 import typer
 
-from aotc.cli.grammar.command import Command, examples, new_app
-from aotc.cli.grammar.options import (
+from aotc.base.errors import EXIT_NO, EXIT_YES
+from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.options import (
     Artifact,
     Channel,
     Format,
@@ -18,7 +19,6 @@ from aotc.cli.grammar.options import (
     TargetHost,
     Trust,
 )
-from aotc.errors import EXIT_NO, EXIT_YES
 
 app = new_app()
 
@@ -53,7 +53,7 @@ def verify(
     the time are remembered, so that nothing older is accepted later.
     """
     from aotc.cli.run_reporting import reported
-    from aotc.verification.gate import verify as run_gate
+    from aotc.trust.gate import verify as run_gate
 
     stated = {"artifact": str(artifact), "target": target}
     with reported("verify", reports, form, json=json, others=(artifact,), **stated) as run:
@@ -69,7 +69,7 @@ def verify(
         accepted = report.authentic and report.verdict in ("optimal", "degraded")
         status = EXIT_YES if accepted else EXIT_NO
         if run.is_wanted:
-            from aotc.reporting.verified_run import verified_breaches, verified_gates
+            from aotc.report.runs import verified_breaches, verified_gates
 
             run.ended(
                 status,
@@ -81,16 +81,16 @@ def verify(
     if run.on_standard_output:
         return status
     if json:
-        from aotc.cli.json_document import write_document
+        from aotc.cli.output import write_document
 
         write_document(report)
     else:
-        from aotc.cli.render import show
-        from aotc.cli.views.verification_view import verify_view
+        from aotc.cli.terminal import show
+        from aotc.cli.views.verification import verify_view
 
         shown = verify_view(report)
         if explain:
-            from aotc.cli.views.policy_views import decision_view
+            from aotc.cli.views.policy import decision_view
 
             shown += decision_view(report.policy)
         show(shown)

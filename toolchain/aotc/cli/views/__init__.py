@@ -1,1 +1,1 @@
-"""What the terminal shows of each answer: tables and figures, made with `aotc.cli.render`."""
+"""What the terminal shows of each answer: tables and figures, made with `aotc.cli.terminal`."""

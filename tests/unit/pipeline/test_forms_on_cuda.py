@@ -1,0 +1,149 @@
+"""What was rewritten for CUDA and does not pass is tried without that, before anything else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.pipeline.optimizer_settings import is_convolutional
+from aotc.pipeline.retry import Attempt, drop_failed, next_attempts
+from aotc.pipeline.types import SpecializedModel, VariantPlan
+from aotc.spec.profile_files import load_profile
+from aotc.spec.providers import CudaOptions, GraphOptions
+from aotc.spec.variant import PassRecord
+
+PLAN = VariantPlan(name="gpu", spec="gpu", isa="baseline", providers=("cuda", "cpu"))
+FUSED = PassRecord(name="fuse-gelu", nodes_before=9, nodes_after=1, matched={"erf": 2})
+NAMED = PassRecord(name="name-nodes", nodes_before=1, nodes_after=1)
+
+
+def following(
+    plan: VariantPlan, passes: tuple[PassRecord, ...], code: str, ops: tuple[str, ...] = ()
+) -> Attempt | None:
+    """The attempt after a variant of which only plan and passes are known."""
+    unused: Any = None
+    specialized = SpecializedModel(
+        analyzed=unused, plan=plan, domain=None, component="", graph=Path(), passes=passes
+    )
+    optimized = SimpleNamespace(specialized=specialized, nodes=tuple((op, op) for op in ops))
+    captures = plan.cuda.graphs.capture != "none"
+    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, captures=captures)
+    options: Any = SimpleNamespace(announce=lambda text: None)
+    error = AotcError(code, "the answers differ")
+    return next_attempts({"gpu": Attempt(plan=plan)}, [(lowered, error)], options).get("gpu")
+
+
+@pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013"])
+def test_the_next_form_is_unfused_at_the_same_level(code: str) -> None:
+    found = following(PLAN, (FUSED, NAMED), code)
+    assert found is not None
+    assert found.plan == replace(PLAN, cuda=CudaOptions(fusion="none"))
+    assert [finding.code for finding in found.findings] == ["AOTC-O012"]
+    assert [form.form for form in found.tried] == ["fusion for CUDA"]
+
+
+def test_a_level_that_the_profile_states_does_not_prevent_it() -> None:
+    plan = replace(PLAN, may_lower_level=False, optimization="basic")
+    found = following(plan, (FUSED,), "AOTC-N001")
+    assert found is not None and found.plan.cuda.fusion == "none"
+
+
+@pytest.mark.parametrize(
+    ("plan", "passes"),
+    [(PLAN, (NAMED,)), (replace(PLAN, cuda=CudaOptions(fusion="none")), (FUSED,))],
+    ids=["nothing was fused", "unfused already"],
+)
+def test_otherwise_the_level_is_lowered(plan: VariantPlan, passes: tuple[PassRecord, ...]) -> None:
+    found = following(plan, passes, "AOTC-N001")
+    assert found is not None
+    assert found.plan == replace(plan, optimization="extended")
+
+
+IMAGES = (*["Conv"] * 4, "Relu")
+
+
+@pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008"])
+def test_channels_come_first_before_fusion_is_left_out(code: str) -> None:
+    found = following(PLAN, (FUSED,), code, IMAGES)
+    assert found is not None
+    assert found.plan == replace(PLAN, cuda=CudaOptions(layout="nchw"))
+    assert [finding.code for finding in found.findings] == ["AOTC-O013"]
+    assert [form.form for form in found.tried] == ["channels last on CUDA"]
+    found = following(found.plan, (FUSED,), code, IMAGES)
+    assert found is not None
+    assert found.plan.cuda == CudaOptions(layout="nchw", fusion="none")
+    found = following(found.plan, (NAMED,), code, IMAGES)
+    assert found is not None and found.plan.optimization == "extended"
+
+
+@pytest.mark.parametrize(
+    ("plan", "ops"),
+    [
+        (replace(PLAN, cuda=CudaOptions(layout="nhwc")), IMAGES),
+        (replace(PLAN, providers=("cpu",)), IMAGES),
+        (PLAN, (*IMAGES, "ConvTranspose")),
+        (PLAN, ("MatMul",)),
+    ],
+    ids=["the profile says so", "on the CPU", "were first already", "no images"],
+)
+def test_where_channels_are_not_changed(plan: VariantPlan, ops: tuple[str, ...]) -> None:
+    found = following(plan, (NAMED,), "AOTC-N001", ops)
+    assert found is not None and found.plan.cuda == plan.cuda
+
+
+def test_few_or_transposed_convolutions_keep_channels_first() -> None:
+    assert is_convolutional([*["Conv"] * 2, "Relu", *["com.microsoft::FusedConv"] * 2])
+    # A vision transformer.
+    assert not is_convolutional(["Conv", *["MatMul"] * 9])
+    assert not is_convolutional(["Conv"] * 3)
+    assert not is_convolutional([*["Conv"] * 4, "ConvTranspose"])
+    assert not is_convolutional(["MatMul"])
+
+
+def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it() -> None:
+    graphs = GraphOptions(capture="sizes", refused="run")
+    plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
+    found = following(plan, (FUSED,), "AOTC-P014", IMAGES)
+    # Graphs gain more than the layout does.
+    assert found is not None and found.plan.cuda == CudaOptions(layout="nchw", graphs=graphs)
+    found = following(found.plan, (FUSED,), "AOTC-P014", IMAGES)
+    assert found is not None
+    assert found.plan.cuda.graphs == replace(graphs, capture="none")
+    assert [finding.code for finding in found.findings] == ["AOTC-P014"]
+    refusing = replace(plan, cuda=CudaOptions(graphs=replace(graphs, refused="fail")))
+    assert following(refusing, (FUSED,), "AOTC-P014") is None
+    # Without a wish for graphs, it is a refusal of something else.
+    assert following(PLAN, (FUSED,), "AOTC-P014") is None
+
+
+@pytest.mark.parametrize("refused", ["run", "fail"])
+def test_a_graph_that_may_run_uncaptured_is_no_breach_of_what_fails_otherwise(
+    refused: Literal["run", "fail"],
+) -> None:
+    graphs = GraphOptions(capture="sizes", refused=refused)
+    plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
+    wrong = AotcError("AOTC-N001", "the answers differ", also=(AotcError("AOTC-M002", "memory"),))
+    uncaptured = AotcError("AOTC-P014", "not captured", also=(wrong,))
+    for first in (replaced(wrong, uncaptured), uncaptured):
+        attempts = {"gpu": Attempt(plan=plan, first=first)}
+        lowered: Any = SimpleNamespace(plan=plan)
+        made: Any = SimpleNamespace(failed=((lowered, wrong),), refused=(), left_out=(), proven=())
+        options: Any = SimpleNamespace(profile=load_profile("edge"))
+        _, (refusal,) = drop_failed(attempts, made, options)
+        codes = {each.code for each in refusal.every()}
+        assert ("AOTC-P014" in codes) == (refused == "fail")
+        assert {"AOTC-N001", "AOTC-M002"} <= codes
+
+
+def replaced(error: AotcError, also: AotcError) -> AotcError:
+    """`error`, with another one in place of its further ones."""
+    return AotcError(error.code, error.what, also=(also,))
+
+
+def test_an_error_of_another_kind_ends_it() -> None:
+    assert following(PLAN, (FUSED,), "AOTC-P003") is None

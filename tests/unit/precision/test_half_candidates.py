@@ -1,0 +1,89 @@
+"""Which nodes a search may keep in half precision: those that round in it, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from openvino_models import info, model_of, number, weight
+
+from aotc.graph import values
+from aotc.pipeline.blame_trials import write_half
+
+
+def node(op: str, given: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, given, [made], name=f"n_{made}", **attributes)
+
+
+def network() -> onnx.ModelProto:
+    """Products around a branch with one in it, and integers that count rows."""
+    then = helper.make_graph(
+        [node("MatMul", ["a", "u"], "inner")], "then", [], [info("inner", ["n", 32])]
+    )
+    other = helper.make_graph(
+        [node("MatMul", ["a", "v"], "outer")], "else", [], [info("outer", ["n", 32])]
+    )
+    return model_of(
+        [
+            node("Shape", ["x"], "shape"),
+            node("Gather", ["shape", "first"], "rows"),
+            node("Mul", ["rows", "rows"], "square"),
+            node("MatMul", ["x", "w"], "a"),
+            node("If", ["c"], "b", then_branch=then, else_branch=other),
+            node("MatMul", ["b", "held"], "y"),
+        ],
+        [info("x", ["n", 32]), info("c", [], TensorProto.BOOL)],
+        [info("y", ["n", 32]), info("square", [], TensorProto.INT64)],
+        [
+            number("first", np.array(0)),
+            *(weight(name, 32, 32, seed=at) for at, name in enumerate(("u", "v", "w", "held"))),
+        ],
+    )
+
+
+def request(folder: Path, *, stored_only: bool) -> dict[str, Any]:
+    """What a worker is asked, with one reference, and a product that the profile keeps."""
+    model = network()
+    path = folder / "source.onnx"
+    path.write_bytes(model.SerializeToString())
+    inputs = {"x": np.ones((2, 32), np.float32), "c": np.array(True)}
+    for name, array in inputs.items():
+        values.save(array, folder / f"{name}.npy")
+    seen = folder / "seen"
+    seen.mkdir()
+    return {
+        "to": "float16",
+        "stored_only": stored_only,
+        "source": str(path),
+        "graph": str(path),
+        "weights": str(folder),
+        "seen": str(seen),
+        "keep_float32": ["n_y"],
+        "backend": "cpu" if stored_only else "cuda",
+        "plugins": {},
+        "inputs": [],
+        "padding": None,
+        "references": [
+            {
+                "inputs": {name: str(folder / f"{name}.npy") for name in inputs},
+                "sizes": {"n": 2},
+                "wanted": {"n": 2},
+            }
+        ],
+        "where": "variant v",
+    }
+
+
+@pytest.mark.parametrize("stored_only", [False, True], ids=["computed", "stored"])
+def test_what_rounds_is_a_candidate_and_nothing_else(tmp_path: Path, stored_only: bool) -> None:
+    asked = request(tmp_path, stored_only=stored_only)
+    made = write_half(asked, frozenset(), tmp_path / "first")
+    assert set(made.changed) == {"n_a", "n_inner", "n_outer"}
+    fewer = write_half(asked, frozenset({"n_inner"}), tmp_path / "second")
+    assert set(fewer.changed) == {"n_a", "n_outer"}
+    none = write_half(asked, frozenset(made.changed), tmp_path / "third")
+    assert none.changed == ()

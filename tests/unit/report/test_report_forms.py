@@ -1,0 +1,272 @@
+"""Every form of a report, read back by a reader of its own, with ordinary and with hostile text."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from junitparser import Failure, JUnitXml, Skipped
+from markdown_it import MarkdownIt
+from reported_runs import HOSTILE, failed_build
+from repository import ROOT
+
+from aotc.base.records import replace
+from aotc.base.text import printable
+from aotc.report.github_annotations import annotation_lines
+from aotc.report.markdown import MAX_CHARACTERS
+from aotc.report.report_forms import TEXTS, report_text
+from aotc.spec.codec import decode
+from aotc.spec.run_report import Figure, RunReport
+
+SARIF = ROOT / "tests" / "data" / "sarif" / "sarif-2.1.0.schema.json"
+RAW = ("\x1b", "\x00", "\u202e", "\ud800", "\r")
+
+
+@pytest.fixture(params=["y", HOSTILE], ids=["ordinary", "hostile"])
+def report(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> RunReport:
+    """A failed build in a checkout that is the working folder."""
+    for name in ("GITHUB_WORKSPACE", "CI_PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    return failed_build(tmp_path, request.param)
+
+
+@pytest.mark.parametrize("suffix", TEXTS.names())
+def test_no_form_holds_a_raw_control_character(report: RunReport, suffix: str) -> None:
+    text = report_text(report, f"report{suffix}")
+    assert not [character for character in RAW if character in text]
+    assert text.encode("utf-8")
+    assert text.endswith("\n")
+
+
+def test_json_is_the_record(report: RunReport) -> None:
+    assert decode(RunReport, json.loads(report_text(report, "r.json"))) == report
+
+
+def sarif_of(report: RunReport) -> dict[str, Any]:
+    """SARIF that the format's own schema accepts."""
+    document = json.loads(report_text(report, "r.sarif"))
+    schema = json.loads(SARIF.read_text(encoding="utf-8"))
+    jsonschema.Draft4Validator(schema, format_checker=jsonschema.FormatChecker()).validate(document)
+    (run,) = document["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
+def test_sarif_has_a_rule_with_help_and_a_place_for_each_breach(report: RunReport) -> None:
+    run = sarif_of(report)
+    rules = {rule["id"]: rule for rule in run["tool"]["driver"]["rules"]}
+    assert sorted(rules) == ["AOTC-N001", "AOTC-O003", "AOTC-P002"]
+    for rule in rules.values():
+        assert rule["help"]["text"]
+        assert rule["helpUri"].endswith(rule["id"])
+    levels = [(result["ruleId"], result["level"]) for result in run["results"]]
+    assert levels == [("AOTC-N001", "error"), ("AOTC-P002", "error"), ("AOTC-O003", "note")]
+    for result in run["results"]:
+        rule = run["tool"]["driver"]["rules"][result["ruleIndex"]]
+        assert rule["id"] == result["ruleId"]
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"][:2]]
+    assert [place["artifactLocation"] for place in places] == [
+        {"uri": "p.yaml", "uriBaseId": "%SRCROOT%"}
+    ] * 2
+    assert [place["region"]["startLine"] for place in places] == [4, 6]
+    assert run["invocations"] == [{"executionSuccessful": True, "exitCode": 1}]
+
+
+def test_the_schema_refuses_what_is_no_sarif(report: RunReport) -> None:
+    document = json.loads(report_text(report, "r.sarif"))
+    document["runs"][0]["results"][0]["level"] = "fatal"
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft4Validator(json.loads(SARIF.read_text("utf-8"))).validate(document)
+
+
+def test_a_message_of_sarif_links_nowhere(tmp_path: Path) -> None:
+    run = sarif_of(failed_build(tmp_path, "see [here](https://evil.example)"))
+    text = run["results"][0]["message"]["text"]
+    assert "\\[here\\](https" in text
+
+
+def test_junit_is_read_back(report: RunReport) -> None:
+    (suite,) = JUnitXml.fromstring(report_text(report, "r.xml").encode("utf-8"))
+    assert (suite.tests, suite.failures, suite.errors, suite.skipped) == (4, 2, 0, 1)
+    cases = list(suite)
+    assert [type(case.result[0]) if case.result else None for case in cases] == [
+        None,
+        Skipped,
+        Failure,
+        Failure,
+    ]
+    told = printable(report.breaches[0].what)
+    assert cases[2].result[0].message == told
+    assert told in cases[2].result[0].text
+    assert cases[2].name.startswith("AOTC-N001 ")
+    stated = [(case._elem.get("file"), case._elem.get("line")) for case in cases[2:]]
+    assert stated == [(report.profile, "4"), (report.profile, "6")]
+    # The format wants the properties first.
+    assert next(child.tag for child in suite._elem) == "properties"
+
+
+def test_what_could_not_be_judged_is_an_error_of_junit(report: RunReport) -> None:
+    broken = replace(report, outcome="error", exit_status=3)
+    (suite,) = JUnitXml.fromstring(report_text(broken, "r.xml").encode("utf-8"))
+    assert (suite.failures, suite.errors) == (0, 2)
+
+
+def test_code_quality_is_as_gitlab_reads_it(report: RunReport) -> None:
+    issues = json.loads(report_text(report, "r.codequality.json"))
+    assert [issue["check_name"] for issue in issues] == ["AOTC-N001", "AOTC-P002", "AOTC-O003"]
+    assert [issue["severity"] for issue in issues] == ["major", "major", "info"]
+    assert [issue["location"]["lines"]["begin"] for issue in issues] == [4, 6, 1]
+    assert {issue["location"]["path"] for issue in issues} == {"p.yaml"}
+    assert len({issue["fingerprint"] for issue in issues}) == 3
+    for issue in issues:
+        assert re.fullmatch("[0-9a-f]{64}", issue["fingerprint"])
+        assert issue["description"].isprintable()
+
+
+def test_a_fingerprint_is_of_the_breach_and_not_of_what_was_measured(report: RunReport) -> None:
+    first, *others = report.breaches
+    again = replace(report, breaches=(replace(first, found="another value"), *others))
+    fingerprints = [
+        [issue["fingerprint"] for issue in json.loads(report_text(each, "r.codequality.json"))]
+        for each in (report, again)
+    ]
+    assert fingerprints[0] == fingerprints[1]
+
+
+def test_a_fingerprint_is_the_same_in_another_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for name in ("one", "another"):
+        folder = tmp_path / name
+        (folder / "sub").mkdir(parents=True)
+        monkeypatch.chdir(folder / "sub")
+        for root in ("", str(folder)):
+            monkeypatch.setenv("GITHUB_WORKSPACE", root)
+            (folder if root else folder / "sub").joinpath("p.yaml").touch()
+            report = failed_build(folder if root else folder / "sub", "y")
+            first = replace(report.breaches[0], where=f"{folder}/sub/m.onnx: W")
+            issues = json.loads(
+                report_text(replace(report, breaches=(first,)), "r.codequality.json")
+            )
+            found.append(issues[0]["fingerprint"])
+    assert found[:2] == found[2:]
+    # Another file is another breach.
+    other = replace(first, where=f"{folder}/sub/other.onnx: W")
+    issues = json.loads(report_text(replace(report, breaches=(other,)), "r.codequality.json"))
+    assert issues[0]["fingerprint"] not in found
+
+
+def decoded(annotation: str) -> tuple[str, dict[str, str], str]:
+    """A workflow command as GitHub's runner reads it: its name, its properties, its message."""
+    assert annotation.startswith("::")
+    head, _, message = annotation[2:].partition("::")
+    name, _, stated = head.partition(" ")
+    properties = dict(each.split("=", 1) for each in stated.split(","))
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), ("%3A", ":"), ("%2C", ",")):
+        properties = {key: text.replace(code, character) for key, text in properties.items()}
+    message = message.replace("%0D", "\r").replace("%0A", "\n").replace("%25", "%")
+    return name, {key: text.replace("%25", "%") for key, text in properties.items()}, message
+
+
+def test_annotations_are_lines_that_the_runner_reads(report: RunReport) -> None:
+    lines = annotation_lines(report)
+    assert all(line.isprintable() for line in lines)
+    read = [decoded(line) for line in lines]
+    assert [name for name, _, _ in read] == ["error", "error", "notice"]
+    assert read[0][1] == {
+        "file": "p.yaml",
+        "line": "4",
+        "col": "3",
+        "title": "AOTC-N001 parity breach",
+    }
+    first = report.breaches[0]
+    assert read[0][2].splitlines() == [
+        printable(first.what),
+        f"where: {printable(first.where)}",
+        f"expected: {printable(first.expected)}",
+        f"found: {printable(first.found)}",
+        f"fix: {printable(first.fix)}",
+    ]
+
+
+def test_a_file_name_ends_no_property(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
+    folder = tmp_path / "a,line=9::b%"
+    folder.mkdir()
+    _, properties, _ = decoded(annotation_lines(failed_build(folder))[0])
+    assert properties["file"] == "a,line=9::b%/p.yaml"
+    assert properties["line"] == "4"
+
+
+def test_what_lies_outside_the_checkout_is_no_place_of_a_pull_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "checkout").mkdir()
+    monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path / "checkout"))
+    report = failed_build(tmp_path)
+    assert "physicalLocation" not in json.dumps(sarif_of(report))
+    assert not any("file=" in line for line in annotation_lines(report))
+    assert json.loads(report_text(report, "r.codequality.json"))[0]["location"]["path"] == "p.yaml"
+
+
+def test_markdown_shows_foreign_text_as_code_alone(report: RunReport) -> None:
+    text = report_text(report, "r.md")
+    tokens = MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(text)
+    inline = [child for token in tokens for child in token.children or ()]
+    shown = [token.content for token in inline if token.type == "code_inline"]
+    what = printable(report.breaches[0].what, 240)
+    assert what in [each.strip() for each in shown]
+    outside = " ".join(token.content for token in inline if token.type != "code_inline")
+    for forged in ("<script", "@octocat", "forged", "//e"):
+        assert forged not in outside
+    assert not [token for token in inline if token.type in ("link_open", "image", "html_inline")]
+    blocks = {token.content.strip() for token in tokens if token.type == "html_block"}
+    assert all(re.fullmatch(r"</?details>(<summary>[\w ()]+</summary>)?", each) for each in blocks)
+    rows = [token for token in tokens if token.type == "tr_open"]
+    # Heads of five tables, and 1 node of both breaches, 4 gates, 1 figure, 1 finding, 1 stage.
+    assert len(rows) == 5 + 8
+    cells = [token for token in tokens if token.type in ("td_open", "th_open")]
+    assert len(cells) == 1 * 2 + 5 * 5 + 3 * 2 + 4 * 2 + 2 * 2
+
+
+def test_a_comment_is_short_enough_for_a_pull_request(tmp_path: Path) -> None:
+    report = failed_build(tmp_path, HOSTILE)
+    many = replace(report, gates=report.gates * 500, breaches=report.breaches * 500)
+    text = report_text(many, "r.md")
+    assert len(text) <= MAX_CHARACTERS == 65536
+    assert "and 980 more" in text
+
+
+def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
+    report = failed_build(tmp_path, "x" * 300)
+    gates = [
+        replace(gate, measured=f"{i}{gate.measured}") for i in range(20) for gate in report.gates
+    ]
+    text = report_text(replace(report, gates=gates, breaches=report.breaches * 15), "r.md")
+    assert len(text) <= MAX_CHARACTERS
+    assert text.count("- **AOTC-") == 20
+    tables = re.findall(r"<summary>(\w+) ", text)
+    assert tables == ["Concerned"]
+    assert "Too long for a comment: 4 tables are left out." in text
+    # What fits is there.
+    few = report_text(report, "r.md")
+    assert re.findall(r"<summary>(\w+) ", few)[-1] == "Stages"
+    assert "Too long" not in few
+
+
+def test_bytes_are_told_in_full(tmp_path: Path) -> None:
+    figures = (
+        Figure(name="size", subject="a", value=65777664.0, unit="B"),
+        Figure(name="t", subject="a", value=0.25, unit="s"),
+    )
+    text = report_text(replace(failed_build(tmp_path), figures=figures), "r.md")
+    assert "65,777,664 B |" in text
+    assert "0.25 s |" in text

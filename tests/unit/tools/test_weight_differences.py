@@ -1,0 +1,288 @@
+"""Weights of two artifacts, compared tensor by tensor."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from artifact_builder import build_artifact, sign_artifact
+from onnx import helper, numpy_helper
+from repository import TOOLCHAIN
+
+from aotc.spec.diff_report import DiffReport, TensorChange, WeightsDiff
+from aotc.tools.diff import graphs as tensor_differences
+from aotc.tools.diff.artifacts import compare
+from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
+from aotc.trust import key_files
+from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.packing import pack
+
+Edit = Callable[[onnx.ModelProto], None]
+
+
+@pytest.fixture(scope="module")
+def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
+    return load_private(key_files.generate(tmp_path_factory.mktemp("key") / "release.pem")[0])
+
+
+@pytest.fixture
+def a(tmp_path: Path, key: PrivateKey) -> Path:
+    return edited(tmp_path / "a.aotc", key)
+
+
+def weights_file(folder: Path) -> Path:
+    (found,) = (folder / "payload").rglob("weights.bin")
+    return found
+
+
+def edited(
+    folder: Path, key: PrivateKey, data: bytes | None = None, edit: Edit | None = None
+) -> Path:
+    """A changed artifact whose manifest lists what is there now."""
+    build_artifact(folder, key)
+    if data is not None:
+        weights_file(folder).write_bytes(data)
+    if edit is not None:
+        for path in (folder / "payload").rglob("model.onnx"):
+            model = onnx.load(path, load_external_data=False)
+            edit(model)
+            path.write_bytes(model.SerializeToString())
+    manifest = folder / "payload" / "aotc.json"
+    document: Any = json.loads(manifest.read_bytes())
+    for entry in document["files"]:
+        content = (folder / "payload" / entry["path"]).read_bytes()
+        entry.update(size=len(content), sha256=hashlib.sha256(content).hexdigest())
+    manifest.write_text(json.dumps(document))
+    sign_artifact(folder, key)
+    # What is written as evidence there is none.
+    (folder / "attestations" / "evidence.sigstore.json").unlink()
+    return folder
+
+
+def weights(report: DiffReport) -> WeightsDiff:
+    assert report.problems == (), report.problems
+    (found,) = report.weights
+    assert found.variants == ("portable", "native")
+    return found
+
+
+def changed(report: DiffReport) -> dict[str, TensorChange]:
+    return {each.a: each for each in weights(report).changed}
+
+
+def values(folder: Path) -> np.ndarray[Any, Any]:
+    return np.frombuffer(weights_file(folder).read_bytes(), np.float32).copy()
+
+
+def test_one_number_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    numbers = values(a)
+    largest = float(np.abs(numbers[:16]).max())
+    before = float(numbers[5])
+    numbers[5] += 0.25
+    b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
+    report = compare(a, b)
+    assert report.area("weights").status == "changed"
+    assert (weights(report).equal, list(changed(report))) == (1, ["W"])
+    difference = changed(report)["W"]
+    assert difference.max_abs == pytest.approx(abs(float(numbers[5]) - before), rel=1e-12)
+    assert difference.max_rel == pytest.approx(0.25 / largest, rel=1e-5)
+    assert (difference.dtype_a, difference.shape_a) == ("float32", (4, 4))
+
+
+def test_blocks_that_are_smaller_than_a_tensor(
+    a: Path, key: PrivateKey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest difference of all blocks, to the largest number of all blocks."""
+    numbers = values(a)
+    largest = float(np.abs(numbers[:16]).max())
+    numbers[[1, 14]] += (0.5, 0.75)
+    b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
+    whole = compare(a, b)
+    monkeypatch.setattr(tensor_differences, "_BLOCK", 3)
+    assert compare(a, b) == whole
+    found = changed(whole)["W"].max_abs
+    assert found == pytest.approx(0.75, rel=1e-6)
+    assert changed(whole)["W"].max_rel == pytest.approx(0.75 / largest, rel=1e-6)
+
+
+def test_numbers_that_are_none(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    numbers = values(a)
+    numbers[0] = np.nan
+    b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
+    assert changed(compare(a, b))["W"].max_abs == sys.float_info.max
+    numbers[1] += 1
+    c = edited(tmp_path / "c.aotc", key, numbers.tobytes())
+    assert changed(compare(b, c))["W"].max_abs == pytest.approx(1, rel=1e-6)
+
+
+def test_another_type_of_float(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    exact = values(a)[16:]
+
+    def convert(model: onnx.ModelProto) -> None:
+        bias = model.graph.initializer[1]
+        bias.CopyFrom(numpy_helper.from_array(exact.astype(np.float16), "b_float16"))
+        model.graph.node[0].input[2] = "b_float16"
+
+    b = edited(tmp_path / "b.aotc", key, edit=convert)
+    found = changed(compare(a, b))["b"]
+    assert (found.b, found.dtype_b) == ("b_float16", "float16")
+    wanted = np.abs(exact - exact.astype(np.float16).astype(np.float32)).max()
+    assert found.max_abs == pytest.approx(float(wanted))
+
+
+def test_bfloat16_is_read_as_the_numbers_it_holds(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    exact = values(a)[16:]
+    cut = exact.view(np.uint32) >> 16
+
+    def convert(model: onnx.ModelProto) -> None:
+        data = cut.astype("<u2").tobytes()
+        bias = helper.make_tensor("b", onnx.TensorProto.BFLOAT16, [4], data, raw=True)
+        model.graph.initializer[1].CopyFrom(bias)
+
+    found = changed(compare(a, edited(tmp_path / "b.aotc", key, edit=convert)))["b"]
+    wanted = np.abs(exact - (cut.astype(np.uint32) << 16).view(np.float32)).max()
+    assert found.max_abs == pytest.approx(float(wanted))
+
+
+def test_a_renamed_weight_is_the_same(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    def rename(model: onnx.ModelProto) -> None:
+        model.graph.initializer[1].name = model.graph.node[0].input[2] = "bias"
+
+    found = weights(compare(a, edited(tmp_path / "b.aotc", key, edit=rename)))
+    assert (found.equal, found.renamed, found.changed, found.added) == (1, 1, (), ())
+
+
+def test_weights_that_came_and_went(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    def drop(model: onnx.ModelProto) -> None:
+        del model.graph.node[0].input[2]
+        model.graph.initializer[1].CopyFrom(
+            numpy_helper.from_array(np.arange(3, dtype=np.int64), "n")
+        )
+
+    found = weights(compare(a, edited(tmp_path / "b.aotc", key, edit=drop)))
+    assert [(each.a, each.shape_a) for each in found.removed] == [("b", (4,))]
+    assert [(each.b, each.dtype_b) for each in found.added] == [("n", "int64")]
+
+
+def test_a_packed_artifact_holds_the_same(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    numbers = values(a)
+    numbers += 1e-3
+    b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
+    packed = Path(pack(b, tmp_path / "b.aotc.zip").archive)
+    assert compare(a, packed).weights == compare(a, b).weights
+    assert compare(b, packed).same_id
+    assert compare(b, packed).weights == ()
+
+
+def outside(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].external_data[0].value = "../../../secret.bin"
+
+
+def beyond(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].external_data[1].value = "4096"
+
+
+def before(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].external_data[1].value = "-64"
+
+
+def negative(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].dims[0] = -4
+
+
+def enormous(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].dims[:] = [1 << 62, 1 << 62]
+
+
+def unknown_type(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].data_type = 99
+
+
+def too_short(model: onnx.ModelProto) -> None:
+    tensor = onnx.TensorProto(name="W", data_type=onnx.TensorProto.FLOAT, dims=[4, 4])
+    tensor.raw_data = b"abc"
+    model.graph.initializer[0].CopyFrom(tensor)
+
+
+@pytest.mark.parametrize(
+    "edit", [outside, beyond, before, negative, enormous, unknown_type, too_short]
+)
+def test_a_model_that_is_not_as_described(
+    edit: Edit, a: Path, key: PrivateKey, tmp_path: Path
+) -> None:
+    """Everything else is compared, and who must not have differences is told."""
+    b = edited(tmp_path / "b.aotc", key, edit=edit)
+    report = compare(a, b, fail_on=["weights"])
+    assert {each.code for each in report.problems} == {"AOTC-I062"}
+    assert report.area("weights").status == "not-compared"
+    assert [each.code for each in report.failed] == ["AOTC-I061"]
+    assert [each.by_structure for each in report.nodes] == [False, False]
+    assert report.area("size").status in ("same", "changed")
+
+
+def test_files_that_are_not_there_or_end_early(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    b = edited(tmp_path / "b.aotc", key, (values(a) + 1).tobytes())
+    weights_file(b).write_bytes(b"short")
+    assert {each.code for each in compare(a, b).problems} == {"AOTC-I062"}
+    weights_file(b).unlink()
+    assert {each.code for each in compare(a, b).problems} == {"AOTC-G006"}
+    for path in (b / "payload").rglob("model.onnx"):
+        path.write_bytes(b"no model")
+    assert {each.code for each in compare(a, b).problems} == {"AOTC-I062"}
+
+
+def test_an_attribute_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    """Of a node with the same name and weights: it computes something else."""
+
+    def doubled(model: onnx.ModelProto) -> None:
+        model.graph.node[0].attribute.append(helper.make_attribute("alpha", 2.0))
+
+    report = compare(a, edited(tmp_path / "b.aotc", key, edit=doubled), fail_on=["placement"])
+    (altered,) = report.nodes[0].altered
+    assert (altered.a, altered.b, altered.attributes) == ("gemm", "gemm", ("alpha",))
+    assert report.area("placement").changes[0].what == "nodes altered"
+    assert len(report.failed) == 1
+    assert weights(report).changed == ()
+
+
+_PARSED_HERE = """
+import sys
+from aotc.tools.diff.artifacts import compare
+report = compare(*sys.argv[1:])
+assert report.weights and report.nodes[0].by_structure and not report.problems
+sys.exit("onnx" in sys.modules)
+"""
+
+
+def test_a_worker_parses_the_models(a: Path, key: PrivateKey, tmp_path: Path) -> None:
+    """They are foreign: this process has no parser, and reads none of a size that takes all."""
+    b = edited(tmp_path / "b.aotc", key, (values(a) + 1).tobytes())
+    done = subprocess.run(
+        [sys.executable, "-c", _PARSED_HERE, a, b],
+        env={**os.environ, "PYTHONPATH": str(TOOLCHAIN)},
+        check=False,
+    )
+    assert done.returncode == 0
+    for path in (b / "payload").rglob("model.onnx"):
+        with path.open("r+b") as file:
+            file.truncate(MAX_MODEL_BYTES + 1)
+    assert {each.code for each in compare(a, b).problems} == {"AOTC-G012"}
+
+
+def test_weights_are_not_read_where_they_are_not_asked_for(
+    a: Path, key: PrivateKey, tmp_path: Path
+) -> None:
+    b = edited(tmp_path / "b.aotc", key, (values(a) + 1).tobytes())
+    report = compare(a, b, weights=False)
+    assert (report.weights, report.area("weights").status) == ((), "not-compared")
+    assert report.area("weights").reason == "it was not asked for"
+    assert compare(a, b, weights=False, fail_on=["weights"]).weights != ()

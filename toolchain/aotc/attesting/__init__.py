@@ -1,1 +1,0 @@
-"""Attestations that are added to an existing artifact: signatures, approvals, qualifications."""

@@ -1,1 +1,0 @@
-"""Writing, changing and signing trust policies and root keys."""

@@ -1,0 +1,1 @@
+"""What everything stands on: errors and their codes, records, files, locks, text, progress."""

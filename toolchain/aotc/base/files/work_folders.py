@@ -1,0 +1,339 @@
+"""Work folders: drafts are made in them; their names state the process that owns them.
+
+    <folder>/.<output>.aotc-<owner>       next to an output
+    <temporary folder>/aotc-<purpose>-<owner>
+    <owner> is <boot>-<pid namespace>-<pid>-<start>-<random>
+
+Their process removes them at its end, unless it is killed.  The next command of ours that works in
+the same folder removes the abandoned ones.  The owner is part of the name because a file within
+would be missing at the beginning and at the end.  What may belong to a running process stays:
+
+- The owner holds the folder's lock (flock), which ends with the process: a locked folder is in use,
+  even if another container asks.
+- If the lock is free, a process of this boot and PID namespace is looked up, with its start time,
+  because process ids are reused.  That decides for the moment before the lock is taken, and for
+  file systems without locks.
+- A process of another PID namespace of this boot cannot be looked up, but the same kernel keeps
+  both locks.  A free lock means that it ended, except in the moment before it is taken: a minute.
+- Another boot is an earlier one of this machine or, on a shared file system, another machine whose
+  locks may not be visible here: then nothing may have been written for a day.
+
+Folders of other users always stay.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_write, is_full
+from aotc.base.files.locks import lock_or_close
+from aotc.base.files.replacing import NEW, OLD, check_output, erase, recover
+
+# How long a folder whose process cannot be looked up must be unchanged.
+MINUTE_SECONDS = 60.0
+DAY_SECONDS = 86400.0
+_UNKNOWN_BOOT: Final = "0" * 12
+_OWNER: Final = re.compile(
+    r"(?P<place>.*)aotc(?P<cut>x?)-(?:[a-z]+-)?"
+    r"(?P<boot>[0-9a-f]{12})-(?P<space>\d+)-(?P<pid>\d+)-(?P<start>\d+)-[0-9a-f]{16}",
+    re.DOTALL,
+)
+# Most file systems take 255 bytes for a name; an owner needs about 70 of them.
+_MAX_STEM_BYTES: Final = 160
+_PROC: Final = Path("/proc")
+_TRIES: Final = 8
+_MAX_LOCK_TRIES: Final = 200
+_PAUSE_SECONDS: Final = 0.005
+_OPEN: Final = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
+
+
+def prepare_output(
+    place: Path,
+    *,
+    folder: bool = False,
+    force: bool = False,
+    fix: str = "",
+) -> None:
+    """Remove abandoned folders next to an output, then call `check_output`; raises what it does."""
+    remove_abandoned_in(place.absolute().parent, place.name)
+    check_output(place, folder=folder, force=force, fix=fix)
+
+
+@contextlib.contextmanager
+def work_folder(place: Path) -> Iterator[Path]:
+    """A new folder next to the output `place`, for its draft; removed at the end with its contents.
+
+    Abandoned ones are removed first.  Raises I018 and I026 if it cannot be made, and I018 for a
+    full disk within.
+    """
+    parent = place.absolute().parent
+    remove_abandoned_in(parent, place.name)
+    stem, cut = _stem(place.name)
+    with contextlib.ExitStack() as stack:
+        try:
+            work = stack.enter_context(locked_folder(parent, f".{stem}.", cut=cut))
+        except OSError as error:
+            raise cannot_write(error, "cannot write next to the output", str(place)) from None
+        try:
+            yield work
+        except OSError as error:
+            if is_full(error):
+                raise AotcError("AOTC-I018", "no space left", where=str(place)) from None
+            raise
+
+
+@contextlib.contextmanager
+def draft_path(place: Path) -> Iterator[Path]:
+    """The path of a draft in a `work_folder`, to be renamed by `replacing.put_in_place`.
+
+    An OSError within becomes I018 if the disk is full, else I026.
+    """
+    try:
+        with work_folder(place) as work:
+            yield work / NEW
+    except OSError as error:
+        raise cannot_write(error, "cannot write the output", str(place)) from None
+
+
+@contextlib.contextmanager
+def temporary_folder(purpose: str) -> Iterator[Path]:
+    """A new temporary folder, removed at the end; `purpose` is a word of small letters.
+
+    Abandoned ones are removed first.  Raises I018 and I026 if it cannot be made.
+    """
+    parent = Path(tempfile.gettempdir()).resolve()
+    remove_abandoned_in(parent)
+    with contextlib.ExitStack() as stack:
+        try:
+            work = stack.enter_context(locked_folder(parent, purpose=purpose))
+        except OSError as error:
+            raise cannot_write(error, "cannot write temporary files", str(parent)) from None
+        yield work
+
+
+@contextlib.contextmanager
+def locked_folder(
+    parent: Path, prefix: str = "", *, purpose: str = "", cut: bool = False
+) -> Iterator[Path]:
+    """A new, locked folder of this process in `parent`; removed at the end unless it was renamed.
+
+    Its name begins with `prefix`.  Raises OSError if it cannot be made.
+    """
+    made: list[Path] = []
+    descriptor: int | None = None
+    try:
+        for _ in range(_TRIES):
+            # Listed before it is made, because a signal may arrive in between.
+            made.append(parent / name_with_owner(prefix, purpose=purpose, cut=cut))
+            made[-1].mkdir(mode=0o700)
+            descriptor = _lock_new(made[-1])
+            if made[-1].is_dir():
+                break
+            # Another process removed it as abandoned before it was locked.
+            if descriptor is not None:
+                os.close(descriptor)
+                descriptor = None
+        else:
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(parent))
+        yield made[-1]
+    finally:
+        for folder in made:
+            erase(folder)
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def name_with_owner(prefix: str = "", *, purpose: str = "", cut: bool = False) -> str:
+    """A name that begins with `prefix` and states this process as the owner."""
+    pid = os.getpid()
+    marks = (_boot_id(), _namespace(), str(pid), str(_start_ticks(pid) or 0), secrets.token_hex(8))
+    word = f"{purpose}-" if purpose else ""
+    return f"{prefix}aotc{'x' if cut else ''}-{word}{'-'.join(marks)}"
+
+
+def has_owner(name: str) -> bool:
+    """Whether a name states an owner."""
+    return _OWNER.fullmatch(name) is not None
+
+
+def lock_path(path: Path) -> int | None:
+    """A descriptor that holds the lock of a file or folder; None if the system has no locks.
+
+    Raises BlockingIOError if another process holds it, and OSError if it cannot be opened.
+    """
+    if sys.platform == "win32":
+        return None
+    descriptor = os.open(path, _OPEN)
+    try:
+        if lock_or_close(descriptor):
+            return descriptor
+    except OSError:
+        return None
+    raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), str(path))
+
+
+def _lock_new(path: Path) -> int | None:
+    """The lock of a new folder; a process that looks for abandoned ones may hold it briefly."""
+    for _ in range(_MAX_LOCK_TRIES):
+        try:
+            return lock_path(path)
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            time.sleep(_PAUSE_SECONDS)
+    return None
+
+
+def remove_abandoned_in(folder: Path, place: str = "") -> int:
+    """Remove abandoned work folders in a folder, as far as possible; the number of removed ones.
+
+    If one contains an old artifact that was moved aside and nothing has its name, that artifact is
+    restored first.  `place` names the output that is being written.
+    """
+    try:
+        with os.scandir(folder) as found:
+            names = [entry.name for entry in found if _OWNER.fullmatch(entry.name)]
+    except OSError:
+        return 0
+    return sum(remove_abandoned(folder / name, place) for name in names)
+
+
+def remove_abandoned(path: Path, place: str = "") -> bool:
+    """Remove a folder that `name_with_owner` named if its process ended; whether it was removed."""
+    found = _OWNER.fullmatch(path.name)
+    if found is None:
+        return False
+    descriptor: int | None = None
+    try:
+        status = path.lstat()
+        if status.st_uid != getattr(os, "geteuid", lambda: status.st_uid)():
+            return False
+        if not _is_abandoned(found, path, locked=True):
+            return False
+        descriptor = lock_path(path)
+        if not _is_abandoned(found, path, locked=descriptor is not None):
+            return False
+        name = _output_name(found, place)
+        if all(os.path.lexists(path / name) for name in (NEW, OLD)):
+            if name is None:
+                return False
+            if name:
+                recover(path / OLD, path.with_name(name))
+        erase(path)
+    except OSError:
+        return False
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    return not os.path.lexists(path)
+
+
+def _is_abandoned(found: re.Match[str], path: Path, *, locked: bool) -> bool:
+    """Whether no process works in it, as far as can be known; its lock is free."""
+    boot = found["boot"]
+    if boot == _UNKNOWN_BOOT or boot != _boot_id():
+        return _is_unchanged(path, DAY_SECONDS)
+    if found["space"] == _namespace():
+        return not _is_running(int(found["pid"]), int(found["start"]))
+    return _is_unchanged(path, MINUTE_SECONDS if locked else DAY_SECONDS)
+
+
+def _is_unchanged(path: Path, seconds: float) -> bool:
+    """Whether nothing in it changed for `seconds`."""
+    latest = path.lstat().st_mtime
+    for folder, folders, files in os.walk(path):
+        for name in (*folders, *files):
+            with contextlib.suppress(FileNotFoundError):
+                latest = max(latest, Path(folder, name).lstat().st_mtime)
+    return time.time() - latest >= seconds
+
+
+def _is_running(pid: int, start: int) -> bool:
+    """Whether the process that started at `start` is still running."""
+    if _start_ticks(pid) is not None:
+        return _start_ticks(pid) == start
+    try:
+        # It may be hidden (hidepid of proc).
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        return True
+    return _process_state(pid) not in ("Z", "X")
+
+
+def _start_ticks(pid: int) -> int | None:
+    """When a process started, in ticks since the boot; None if it is not running."""
+    fields = _stat_fields(pid)
+    return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
+
+
+def _process_state(pid: int) -> str:
+    return (_stat_fields(pid) or [""])[0]
+
+
+def _stat_fields(pid: int) -> list[str]:
+    try:
+        # The program's name may contain anything and ends with the last parenthesis.
+        text = (_PROC / str(pid) / "stat").read_text("utf-8", "replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _boot_id() -> str:
+    """Digits that no other boot of any machine has; zeros if they are unknown."""
+    try:
+        text = (_PROC / "sys" / "kernel" / "random" / "boot_id").read_text("ascii")
+    except (OSError, UnicodeDecodeError):
+        return _UNKNOWN_BOOT
+    digits = re.sub(r"[^0-9a-f]", "", text)[:12]
+    return digits if len(digits) == 12 else _UNKNOWN_BOOT
+
+
+def _namespace() -> str:
+    """The number of the PID namespace; 0 if unknown."""
+    try:
+        return str((_PROC / "self" / "ns" / "pid").stat().st_ino)
+    except OSError:
+        return "0"
+
+
+def _stem(name: str) -> tuple[str, bool]:
+    """An output's name as part of a work folder's name, and whether it was cut."""
+    if len(os.fsencode(name)) <= _MAX_STEM_BYTES:
+        return name, False
+    digest = hashlib.sha256(os.fsencode(name)).hexdigest()[:8]
+    while len(os.fsencode(name)) > _MAX_STEM_BYTES - len(digest):
+        name = name[:-1]
+    return name + digest, True
+
+
+def _output_name(found: re.Match[str], place: str) -> str | None:
+    """The name of the output that a work folder belongs to; empty if it belongs to none.
+
+    None if the name was cut and is not that of `place`, the output in question.
+    """
+    stem = found["place"]
+    if len(stem) < 3 or stem[0] != "." or stem[-1] != ".":
+        return ""
+    if not found["cut"]:
+        return stem[1:-1]
+    return place if _stem(place)[0] == stem[1:-1] else None

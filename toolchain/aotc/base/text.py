@@ -1,0 +1,138 @@
+"""Text for people: foreign characters escaped, values in words, and near spellings of a word."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+# Makes foreign text safe to show: characters that could mislead are escaped.
+#
+# Names, messages and hints come from models, manifests, certificates and servers. A line break in
+# them would forge a line of ours; a control character or a change of direction would hide one. All
+# text that a terminal, a log or an exception shows goes through `printable`.
+
+
+# How much of one text is shown; `--json` has all of it.
+MAX_CHARACTERS: Final = 2000
+# Printable by `str.isprintable`, but invisible or altering the preceding character.
+_INVISIBLE: Final = (
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
+)
+# Written languages stack fewer marks on a letter; more of them cover the lines above.
+_MAX_MARKS: Final = 4
+
+
+def printable(text: str, maximum: int = MAX_CHARACTERS) -> str:
+    """`text` in one line, safe for a terminal, with at most `maximum` characters.
+
+    Escaped as in Python (`\\n`, `\\x1b`, `\\u202e`) are all control characters, line and paragraph
+    separators, characters of direction, format, private use and zero width, surrogates, unassigned
+    characters, blanks other than the space, and marks without a letter.  Printable text stays as it
+    is, so escaping twice changes nothing more.
+    """
+    shown = _escaped(text[: maximum + 1])
+    if len(shown) <= maximum and len(text) <= maximum:
+        return shown
+    rest = f"... ({len(text):,} characters)"
+    return shown[: max(maximum - len(rest), 0)] + rest
+
+
+def _escaped(text: str) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    import unicodedata
+
+    parts: list[str] = []
+    marks = _MAX_MARKS
+    for character in text:
+        if unicodedata.category(character) in ("Mn", "Me"):
+            marks += 1
+        else:
+            marks = 0
+        is_plain = (
+            character.isprintable() and marks <= _MAX_MARKS and not re.match(_INVISIBLE, character)
+        )
+        parts.append(character if is_plain else character.encode("unicode_escape").decode("ascii"))
+        if not is_plain:
+            # A mark that follows has no letter to belong to.
+            marks = _MAX_MARKS
+    return "".join(parts)
+
+
+# Suggestions for words that are not known.
+
+
+_MAX_HINTS, _MAX_WORD = 20, 100
+# The time to compare grows with the number of known words.
+_MAX_KNOWN = 1000
+
+
+def nearest(word: object, known: tuple[Any, ...]) -> str:
+    """The known word that is closest in spelling, or an empty string."""
+    text = str(word)
+    if len(text) > _MAX_WORD:
+        return ""
+    words = [name for k in known[:_MAX_KNOWN] if len(name := str(k)) <= _MAX_WORD]
+    import difflib
+
+    close = difflib.get_close_matches(text, words, n=1, cutoff=0.5)
+    return close[0] if close else ""
+
+
+def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
+    """The nearest known word as the end of a message, else all known words.
+
+    Empty if the word is very long, or after the first of many `problems`: a hostile document has
+    many of them.
+    """
+    if problems >= _MAX_HINTS or len(str(word)) > _MAX_WORD:
+        return ""
+    close = nearest(word, known)
+    if close:
+        return f"; did you mean {close!r}?"
+    return f"; known: {', '.join(sorted(str(k) for k in known))}"
+
+
+# Values in words, on a terminal and on a page.
+
+
+# Of a list in one cell; the rest is counted.
+MAX_LISTED: Final = 8
+
+
+def size(count: int) -> str:
+    """Bytes in decimal units: `160.1 kB`."""
+    if count < 1000:
+        return f"{count} B"
+    value = float(count)
+    for unit in ("kB", "MB", "GB", "TB"):
+        value /= 1000
+        if value < 999.95 or unit == "TB":
+            break
+    return f"{value:.1f} {unit}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds to three digits, in the unit that suits: `27.1 us`, `5.00 ms`, `12.3 s`."""
+    for factor, unit in ((1e6, "us"), (1e3, "ms")):
+        if seconds * factor < 999.5:
+            return f"{_three_digits(seconds * factor)} {unit}"
+    return f"{_three_digits(seconds)} s"
+
+
+def _three_digits(number: float) -> str:
+    return (
+        f"{number:.0f}"
+        if number >= 99.95
+        else f"{number:.1f}"
+        if number >= 9.995
+        else f"{number:.2f}"
+    )
+
+
+def listed(items: Sequence[str]) -> str:
+    """Names in one cell, of many the first `MAX_LISTED`."""
+    rest = len(items) - MAX_LISTED
+    return ", ".join(items[:MAX_LISTED]) + (f" and {rest} more" if rest > 0 else "")

@@ -1,1 +1,0 @@
-"""Measuring artifacts: latencies, time per node, comparison with a baseline, and history."""

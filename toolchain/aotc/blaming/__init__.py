@@ -1,1 +1,0 @@
-"""Which nodes make an answer inexact: values compared node by node, and the fewest to keep."""

@@ -1,1 +1,0 @@
-"""The build cache: what was compiled once is not compiled again."""

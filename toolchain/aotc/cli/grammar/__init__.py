@@ -1,1 +1,0 @@
-"""How a call is written: options that commands share, reading, help and completion, on typer."""

@@ -1,0 +1,357 @@
+"""What an artifact or a model says of itself: identity, interface, attestations, tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.terminal import (
+    MAX_LISTED,
+    NOTICED,
+    PASSED,
+    count,
+    duration,
+    facts,
+    findings_view,
+    fixture_in_words,
+    heading,
+    listed,
+    section,
+    short,
+    size,
+)
+from aotc.cli.views.variants import node_facts, tuning_view, variants_view, worst_nodes
+from aotc.cli.views.verification import refusals_section
+from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
+from aotc.spec.attestations import AttestReport, Qualification
+from aotc.spec.manifest import Capture
+from aotc.spec.payload import Value, ValueShapes
+from aotc.spec.reports import (
+    ArtifactSummary,
+    Claim,
+    DimCoverage,
+    InspectReport,
+    ShapeReport,
+    TrafficCoverage,
+)
+from aotc.spec.shapes import Dim, Domain, Relation
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+# What an artifact or a model says of itself: identity, interface, and the tables behind it.
+
+
+# Its words, and their colour.
+UNVERIFIED = ("UNVERIFIED: nothing here was checked against a signature", NOTICED)
+
+
+def inspect_view(report: InspectReport) -> list[RenderableType]:
+    """What an artifact or a model says of itself."""
+    return [
+        heading(report.path, *UNVERIFIED),
+        facts(identity(report)),
+        *tables(report),
+        *_node_errors(report),
+        *claims_view(report.artifact.claims if report.artifact is not None else ()),
+    ]
+
+
+def _node_errors(report: InspectReport) -> list[RenderableType]:
+    parts: list[RenderableType] = []
+    for variant, errors in report.node_errors.items():
+        parts.append(
+            facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")])
+        )
+        parts.append(node_facts(errors))
+        parts += worst_nodes(errors)
+    return parts
+
+
+def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
+    """Labels and texts that say what it is; `signer` in place of the claimed signers."""
+    artifact = report.artifact
+    rows = [("model", model_text(report.source)), ("source", _source(report.source))]
+    if artifact is None:
+        return rows
+    made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"
+    when = f", {artifact.built_at}" if artifact.built_at else ""
+    roles = ", ".join(f"{role} {size(total)}" for role, total in sorted(artifact.sizes.items()))
+    return [
+        *rows,
+        ("artifact", artifact.artifact_id),
+        ("built", f"by {made}{when}"),
+        ("profile", f"{artifact.profile}, for target {artifact.target}"),
+        ("signed by", signer or signers(artifact)),
+        ("size", f"{size(artifact.payload_bytes)} in {count(artifact.files, 'file')}: {roles}"),
+    ]
+
+
+def model_text(source: Capture) -> str:
+    """Nodes, operator sets, types and producer of a model."""
+    opsets = ", ".join(f"{domain} {version}" for domain, version in source.opsets.items())
+    made = " ".join(part for part in (source.producer_name, source.producer_version) if part)
+    inner = source.nodes_total - source.nodes
+    nodes = count(source.nodes, "node") + (
+        f" and {inner} in subgraphs and functions" if inner else ""
+    )
+    types = ", ".join(
+        word
+        for word, holds in (("quantized", source.quantized), ("half precision", source.half))
+        if holds
+    )
+    parts = (nodes, f"opset {opsets}", f"IR {source.ir_version}", types, made and f"by {made}")
+    return ", ".join(part for part in parts if part)
+
+
+def _source(source: Capture) -> str:
+    text = f"sha256 {short(source.sha256)}, {size(source.size)}"
+    if source.external_data:
+        more = sum(file.size for file in source.external_data)
+        text += f" and {size(more)} in {count(len(source.external_data), 'external file')}"
+    weights = count(source.initializers, "initializer")
+    return f"{text}, {weights} of {size(source.initializer_bytes)}"
+
+
+def signers(artifact: ArtifactSummary) -> str:
+    """Who claims to have signed it."""
+    kind = KINDS["oms"].predicate_type
+    signed = [claim for claim in artifact.claims if claim.predicate_type == kind]
+    return ", ".join(_signer(claim) for claim in signed) + (
+        " (claimed)" if signed else "nobody: the artifact holds no signature"
+    )
+
+
+def _signer(claim: Claim) -> str:
+    name = short(claim.key_id) or "a key that is not named"
+    return f"{name}, this user's development key" if claim.development_key else name
+
+
+def tables(report: InspectReport) -> list[RenderableType]:
+    """Inputs and outputs, shapes, variants or operators, findings and problems."""
+    parts = [
+        section(
+            "inputs and outputs",
+            ("", ""),
+            [
+                (value.name, way, _value(value))
+                for way, values in (("in", report.inputs), ("out", report.outputs))
+                for value in values
+            ],
+        )
+    ]
+    if report.domain is not None:
+        shapes = report.artifact.shapes if report.artifact is not None else None
+        parts += shapes_view(report.domain, report.strict, shapes)
+    if report.artifact is not None:
+        parts += variants_view(report.artifact)
+        parts += tuning_view(report.artifact.tuning)
+    else:
+        parts += _operators(report.source)
+    parts += findings_view(report.findings)
+    if report.problems:
+        parts.append(refusals_section("problems", report.problems))
+    return parts
+
+
+def _value(value: Value) -> str:
+    kind = "" if value.kind == "tensor" else f"{value.kind} of "
+    if value.shape is not None:
+        return f"{kind}{value.dtype} [{', '.join(map(str, value.shape))}]"
+    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
+
+
+def operators_text(source: Capture) -> str:
+    """The kinds of operators, the most frequent first."""
+    ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
+    named = ", ".join(f"{name} {number}" for name, number in ranked[:MAX_LISTED])
+    rest = len(ranked) - MAX_LISTED
+    return named + (f" and {rest} more kinds" if rest > 0 else "")
+
+
+def _operators(source: Capture) -> list[RenderableType]:
+    flow = [f"{node.op_type} {node.node}".strip() for node in source.control_flow]
+    rows = [
+        ("operators", operators_text(source)),
+        ("control flow", listed(flow)),
+        ("functions", listed(source.functions)),
+        ("contrib operators", listed(source.contrib_ops)),
+        ("custom operators", listed(source.custom_ops)),
+        ("outer values read", listed(source.side_inputs)),
+        ("external data", listed([file.location for file in source.external_data])),
+    ]
+    return [facts(rows)]
+
+
+# Shapes as text: what an artifact takes, what its outputs are, and what was seen of it.
+
+
+_LISTED = 12
+
+
+def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> list[RenderableType]:
+    """Sections on the sizes that callers may pass, on outputs and on coverage."""
+    parts: list[RenderableType] = []
+    rows = [
+        (name, _range(dim), _origin(dim), _outside(dim, strict))
+        for name, dim in domain.dims.items()
+    ]
+    rows += [
+        (relation.dim, str(relation), *_following(relation, strict))
+        for relation in domain.relations
+    ]
+    if rows:
+        title = "proven shapes" + (", others are refused" if strict else "")
+        parts.append(section(title, ("", "", "other sizes"), rows))
+    if shapes is None:
+        return parts
+    if shapes.outputs:
+        columns = ("declared", "inferred", "produced")
+        parts.append(section("outputs", columns, [_output(output) for output in shapes.outputs]))
+    if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims):
+        columns = ("sizes compared at build", "of all", "widest gap between")
+        parts.append(section("coverage", columns, [_coverage(dim) for dim in shapes.dims]))
+    if shapes.learned is not None:
+        learned = shapes.learned
+        text = (
+            f"{count(learned.requests, 'request')}, {learned.coverage:.1%} accepted, "
+            f"{learned.padding:.1%} of elements added by padding"
+        )
+        parts.append(section("learned from", ("",), [(learned.sha256[:12], text)]))
+    if shapes.traffic is not None:
+        parts.append(_traffic(shapes.traffic))
+    return parts
+
+
+def sizes_text(domain: Domain) -> dict[str, str]:
+    """The sizes of each dim in words, and how the others follow."""
+    named = {name: dim.text() for name, dim in domain.dims.items()}
+    return named | {
+        relation.dim: f"= {str(relation).partition(' = ')[2]}" for relation in domain.relations
+    }
+
+
+def _following(relation: Relation, strict: bool) -> tuple[str, str]:
+    if relation.enforced:
+        return "follows", ""
+    return "tried so", "refused" if strict else "counted"
+
+
+def _range(dim: Dim) -> str:
+    return dim.text() if dim.min == dim.max or dim.buckets else f"{dim.text()}, optimal {dim.opt}"
+
+
+def _origin(dim: Dim) -> str:
+    if dim.origin == "stated":
+        return "stated"
+    tried = f"probed at {count(len(dim.tested), 'size')}"
+    if dim.stopped_by == "error":
+        return f"{tried}; larger ones fail"
+    if dim.stopped_by == "together":
+        return f"{tried}; larger ones fail with all others at their largest"
+    return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
+
+
+def _outside(dim: Dim, strict: bool) -> str:
+    if dim.outside:
+        words = {"pad": "padded", "route": "routed"}
+        return ", ".join(words[kind] for kind in dim.outside)
+    return "refused" if strict or dim.origin == "stated" else "counted"
+
+
+def _output(value: ValueShapes) -> tuple[str, ...]:
+    return value.name, *(
+        _shape(shape) for shape in (value.declared, value.inferred, value.produced)
+    )
+
+
+def _shape(shape: tuple[int | str, ...] | None) -> str:
+    return "unknown" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
+
+
+def _coverage(dim: DimCoverage) -> tuple[str, ...]:
+    listed = ", ".join(str(size) for size in dim.compared[:_LISTED])
+    rest = len(dim.compared) - _LISTED
+    gap = f"{dim.gap[0]}..{dim.gap[1]}" if dim.gap else "none"
+    return dim.dim, listed + (f" and {rest} more" if rest > 0 else ""), f"{dim.share:.1%}", gap
+
+
+def _traffic(traffic: TrafficCoverage) -> RenderableType:
+    rows = [
+        ("requests", f"{traffic.requests}, {traffic.accepted:.1%} accepted"),
+        (
+            "of them",
+            f"{traffic.exact:.1%} exact, {traffic.padded:.1%} padded, {traffic.routed:.1%} routed",
+        ),
+        ("padding", f"{traffic.padding:.1%} of elements added"),
+        ("compared at build", f"{traffic.compared:.1%} at just these sizes"),
+    ]
+    rows += [(name, count(number, "request")) for name, number in traffic.variants.items()]
+    rows += [
+        (f"refused: {sizes}", count(number, "request")) for sizes, number in traffic.refused.items()
+    ]
+    return section(f"traffic of {traffic.path}", ("",), rows)
+
+
+# Attestations for the terminal: one that was added, and those of an artifact as they claim.
+
+
+def attested_view(answer: AttestReport) -> list[RenderableType]:
+    """What was added to an artifact, and what it says."""
+    only = " (this user's development key)" if answer.development_key else ""
+    rows = [
+        ("artifact", answer.artifact_id),
+        ("written", answer.path + (", over the one that was there" if answer.replaced else "")),
+        ("type", answer.predicate_type),
+        ("signed by", f"{short(answer.key_id)}{only}"),
+        ("identity", answer.identity),
+    ]
+    if (approval := answer.approval) is not None:
+        rows += [
+            ("channel", approval.channel),
+            ("expires", approval.expires),
+            ("note", approval.note),
+        ]
+    status = "signed" if answer.predicate_type == KINDS["oms"].predicate_type else "attested"
+    parts = [heading(answer.artifact, status, PASSED), facts(rows)]
+    if answer.qualification is not None:
+        parts += _qualification(answer.qualification)
+    return parts + findings_view(list(answer.findings))
+
+
+def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
+    """What each attestation says, and whom it names as its signer."""
+    rows = [
+        (claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX), short(claim.key_id), claim.says)
+        for claim in claims
+    ]
+    return [section("attestations", ("claimed key", "says"), rows)] if rows else []
+
+
+def _qualification(measured: Qualification) -> list[RenderableType]:
+    return [
+        facts(
+            [
+                ("target", short(measured.target_sha256)),
+                ("variants", ", ".join(measured.variants)),
+                ("verdict", measured.verdict),
+                ("load", duration(measured.load_seconds)),
+                ("peak memory", size(measured.peak_memory_bytes)),
+                ("fixtures", f"{measured.fixtures} matched"),
+            ]
+        ),
+        section(
+            "latency",
+            ("variant", "median", "quartiles"),
+            [
+                (
+                    fixture_in_words(latency.fixture),
+                    latency.variant,
+                    duration(latency.median_seconds),
+                    f"{duration(latency.lower_seconds)} to {duration(latency.upper_seconds)}",
+                )
+                for latency in measured.latency
+            ],
+        ),
+        *findings_view(list(measured.findings)),
+    ]

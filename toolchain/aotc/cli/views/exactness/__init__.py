@@ -1,1 +1,0 @@
-"""Views of how exact variants are: gates, equal answers, and errors by node."""

@@ -1,0 +1,121 @@
+"""How a trust policy, and what it decided, are shown."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.cli.terminal import facts, findings_view, heading, section, short
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from aotc.spec.command_reports import RootReport, TrustReport
+    from aotc.spec.reports import ArtifactRelease, PolicyDecision, RequirementResult
+
+
+def policy_view(answer: TrustReport) -> list[RenderableType]:
+    """A policy, in short."""
+    revoked = [f"{name} ({why})" if why else name for name, why in answer.revoked_keys.items()]
+    roots = ""
+    if answer.counting is not None:
+        roots = f"{len(answer.counting)} of {answer.threshold} so far"
+    return [
+        heading(answer.file, "usable on this host now" if answer.checked else ""),
+        facts(
+            [
+                ("policy", f"{answer.name}, sequence {answer.sequence}"),
+                ("expires", answer.expires),
+                ("sha256", answer.sha256),
+                ("rules", ", ".join(answer.rules)),
+                ("keys", ", ".join(answer.keys)),
+                ("revoked keys", ", ".join(revoked)),
+                ("revoked artifacts", answer.revoked_artifacts),
+                ("signed by", ", ".join(short(key) for key in answer.signed_by)),
+                ("signature", answer.bundle),
+                ("roots of this host", roots),
+            ]
+        ),
+        *findings_view(answer.findings),
+    ]
+
+
+def root_view(answer: RootReport) -> list[RenderableType]:
+    """A host's root keys."""
+    keys = ", ".join(short(key) for key in answer.keys)
+    rows = [
+        ("policy", answer.policy),
+        ("it needs", f"{answer.threshold} of {len(answer.keys)} roots"),
+        ("roots", keys),
+    ]
+    return [heading(answer.file), facts(rows)]
+
+
+def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
+    """Which rule decided, and each requirement with the attestations that were looked at."""
+    if decision is None:
+        return [facts([("policy", "none decided")])]
+    signed = ", ".join(short(key) for key in decision.roots) or "nobody: unsigned"
+    parts: list[RenderableType] = [
+        section(
+            "policy",
+            ("",),
+            [
+                ("policy", f"{decision.policy}, sequence {decision.sequence}"),
+                ("signed by", signed),
+                ("expires", decision.expires),
+                ("artifact", decision.artifact),
+                ("channel", _channel(decision)),
+                ("rule", decision.rule or "none decided"),
+                ("release", _release(decision.release)),
+                ("seen before", _release(decision.highest)),
+                ("decision", "accepted" if decision.accepted else "refused"),
+            ],
+        ),
+        section(
+            "rules",
+            ("name", "channel", "result"),
+            [
+                (rule.rule, rule.name, rule.channel, "matches" if rule.matches else "")
+                for rule in decision.rules
+            ],
+        ),
+    ]
+    if decision.requirements:
+        rows = [_summary(need) for need in decision.requirements]
+        parts.append(section("requirements", ("result", "signers", "count"), rows))
+    rows = [
+        (
+            considered.path.rpartition("/")[2],
+            considered.id,
+            short(considered.key),
+            _verdict(considered.code, considered.why),
+        )
+        for need in decision.requirements
+        for considered in need.considered
+    ]
+    if rows:
+        parts.append(section("attestations", ("signer", "key", "result"), rows))
+    return parts
+
+
+def _channel(decision: PolicyDecision) -> str:
+    origin = {"argument": "asked for", "approval": "of the approvals"}
+    if not decision.channel_from:
+        return "none"
+    return f"{decision.channel}, {origin[decision.channel_from]}"
+
+
+def _summary(need: RequirementResult) -> tuple[str, str, str, str]:
+    keys = "distinct key" if need.threshold == 1 else "distinct keys"
+    counted = f"{need.distinct} of {need.threshold} {keys}"
+    return need.predicate, "met" if need.met else "not met", ", ".join(need.signers), counted
+
+
+def _verdict(code: str, why: str) -> str:
+    return f"{code} {why}" if code else "counts"
+
+
+def _release(release: ArtifactRelease | None) -> str:
+    if release is None:
+        return "none"
+    return f"{release.kind} {release.value}" if release.value else "says nothing"

@@ -1,0 +1,97 @@
+"""What `aotc verify` shows: the verdict, the steps, and every reason."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aotc.base.errors import expected_and_found
+from aotc.cli.terminal import (
+    FAILED,
+    NOTICED,
+    PASSED,
+    Cell,
+    by_status,
+    duration,
+    facts,
+    failed,
+    findings_view,
+    heading,
+    passed,
+    section,
+    short,
+    size,
+)
+from aotc.spec.reports import Refusal, VerifyReport
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+def verify_view(report: VerifyReport) -> list[RenderableType]:
+    """The verdict of the gate, its steps, and every reason."""
+    status, style = _verdict(report)
+    names = report.signer_names or ("",) * len(report.signers)
+    signers = ", ".join(map(_signed, report.signers, names))
+    if signers and report.development_key:
+        signers += " (this user's development key)"
+    parts = [
+        heading(report.artifact, status, style),
+        facts(
+            [
+                ("artifact", report.artifact_id),
+                ("signed by", signers or "no trusted key"),
+                ("target", report.target),
+                ("took", f"{duration(report.seconds)}, {size(report.bytes_hashed)} hashed"),
+            ]
+        ),
+        section(
+            "steps",
+            ("", ""),
+            [(step.step, by_status(step.status), step.detail) for step in report.steps],
+        ),
+    ]
+    if report.variants:
+        rows = [
+            (
+                variant.name,
+                passed("runs") if variant.runs else failed("does not run"),
+                ", ".join(reason.code for reason in variant.reasons),
+            )
+            for variant in report.variants
+        ]
+        parts.append(section("variants", ("", ""), rows))
+    if report.refusals:
+        parts.append(refusals_section("reasons", report.refusals))
+    parts += findings_view(report.findings)
+    return parts
+
+
+def _signed(key_id: str, name: str) -> str:
+    return f"{name} (key {short(key_id)})" if name else short(key_id)
+
+
+def _verdict(report: VerifyReport) -> tuple[str, str]:
+    if not report.authentic:
+        return "REFUSED: not vouched for", FAILED
+    if report.verdict == "incompatible":
+        return "INCOMPATIBLE: authentic, but no variant runs on this target", FAILED
+    if report.verdict == "degraded":
+        return "VERIFIED, degraded: runs, and a rebuild would run better", NOTICED
+    return f"VERIFIED, {report.verdict}", PASSED
+
+
+# Refusals of a report as a table: the code, the reason, and the fix below it.
+
+
+def refusals_section(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
+    """A table with one row for each refusal."""
+    rows: list[tuple[str, Cell]] = []
+    for refusal in refusals:
+        where = f"{refusal.where}: " if refusal.where else ""
+        fix = (refusal.fix,) if refusal.fix else ()
+        rows.append((failed(refusal.code), (f"{where}{_reason(refusal)}", *fix)))
+    return section(title, ("",), rows)
+
+
+def _reason(refusal: Refusal) -> str:
+    return refusal.what + expected_and_found(refusal.expected, refusal.found)

@@ -1,1 +1,0 @@
-"""Records and wire formats: the standard library, PyYAML and rfc8785 only."""

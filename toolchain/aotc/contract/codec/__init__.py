@@ -1,1 +1,0 @@
-"""Reading and writing: records, canonical JSON, strict YAML, JSON Schemas."""

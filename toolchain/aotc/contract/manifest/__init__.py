@@ -1,1 +1,0 @@
-"""The manifest `payload/aotc.json`, and what of the payload it describes."""

@@ -1,1 +1,0 @@
-"""Dims: their names, ranges, relations and padding."""

@@ -1,1 +1,0 @@
-"""Trust policies, signers, and the predicates of attestations."""

@@ -1,1 +1,0 @@
-"""Why an artifact differs from its model: node by node, and as a small model to report."""

@@ -1,1 +1,0 @@
-"""The sections of a page, one a file."""

@@ -1,0 +1,1 @@
+"""Reading, weighing, rewriting and partitioning ONNX graphs, without ONNX Runtime."""

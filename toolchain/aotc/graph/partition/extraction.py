@@ -1,0 +1,194 @@
+"""A partition as a model of its own, and the hybrid graph in which one node replaces it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from aotc.graph.partition.assignment import Part
+from aotc.graph.view import PartitionGraph, captured_values
+from aotc.spec.providers import EP_CONTEXT, MICROSOFT
+
+if TYPE_CHECKING:
+    import onnx
+
+
+# ONNX Runtime's key for a provider's own compatibility string, in a compiled model's metadata.
+COMPATIBILITY_KEY = "ep_compatibility_info."
+
+
+def boundary_values(
+    graph: PartitionGraph, nodes: Sequence[int]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Values that `nodes` read from outside, and values they make that are read outside.
+
+    Both are in order of first use or production, without constants.
+    """
+    own = set(nodes)
+    made = {value for index in nodes for value in graph.nodes[index].outputs}
+    read = [value for index in nodes for value in graph.nodes[index].inputs if value not in made]
+    consumers = graph.consumers
+    written = [
+        value
+        for index in nodes
+        for value in graph.nodes[index].outputs
+        if value in graph.output_names
+        or any(consumer not in own for consumer in consumers.get(value, ()))
+    ]
+    return tuple(dict.fromkeys(read)), tuple(written)
+
+
+class Extractor:
+    """Extracts partitions of one model; lookups that many partitions need are made once.
+
+    The model must not change meanwhile.
+    """
+
+    def __init__(self, model: onnx.ModelProto, graph: PartitionGraph) -> None:
+        self.model = model
+        self.graph = graph
+        self.value_types = _typed_values(model.graph)
+        self._constants = {t.name: (i, t) for i, t in enumerate(model.graph.initializer)}
+        self._sparse = {t.values.name: (i, t) for i, t in enumerate(model.graph.sparse_initializer)}
+
+    def extract(self, nodes: Sequence[int], name: str) -> onnx.ModelProto:
+        """The model of some nodes of the main graph, with the constants that they read.
+
+        External data stays where it is.  Raises `ValueError` if the type of a boundary value is
+        unknown.
+        """
+        import onnx
+
+        model, graph, value_types = self.model, self.graph, self.value_types
+        inputs, outputs = boundary_values(graph, nodes)
+        missing = [value for value in (*inputs, *outputs) if value not in value_types]
+        if missing:
+            raise ValueError(f"the type of {missing[0]!r} is not known")
+        part = onnx.ModelProto()
+        part.ir_version = model.ir_version
+        part.opset_import.extend(model.opset_import)
+        part.functions.extend(model.functions)
+        part.graph.name = name
+        part.graph.node.extend(model.graph.node[index] for index in nodes)
+        part.graph.input.extend(value_types[value] for value in inputs)
+        part.graph.output.extend(value_types[value] for value in outputs)
+        self.keep_constants(part.graph)
+        made = {value for index in nodes for value in graph.nodes[index].outputs} - set(outputs)
+        part.graph.value_info.extend(
+            value_types[value] for value in sorted(made & value_types.keys())
+        )
+        return part
+
+    def keep_constants(self, target: onnx.GraphProto) -> None:
+        """Copy those constants of the model to `target` that it reads, in the model's order.
+
+        Its nodes, their subgraphs and its outputs count as reading.
+        """
+        # Removed first, because a value that the target defines is not one that it captures.
+        del target.initializer[:]
+        del target.sparse_initializer[:]
+        read = captured_values(target) - {value.name for value in target.input}
+        kept = sorted(
+            (self._constants[name] for name in read if name in self._constants), key=_position
+        )
+        sparse = sorted(
+            (self._sparse[name] for name in read if name in self._sparse), key=_position
+        )
+        target.initializer.extend(tensor for _, tensor in kept)
+        target.sparse_initializer.extend(tensor for _, tensor in sparse)
+
+
+def _position(entry: tuple[int, object]) -> int:
+    return entry[0]
+
+
+def extract(
+    model: onnx.ModelProto, graph: PartitionGraph, nodes: Sequence[int], name: str
+) -> onnx.ModelProto:
+    """The model of one partition; see `Extractor`, which extracts many.  Raises `ValueError`."""
+    return Extractor(model, graph).extract(nodes, name)
+
+
+def hybrid_model(
+    model: onnx.ModelProto,
+    graph: PartitionGraph,
+    parts: Sequence[Part],
+    contexts: Mapping[int, tuple[str, Mapping[str, str | int]]],
+    compatibility: Mapping[str, str],
+) -> onnx.ModelProto:
+    """`model` with an EPContext node for each part in `contexts` (index: node name, attributes).
+
+    `parts` are in execution order.  The outputs of EPContext nodes get the known types, because
+    ONNX Runtime cannot infer any.
+    """
+    import onnx
+
+    extractor = Extractor(model, graph)
+    value_types = extractor.value_types
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    made: list[str] = []
+    for index, part in enumerate(parts):
+        if index not in contexts:
+            result.graph.node.extend(model.graph.node[index] for index in part.nodes)
+            continue
+        name, attributes = contexts[index]
+        inputs, outputs = boundary_values(graph, part.nodes)
+        result.graph.node.append(
+            onnx.helper.make_node(
+                EP_CONTEXT,
+                list(inputs),
+                list(outputs),
+                name=name,
+                domain=MICROSOFT,
+            )
+        )
+        result.graph.node[-1].attribute.extend(
+            onnx.helper.make_attribute(key, value) for key, value in sorted(attributes.items())
+        )
+        made += outputs
+    _check_order(result.graph, parts)
+    extractor.keep_constants(result.graph)
+    _set_value_infos(result.graph, value_types, made)
+    if all(opset.domain != MICROSOFT for opset in result.opset_import):
+        result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
+    for provider, text in sorted(compatibility.items()):
+        result.metadata_props.add(key=f"{COMPATIBILITY_KEY}{provider}", value=text)
+    return result
+
+
+def _set_value_infos(
+    graph: onnx.GraphProto, value_types: Mapping[str, onnx.ValueInfoProto], made: Collection[str]
+) -> None:
+    """Keep value infos of values that still exist, and require those of EPContext nodes."""
+    outputs = {value.name for value in graph.output}
+    inputs = {value.name for value in graph.input}
+    remaining = {value for node in graph.node for value in node.output}
+    del graph.value_info[:]
+    graph.value_info.extend(
+        value_types[value]
+        for value in sorted(remaining & value_types.keys())
+        if value not in outputs and value not in inputs
+    )
+    for value in made:
+        if value not in value_types:
+            raise ValueError(f"the type of {value!r} is not known")
+
+
+def _check_order(graph: onnx.GraphProto, parts: Sequence[Part]) -> None:
+    """Check that every node comes after its producers; partitions guarantee it."""
+    producers = {value: i for i, node in enumerate(graph.node) for value in node.output if value}
+    for index, node in enumerate(graph.node):
+        if any(producers.get(value, -1) >= index for value in node.input):
+            raise RuntimeError(f"{node.name} of {len(parts)} partitions comes before its inputs")
+
+
+def _typed_values(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    """Values whose element type is known, by name."""
+    found = {}
+    for value in (*graph.value_info, *graph.output, *graph.input):
+        kind = value.type.WhichOneof("value")
+        if kind is not None and (kind != "tensor_type" or value.type.tensor_type.elem_type):
+            found[value.name] = value
+    return found

@@ -1,0 +1,127 @@
+"""The graph pass, and the runner that checks its contract and records its effect."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from aotc.base.records import record, values_of
+from aotc.spec.variant import PassRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import onnx
+
+
+@record
+class Pass(ABC):
+    """One rewrite of a graph; its options are the fields of the subclass.
+
+    `requires` and `ensures` return what is wrong before and after, or nothing.  What they return
+    is a bug of ours, not of the model.
+    """
+
+    name = "pass"
+
+    def requires(self, model: onnx.ModelProto) -> str:
+        """What the pass needs but the model lacks."""
+        return ""
+
+    @abstractmethod
+    def apply(self, model: onnx.ModelProto) -> None:
+        """Rewrite `model` in place."""
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        """What the pass promises but did not achieve."""
+        return ""
+
+    def options(self) -> dict[str, object]:
+        """The options as plain data."""
+        return values_of(self)
+
+
+def run_passes(model: onnx.ModelProto, passes: Iterable[Pass]) -> tuple[PassRecord, ...]:
+    """Apply passes to `model` in place, in order; raises `RuntimeError` if a contract is broken."""
+    records = []
+    for graph_pass in passes:
+        before = len(model.graph.node)
+        if complaint := graph_pass.requires(model):
+            raise RuntimeError(f"pass {graph_pass.name} requires: {complaint}")
+        graph_pass.apply(model)
+        if complaint := graph_pass.ensures(model):
+            raise RuntimeError(f"pass {graph_pass.name} does not ensure: {complaint}")
+        after = len(model.graph.node)
+        records.append(
+            PassRecord(
+                name=graph_pass.name,
+                options=graph_pass.options(),
+                nodes_before=before,
+                nodes_after=after,
+            )
+        )
+    return tuple(records)
+
+
+def walk_graphs(model: onnx.ModelProto) -> Iterable[onnx.GraphProto]:
+    """The main graph, and every control-flow subgraph in it."""
+    pending = [model.graph]
+    while pending:
+        graph = pending.pop(0)
+        yield graph
+        for node in graph.node:
+            for attribute in node.attribute:
+                pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
+
+
+def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
+    """Every node of a model: main graph, control-flow subgraphs, functions."""
+    pending = [model.graph.node, *(function.node for function in model.functions)]
+    while pending:
+        for node in pending.pop(0):
+            yield node
+            for attribute in node.attribute:
+                if attribute.HasField("g"):
+                    pending.append(attribute.g.node)
+                pending.extend(subgraph.node for subgraph in attribute.graphs)
+
+
+def all_names(model: onnx.ModelProto) -> set[str]:
+    """Every name of a value, a tensor or a node in the main graph and its subgraphs."""
+    found: set[str] = set()
+    for graph in walk_graphs(model):
+        found.update(value.name for value in (*graph.input, *graph.output, *graph.value_info))
+        found.update(tensor.name for tensor in graph.initializer)
+        for node in graph.node:
+            found.update((node.name, *node.input, *node.output))
+    return found
+
+
+def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
+    """Rename values where nodes and their subgraphs read them; `renamed` is new name by old."""
+    for node in nodes:
+        for at, name in enumerate(node.input):
+            if name in renamed:
+                node.input[at] = renamed[name]
+        rename_captured(node, renamed)
+
+
+def rename_captured(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
+    """Rename outer values in the subgraphs of a node that have no value of that name themselves."""
+    for graph in _bodies(node):
+        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        own |= {name for inner in graph.node for name in inner.output}
+        outer = {name: new for name, new in renamed.items() if name not in own}
+        if not outer:
+            continue
+        rename_read(graph.node, outer)
+        for value in graph.output:
+            if value.name in outer:
+                value.name = outer[value.name]
+
+
+def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs

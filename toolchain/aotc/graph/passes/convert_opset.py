@@ -1,0 +1,480 @@
+"""Convert a model to an older operator set, node by node, where that keeps the meaning.
+
+A newer opset can cost a kernel: an execution provider with a kernel for the operator's older
+version only leaves the node to the CPU.  Most new versions of an operator merely allow more types.
+Cases: the older schema has everything that the node uses (nothing changes, except that attributes
+which it lacks are dropped at their default); the onnx package's version converter has an adapter
+(the node is replaced by its result); neither (the model is not converted, and `obstacles` says
+why).  Nodes of subgraphs and of functions are converted too.  External data stays external.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping, MutableSequence, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from aotc.base.records import record
+from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.spec.providers import STANDARD
+
+if TYPE_CHECKING:
+    import onnx
+
+    # Protobuf's containers, changed in place.
+    Nodes = MutableSequence[onnx.NodeProto]
+    import onnx
+
+    NodeList = list[onnx.NodeProto]
+    import onnx
+    from google.protobuf.message import Message
+
+    Schema = onnx.defs.OpSchema
+    Formal = onnx.defs.OpSchema.FormalParameter
+
+
+LOWEST = 13
+_MAX_LISTED = 5
+
+
+@record
+class ConvertOpset(Pass):
+    """`to`: the opset version of the ONNX standard, at most the model's own."""
+
+    to: int
+
+    name = "convert-opset"
+
+    def requires(self, model: onnx.ModelProto) -> str:
+        return "; ".join(obstacles(model, self.to)[:_MAX_LISTED])
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        _convert(model, self.to)
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        names = [node.name for node in walk_nodes(model)]
+        if opset_of(model) != self.to:
+            return f"the opset is {opset_of(model)}"
+        return "" if len(set(names)) == len(names) else "names are not unique"
+
+
+def opset_of(model: onnx.ModelProto | onnx.FunctionProto) -> int:
+    """The imported opset version of the ONNX standard; 0 if none is imported."""
+    return max(
+        (opset.version for opset in model.opset_import if opset.domain in STANDARD), default=0
+    )
+
+
+def obstacles(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
+    """Why `model` cannot be converted to opset `to`, one text per node; empty if it can."""
+    found = opset_of(model)
+    if not LOWEST <= to <= found:
+        return (f"opset {to} is not within {LOWEST}..{found}",)
+    return _convert(without_weights(model), to)
+
+
+def choose_opset(
+    model: onnx.ModelProto, count_refused: Callable[[onnx.ModelProto], int], lowest: int = LOWEST
+) -> int | None:
+    """The older opset with the fewest refused nodes, the highest such one; None: keep the opset.
+
+    `count_refused` returns how many nodes of a model an execution provider would not run.  It gets
+    copies whose large initializers have no data.  `model` is not changed.
+    """
+    light = without_weights(model)
+    fewest, chosen = count_refused(light), None
+    for opset in range(opset_of(model) - 1, max(lowest, LOWEST) - 1, -1):
+        if fewest == 0:
+            break
+        trial = type(model)()
+        trial.CopyFrom(light)
+        if _convert(trial, opset):
+            break
+        refused = count_refused(trial)
+        if refused < fewest:
+            fewest, chosen = refused, opset
+    return chosen
+
+
+def _convert(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
+    """Convert in place; if it returns obstacles, `model` is converted only in part."""
+    values = Values(model)
+    used_names = {node.name for node in walk_nodes(model)}
+    problems: list[str] = []
+    for nodes, opset in _node_lists(model):
+        if opset <= to:
+            continue
+        converted: list[onnx.NodeProto] = []
+        replaced = False
+        for node in nodes:
+            replacements, problem = _convert_node(node, opset, to, values)
+            replaced |= replacements is not None
+            converted += (
+                [node]
+                if replacements is None
+                else _with_unique_names(replacements, node, used_names)
+            )
+            problems += [f"{node.name}: {problem}"] if problem else []
+        if replaced:
+            kept = [copy.deepcopy(node) for node in converted]
+            del nodes[:]
+            nodes.extend(kept)
+    for imports in (model.opset_import, *(function.opset_import for function in model.functions)):
+        for entry in imports:
+            if entry.domain in STANDARD:
+                entry.version = min(entry.version, to)
+    return tuple(problems) or _type_troubles(model)
+
+
+def _node_lists(model: onnx.ModelProto) -> Iterator[tuple[Nodes, int]]:
+    """Every list of nodes with its opset; those of subgraphs before the node that holds them."""
+    yield from _with_subgraphs(model.graph.node, opset_of(model))
+    for function in model.functions:
+        yield from _with_subgraphs(function.node, opset_of(function))
+
+
+def _with_subgraphs(nodes: Nodes, opset: int) -> Iterator[tuple[Nodes, int]]:
+    for node in nodes:
+        for attribute in node.attribute:
+            for subgraph in (
+                *([attribute.g] if attribute.HasField("g") else []),
+                *attribute.graphs,
+            ):
+                yield from _with_subgraphs(subgraph.node, opset)
+    yield nodes, opset
+
+
+def _convert_node(
+    node: onnx.NodeProto, opset: int, to: int, values: Values
+) -> tuple[list[onnx.NodeProto] | None, str]:
+    """The replacement of `node` at opset `to` (None: it stays), and what prevents conversion."""
+    import onnx
+
+    if node.domain not in STANDARD:
+        return None, ""
+    try:
+        source = onnx.defs.get_schema(node.op_type, opset)
+    except onnx.defs.SchemaError:
+        return None, f"{node.op_type} is not an operator of opset {opset}"
+    try:
+        target = onnx.defs.get_schema(node.op_type, to)
+    except onnx.defs.SchemaError:
+        return None, f"opset {to} has no {node.op_type}"
+    if source.since_version == target.since_version:
+        return None, ""
+    if missing := missing_in_target(node, source, target):
+        return None, f"{node.op_type}-{target.since_version} has {missing}"
+    if asked := required_by_target(node, source, target):
+        replacements = converted_node(node, opset, to, values)
+        return (
+            replacements,
+            f"{node.op_type}-{target.since_version} {asked}" if replacements is None else "",
+        )
+    kept = [
+        copy.deepcopy(attribute)
+        for attribute in node.attribute
+        if attribute.name in target.attributes
+    ]
+    if len(kept) < len(node.attribute):
+        del node.attribute[:]
+        node.attribute.extend(kept)
+    return None, ""
+
+
+def _with_unique_names(
+    new_nodes: list[onnx.NodeProto], node: onnx.NodeProto, used_names: set[str]
+) -> list[onnx.NodeProto]:
+    """Give new nodes unique names; the one with the first output keeps the replaced one's name."""
+    for index, replacement in enumerate(new_nodes):
+        if node.output[0] in replacement.output:
+            replacement.name = node.name
+            continue
+        stem = f"{node.name}_opset"
+        number = next(n for n in itertools.count(index) if f"{stem}_{n}" not in used_names)
+        replacement.name = f"{stem}_{number}"
+        used_names.add(replacement.name)
+    return new_nodes
+
+
+def _type_troubles(model: onnx.ModelProto) -> tuple[str, ...]:
+    """The first type that the operators of the model's opset do not allow, or nothing."""
+    import onnx
+
+    try:
+        onnx.shape_inference.infer_shapes(without_weights(model), check_type=True)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError) as error:
+        return (str(error).strip().partition("\n")[0],)
+    return ()
+
+
+# Converting one node with the version converter of the onnx package, which knows the operators.
+#
+# It is not given a whole model, because it drops functions and stops at the first node without an
+# adapter.
+
+
+def converted_node(node: onnx.NodeProto, opset: int, to: int, values: Values) -> NodeList | None:
+    """The node as the onnx package's version converter writes it; None if it has no adapter."""
+    import onnx
+
+    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+        return None
+    inputs: list[onnx.ValueInfoProto] = []
+    constants: list[onnx.TensorProto] = []
+    for name in dict.fromkeys(name for name in node.input if name):
+        tensor, info = values.constants.get(name), values.infos.get(name)
+        if tensor is not None:
+            constants.append(tensor)
+        elif info is not None:
+            inputs.append(info)
+        else:
+            return None
+    outputs = [
+        values.infos.get(name) or onnx.helper.make_empty_tensor_value_info(name)
+        for name in node.output
+        if name
+    ]
+    single_node_model = onnx.helper.make_model(
+        onnx.helper.make_graph([node], "node", inputs, outputs, constants),
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
+    )
+    try:
+        graph = onnx.version_converter.convert_version(single_node_model, to).graph
+    except (RuntimeError, ValueError, onnx.version_converter.ConvertError):
+        return None
+    if [value.name for value in graph.output] != [value.name for value in outputs]:
+        return None
+    outer = {*node.input, *node.output}
+    replacements = _inlined(graph, node, outer | {""}, to)
+    read = {name for new_node in replacements for name in new_node.input}
+    uses_all_inputs = all(value.name in read for value in inputs)
+    return (
+        replacements
+        if uses_all_inputs and all(_matches_schema(new_node, to) for new_node in replacements)
+        else None
+    )
+
+
+def _matches_schema(node: onnx.NodeProto, opset: int) -> bool:
+    """Whether a node matches its operator's schema: some adapters only change the version."""
+    import onnx
+
+    schema = onnx.defs.get_schema(node.op_type, opset)
+    given = {attribute.name for attribute in node.attribute}
+    needed = {name for name, attribute in schema.attributes.items() if attribute.required}
+    return (
+        needed <= given <= schema.attributes.keys()
+        and schema.min_input <= len(node.input) <= schema.max_input
+        and len(node.output) <= schema.max_output
+    )
+
+
+def _inlined(graph: onnx.GraphProto, node: onnx.NodeProto, outer: set[str], to: int) -> NodeList:
+    """Nodes of a converted graph; inner values get names after `node`, constants become nodes."""
+    import onnx
+
+    replacements = [
+        onnx.helper.make_node("Constant", [], [tensor.name], value=tensor)
+        for tensor in graph.initializer
+        if tensor.name not in outer
+    ]
+    replacements += graph.node
+    for new_node in replacements:
+        for names in (new_node.input, new_node.output):
+            for index, name in enumerate(names):
+                if name not in outer:
+                    names[index] = f"{node.output[0]}/opset{to}/{name}"
+    return replacements
+
+
+# What is known of a model's values without its weights.
+
+
+_SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
+_NO_FILE = "weights-are-not-read"
+
+
+class Values:
+    """Small constants and inferred types of a model's values, computed when first used.
+
+    A name that subgraphs use for different values is left out.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._model = without_weights(model)
+
+    @cached_property
+    def constants(self) -> dict[str, onnx.TensorProto]:
+        found: dict[str, list[onnx.TensorProto]] = {}
+        for graph in _graphs(self._model.graph):
+            given = {info.name for info in graph.input}
+            for tensor in graph.initializer:
+                if tensor.name not in given:
+                    found.setdefault(tensor.name, []).append(tensor)
+            for node in graph.node:
+                if node.op_type == "Constant" and node.attribute[0].HasField("t"):
+                    tensor = copy.deepcopy(node.attribute[0].t)
+                    tensor.name = node.output[0]
+                    found.setdefault(tensor.name, []).append(tensor)
+        return {
+            name: tensors[0]
+            for name, tensors in found.items()
+            if not tensors[0].external_data and all(tensor == tensors[0] for tensor in tensors)
+        }
+
+    @cached_property
+    def infos(self) -> dict[str, onnx.ValueInfoProto]:
+        found: dict[str, list[onnx.ValueInfoProto]] = {}
+        for graph in _graphs(_inferred(self._model).graph):
+            for info in (*graph.input, *graph.output, *graph.value_info):
+                found.setdefault(info.name, []).append(info)
+            for tensor in graph.initializer:
+                found.setdefault(tensor.name, []).append(_value_info(tensor))
+        return {
+            name: infos[0]
+            for name, infos in found.items()
+            if all(info.type == infos[0].type for info in infos)
+        }
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for subgraph in (
+                *([attribute.g] if attribute.HasField("g") else []),
+                *attribute.graphs,
+            ):
+                yield from _graphs(subgraph)
+
+
+def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
+    import onnx
+
+    try:
+        return onnx.shape_inference.infer_shapes(model)
+    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
+        return model
+
+
+def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy in which large initializers of the main graph are external, without any data."""
+    light = type(model)()
+    _copy_fields(model, light, but="graph")
+    _copy_fields(model.graph, light.graph, but="initializer")
+    for tensor in model.graph.initializer:
+        if math.prod(tensor.dims) <= _SMALL_ELEMENTS:
+            light.graph.initializer.add().CopyFrom(tensor)
+            continue
+        stub = light.graph.initializer.add(
+            name=tensor.name, data_type=tensor.data_type, dims=tensor.dims
+        )
+        stub.data_location = stub.EXTERNAL
+        stub.external_data.add(key="location", value=_NO_FILE)
+    return light
+
+
+def _copy_fields(source: Message, target: Message, but: str) -> None:
+    for field, value in source.ListFields():
+        if field.name == but:
+            continue
+        if hasattr(value, "MergeFrom"):
+            getattr(target, field.name).MergeFrom(value)
+        else:
+            setattr(target, field.name, value)
+
+
+def _value_info(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    import onnx
+
+    return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
+
+
+# Whether a node keeps its meaning with an older schema of its operator.
+
+
+# Versions that changed an operator's meaning without changing its schema.
+_NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
+# Attribute values that a version introduced.
+_NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
+    ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
+    ("Pad", 19): {"mode": frozenset({b"wrap"})},
+    ("Resize", 19): {"coordinate_transformation_mode": frozenset({b"half_pixel_symmetric"})},
+    ("ScatterElements", 18): {"reduction": frozenset({b"max", b"min"})},
+    ("ScatterND", 18): {"reduction": frozenset({b"max", b"min"})},
+}
+
+
+def missing_in_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
+    """What the target schema cannot express, even with an adapter; empty if nothing."""
+    op, before, after = node.op_type, source.since_version, target.since_version
+    if any(name == op and after < version <= before for name, version in _NEW_MEANING):
+        return "another meaning"
+    for attribute in node.attribute:
+        if attribute.name not in target.attributes:
+            known = source.attributes.get(attribute.name)
+            if known is None or not _same_value(attribute, known.default_value):
+                return f"no {attribute.name}"
+        for (name, version), new in _NEW_VALUES.items():
+            changed = name == op and after < version <= before
+            if changed and attribute.s in new.get(attribute.name, ()):
+                return f"no {attribute.name}={attribute.s.decode()}"
+    return ""
+
+
+def required_by_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:
+    """What the target schema needs beyond the node as it is; empty if nothing."""
+    if target.deprecated:
+        return "is deprecated"
+    given = {attribute.name for attribute in node.attribute}
+    for name, attribute in target.attributes.items():
+        if name in given:
+            continue
+        before = source.attributes.get(name)
+        if attribute.required:
+            return f"needs {name}"
+        if before is None:
+            return f"has {name} as an attribute"
+        if not _same_value(before.default_value, attribute.default_value):
+            return f"has another default of {name}"
+    if not _match(node.input, source.inputs, target.inputs):
+        return "has other inputs"
+    return "" if _match(node.output, source.outputs, target.outputs) else "has other outputs"
+
+
+def _match(values: Sequence[str], source: Sequence[Formal], target: Sequence[Formal]) -> bool:
+    """Whether each value is the same parameter in both schemas, and no required one is missing."""
+    for index, name in enumerate(values):
+        source_parameter, target_parameter = (
+            side[min(index, len(side) - 1)] if side else None for side in (source, target)
+        )
+        if not name:
+            continue
+        if (
+            source_parameter is None
+            or target_parameter is None
+            or source_parameter.name != target_parameter.name
+        ):
+            return False
+        if index >= len(target) and target_parameter.option != target_parameter.option.Variadic:
+            return False
+    return all(
+        parameter.option == parameter.option.Optional
+        or parameter.min_arity == 0
+        or (index < len(values) and values[index])
+        for index, parameter in enumerate(target)
+    )
+
+
+def _same_value(one: onnx.AttributeProto, other: onnx.AttributeProto) -> bool:
+    """Whether two attributes, which may both be unset, have the same value."""
+    import onnx
+
+    if one.ref_attr_name or other.ref_attr_name or one.type != other.type:
+        return False
+    if one.type == one.UNDEFINED:
+        return True
+    return bool(onnx.helper.get_attribute_value(one) == onnx.helper.get_attribute_value(other))

@@ -1,0 +1,108 @@
+"""Remove the casts to float32 that ONNX Runtime's optimizer inserts for its CPU provider.
+
+Where its CPU has no half-precision kernel, ONNX Runtime computes in float32 and writes the casts
+into the graph that it saves.  For a provider with such a kernel they cost time and memory, and the
+float32 between them is not the model's precision.
+Rule: ONNX Runtime names the float32 twin of a value X `InsertedPrecisionFreeCast_X`, and the cast
+between the two like its output.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from aotc.base.records import record
+from aotc.graph.passes.base import Pass, walk_nodes
+
+if TYPE_CHECKING:
+    import onnx
+
+
+_PREFIX: Final = "InsertedPrecisionFreeCast_"
+
+
+@record
+class DropInsertedCasts(Pass):
+    """Remove inserted casts; without options.  A graph without such casts stays unchanged."""
+
+    name = "drop-inserted-casts"
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        twins = {
+            node.output[0]: node.input[0]
+            for node in walk_nodes(model)
+            if _is_inserted(node) and not node.input[0].startswith(_PREFIX)
+        }
+        _remove_casts(model.graph, twins)
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        return "casts are left" if has_inserted_casts(model) else ""
+
+
+def has_inserted_casts(model: onnx.ModelProto) -> bool:
+    """Whether ONNX Runtime inserted casts into the graph or one of its subgraphs.
+
+    A cast may have been merged with one of the model's; the names of its values show it.
+    """
+    return any(
+        name.startswith(_PREFIX)
+        for node in walk_nodes(model)
+        for name in (*node.input, *node.output)
+    )
+
+
+def types_agree(model: onnx.ModelProto, source: onnx.ModelProto) -> bool:
+    """Whether values have the same types as in `source`, and each operator accepts them.
+
+    They may not if ONNX Runtime merged one of its casts with one of the model's, all of which must
+    still exist or be folded to constants.  Types are as inferred by ONNX, which knows no operators
+    of other domains; values of one graph only are not compared.
+    """
+    import onnx
+
+    remaining = {node.name for node in walk_nodes(model)}
+    folded = {tensor.name for tensor in model.graph.initializer}
+    for node in walk_nodes(source):
+        if node.op_type == "Cast" and node.name not in remaining and node.output[0] not in folded:
+            return False
+    try:
+        found = _types(model, strict=True)
+    except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        return False
+    expected = _types(source, strict=False)
+    return all(expected.get(name, kind) == kind for name, kind in found.items())
+
+
+def _types(model: onnx.ModelProto, *, strict: bool) -> dict[str, int]:
+    """Element types of the main graph's values; raises what ONNX's inference raises."""
+    import onnx
+
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    del bare.graph.value_info[:]
+    graph = onnx.shape_inference.infer_shapes(bare, check_type=strict, strict_mode=strict).graph
+    return {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
+
+
+def _is_inserted(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Cast" and node.name.startswith(_PREFIX)
+
+
+def _remove_casts(graph: onnx.GraphProto, twins: dict[str, str]) -> None:
+    kept = [node for node in graph.node if not _is_inserted(node)]
+    for node in kept:
+        for names in (node.input, node.output):
+            for index, name in enumerate(names):
+                if name.startswith(_PREFIX):
+                    names[index] = twins.get(name, name.removeprefix(_PREFIX))
+        for attribute in node.attribute:
+            for subgraph in (
+                *([attribute.g] if attribute.HasField("g") else ()),
+                *attribute.graphs,
+            ):
+                _remove_casts(subgraph, twins)
+    del graph.node[:]
+    graph.node.extend(kept)
+    infos = [info for info in graph.value_info if not info.name.startswith(_PREFIX)]
+    del graph.value_info[:]
+    graph.value_info.extend(infos)

@@ -1,0 +1,116 @@
+"""Fuse attention, activations and normalizations into operators that CUDA has fast kernels for.
+
+The steps are passes, each recorded with what it matched; one that matches nothing is not.  Those of
+normalizations are onnxscript's rules for ONNX Runtime, the others are ours: see ADR 34.  External
+data stays external.  The graph must not be fused for a provider whose kernels of these operators
+are slow, as those of masked attention are on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes import common
+from onnxscript.optimizer import optimize
+from onnxscript.rewriter.ort_fusions import shape_optimization
+from onnxscript.rewriter.ort_fusions.rms_normalization import fuse_rms_normalization
+from onnxscript.rewriter.ort_fusions.skip_normalization import (
+    fuse_skip_layer_normalization,
+    fuse_skip_rms_normalization,
+)
+
+from aotc.graph.passes.fuse_for_cuda.attention import split_key_transposes
+from aotc.graph.passes.fuse_for_cuda.graph_values import integer, is_op
+from aotc.graph.passes.fuse_for_cuda.multi_head import MICROSOFT, Fuser, pack_attention
+from aotc.graph.passes.fuse_for_cuda.products import fuse_gelu, unflatten_projections
+from aotc.spec.variant import PassRecord
+
+_Step = Callable[[ir.Model], Mapping[str, int]]
+_SIMPLIFY: Final = "simplify-for-fusion"
+
+
+def fuse(model: onnx.ModelProto, weights: Path) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
+    """`model` with what could be fused, and the records of the passes; none if nothing could be.
+
+    External data is in the folder `weights`.
+    """
+    names = [value.name for value in (*model.graph.input, *model.graph.output)]
+    own = ir.serde.deserialize_model(model)
+    ir.external_data.set_base_dir(own.graph, weights)
+    before = len(own.graph)
+    simplify(own)
+    records = [
+        PassRecord(name=_SIMPLIFY, nodes_before=before, nodes_after=len(own.graph)),
+    ]
+    fused = False
+    own.graph.opset_imports.setdefault(MICROSOFT, 1)
+    for name, step in _STEPS.items():
+        before = len(own.graph)
+        if not (matched := step(own)):
+            continue
+        common.RemoveUnusedNodesPass()(own)
+        common.ShapeInferencePass()(own)
+        records.append(
+            PassRecord(name=name, nodes_before=before, nodes_after=len(own.graph), matched=matched)
+        )
+        fused |= name in _FUSIONS
+    if not fused:
+        return model, ()
+    _finish(own)
+    result = ir.serde.serialize_model(own)
+    found = [value.name for value in (*result.graph.input, *result.graph.output)]
+    if found != names:
+        raise RuntimeError(f"fusion changed the inputs or outputs {names} to {found}")
+    return result, tuple(records)
+
+
+def simplify(model: ir.Model) -> None:
+    """Fold what computes known shapes, so that patterns are found."""
+    common.ShapeInferencePass()(model)
+    optimize(model)
+    shape_optimization.rules.apply_to_model(model)
+    optimize(model)
+
+
+def _normalizations(model: ir.Model) -> dict[str, int]:
+    found = {
+        "rms": fuse_rms_normalization(model) + _standard_rms(model.graph),
+        "skip layer": fuse_skip_layer_normalization(model),
+        "skip rms": fuse_skip_rms_normalization(model),
+    }
+    return {name: count for name, count in found.items() if count}
+
+
+def _standard_rms(graph: ir.Graph) -> int:
+    """Write RMSNormalization (opset 23) as ONNX Runtime's own, which the next rules know."""
+    count = 0
+    for node in graph:
+        axis = integer(node, "axis", -1)
+        if is_op(node, "RMSNormalization") and axis == -1 and integer(node, "stash_type", 1) == 1:
+            node.op_type = "SimplifiedLayerNormalization"
+            node.attributes.add(ir.AttrInt64("axis", -1))
+            count += 1
+    return count
+
+
+def _finish(model: ir.Model) -> None:
+    common.CommonSubexpressionEliminationPass()(model)
+    common.RemoveUnusedNodesPass()(model)
+    common.RemoveUnusedFunctionsPass()(model)  # type: ignore[no-untyped-call]
+
+
+_FUSIONS: Final[Mapping[str, _Step]] = {
+    "fuse-attention": lambda model: Fuser(model.graph).run(),
+    "pack-attention": lambda model: pack_attention(model.graph),
+    "fuse-gelu": lambda model: fuse_gelu(model.graph),
+    "fuse-normalization": _normalizations,
+}
+_STEPS: Final[Mapping[str, _Step]] = {
+    "unflatten-projections": lambda model: unflatten_projections(model.graph),
+    "split-key-transposes": lambda model: split_key_transposes(model.graph),
+    **_FUSIONS,
+}

@@ -1,0 +1,434 @@
+"""Each attention that is found, as one operator, with its products where they can be packed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from aotc.base.records import record
+from aotc.graph.passes.fuse_for_cuda.attention import Core, Mask, core_at
+from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    array,
+    depends_on,
+    is_constant,
+    is_op,
+    lowest,
+    made_by,
+    only_user,
+    permutation,
+    replace_value,
+    same,
+    scaled,
+    set_type,
+    sizes,
+)
+
+# Each attention that is found, as `com.microsoft::MultiHeadAttention`.
+#
+# Its queries, keys and values are of (batch, length, heads x width): the Reshape and Transpose
+# around an attention go. Keys and values of the past stay inputs, those of the present become
+# outputs. A mask becomes what is added to the scores, in their type: `true` is 0, `false` the
+# lowest number. With it a row without any `true` is the mean of the values, as exporters' own
+# operators make it; the standard operator Attention makes it 0, which then is done by a product.
+
+
+MICROSOFT = "com.microsoft"
+_HEADS_FIRST = (0, 2, 1, 3)
+# Since then Shape may be of some axes only.
+_PART_OF_SHAPE_SINCE = 15
+
+
+@record
+class _Flat:
+    """A value of (batch, length, heads x width), and a factor that was taken from it."""
+
+    value: ir.Value
+    factor: float = 1.0
+
+
+class Fuser:
+    """Rewrites the attentions of one graph; masks that several of them read are made once."""
+
+    def __init__(self, graph: ir.Graph) -> None:
+        self._graph = graph
+        self._made: list[ir.Node] = []
+        self._masks: dict[tuple[object, ...], ir.Value] = {}
+        self._constants = 0
+
+    def run(self) -> dict[str, int]:
+        """Rewrite all of them; returns how many of which kind."""
+        found = {"standard": 0, "decomposed": 0, "with past": 0, "idle masks": 0}
+        for node in list(self._graph):
+            core = core_at(node)
+            if core is None:
+                continue
+            standard = is_op(node, "Attention")
+            past = self._rewrite(core)
+            found["standard" if standard else "decomposed"] += 1
+            found["with past"] += past
+            found["idle masks"] += core.idle_masks
+        if any(found.values()):
+            self._graph.sort()
+        return {name: count for name, count in found.items() if count}
+
+    def _rewrite(self, core: Core) -> bool:
+        self._made = []
+        query = self._flat(core.query, core.heads, factor=True)
+        bias = self._bias(core, query.value)
+        past = _past(core, [query.value, *([bias] if bias is not None else [])])
+        new_key, new_value = core.key, core.value
+        held: list[ir.Value | None] = []
+        outputs = 1
+        if past is not None:
+            held = [past[0].inputs[0], past[1].inputs[0]]
+            new_key, new_value = _input(past[0], 1), _input(past[1], 1)
+            outputs = 3
+        # What becomes part of the present keeps its factor.
+        if core.split_keys:
+            key = self._beside(new_key, core.heads, factor=True)
+        else:
+            key = self._flat(new_key, core.heads, factor=past is None)
+        value = self._flat(new_value, core.heads)
+        attributes: dict[str, object] = {"num_heads": core.heads}
+        scale = core.scale * query.factor * key.factor
+        width = sizes(core.query, 4) or ()
+        if not math.isclose(scale, 1 / math.sqrt(float(width[3])), rel_tol=1e-6):
+            attributes["scale"] = scale
+        if core.causal:
+            attributes["unidirectional"] = 1
+        inputs = [query.value, key.value, value.value, None, None, bias, *held]
+        while inputs[-1] is None:
+            inputs.pop()
+        node = self._node("MultiHeadAttention", inputs, attributes, outputs, domain=MICROSOFT)
+        result = node.outputs[0]
+        set_type(result, core.query)
+        values = sizes(core.value, 4) or ()
+        result.shape = ir.Shape(
+            [core.query.shape[0], core.query.shape[2], core.heads * int(values[3])]  # type: ignore[index]
+        )
+        if core.zero_rows is not None:
+            shape = result.shape
+            result = self._node("Mul", [result, self._row_factor(core.zero_rows, result)]).outputs[
+                0
+            ]
+            set_type(result, core.query)
+            result.shape = shape
+        ends = [(core.node, *self._end(core, result))]
+        if past is not None:
+            ends += [(past[0], past[0].outputs[0], node.outputs[1])]
+            ends += [(past[1], past[1].outputs[0], node.outputs[2])]
+        self._graph.insert_before(core.node, self._made)
+        for _, old, new in ends:
+            replace_value(old, new)
+        return past is not None
+
+    def _end(self, core: Core, result: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """What replaces the heads put side by side after the attention; or its own result."""
+        old = core.node.outputs[0]
+        before = sizes(old, 4)
+        user = only_user(old)
+        if user is not None and is_op(user, "Reshape") and before is not None:
+            after = sizes(user.outputs[0], 4)
+            if after is not None and after[1:] == before[1:] and "" not in after[1:]:
+                user = only_user(user.outputs[0])
+        if user is not None and is_op(user, "Transpose") and permutation(user) == _HEADS_FIRST:
+            beside = only_user(user.outputs[0])
+            if beside is not None and is_op(beside, "Reshape"):
+                shape, target = sizes(beside.outputs[0], 3), sizes(result, 3)
+                if shape is not None and target is not None and shape[1:] == target[1:]:
+                    return beside.outputs[0], result
+                stated = array(beside.inputs[1])
+                if stated is None or 0 not in list(stated)[2:]:  # type: ignore[call-overload]
+                    node = self._node("Reshape", [result, beside.inputs[1]], _plain(beside))
+                    return beside.outputs[0], node.outputs[0]
+        split = self._node("Reshape", [result, self._numbers([0, 0, core.heads, -1])])
+        last = self._node("Transpose", [split.outputs[0]], {"perm": list(_HEADS_FIRST)})
+        return old, last.outputs[0]
+
+    def _flat(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+        """Heads side by side again: the value before they were split, or a new one."""
+        transposed = made_by(value, "Transpose")
+        if transposed is not None and permutation(transposed) == _HEADS_FIRST:
+            return self._beside(_input(transposed, 0), heads, factor=factor)
+        turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
+        set_type(turned.outputs[0], value)
+        return self._beside(turned.outputs[0], heads)
+
+    def _beside(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+        """The same of a value of (batch, length, heads, width)."""
+        split = made_by(value, "Reshape")
+        before = sizes(split.inputs[0], 3) if split is not None else None
+        after = sizes(value, 4)
+        if (
+            split is not None
+            and before is not None
+            and after is not None
+            and after[2] == heads
+            and isinstance(after[3], int)
+            and before[2] == heads * after[3]
+            and (same(before[0], after[0]) or same(before[1], after[1]))
+        ):
+            flat = _input(split, 0)
+            return _without_factor(flat) if factor else _Flat(value=flat)
+        beside = self._node("Reshape", [value, self._numbers([0, 0, -1])])
+        set_type(beside.outputs[0], value)
+        return _Flat(value=beside.outputs[0])
+
+    def _bias(self, core: Core, query: ir.Value) -> ir.Value | None:
+        """The sum of the masks, of (batch or 1, heads or 1, queries, keys)."""
+        total: ir.Value | None = None
+        for mask in core.masks:
+            if total is None or mask.otherwise is None:
+                one = self._one_bias(mask, core, query)
+                if total is not None:
+                    one = self._node("Add", [total, one]).outputs[0]
+            else:
+                # What was added before is not kept either: two lowest numbers would be infinity.
+                one = self._chosen(mask, total, core.query.dtype or ir.DataType.FLOAT)
+            set_type(one, core.query)
+            total = one
+        return total
+
+    def _one_bias(self, mask: Mask, core: Core, query: ir.Value) -> ir.Value:
+        queries, keys = sizes(core.query, 4) or (), sizes(core.key, 4) or ()
+        lengths = (queries[2], keys[core.key_axis])
+        memo = (mask.value, mask.otherwise, mask.inverted, lengths, core.query.dtype)
+        if "" not in lengths and memo in self._masks:
+            return self._masks[memo]
+        value, dtype = mask.value, core.query.dtype or ir.DataType.FLOAT
+        stated = sizes(value, 4)
+        if mask.otherwise is not None:
+            value = self._chosen(mask, self._number(0.0, dtype), dtype)
+        elif value.dtype != dtype:
+            if lowest(value.dtype) < lowest(dtype):
+                limit = self._number(lowest(dtype), value.dtype or ir.DataType.FLOAT)
+                value = self._node("Max", [value, limit]).outputs[0]
+            value = self._node("Cast", [value], {"to": int(dtype)}).outputs[0]
+        if stated is None or not (same(stated[2], lengths[0]) and same(stated[3], lengths[1])):
+            length, others = self._size(core.query, 2), self._size(core.key, core.key_axis)
+            one = self._numbers([1])
+            shape = self._node("Concat", [one, one, length, others], {"axis": 0}).outputs[0]
+            value = self._node("Expand", [value, shape]).outputs[0]
+        value.dtype = dtype
+        self._masks[memo] = value
+        return value
+
+    def _size(self, value: ir.Value, axis: int) -> ir.Value:
+        """The size of one axis, of one dim."""
+        if self._graph.opset_imports.get("", 1) >= _PART_OF_SHAPE_SINCE:
+            return self._node("Shape", [value], {"start": axis, "end": axis + 1}).outputs[0]
+        shape = self._node("Shape", [value]).outputs[0]
+        return self._node("Gather", [shape, self._numbers([axis])]).outputs[0]
+
+    def _chosen(self, mask: Mask, kept: ir.Value, dtype: ir.DataType) -> ir.Value:
+        """`kept` where the mask keeps scores, else the lowest number."""
+        assert mask.otherwise is not None
+        # A mask of float32 scores may be lower than a half type can hold.
+        other = self._number(max(mask.otherwise, lowest(dtype)), dtype)
+        choices = (other, kept) if mask.inverted else (kept, other)
+        return self._node("Where", [mask.value, *choices]).outputs[0]
+
+    def _row_factor(self, mask: ir.Value, result: ir.Value) -> ir.Value:
+        """1 for rows with any `true`, and 0 for others, of (batch or 1, queries or 1, 1)."""
+        memo = ("rows", mask, result.dtype)
+        if memo not in self._masks:
+            number = self._node("Cast", [mask], {"to": int(result.dtype or ir.DataType.FLOAT)})
+            value = self._node("ReduceMax", [number.outputs[0], self._numbers([-1])]).outputs[0]
+            if sizes(mask, 4) is not None:
+                value = self._node("Squeeze", [value, self._numbers([1])]).outputs[0]
+            self._masks[memo] = value
+        return self._masks[memo]
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: list[ir.Value | None],
+        attributes: Mapping[str, object] | None = None,
+        outputs: int = 1,
+        domain: str = "",
+    ) -> ir.Node:
+        stated = [ir.convenience.convert_attribute(k, v) for k, v in (attributes or {}).items()]  # type: ignore[arg-type]
+        node = ir.Node(domain, op_type, inputs, stated, num_outputs=outputs)
+        self._made.append(node)
+        return node
+
+    def _numbers(self, values: list[int]) -> ir.Value:
+        return self._constant(ir.tensor(values, dtype=ir.DataType.INT64))
+
+    def _number(self, value: float, dtype: ir.DataType) -> ir.Value:
+        return self._constant(ir.tensor(value, dtype=dtype))
+
+    def _constant(self, tensor: ir.TensorProtocol) -> ir.Value:
+        node = ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)])
+        self._made.append(node)
+        node.outputs[0].dtype = tensor.dtype
+        return node.outputs[0]
+
+
+def _past(core: Core, others: list[ir.Value]) -> tuple[ir.Node, ir.Node] | None:
+    """The nodes that put keys and values after those of the past; None if there is none.
+
+    Also if `others`, the inputs of the attention, are computed from what they make.
+    """
+    found = []
+    for value in (core.key, core.value):
+        node = made_by(value, "Concat")
+        if node is None or len(node.inputs) != 2:
+            return None
+        axis = node.attributes["axis"].as_int()
+        before = sizes(node.inputs[0], 4)
+        if axis not in (2, -2) or before is None or before[1] != core.heads:
+            return None
+        found.append(node)
+    keys, values = found
+    # The fused operator wants keys and values of the past alike.
+    if sizes(keys.inputs[0], 4) != sizes(values.inputs[0], 4):
+        return None
+    read = [*others, _input(keys, 1), _input(values, 1)]
+    return None if keys is values or depends_on(read, found) else (keys, values)
+
+
+def _without_factor(value: ir.Value) -> _Flat:
+    found = scaled(value.producer())
+    if found is None or found[0].dtype != value.dtype or sizes(found[0], 3) is None:
+        return _Flat(value=value)
+    return _Flat(value=found[0], factor=found[1])
+
+
+def _input(node: ir.Node, index: int) -> ir.Value:
+    value = node.inputs[index]
+    assert value is not None
+    return value
+
+
+def _plain(node: ir.Node) -> dict[str, object]:
+    return {name: attribute.value for name, attribute in node.attributes.items()}
+
+
+# MultiHeadAttention and the three products before it, as one `com.microsoft::Attention`.
+#
+# One product makes queries, keys and values of the same input, by weights that stand side by side.
+# Cases: three products, each with or without a bias; one product that is split. The weights are
+# joined by a Concat of constants, which ONNX Runtime's optimizer folds: only its result is stored.
+# An attention with a past, or over another input, stays as it is.
+
+
+_MICROSOFT = "com.microsoft"
+
+
+@record
+class _Projection:
+    source: ir.Value
+    weights: ir.Value
+    bias: ir.Value | None
+
+
+def pack_attention(graph: ir.Graph) -> dict[str, int]:
+    """Pack what can be packed; returns how many of which kind."""
+    found = {"three products": 0, "split product": 0}
+    joined: dict[tuple[object, ...], ir.Value] = {}
+    for node in list(graph):
+        if node.op_type != "MultiHeadAttention" or node.domain != _MICROSOFT:
+            continue
+        query, key, value, bias, padding, added, *past = (*node.inputs, *[None] * 8)[:8]
+        if bias is not None or padding is not None or any(item is not None for item in past):
+            continue
+        projections = [_projection(item) for item in (query, key, value)]
+        made: list[ir.Node] = []
+        split = _split_product(query, key, value)
+        if split is not None:
+            source, weights = split.source, split.weights
+            packed_bias = split.bias or _zeros(split, made)
+            found["split product"] += 1
+        else:
+            three = [item for item in projections if item is not None]
+            if len(three) < 3 or any(item.source is not three[0].source for item in three):
+                continue
+            source = three[0].source
+            weights = _joined([item.weights for item in three], 1, made, joined)
+            packed_bias = _joined_biases(three, made, joined)
+            found["three products"] += 1
+        attributes = dict(node.attributes)
+        widths = [(sizes(item, 3) or ("", "", ""))[2] for item in (query, key, value)]
+        if widths[0] != widths[2]:
+            attributes["qkv_hidden_sizes"] = ir.AttrInt64s(
+                "qkv_hidden_sizes", [int(width) for width in widths]
+            )
+        inputs: list[ir.Value | None] = [source, weights, packed_bias, None, None, added]
+        while inputs[-1] is None:
+            inputs.pop()
+        packed = ir.Node(_MICROSOFT, "Attention", inputs, list(attributes.values()))
+        graph.insert_before(node, [*made, packed])
+        replace_value(node.outputs[0], packed.outputs[0])
+    return {name: count for name, count in found.items() if count}
+
+
+def _projection(value: ir.Value | None) -> _Projection | None:
+    """The product with constant weights that makes a value of three dims, with its bias."""
+    bias = None
+    added = made_by(value, "Add")
+    if added is not None:
+        for product, other in (added.inputs, tuple(reversed(added.inputs))):
+            if is_constant(other) and made_by(product, "MatMul") is not None:
+                value, bias = product, other
+                break
+    node = made_by(value, "MatMul")
+    if node is None:
+        return None
+    source, weights = node.inputs
+    shape, known = sizes(weights, 2), sizes(source, 3)
+    if source is None or weights is None or shape is None or known is None:
+        return None
+    if not is_constant(weights) or not isinstance(shape[1], int):
+        return None
+    if bias is not None and sizes(bias, 1) != (shape[1],):
+        return None
+    return _Projection(source=source, weights=weights, bias=bias)
+
+
+def _split_product(*parts: ir.Value | None) -> _Projection | None:
+    """The product whose thirds are queries, keys and values."""
+    node = made_by(parts[0], "Split")
+    if node is None or tuple(node.outputs) != parts:
+        return None
+    widths = {(sizes(part, 3) or ("", "", ""))[2] for part in parts}
+    (width, *others) = widths
+    found = _projection(node.inputs[0]) if isinstance(width, int) and not others else None
+    # Thirds of the last axis, not of the length.
+    if found is None or sizes(found.weights, 2) != ((sizes(found.source, 3) or ())[2], 3 * width):
+        return None
+    return found
+
+
+def _joined(
+    values: list[ir.Value],
+    axis: int,
+    made: list[ir.Node],
+    joined: dict[tuple[object, ...], ir.Value],
+) -> ir.Value:
+    memo = (axis, *values)
+    if memo not in joined:
+        node = ir.Node("", "Concat", values, [ir.AttrInt64("axis", axis)])
+        set_type(node.outputs[0], values[0])
+        made.append(node)
+        joined[memo] = node.outputs[0]
+    return joined[memo]
+
+
+def _joined_biases(
+    three: list[_Projection], made: list[ir.Node], joined: dict[tuple[object, ...], ir.Value]
+) -> ir.Value:
+    """The biases side by side, 0 where there is none."""
+    return _joined([item.bias or _zeros(item, made) for item in three], 0, made, joined)
+
+
+def _zeros(item: _Projection, made: list[ir.Node]) -> ir.Value:
+    """A bias that is 0: without one, ONNX Runtime's Attention crashes on the CPU."""
+    width, dtype = (sizes(item.weights, 2) or (0, 0))[1], item.weights.dtype
+    assert isinstance(width, int) and dtype is not None
+    tensor = ir.tensor(np.zeros(width, dtype=dtype.numpy()), dtype=dtype)
+    made.append(ir.Node("", "Constant", [], [ir.AttrTensor("value", tensor)]))
+    return made[-1].outputs[0]

@@ -1,0 +1,193 @@
+"""Products whose neighbours are fused or merged: Gelu with its bias, and three dims."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    integer,
+    is_constant,
+    is_op,
+    made_by,
+    number,
+    only_user,
+    replace_value,
+    same,
+    scaled,
+    set_type,
+    sizes,
+    spread_scalar,
+)
+
+# The activations Gelu and FastGelu, and the bias before them, as one node.
+#
+# Cases: x/2 * (1 + erf(x/sqrt(2))), with the factors in any order, by division or by product; x/2 *
+# (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), likewise; the standard operator Gelu (opset 20 and
+# later) where a bias is added before it. Constants are compared as exactly as their type holds
+# them, so that graphs in half are found as well.
+
+
+_MICROSOFT = "com.microsoft"
+_CUBE = 0.044715
+# Half the distance of neighbours, roughly doubled by an inverse.
+_PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
+
+
+def fuse_gelu(graph: ir.Graph) -> dict[str, int]:
+    """Fuse all; returns how many of which kind."""
+    found = {"erf": 0, "tanh": 0, "bias": 0}
+    for node in list(graph):
+        if is_op(node, "Erf") and (ends := _erf(node)) is not None:
+            found["bias"] += _rewrite(graph, *ends, "Gelu")
+            found["erf"] += 1
+        elif is_op(node, "Tanh") and (ends := _tanh(node)) is not None:
+            _rewrite(graph, *ends, "FastGelu")
+            found["tanh"] += 1
+        elif is_op(node, "Gelu") and node.inputs[0] is not None:
+            kind = node.attributes["approximate"].as_string() if node.attributes else "none"
+            if kind == "none" and _biased(node.inputs[0]) is not None:
+                found["bias"] += _rewrite(graph, node.inputs[0], node.outputs[0], "Gelu")
+    return {name: count for name, count in found.items() if count}
+
+
+def _rewrite(graph: ir.Graph, source: ir.Value, result: ir.Value, op_type: str) -> bool:
+    """Replace `result`; returns whether a bias went into the node as well."""
+    inputs, biased = [source], _biased(source)
+    if op_type == "Gelu" and biased is not None:
+        op_type, inputs = "BiasGelu", [*biased]
+    node = ir.Node(_MICROSOFT, op_type, inputs)
+    last = result.producer()
+    assert last is not None
+    graph.insert_before(last, node)
+    replace_value(result, node.outputs[0])
+    return op_type == "BiasGelu"
+
+
+def _biased(value: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """What is added up in `value`, if that is a constant as wide as the last dim."""
+    node = made_by(value, "Add")
+    if node is None:
+        return None
+    for source, bias in (node.inputs, tuple(reversed(node.inputs))):
+        if source is None or bias is None or source.shape is None or not is_constant(bias):
+            continue
+        width = source.shape[-1] if len(source.shape) else None
+        if isinstance(width, int) and sizes(bias, 1) == (width,):
+            return source, bias
+    return None
+
+
+def _erf(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
+    inner = _factored(node.inputs[0], 1 / math.sqrt(2))
+    return _product(node, inner) if inner is not None else None
+
+
+def _tanh(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
+    total = made_by(_factored(node.inputs[0], math.sqrt(2 / math.pi)), "Add")
+    if total is None:
+        return None
+    for source, cubic in (total.inputs, tuple(reversed(total.inputs))):
+        cube = _factored(cubic, _CUBE)
+        power = made_by(cube, "Pow")
+        if (
+            power is not None
+            and power.inputs[0] is source
+            and spread_scalar(power.inputs[1], source) == 3
+        ):
+            return _product(node, source) if source is not None else None
+    return None
+
+
+def _factored(value: ir.Value | None, factor: float) -> ir.Value | None:
+    """What is multiplied by `factor` in `value`."""
+    found = scaled(value.producer()) if value is not None else None
+    if found is None or not _close(found[1], factor, found[0].dtype):
+        return None
+    return found[0]
+
+
+def _close(one: float, other: float, dtype: ir.DataType | None) -> bool:
+    precision = _PRECISION.get(dtype, 1e-5) if dtype is not None else 1e-5
+    return math.isclose(one, other, rel_tol=precision)
+
+
+def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | None:
+    """`source`, and the value of source/2 * (1 + node)."""
+    total = only_user(node.outputs[0])
+    if total is None or not is_op(total, "Add"):
+        return None
+    if 1 not in [spread_scalar(item, node.outputs[0]) for item in total.inputs]:
+        return None
+    value, missing = total.outputs[0], {"source", "half"}
+    while missing:
+        step = only_user(value)
+        if step is None or not is_op(step, "Mul"):
+            return None
+        other = step.inputs[1] if step.inputs[0] is value else step.inputs[0]
+        halved = _factored(other, 0.5)
+        if other is source and "source" in missing:
+            missing.remove("source")
+        elif spread_scalar(other, source) == 0.5 and "half" in missing:
+            missing.remove("half")
+        elif halved is source and len(missing) == 2:
+            missing.clear()
+        else:
+            return None
+        value = step.outputs[0]
+    return source, value
+
+
+# Products of matrices around which two dims are merged, as products of three dims.
+#
+# Exporters write a linear layer as Reshape, Gemm, Reshape. The Reshapes hide from other fusions
+# that queries, keys and values are made from one input, and that a sum skips the layer.
+
+
+def unflatten_projections(graph: ir.Graph) -> dict[str, int]:
+    """Rewrite all; returns how many."""
+    count = 0
+    for node in list(graph):
+        if not is_op(node, "Gemm") or not _is_plain(node):
+            continue
+        flattened, split = made_by(node.inputs[0], "Reshape"), only_user(node.outputs[0])
+        if flattened is None or split is None or not is_op(split, "Reshape"):
+            continue
+        source = flattened.inputs[0]
+        before, flat = sizes(source, 3), sizes(flattened.outputs[0], 2)
+        after, product = sizes(split.outputs[0], 3), sizes(node.outputs[0], 2)
+        if before is None or flat is None or after is None or product is None:
+            continue
+        if not same(before[2], flat[1]) or not same(after[2], product[1]):
+            continue
+        if not same(before[0], after[0]) and not same(before[1], after[1]):
+            continue
+        made = []
+        weights = node.inputs[1]
+        if integer(node, "transB", 0):
+            made.append(ir.Node("", "Transpose", [weights], [ir.AttrInt64s("perm", [1, 0])]))
+            set_type(made[-1].outputs[0], node.outputs[0])
+            made[-1].outputs[0].shape = ir.Shape([before[2], after[2]])
+            weights = made[-1].outputs[0]
+        made.append(ir.Node("", "MatMul", [source, weights]))
+        if len(node.inputs) > 2 and node.inputs[2] is not None:
+            set_type(made[-1].outputs[0], node.outputs[0])
+            made[-1].outputs[0].shape = split.outputs[0].shape
+            made.append(ir.Node("", "Add", [made[-1].outputs[0], node.inputs[2]]))
+        graph.insert_before(node, made)
+        replace_value(split.outputs[0], made[-1].outputs[0])
+        count += 1
+    if count:
+        graph.sort()
+    return {"linear layer": count} if count else {}
+
+
+def _is_plain(node: ir.Node) -> bool:
+    bias = sizes(node.inputs[2], 1) if len(node.inputs) > 2 and node.inputs[2] else ()
+    return (
+        number(node, "alpha", 1.0) == 1.0
+        and number(node, "beta", 1.0) == 1.0
+        and not integer(node, "transA", 0)
+        and bias is not None
+    )

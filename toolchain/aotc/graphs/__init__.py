@@ -1,1 +1,0 @@
-"""Reading and changing ONNX graphs: contents, weights, types and names of dims."""

@@ -1,1 +1,0 @@
-"""Describing artifacts, models, codes and providers; nothing said here is verified."""

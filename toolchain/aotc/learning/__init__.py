@@ -1,1 +1,0 @@
-"""Profiles learned from recorded shapes, on measured cost."""

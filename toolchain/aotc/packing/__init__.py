@@ -1,1 +1,0 @@
-"""Packing an artifact into one file for transport, and unpacking it."""

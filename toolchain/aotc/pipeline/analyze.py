@@ -1,0 +1,168 @@
+"""Analyze: prove for which shapes the original model runs, and record the reference outputs."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.pipeline.gates import exact_answers, unjudged_findings
+from aotc.pipeline.integers import unused_calibration, with_sampled_references
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import require_gated_outputs, stated_crops
+from aotc.pipeline.task import measure_original
+from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
+from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.payload import Finding, ValueShapes
+from aotc.spec.shapes import DimRange, Domain, Padding
+
+_MAX_CRASHES = 12
+# A job ended by a signal, for example from the system when memory is short.
+_CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
+
+
+def analyze(
+    source: SourceModel,
+    ranges: Mapping[str, DimRange],
+    options: BuildOptions,
+    *,
+    empties: bool = True,
+) -> AnalyzedModel:
+    """The domain, golden outputs and findings of `source`.
+
+    Without `empties` no probed range includes size 0.
+    Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
+    S011, S014 and S016, I078 to I081, N025 and N027 (gates).
+    """
+    profile = options.profile
+    require_gated_outputs(source, options)
+    folder = options.work / "reference"
+    options.clock.reporter.follow("probes", runs_so_far(folder))
+    model, weights = source.answering
+    given = _user_fixtures(source, options, options.work / "given")
+    result, crashes = _run_analysis(
+        folder,
+        {
+            "model": str(model),
+            "weights": str(weights),
+            "symbols": encode(source.symbols),
+            "outputs": [encode(value) for value in source.outputs],
+            "hints": source.hints,
+            "graph": str(source.graph),
+            "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
+            "crops": stated_crops(source, options),
+            "stated": {name: encode(spec) for name, spec in ranges.items()},
+            "probe": encode(profile.probe),
+            "empties": empties,
+            "parity": encode(profile.parity),
+            "given": given,
+        },
+        source,
+        options,
+    )
+    rewritten: tuple[Finding, ...] = ()
+    if source.reference is not None:
+        what = "this CPU lacks VNNI: the reference's integer products have operands of one sign"
+        rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
+    domain = decode(Domain, result["domain"])
+    padding = decode(Padding, result["padding"]) if result["padding"] else None
+    references = tuple(_reference(item, folder) for item in result["references"])
+    exact = exact_answers(source, references, options)
+    analyzed = AnalyzedModel(
+        source=source,
+        ranges=ranges,
+        domain=domain,
+        references=exact.references,
+        activation_bytes=result["activation_bytes"],
+        shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
+        padding=padding,
+        noise=exact.noise,
+        task=measure_original(source, domain, padding, options),
+        findings=(
+            *unused_calibration(options),
+            *rewritten,
+            *(decode(Finding, item) for item in result["findings"]),
+            *exact.findings,
+            *unjudged_findings(source, references, options),
+            *crashes,
+        ),
+    )
+    analyzed = with_sampled_references(analyzed, options)
+    sampled = exact_answers(source, analyzed.sampled, options, "sampled").references
+    return replace(analyzed, sampled=sampled)
+
+
+def _run_analysis(
+    folder: Path, request: dict[str, Json], source: SourceModel, options: BuildOptions
+) -> tuple[Json, tuple[Finding, ...]]:
+    """Run the job; if a trial kills it, run it again without those sizes and record a finding.
+
+    If several runs at once were too much, or it died in them, it starts anew without that.
+    """
+    fatal_sizes: list[Json] = []
+    side_by_side = True
+    findings: list[Finding] = []
+    done: list[Json] = []
+    spent = 0.0
+    while True:
+        try:
+            result = options.workers.run(
+                "aotc.sizes.analysis:analyze_job",
+                {
+                    **request,
+                    "deadly": fatal_sizes,
+                    "done": done,
+                    "spent": spent,
+                    "side_by_side": side_by_side,
+                },
+                folder=folder,
+                where=source.path.name,
+            )
+            if result.value is not None:
+                return result.value, tuple(findings)
+            side_by_side = False
+            _, spent, done = read_leftovers(folder)
+            shutil.rmtree(folder)
+        except AotcError as error:
+            died = error.code in _CRASH_CODES and " ended by " in error.what
+            if died and side_by_side and died_in_several(folder):
+                side_by_side = False
+                _, spent, done = read_leftovers(folder)
+                shutil.rmtree(folder)
+                continue
+            sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
+            if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
+                raise
+            fatal_sizes.append(sizes)
+            text = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            cause = error.what.partition(" ended by ")[2]
+            if "alarm" in cause:
+                spent += options.profile.probe.run_seconds
+            # Nobody asked for size 0: the range merely starts above it.  The same holds for other
+            # values of inputs, whose number is under the empty name.
+            if 0 not in sizes.values() and "" not in sizes:
+                findings.append(Finding(code="AOTC-S012", what=f"ended by {cause}", where=text))
+            shutil.rmtree(folder)
+
+
+def _reference(item: Json, folder: Path) -> ReferenceRun:
+    return ReferenceRun(
+        name=item["name"],
+        origin=item["origin"],
+        sizes=item["sizes"],
+        inputs={name: folder / path for name, path in item["inputs"].items()},
+        outputs={name: folder / path for name, path in item["outputs"].items()},
+        finite=item["finite"],
+    )
+
+
+def _user_fixtures(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:
+    """The user's fixtures as value files; raises AOTC-I024."""
+    if options.fixtures is None:
+        return []
+    from aotc.sizes.inputs.fixtures import read_fixtures
+
+    return read_fixtures(options.fixtures, source.inputs, folder)

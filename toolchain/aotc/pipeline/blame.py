@@ -1,0 +1,317 @@
+"""The nodes to blame where a variant in a lower precision is too inexact, and the texts on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.pipeline.blame_trials import SEARCHED, trial_request
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.proof_job import compared_runs
+from aotc.pipeline.prove import arithmetic_of
+from aotc.pipeline.types import LoweredModel, ProvenModel
+from aotc.session.worker import steps_of
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import Blamed, OutputChange
+from aotc.spec.payload import Finding
+from aotc.spec.precision import Tolerance, kept_line
+from aotc.spec.variant import SessionSpec
+
+# The nodes to blame where a variant in a lower precision is too inexact.
+
+
+# Answers that differ: by the tolerance, by padding, and by the gates of outputs.
+INEXACT: Final = frozenset({"AOTC-N001", "AOTC-N007", "AOTC-N020", "AOTC-N021"})
+_JOB: Final = "aotc.pipeline.blame_trials:blame_job"
+# Of the time that a step may take: what is left is for its last trial to end.
+_SHARE_OF_TIME: Final = 0.8
+
+
+def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Blamed | None:
+    """Which nodes make a variant breach its gates with `error`, within the profile's trials.
+
+    None where the variant computes in the model's own precision, where `error` is of something
+    else, where the profile wants no trials, and where the search itself fails, which the finding
+    AOTC-N033 tells.  The same form of a variant is searched once, and none after such a failure.
+    All searches for a variant share the profile's trials: where none is left, what was found last
+    with the same nodes kept before holds for its other forms too.
+    """
+    plan = lowered.plan
+    if plan.precision not in SEARCHED or not options.profile.blame.trials:
+        return None
+    breaches = inexact_answers(error)
+    if not breaches:
+        return None
+    key = (f"{plan.name} {plan.precision}", lowered.model)
+    if key in options.blames:
+        return options.blames[key]
+    earlier = [found for (name, _), found in options.blames.items() if name == key[0]]
+    if None in earlier:
+        return None
+    if not (left := options.trials_left(key[0])):
+        return next(
+            (each for each in reversed(earlier) if each and each.kept_before == plan.keep_float32),
+            None,
+        )
+    asked = trial_request(lowered, options)
+    if asked is None:
+        return None
+    options.blames[key] = _searched(lowered, asked, breaches, left, options)
+    return options.blames[key]
+
+
+def precision_is_to_blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> bool:
+    """Whether the variant is exact enough with nodes in float32 that it computes otherwise.
+
+    At the same level of the optimizer, so that no lower level is what it lacks.
+    """
+    blamed = blame(lowered, error, options)
+    return blamed is not None and bool(blamed.all_pass)
+
+
+def inexact_answers(error: AotcError) -> list[AotcError]:
+    """The breaches among `error` and its further ones that are of how exact answers are."""
+    return [each for each in error.every() if each.code in INEXACT]
+
+
+def _searched(
+    lowered: LoweredModel,
+    asked: Json,
+    breaches: Sequence[AotcError],
+    trials: int,
+    options: BuildOptions,
+) -> Blamed | None:
+    plan = lowered.plan
+    where = f"variant {plan.name}"
+    folder = options.work / f"blame-{plan.name}-{len(options.blames)}"
+    options.announce(f"searching the nodes to blame in {where}")
+    options.clock.reporter.follow("trials", steps_of(folder, "trials"))
+    try:
+        value = options.workers.run(
+            _JOB,
+            {
+                **asked,
+                "kept_before": [],
+                "source": {
+                    "model": str(lowered.analyzed.source.graph),
+                    "weights": str(lowered.analyzed.source.weights),
+                },
+                "tolerance": encode(_tolerance(lowered, options)),
+                "gates": encode(options.profile.gates),
+                "inputs": [encode(each) for each in lowered.analyzed.source.inputs],
+                "padding": encode(lowered.analyzed.padding),
+                "references": _references(lowered, breaches),
+                "trials": trials,
+                "seconds": options.profile.limits.seconds * _SHARE_OF_TIME,
+            },
+            folder=folder,
+            where=where,
+        ).value
+    except AotcError as failure:
+        options.journal.noticed((_not_searched(failure.line(), where),))
+        return None
+    if not value["reproduced"]:
+        why = "the undivided graph passes, so something else than precision makes the error"
+        options.journal.noticed((_not_searched(why, where),))
+        return None
+    if value["why_not"]:
+        options.journal.noticed((_not_searched(value["why_not"], where),))
+    return _blamed(lowered, value, asked, trials)
+
+
+def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Blamed:
+    plan, found = lowered.plan, value["found"]
+    kept = tuple(found["kept"])
+    return Blamed(
+        variant=plan.name,
+        precision=plan.precision,
+        kept=kept,
+        kept_before=plan.keep_float32,
+        first=value["first"],
+        worst=value["worst"],
+        candidates=value["candidates"],
+        badness_before=found["before"],
+        badness_after=found["after"],
+        outputs=tuple(decode(OutputChange, each) for each in value["outputs"]),
+        trials=found["trials"],
+        most_trials=trials,
+        minimal=found["minimal"],
+        all_pass=found["all_pass"],
+        ended=found["ended"],
+        optimization=decode(SessionSpec, asked["session"]).optimization,
+        profile=kept_line((*plan.keep_float32, *kept)) if kept else "",
+    )
+
+
+def _tolerance(lowered: LoweredModel, options: BuildOptions) -> Tolerance:
+    tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
+    return tolerance
+
+
+def _references(lowered: LoweredModel, breaches: Sequence[AotcError]) -> list[Json]:
+    """The fixtures that the proof compared, those that failed first."""
+    runs = compared_runs(lowered.analyzed, lowered.plan)
+    failed = {
+        reference.name
+        for reference, _ in runs
+        for each in breaches
+        if each.where.endswith(f"fixture {reference.name}")
+    }
+    ordered = sorted(runs, key=lambda each: each[0].name not in failed)
+    return [
+        {
+            "name": reference.name,
+            "sizes": dict(reference.sizes),
+            "wanted": dict(wanted),
+            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "outputs": {name: str(path) for name, path in reference.outputs.items()},
+        }
+        for reference, wanted in ordered
+    ]
+
+
+def _not_searched(why: str, where: str) -> Finding:
+    return Finding(code="AOTC-N033", what=why[:500], where=where)
+
+
+# What a refusal and the evidence say of the nodes to blame.
+
+
+# A fix that is longer names the table instead.
+_LONGEST_LINE: Final = 2000
+# Errors as large as can be told are not measured.
+_UNMEASURED: Final = 1e300
+
+
+def with_nodes_to_blame(
+    error: AotcError, lowered: LoweredModel, options: BuildOptions
+) -> AotcError:
+    """The refusal of a variant, with the nodes to blame if precision makes its error.
+
+    Its fix is then the line for the profile, where a set of nodes was found, and AOTC-N031 or N034
+    among the further ones says what was tried.
+    """
+    breaches = inexact_answers(error)
+    blamed = blame(lowered, error, options) if breaches else None
+    if blamed is None or not blamed.all_pass:
+        return error
+    options.journal.blames(blamed)
+    further = _found(blamed) if _is_useful(blamed) else _not_found(blamed)
+    rows = _changes(blamed)
+    for each in breaches:
+        each.fix = further.fix
+        each.rows = each.rows or rows
+    error.also = (*error.also, further)
+    return error
+
+
+def with_evidence_of_blame(proven: ProvenModel, options: BuildOptions) -> ProvenModel:
+    """A variant that passes as nodes to blame were kept, with what was found in its evidence."""
+    for blamed in reversed(options.blames.values()):
+        if (
+            blamed is not None
+            and blamed.variant == proven.plan.name
+            and blamed.precision == proven.plan.precision
+            and blamed.kept
+            and set(blamed.kept) <= set(proven.plan.keep_float32)
+        ):
+            options.journal.blames(blamed)
+            return replace(proven, evidence=replace(proven.evidence, blamed=blamed))
+    return proven
+
+
+def _is_useful(blamed: Blamed) -> bool:
+    return bool(blamed.kept) and len(blamed.kept) < blamed.candidates
+
+
+def _found(blamed: Blamed) -> AotcError:
+    count = len(blamed.kept)
+    line = blamed.profile
+    if len(line) > _LONGEST_LINE:
+        line = f"keep_float32, with the {count} nodes that the report lists under `blamed`"
+    least = "none of them can be left out" if blamed.minimal else "perhaps not the fewest"
+    told = "" if count == 1 else f", {least}"
+    return AotcError(
+        "AOTC-N031",
+        f"{blamed.precision} is too inexact in {count} of {_nodes(blamed.candidates)}",
+        where=f"variant {blamed.variant}",
+        expected="errors within their limits",
+        found=f"{_times(blamed.badness_before)} the limit, and {_times(blamed.badness_after)} with "
+        f"{'it' if count == 1 else 'them'} in float32 ({_trials(blamed)}"
+        f"{told}{_ended(blamed)})",
+        fix=f"Write in the profile, or in its variant {blamed.variant}: {line}",
+        rows=_nodes_table(blamed),
+    )
+
+
+def _not_found(blamed: Blamed) -> AotcError:
+    return AotcError(
+        "AOTC-N034",
+        f"{blamed.precision} is too inexact, and no few nodes were found that make it so",
+        where=f"variant {blamed.variant}",
+        expected=f"fewer than {blamed.candidates} nodes to keep in float32",
+        found=f"{_times(blamed.badness_before)} the limit, and within it with all of them in "
+        f"float32 ({_trials(blamed)}{_ended(blamed)})",
+        rows=_nodes_table(blamed),
+    )
+
+
+def _nodes_table(blamed: Blamed) -> list[Mapping[str, str]]:
+    """One row for each node that is named, and what it is."""
+    roles: dict[str, list[str]] = {}
+    if _is_useful(blamed):
+        for name in blamed.kept:
+            roles.setdefault(name, []).append("to keep in float32")
+    if blamed.first:
+        roles.setdefault(blamed.first, []).append("first out of tolerance")
+    if blamed.worst:
+        roles.setdefault(blamed.worst, []).append("adds most error")
+    return [{"node": name, "is": ", ".join(words)} for name, words in roles.items()]
+
+
+def _changes(blamed: Blamed) -> tuple[Mapping[str, str], ...]:
+    """One row for each output: its largest errors before and after."""
+    return tuple(
+        {
+            "output": each.output,
+            "largest error": _figure(each.max_abs_before),
+            "relative": _figure(each.max_rel_before),
+            **(
+                {
+                    "with nodes in float32": _figure(each.max_abs_after),
+                    "relative then": _figure(each.max_rel_after),
+                }
+                if _is_useful(blamed)
+                else {}
+            ),
+        }
+        for each in blamed.outputs
+    )
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count > 1 else ''}"
+
+
+def _trials(blamed: Blamed) -> str:
+    return f"{blamed.trials} trial{'s' if blamed.trials != 1 else ''}"
+
+
+def _ended(blamed: Blamed) -> str:
+    """Why the search found no better; empty where it tried all that it tries."""
+    ends = {"complete": "", "trials": ", then blame.trials were spent"}
+    return ends.get(blamed.ended, ", then its time was over, so a quicker host may find fewer")
+
+
+def _times(badness: float | None) -> str:
+    if badness is None or badness > _UNMEASURED:
+        return "beyond measure"
+    return f"{badness:.3g} times"
+
+
+def _figure(value: float | None) -> str:
+    if value is None or value > _UNMEASURED:
+        return "-"
+    return f"{value:.3g}"

@@ -1,0 +1,419 @@
+"""Calibration: samples, the activations observed on them, and the ranges that follow."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import onnx
+
+from aotc.base.errors import AotcError
+from aotc.base.files.names import data_sources
+from aotc.graph import values
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.types import AnalyzedModel, SourceModel
+from aotc.precision.quantized_nodes import Observed
+from aotc.session.inference import groups_within
+from aotc.session.sessions import create_session, run
+from aotc.sizes.inputs.fixtures import read_test_data, require_dtype
+from aotc.sizes.inputs.samples import SampleCodes, read_samples, refuse_not_finite, shape_text
+from aotc.spec.codec import Json, encode
+from aotc.spec.json import canonical_sha256
+from aotc.spec.profile import Profile
+from aotc.spec.providers import CPU
+from aotc.spec.shapes import Domain
+from aotc.spec.variant import SessionSpec
+
+# Calibration data: the samples on which activations are observed, as value files.
+#
+# They are those of `--calibration` or of the profile's `calibration.data`, else the user's
+# fixtures.
+
+
+_CODES: Final = SampleCodes(
+    unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
+)
+_INDEX: Final = "samples.json"
+
+
+def require_calibration(options: BuildOptions) -> None:
+    """Raise AOTC-I072 if ranges are to be observed and there is no data, and I001 as `data` says.
+
+    It looks at no file's content, so that a long build need not begin.
+    """
+    path = options.calibration
+    if path is not None and not path.exists():
+        raise AotcError("AOTC-I001", "no such calibration data", where=str(path))
+    if path is None and options.fixtures is None:
+        static = _static_variants(options.profile)
+        if static:
+            raise _none(f"variant {static[0]}: quantization.form: static", "no data")
+
+
+def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
+    """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
+
+    Those of calibration data, which are no fixtures, have the `sizes` of their named dims as well.
+    They are written once in a build, as what is made of them is known by their paths.  They have
+    the model's own dtypes, and sizes at which it runs without padding.  There are at most
+    `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
+    (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles).
+    """
+    require_calibration(options)
+    if options.calibration is None:
+        samples = _of_fixtures(analyzed)[: options.profile.calibration.max_samples]
+        if not samples and options.fixtures is not None and _static_variants(options.profile):
+            raise _none(str(options.fixtures), "NaN or infinity in every fixture")
+        return samples
+    # Without size 0, the model is analyzed again, and large arrays may be cut otherwise.
+    domain = canonical_sha256(encode(analyzed.domain))[:12]
+    folder = options.shared / f"calibration-{domain}"
+    index = folder / _INDEX
+    if not index.exists():
+        found = _checked(options.calibration, analyzed)
+        count = options.profile.calibration.max_samples
+        written = _written(options.calibration, found, folder, count)
+        index.write_text(json.dumps(written), encoding="utf-8")
+    return tuple(json.loads(index.read_text(encoding="utf-8")))
+
+
+def _static_variants(profile: Profile) -> list[str]:
+    """Variants that are to be quantized statically, by words of the profile."""
+    return [
+        spec.name
+        for spec in profile.variants
+        if (spec.quantization or profile.quantization).form == "static"
+        and (spec.precision or profile.precision) in ("int8", "auto")
+    ]
+
+
+def _none(where: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-I072",
+        "there is no sample to calibrate with",
+        where=where,
+        expected="a .npz file, a folder of such, or folders of ONNX test data",
+        found=found,
+    )
+
+
+def _of_fixtures(analyzed: AnalyzedModel) -> tuple[Json, ...]:
+    """The user's fixtures that are finite: that one is not is no mistake of a fixture."""
+    found = []
+    for reference in analyzed.references:
+        paths = reference.inputs
+        if reference.origin == "user" and all(
+            values.is_finite(values.load(path)) for path in paths.values()
+        ):
+            found.append({"inputs": {name: str(path) for name, path in paths.items()}})
+    return tuple(found)
+
+
+def _written(
+    path: Path,
+    samples: Iterator[tuple[str, dict[str, Any], dict[str, int]]],
+    folder: Path,
+    count: int,
+) -> list[Json]:
+    folder.mkdir(parents=True, exist_ok=True)
+    written: list[Json] = []
+    for where, sample, sizes in itertools.islice(samples, count):
+        refuse_not_finite(sample, where, "AOTC-I076")
+        place = folder / str(len(written))
+        place.mkdir()
+        files = {
+            name: str(values.save(array, place / f"input_{number}").resolve())
+            for number, (name, array) in enumerate(sample.items())
+        }
+        written.append({"inputs": files, "sizes": sizes})
+    if not written:
+        raise _none(str(path), "no sample")
+    return written
+
+
+def _checked(
+    path: Path, analyzed: AnalyzedModel
+) -> Iterator[tuple[str, dict[str, Any], dict[str, int]]]:
+    """The samples, where each stands, and its sizes, at which the model runs."""
+    source, domain = analyzed.source, analyzed.domain
+    for where, sample in _read_all(path, source, domain.corner("min")):
+        yield where, sample, _sizes(sample, source, domain, where)
+
+
+def _read_all(
+    path: Path, source: SourceModel, smallest: Mapping[str, int]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        files = data_sources(path)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I073", "cannot read the folder", where=str(path), found=str(error.strerror)
+        ) from None
+    for file in files:
+        for number, sample in enumerate(_read(file, source, smallest)):
+            yield f"{file}, sample {number}", sample
+
+
+def _read(file: Path, source: SourceModel, smallest: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    if not file.is_dir():
+        yield from read_samples(file, source.inputs, smallest, _CODES)
+        return
+    sample = read_test_data(file, source.inputs, refusal="AOTC-I073")
+    for value in source.inputs:
+        require_dtype(sample[value.name], value, file, refusal="AOTC-I074")
+    yield sample
+
+
+def _sizes(
+    sample: Mapping[str, Any], source: SourceModel, domain: Domain, where: str
+) -> dict[str, int]:
+    """A sample's sizes of the named dims; raises AOTC-I075 if the model does not run at them."""
+    sizes: dict[str, int] = {}
+    for value in source.inputs:
+        shape, declared = getattr(sample[value.name], "shape", None), value.shape
+        if shape is None or declared is None:
+            continue
+        place = f"{where}: {value.name}"
+        if len(shape) != len(declared) or any(
+            isinstance(dim, int) and dim != size for dim, size in zip(declared, shape, strict=True)
+        ):
+            raise _wrong_sizes(
+                "the sample's shape differs from the input's",
+                place,
+                shape_text(declared),
+                shape_text(shape),
+            )
+        for dim, size in zip(declared, shape, strict=True):
+            if isinstance(dim, str) and sizes.setdefault(dim, size) != size:
+                raise _wrong_sizes(
+                    "inputs have different sizes of one dim",
+                    place,
+                    f"{dim} = {sizes[dim]}",
+                    str(size),
+                )
+    for name, spec in domain.dims.items():
+        if name in sizes and not (spec.spans(sizes[name]) or sizes[name] in spec.buckets):
+            raise _wrong_sizes(
+                "the sample has a size at which the model is not built to run",
+                f"{where}: {name}",
+                spec.text(),
+                str(sizes[name]),
+            )
+    for relation in domain.relations:
+        if relation.enforced and relation.is_broken(sizes):
+            raise _wrong_sizes(
+                "the sample's sizes do not fit each other",
+                where,
+                str(relation),
+                f"{relation.dim} = {sizes[relation.dim]}",
+            )
+    return sizes
+
+
+def _wrong_sizes(what: str, where: str, expected: str, found: str) -> AotcError:
+    return AotcError("AOTC-I075", what, where=where, expected=expected, found=found)
+
+
+# Histograms of activations whose ranges are known, and narrower ranges that follow from them.
+
+
+Range = tuple[float, float]
+Array = np.ndarray[Any, Any]
+
+# Bins by method.  The entropy method tries a range for each two bins, so its time grows with the
+# square of their number: a fifth of a second for each activation.
+BINS: Final = {"entropy": 1024, "percentile": 2048}
+# Bins of the entropy method's quantized distribution.
+_QUANTIZED_BINS: Final = 128
+
+
+class Histogram:
+    """How often values are in each of as many bins as the method has, of one width.
+
+    `bounds` are the smallest and the largest value, which differ; values outside are left out.
+    Bins of `percentile` span them; those of `entropy` are symmetric, as its search needs it.
+    """
+
+    def __init__(self, method: Literal["entropy", "percentile"], bounds: Range) -> None:
+        self._method = method
+        self._bounds = bounds
+        most = max(abs(bound) for bound in bounds)
+        span = bounds if method == "percentile" else (-most, most)
+        self._edges = np.linspace(*span, BINS[method] + 1, dtype=np.float64)
+        self._counts = np.zeros(BINS[method], np.int64)
+
+    def add(self, values: Array) -> None:
+        """Count values of any shape and floating-point type."""
+        span = (self._edges[0], self._edges[-1])
+        exact = values.astype(np.float32, copy=False)
+        self._counts += np.histogram(exact, self._counts.size, range=span)[0]
+
+    def range(self, percentile: float) -> Range:
+        """The range by the method, within the bounds; `percentile` is without effect for others."""
+        if not self._counts.any():
+            return self._bounds
+        found = self._entropy() if self._method == "entropy" else self._percentile(percentile)
+        return max(found[0], self._bounds[0]), min(found[1], self._bounds[1])
+
+    def _percentile(self, percentile: float) -> Range:
+        """Half of what the percentile leaves is cut off on each side: the range is not symmetric.
+
+        So does ONNX Runtime's `HistogramCollector.compute_percentile` if it is not symmetric; it
+        ends at the lower edge of the last bin, this at the upper one.
+        """
+        below = np.cumsum(self._counts)
+        total = int(below[-1])
+        cut = total * (100.0 - percentile) / 200.0
+        first = int(np.searchsorted(below, cut, side="right"))
+        last = int(np.searchsorted(below, total - cut, side="left"))
+        return float(self._edges[first]), float(self._edges[last + 1])
+
+    def _entropy(self) -> Range:
+        """The range of the least divergence from the values, by ONNX Runtime's own search.
+
+        Its source is Migacz, "8-bit inference with TensorRT", GTC 2017.
+        """
+        from onnxruntime.quantization.calibrate import HistogramCollector
+
+        search = HistogramCollector(
+            method=self._method,
+            symmetric=False,
+            num_bins=self._counts.size,
+            num_quantized_bins=_QUANTIZED_BINS,
+            percentile=100.0,
+            scenario="same",
+        )
+        low, high = (np.float64(bound) for bound in self._bounds)
+        histogram = (self._counts, self._edges, low, high, np.float64(self._edges[-1]))
+        least, largest = search.get_entropy_threshold(histogram, _QUANTIZED_BINS)
+        return float(least), float(largest)
+
+
+# Ranges of activations, observed by running the source on calibration data, and kept in a file.
+
+
+# Activations of one run that are held at once: bytes, or their number before they are known.
+_HELD_BYTES: Final = 1 << 29
+_FIRST_COUNT: Final = 64
+
+
+def observed_ranges(request: Json, names: Sequence[str]) -> dict[str, Observed]:
+    """In the worker: the range and the shape of each activation of the source among `names`.
+
+    They are computed once, and read from a file in the request's folder then.  Activations that no
+    sample reaches are left out.  Raises R005 and R008 if the source does not run.
+    """
+    source = onnx.load(request["source"], load_external_data=False)
+    made = {name for node in source.graph.node for name in node.output}
+    made |= {value.name for value in source.graph.input}
+    wanted = [name for name in names if name in made]
+    key = [wanted, request["method"], request["percentile"], request["samples"]]
+    digest = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    kept = Path(request["folder"]) / f"ranges-{digest}.json"
+    if not kept.exists():
+        found = _observed(source, wanted, request)
+        written = Path(f"ranges-{digest}.json")
+        written.write_text(json.dumps({name: [e.bounds, e.shape] for name, e in found.items()}))
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        written.replace(kept)
+    read = json.loads(kept.read_text())
+    return {
+        name: Observed(None if bounds is None else (bounds[0], bounds[1]), tuple(shape))
+        for name, (bounds, shape) in read.items()
+    }
+
+
+def _observed(source: onnx.ModelProto, names: Sequence[str], request: Json) -> dict[str, Observed]:
+    given = {value.name for value in source.graph.input}
+    outputs = {value.name for value in source.graph.output}
+    computed = [name for name in names if name not in given]
+    source.graph.output.extend(
+        onnx.ValueInfoProto(name=name) for name in computed if name not in outputs
+    )
+    session = create_session(
+        source.SerializeToString(),
+        SessionSpec(optimization="disable"),
+        providers=[CPU],
+        weights_folder=Path(request["weights"]),
+    )
+    dtypes = {arg.name: values.ort_type_to_value(arg).dtype for arg in session.get_inputs()}
+    collect = _Ranges()
+
+    def each_group(names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Activations among `names`, as many as are held at once, of one sample after another."""
+        for sample in request["samples"]:
+            typed = {
+                name: _as(dtypes.get(name), values.load(Path(path)))
+                for name, path in sample["inputs"].items()
+            }
+            yield {name: typed[name] for name in names if name in given and name in typed}
+            wanted = [name for name in names if name not in given]
+            for group in groups_within(wanted, collect.held_bytes, _HELD_BYTES):
+                yield dict(zip(group, run(session, typed, group), strict=True))
+
+    for found in each_group(names):
+        collect.add(found)
+    if request["method"] != "minmax":
+        # Ranges are known first, so that a histogram has as many bins whatever they are.
+        histograms = {
+            name: Histogram(request["method"], bounds)
+            for name, bounds in collect.bounds.items()
+            if bounds[0] < bounds[1]
+        }
+        for found in each_group([name for name in names if name in histograms]):
+            for name, value in found.items():
+                histograms[name].add(value)
+        for name, histogram in histograms.items():
+            collect.bounds[name] = histogram.range(request["percentile"])
+    return collect.observed(names)
+
+
+def _as(dtype: str | None, value: Any) -> Any:
+    """A sample of the model's own type as the type that the profile gives the input."""
+    if dtype is None or not hasattr(value, "astype") or dtype not in ("float16", "bfloat16"):
+        return value
+    return value.astype(values.numpy_dtype(dtype))
+
+
+class _Ranges:
+    """The smallest and the largest of values that are given sample by sample, and their shapes."""
+
+    def __init__(self) -> None:
+        self.shapes: dict[str, tuple[int, ...]] = {}
+        self.bounds: dict[str, Range] = {}
+        self._wild: set[str] = set()
+
+    def held_bytes(self, name: str) -> int:
+        """What a value takes in float32; before it was seen, a share of what may be held."""
+        if name not in self.shapes:
+            return _HELD_BYTES // _FIRST_COUNT
+        return 4 * math.prod(self.shapes[name])
+
+    def add(self, found: Mapping[str, Any]) -> None:
+        for name, value in found.items():
+            if not isinstance(value, np.ndarray) or not value.size:
+                continue
+            if value.size >= math.prod(self.shapes.get(name, ())):
+                self.shapes[name] = value.shape
+            exact = value.astype(np.float32, copy=False)
+            low, high = float(exact.min()), float(exact.max())
+            if name in self._wild or not np.isfinite((low, high)).all():
+                self._wild.add(name)
+                self.bounds.pop(name, None)
+                continue
+            least, largest = self.bounds.get(name, (low, high))
+            self.bounds[name] = min(low, least), max(high, largest)
+
+    def observed(self, names: Sequence[str]) -> dict[str, Observed]:
+        """By name; without names that no run computed, and without bounds if not all are finite."""
+        return {
+            name: Observed(self.bounds.get(name), self.shapes[name])
+            for name in names
+            if name in self.shapes
+        }

@@ -1,0 +1,557 @@
+"""The gates of one variant: limits of outputs, expected answers in float64, equal calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.records import record, replace
+from aotc.graph import values
+from aotc.graph.partition.budgets import Judged
+from aotc.graph.values import Data
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.types import LoweredModel, ReferenceRun, SourceModel
+from aotc.providers.named_backends import backend_of
+from aotc.session.parity import FORM, TOLERANCE, JudgedLimit, RepeatedAnswers, judged_limits
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import (
+    Comparison,
+    DifferingOutput,
+    Evidence,
+    OutputError,
+    OutputNoise,
+    Repeats,
+    VariantEvidence,
+)
+from aotc.spec.payload import Finding
+from aotc.spec.precision import Arithmetic, GateSpec, OutputGate, Tolerance
+from aotc.spec.profile import Budgets
+from aotc.spec.providers import CPU
+from aotc.spec.run_report import Figure, Gate, Journal
+from aotc.spec.variant import SessionSpec
+from aotc.spec.yaml import DocumentPlaces
+
+# The gates that a profile states for outputs: a limit passes if it holds in every comparison.
+
+
+_UNITS = {"min_sqnr_db": ("SQNR", "dB"), "min_agreement": ("agreement", "")}
+
+
+def output_gates(source: SourceModel, options: BuildOptions) -> dict[str, OutputGate]:
+    """The gates of outputs, by output."""
+    stated = options.profile.gates
+    found = ((value.name, stated.of_output(value.name)) for value in source.outputs)
+    return {name: gate for name, gate in found if gate is not None}
+
+
+def judge_outputs(
+    comparisons: Sequence[Comparison], where: str, stated: GateSpec, places: DocumentPlaces
+) -> Judged:
+    """A gate for each limit of each output; AOTC-N020 for a limit that is breached, with the worst.
+
+    AOTC-N021 for a limit of which nothing can be said: where no comparison measures it, or the
+    original answers with NaN and infinity alone.  What cannot be compared breaches parity.
+    """
+    gates, breaches = [], []
+    for name, found in _by_output(comparisons):
+        gate = stated.of_output(name)
+        if gate is None:
+            continue
+        for limit, _ in [(key, value) for key, value in gate.limits() if value is not None]:
+            judged = [(fixture, _limit(error, gate, limit)) for fixture, error in found]
+            compared = [
+                (fixture, each)
+                for (fixture, each), (_, error) in zip(judged, found, strict=True)
+                if FORM not in error.breached
+            ]
+            if not compared:
+                continue
+            setting = f"gates.outputs.{stated.key_of(name)}.{limit}"
+            place = places.of(setting)
+            fixture, worst, code = _worst(compared)
+            failed = sum(not each.passed for _, each in compared)
+            gates.append(
+                Gate(
+                    name=setting,
+                    subject=f"{where}, output {name!r}",
+                    status="failed" if code else "passed",
+                    limit=worst.limit,
+                    measured=worst.found,
+                    place=place,
+                )
+            )
+            if code:
+                some = f", in {failed} of {len(compared)} fixtures" if failed > 1 else ""
+                breaches.append(
+                    AotcError(
+                        code,
+                        f"output {name!r} {_WORDS[code]}{some}",
+                        where=f"{where}, fixture {fixture}",
+                        expected=worst.limit,
+                        found=worst.found,
+                        place=place,
+                    )
+                )
+    return Judged(gates=tuple(gates), breaches=tuple(breaches))
+
+
+def unjudged_findings(
+    source: SourceModel, references: Sequence[ReferenceRun], options: BuildOptions
+) -> tuple[Finding, ...]:
+    """AOTC-N022 for each answer of the original with NaN or infinity, of an output with a gate."""
+    gates = output_gates(source, options)
+    return tuple(
+        Finding(
+            code="AOTC-N022",
+            what=f"output {name!r} has NaN or infinity, and its gate judges the other values",
+            where=reference.name,
+        )
+        for reference in references
+        if not reference.finite
+        for name, path in reference.outputs.items()
+        if name in gates and not values.is_finite(values.load(path))
+    )
+
+
+def output_figures(
+    comparisons: Sequence[Comparison], where: str, stated: GateSpec
+) -> tuple[Figure, ...]:
+    """The lowest SQNR and agreement of each output with a gate, as far as they were measured."""
+    figures = []
+    for name, found in _by_output(comparisons):
+        if stated.of_output(name) is None:
+            continue
+        measured = {
+            "min_sqnr_db": [error.sqnr_db for _, error in found if error.sqnr_db is not None],
+            "min_agreement": [error.agreement for _, error in found if error.agreement is not None],
+        }
+        figures += [
+            Figure(
+                name=_UNITS[limit][0],
+                subject=f"{where}, output {name!r}",
+                value=min(numbers),
+                unit=_UNITS[limit][1],
+            )
+            for limit, numbers in measured.items()
+            if numbers
+        ]
+    return tuple(figures)
+
+
+_WORDS = {"AOTC-N020": "breaches a limit of its gate", "AOTC-N021": "cannot be judged by its gate"}
+
+
+def _by_output(
+    comparisons: Sequence[Comparison],
+) -> Iterator[tuple[str, list[tuple[str, OutputError]]]]:
+    found: dict[str, list[tuple[str, OutputError]]] = {}
+    for comparison in comparisons:
+        for error in comparison.outputs:
+            found.setdefault(error.output, []).append((comparison.fixture, error))
+    yield from found.items()
+
+
+def _limit(error: OutputError, gate: OutputGate, name: str) -> JudgedLimit:
+    return next(limit for limit in judged_limits(error, gate) if limit.name == name)
+
+
+def _worst(compared: Sequence[tuple[str, JudgedLimit]]) -> tuple[str, JudgedLimit, str]:
+    """The comparison that says the worst of a limit, and the code of the breach; empty: none."""
+    measured = [item for item in compared if item[1].measured is not None]
+    undecided = [item for item in compared if item[1].undecided and not item[1].passed]
+    failed = [item for item in measured if not item[1].passed]
+    if (measured and not undecided) or failed:
+        lowest = measured[0][1].name.startswith("min")
+        sign = 1 if lowest else -1
+        worst = min(measured, key=lambda item: sign * (item[1].measured or 0.0))
+        return (*worst, "AOTC-N020" if failed else "")
+    if undecided:
+        return (*undecided[0], "AOTC-N021")
+    # Without an error there is nothing to measure; of rows that cannot disagree nothing is known.
+    unknown = [item for item in compared if item[1].undecided]
+    return (*unknown[0], "AOTC-N021") if len(unknown) == len(compared) else (*compared[0], "")
+
+
+# Expected answers in float64, where the profile asks, and how far float32 is from them itself.
+
+
+@record
+class ExactAnswers:
+    """Reference runs with the answers to compare with, the noise by output, and findings."""
+
+    references: tuple[ReferenceRun, ...]
+    noise: tuple[OutputNoise, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+def exact_answers(
+    source: SourceModel,
+    references: Sequence[ReferenceRun],
+    options: BuildOptions,
+    kind: str = "references",
+) -> ExactAnswers:
+    """The references as they are, or with the answers of the model in float64.
+
+    `kind` names the references among those of one build.
+    The answers have the types of the model's outputs.  The journal gets what is below the noise.
+    """
+    stated = options.profile.gates
+    if not (references and stated.measures_noise):
+        return ExactAnswers(references=tuple(references))
+    model, weights = source.answering
+    folder = options.work / f"float64-{kind}"
+    gates = output_gates(source, options)
+    value = options.workers.run(
+        "aotc.sizes.float64_reference:float64_job",
+        {
+            "model": str(model),
+            "weights": str(weights),
+            "tolerances": {
+                setting: encode(tolerance) for setting, tolerance in _tolerances(source, options)
+            },
+            "gates": {name: encode(gate) for name, gate in gates.items()},
+            "keys": {name: stated.key_of(name) for name in gates},
+            "references": [
+                {
+                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
+                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
+                }
+                for reference in references
+            ],
+        },
+        folder=folder,
+        where=f"{source.path.name} in float64",
+    ).value
+    noise = tuple(decode(OutputNoise, item) for item in value["noise"])
+    options.journal.noticed(noise_findings(noise))
+    answered = references
+    if stated.against == "float64" and value["outputs"]:
+        answered = [
+            replace(reference, outputs={name: folder / path for name, path in files.items()})
+            for reference, files in zip(references, value["outputs"], strict=True)
+        ]
+    return ExactAnswers(
+        references=tuple(answered),
+        noise=noise,
+        findings=tuple(decode(Finding, item) for item in value["findings"]),
+    )
+
+
+def noise_findings(noise: Sequence[OutputNoise]) -> tuple[Finding, ...]:
+    """AOTC-N023 for each output whose tolerance or limit is below the original's own noise.
+
+    Its numbers differ between hosts, so that no payload contains it.
+    """
+    return tuple(
+        Finding(
+            code="AOTC-N023",
+            what=f"the original's own noise in float32 is {_text(item)}; "
+            f"below it: {'; '.join(item.below)}"[:1000],
+            where=f"output {item.output}",
+        )
+        for item in noise
+        if item.below
+    )
+
+
+def _text(noise: OutputNoise) -> str:
+    ratio = f", SQNR {noise.sqnr_db:.2f} dB" if noise.sqnr_db is not None else ""
+    return f"max absolute {noise.max_abs:.3g}{ratio}"
+
+
+def _tolerances(source: SourceModel, options: BuildOptions) -> list[tuple[str, Tolerance]]:
+    """The tolerances that variants will be judged by, by the precisions that the profile states."""
+    profile = options.profile
+    own = "quantized" if source.capture.quantized else "float32"
+    if source.capture.half:
+        own = "float16"
+    stated = (spec.precision or profile.precision for spec in profile.variants)
+    names = dict.fromkeys(own if name in ("keep", "auto") else name for name in stated)
+    known: Mapping[str, Tolerance] = {
+        name: getattr(profile.parity, name) for name in names if hasattr(profile.parity, name)
+    }
+    return [(f"parity.{name}", tolerance) for name, tolerance in known.items()]
+
+
+# Equal calls of a variant: whether they have the same bytes, and which setting makes them so.
+
+
+# A call that takes longer is not repeated if a fixture has quicker ones.
+_LONG_SECONDS: Final = 1.0
+# To find the setting: a rare difference must not be taken for none.
+_MIN_TRIALS: Final = 10
+_MAX_NAMED: Final = 3
+
+Call = Callable[[], list[Data]]
+
+
+def repeat_request(lowered: LoweredModel, options: BuildOptions) -> Json:
+    """What the worker needs to repeat calls of a variant, as JSON; None: it shall not."""
+    runs = options.profile.repeatability.runs
+    if not runs:
+        return None
+    settings: dict[str, SessionSpec] = {}
+    for name in lowered.plan.providers:
+        settings.update(backend_of(name, options.profile.plugins).steadier(lowered.session))
+    return {
+        "runs": runs,
+        # The CPU's kernels take no choice when a session is created.
+        "reloads": list(lowered.providers) != [CPU],
+        "settings": {setting: encode(session) for setting, session in settings.items()},
+    }
+
+
+def repeated_fixture(run_seconds: Mapping[str, float]) -> str:
+    """The fixture that is repeated: the slowest that is quick enough, else the quickest."""
+    quick = {name: took for name, took in run_seconds.items() if took <= _LONG_SECONDS}
+    if quick:
+        return max(quick, key=lambda name: quick[name])
+    return min(run_seconds, key=lambda name: run_seconds[name])
+
+
+def repeat_calls(
+    request: Json, fixture: str, names: Sequence[str], call: Call, reopened: Callable[[Json], Call]
+) -> Repeats:
+    """In the worker: repeat one call, and find the setting with which its bytes are equal.
+
+    `call` runs the variant; `reopened` runs it in a new session, with other settings if some are
+    given, and ends the earlier session.  A setting with which the variant does not run makes
+    nothing equal; raises AOTC-N001 and R008 where the variant itself does not run.
+    """
+    runs: int = request["runs"]
+    answers = RepeatedAnswers(names, call())
+    answers.repeat(call, runs)
+    if request["reloads"]:
+        answers.repeat(reopened(None), 1)
+    setting, tried = "", []
+    for name, session in request["settings"].items() if answers.differing_runs else ():
+        tried.append(name)
+        if _agrees(names, partial(reopened, session), max(runs, _MIN_TRIALS)):
+            setting = name
+            break
+    return Repeats(
+        fixture=fixture,
+        runs=answers.runs,
+        reloaded=request["reloads"],
+        differing_runs=answers.differing_runs,
+        outputs=answers.outputs,
+        setting=setting,
+        tried=tuple(tried),
+    )
+
+
+def _agrees(names: Sequence[str], opened: Callable[[], Call], runs: int) -> bool:
+    try:
+        call = opened()
+        answers = RepeatedAnswers(names, call())
+        answers.repeat(call, runs)
+    except AotcError:
+        # The variant is proven as it is: that another setting does not run says nothing of it.
+        return False
+    return not answers.differing_runs
+
+
+def decoded_repeats(value: Json) -> Repeats | None:
+    """What the worker answered."""
+    return decode(Repeats, value) if value is not None else None
+
+
+def repeat_findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """AOTC-N040 for each variant whose equal calls had different bytes."""
+    return tuple(
+        Finding(code="AOTC-N040", what=_in_words(repeats)[:500], where=f"variant {variant.name}")
+        for variant in evidence.variants
+        if (repeats := variant.repeats) is not None and repeats.differing_runs
+    )
+
+
+def _in_words(repeats: Repeats) -> str:
+    outputs = ", ".join(map(_output_in_words, repeats.outputs[:_MAX_NAMED]))
+    more = ", ..." if len(repeats.outputs) > _MAX_NAMED else ""
+    if repeats.setting:
+        remedy = f"with '{repeats.setting}' in the profile, all calls had the same bytes"
+    elif repeats.tried:
+        remedy = f"no setting that was tried makes them equal: {', '.join(repeats.tried)}"
+    else:
+        remedy = "no setting is known that could make them equal"
+    return (
+        f"{repeats.differing_runs} of {repeats.runs} equal calls had other bytes than the first: "
+        f"{outputs}{more}; {remedy}"
+    )
+
+
+def _output_in_words(output: DifferingOutput) -> str:
+    by = f" by up to {output.max_abs:.2g}" if output.max_abs is not None else ""
+    return f"{output.values} of {output.of} values of {output.output!r}{by}"
+
+
+# The gates of one variant, all judged: how exact it is, and what it costs.
+
+
+# Bounds of an error, in the words of a breach.
+_LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
+
+
+def judge_together(judged: Iterable[Judged], journal: Journal) -> AotcError | None:
+    """Write all gates down; the first breach with the further ones in `also`, None without any.
+
+    What comes first decides what is tried next: a variant that computes wrongly is made in another
+    form, whatever else it breaches.
+    """
+    found: list[AotcError] = []
+    for each in judged:
+        journal.judged(each.gates)
+        found += each.breaches
+    if not found:
+        return None
+    found[0].also = tuple(found[1:])
+    return found[0]
+
+
+def refused_gate(variant: str, error: AotcError) -> Gate:
+    """The gate of a variant that could not be made or run, so that nothing else of it is judged.
+
+    `variant` is its name; where the error was is in its breach, and differs between attempts.
+    """
+    return Gate(
+        name="variants",
+        subject=f"variant {variant}",
+        status="failed",
+        limit=error.expected,
+        measured=error.found or error.what,
+        place=error.place,
+    )
+
+
+def judge_parity(
+    comparisons: Sequence[Comparison],
+    where: str,
+    arithmetic: Arithmetic,
+    tolerance: Tolerance,
+    places: DocumentPlaces,
+    replaced: Collection[str] = (),
+) -> Judged:
+    """A gate for each output over all fixtures; AOTC-N001 or N007 for each fixture that differs.
+
+    Of outputs in `replaced`, whose own gates are judged instead, only what cannot be compared.
+    """
+    place = places.of(f"parity.{arithmetic}")
+    limit = _LIMIT.format(atol=tolerance.atol, rtol=tolerance.rtol, cosine=tolerance.min_cosine)
+    breaches = []
+    by_output: dict[str, list[OutputError]] = {}
+    for comparison in comparisons:
+        sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
+        for error in comparison.outputs:
+            by_output.setdefault(error.output, []).append(error)
+            if _differs(error):
+                breaches.append(
+                    AotcError(
+                        "AOTC-N007" if comparison.padded_to else "AOTC-N001",
+                        f"output {error.output!r} differs at {sizes}{_padding_text(comparison)}",
+                        where=f"{where}, fixture {comparison.fixture}",
+                        expected=limit,
+                        found=_measured(error),
+                        place=place,
+                    )
+                )
+    gates = []
+    for name, errors in by_output.items():
+        failed = [error for error in errors if _differs(error)]
+        if name in replaced and not failed:
+            continue
+        worst = max(failed or errors, key=lambda error: error.max_abs)
+        gates.append(
+            Gate(
+                name=f"parity.{arithmetic}",
+                subject=f"{where}, output {name!r}",
+                status="failed" if failed else "passed",
+                limit=limit,
+                measured=_measured(worst),
+                place=place,
+            )
+        )
+    return Judged(gates=tuple(gates), breaches=tuple(breaches))
+
+
+def _differs(error: OutputError) -> bool:
+    """Whether an error breaches parity, and not only the limits of its output's own gate."""
+    return not error.passed and bool({FORM, TOLERANCE}.intersection(error.breached))
+
+
+def _measured(error: OutputError) -> str:
+    cosine = "-" if error.cosine is None else format(error.cosine, ".6f")
+    # Of a limit of the output's own gate, its own row tells.
+    wrong = error.reason if _differs(error) else ""
+    return wrong or (
+        f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, cosine {cosine}"
+    )
+
+
+def _padding_text(comparison: Comparison) -> str:
+    sizes = ", ".join(
+        f"{name}={size}"
+        for name, size in comparison.padded_to.items()
+        if comparison.sizes.get(name) != size
+    )
+    return f", padded to {sizes}" if sizes else ""
+
+
+def judge_costs(
+    evidence: VariantEvidence, budgets: Budgets, where: str, places: DocumentPlaces
+) -> Judged:
+    """Peak memory (AOTC-M002) and load time (M003), where the profile limits them."""
+    gates, breaches = [], []
+    peak, load = evidence.peak_memory_bytes or 0, evidence.load_seconds or 0.0
+    stated = (
+        (
+            "AOTC-M002",
+            "peak_memory_bytes",
+            "peak memory exceeds its budget",
+            budgets.peak_memory_bytes,
+            peak,
+            (f"<= {budgets.peak_memory_bytes} bytes", f"{peak} bytes"),
+        ),
+        (
+            "AOTC-M003",
+            "load_seconds",
+            "load time exceeds its budget",
+            budgets.load_seconds,
+            load,
+            (f"<= {budgets.load_seconds or 0:g} s", f"{load:.3f} s"),
+        ),
+    )
+    for code, field, what, limit, value, (expected, found) in stated:
+        if limit is None:
+            continue
+        place = places.of(f"budgets.{field}")
+        gates.append(
+            Gate(
+                name=f"budgets.{field}",
+                subject=where,
+                status="failed" if value > limit else "passed",
+                limit=expected,
+                measured=found,
+                place=place,
+            )
+        )
+        if value > limit:
+            breaches.append(
+                AotcError(code, what, where=where, expected=expected, found=found, place=place)
+            )
+    return Judged(gates=tuple(gates), breaches=tuple(breaches))
+
+
+def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Figure, ...]:
+    """What was measured of one variant, whether a budget limits it or not."""
+    stated = (
+        ("load", evidence.load_seconds, "s"),
+        ("first run", evidence.first_run_seconds, "s"),
+        ("peak memory", evidence.peak_memory_bytes, "B"),
+    )
+    return tuple(
+        Figure(name=name, subject=where, value=float(value), unit=unit)
+        for name, value, unit in stated
+        if value is not None
+    )

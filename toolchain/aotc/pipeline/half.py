@@ -1,0 +1,833 @@
+"""Half precision for a variant: its graph, and the nodes and weights that stay in float32."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from onnx.external_data_helper import load_external_data_for_tensor
+
+from aotc.base.errors import AotcError
+from aotc.base.records import field, record, replace
+from aotc.graph import values
+from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
+from aotc.graph.view import covered_nodes, standing_for
+from aotc.pipeline.calibration import calibration_samples
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
+from aotc.precision.half_conversion import (
+    HalfPrecision,
+    count_casts,
+    interface_elements,
+    saving_nodes,
+)
+from aotc.precision.half_ranges import (
+    LARGEST,
+    can_observe,
+    logarithm_nodes,
+    lower_masks,
+    observing_graph,
+    position_nodes,
+)
+from aotc.precision.half_twins import float_twin
+from aotc.precision.half_types import (
+    ALWAYS_KEPT,
+    HALF_TYPES,
+    HalfType,
+    TypedGraph,
+    body_models,
+    has_bodies,
+    lift_constants,
+    typed_graph,
+)
+from aotc.precision.half_weights import MIN_BYTES, StoreInHalf, Weight, large_weights
+from aotc.precision.integer_rewriting import scopes_of
+from aotc.providers.base import Backend, Claims
+from aotc.providers.named_backends import backend_of
+from aotc.session.inference import MODEL, with_types
+from aotc.session.padding import Padder
+from aotc.session.sessions import create_session, run
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.payload import Finding, Value
+from aotc.spec.precision import matching_names
+from aotc.spec.profile import PluginSpec
+from aotc.spec.providers import CPU
+from aotc.spec.shapes import Padding
+from aotc.spec.variant import KEPT, PassRecord, SessionSpec
+
+# Which nodes stay in float32 when a graph is changed to half precision, and why.
+
+
+Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+
+# Why a node is kept, as the manifest counts it.
+ACTIVATIONS: Final = f"{KEPT}activations out of range"
+READERS: Final = f"{KEPT}reads values out of range"
+KERNELS: Final = f"{KEPT}no kernel"
+POSITIONS: Final = f"{KEPT}positions"
+LOGARITHMS: Final = f"{KEPT}logarithms"
+CASTS: Final = f"{KEPT}saves casts"
+BODIES: Final = f"{KEPT}bodies without products"
+# Each round keeps more nodes, and most need one.
+_MAX_ROUNDS: Final = 8
+# A body without any would compute no faster, between casts in each iteration.
+_PRODUCTS: Final = frozenset(
+    {"Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
+)
+
+
+@record(kw_only=False)
+class Chooser:
+    """What decides: the type, the provider, values out of range, and nodes that are kept anyway."""
+
+    half: HalfType
+    backend: Backend
+    read: Read
+    wide: Collection[str]
+    kept: frozenset[str]
+    # By name and place in the file: whether a large constant is in the type's range.
+    held: dict[str, bool] = field(default_factory=dict)
+
+    def graph_of(self, model: onnx.ModelProto) -> TypedGraph:
+        """The main graph of `model`, whose values all have types."""
+        return typed_graph(model, self.half.tensor_name, self.backend.ort_name)
+
+    def all_reasons(self, graph: TypedGraph) -> dict[str, str]:
+        """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
+        found = self._reasons(graph)
+        for inner in self._bodies(graph):
+            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
+                found |= self.all_reasons(inner)
+            else:
+                found |= {
+                    node.name: BODIES
+                    for index, node in enumerate(inner.nodes)
+                    if inner.slots[index] or has_bodies(node)
+                }
+        return found
+
+    def stated_reasons(self, model: onnx.ModelProto) -> dict[str, str]:
+        """Of all nodes: those that the profile keeps, and that make or read values out of range.
+
+        They hold for providers that choose their kernels and casts themselves.
+        """
+        wide = frozenset(self.wide)
+        found = {}
+        for node in walk_nodes(model):
+            if node.name in self.kept:
+                found[node.name] = PROFILE
+            elif wide.intersection(node.output):
+                found[node.name] = ACTIVATIONS
+            elif wide.intersection(node.input):
+                found[node.name] = READERS
+        return found
+
+    def changed(self, graph: TypedGraph, kept: Collection[str]) -> list[str]:
+        """The names of nodes that change, those in bodies included."""
+        found = [
+            node.name
+            for index, node in enumerate(graph.nodes)
+            if graph.slots[index] and node.name not in kept
+        ]
+        for node in graph.nodes:
+            if node.name not in kept:
+                for _, model in body_models(graph, node):
+                    found += self.changed(self.graph_of(model), kept)
+        return found
+
+    def _bodies(self, graph: TypedGraph) -> Iterator[TypedGraph]:
+        for node in graph.nodes:
+            if node.name not in self.kept:
+                for _, model in body_models(graph, node):
+                    yield self.graph_of(model)
+
+    def _reasons(self, graph: TypedGraph) -> dict[str, str]:
+        narrow = {
+            name
+            for name, tensor in graph.constants.items()
+            if graph.is_float(name) and not self._holds(tensor)
+        }
+        angles = position_nodes(graph)
+        # bfloat16 has the small numbers of float32.
+        logarithms = logarithm_nodes(graph) if self.half.name == "float16" else set()
+        wide = frozenset(self.wide)
+        found: dict[int, str] = {}
+        for index, node in enumerate(graph.nodes):
+            slots = graph.slots[index]
+            if has_bodies(node):
+                if node.name in self.kept:
+                    found[index] = PROFILE
+                continue
+            if not slots:
+                if graph.touches_float(index) and node.op_type != "Constant":
+                    found[index] = KERNELS
+                continue
+            given = [node.input[at] for at in slots.inputs]
+            made = [node.output[at] for at in slots.outputs]
+            if node.name in self.kept:
+                found[index] = PROFILE
+            elif narrow.intersection(given) or not _holds_attribute(node, self.half):
+                found[index] = WEIGHTS
+            elif wide.intersection(made):
+                found[index] = ACTIVATIONS
+            elif wide.intersection(given):
+                found[index] = READERS
+            elif index in angles or node.op_type in ALWAYS_KEPT:
+                found[index] = POSITIONS
+            elif index in logarithms:
+                found[index] = LOGARITHMS
+        for index in self._without_kernel(graph, set(found)):
+            found[index] = KERNELS
+        for index in saving_nodes(graph, set(found)):
+            found[index] = CASTS
+        return {graph.nodes[index].name: why for index, why in sorted(found.items())}
+
+    def _holds(self, tensor: onnx.TensorProto) -> bool:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            return self.half.holds(self.read(tensor))
+        offset = {pair.key: pair.value for pair in tensor.external_data}.get("offset", "0")
+        key = f"{tensor.name} {offset}"
+        if key not in self.held:
+            self.held[key] = self.half.holds(self.read(tensor))
+        return self.held[key]
+
+    def _without_kernel(self, graph: TypedGraph, kept: set[int]) -> set[int]:
+        """Nodes that the provider would refuse in half precision, as it predicts."""
+        found: set[int] = set()
+        positions = {node.name: index for index, node in enumerate(graph.nodes)}
+        with_bodies = {index for index, node in enumerate(graph.nodes) if has_bodies(node)}
+        for _ in range(_MAX_ROUNDS):
+            trial = onnx.ModelProto()
+            trial.CopyFrom(graph.model)
+            names = frozenset(graph.nodes[index].name for index in kept | found | with_bodies)
+            rewrite = HalfPrecision(to=self.half.name, ep=self.backend.ort_name, kept=names)
+            run_passes(trial, (rewrite,))
+            claims: Claims | None = self.backend.predict(trial)
+            if claims is None:
+                return found
+            refused = {
+                positions[refusal.node] for refusal in claims.refusals if refusal.node in positions
+            }
+            new = {index for index in refused - kept - found if graph.slots[index]}
+            if not new:
+                return found
+            found |= new
+        return found
+
+
+def _holds_attribute(node: onnx.NodeProto, half: HalfType) -> bool:
+    if node.op_type != "ConstantOfShape":
+        return True
+    return all(
+        half.holds(onnx.numpy_helper.to_array(attribute.t))
+        for attribute in node.attribute
+        if attribute.name == "value" and attribute.t.data_type == onnx.TensorProto.FLOAT
+    )
+
+
+# Weights in half precision for ONNX Runtime's CPU, which computes with them in float32.
+
+
+# Why a node is kept, as the manifest counts it.
+WEIGHTS: Final = f"{KEPT}constants out of range"
+PROFILE: Final = f"{KEPT}profile"
+
+
+def weights_to_half(
+    model: onnx.ModelProto, request: Json, kept: frozenset[str]
+) -> tuple[PassRecord, tuple[Finding, ...]]:
+    """In the worker: store the weights of `model`, which are in the working directory, in half.
+
+    `kept` are names of its nodes whose weights stay in float32.  Finding AOTC-N028 tells that
+    nothing is computed in half precision.  Raises AOTC-N012 if no weight can be changed.
+    """
+    half = HALF_TYPES[request["to"]]
+    lift_constants(model)
+    sizes = {weight: math.prod(tensor.dims) for weight, tensor in _weights(model).items()}
+    left, reasons = _left(model, half, kept, read_tensor)
+    counts = Counter(reasons.values())
+    changed = sizes.keys() - left
+    if not changed:
+        raise AotcError(
+            "AOTC-N012",
+            f"no weight can be stored in {half.name}",
+            where=request["where"],
+            found=", ".join(f"{count} {why}" for why, count in counts.items())
+            or f"none takes {MIN_BYTES} bytes",
+            fix="Choose precision: keep.",
+        )
+    before = _float_bytes(model)
+    (made,) = run_passes(model, (StoreInHalf(to=half.name, read=read_tensor, kept=left),))
+    saved = 2 * sum(sizes[weight] for weight in changed)
+    what = (
+        f"ONNX Runtime's CPU provider computes in float32: {len(changed)} weights are stored in "
+        f"{half.name}, {saved} of {before} bytes are saved, and calls take as long as before"
+    )
+    record = replace(
+        made,
+        matched=dict(sorted({"weights": len(changed), **counts}.items())),
+        kept=tuple(reasons),
+    )
+    return record, (Finding(code="AOTC-N028", what=what, where=request["where"]),)
+
+
+def rounding_twin(
+    model: onnx.ModelProto, request: Json, kept: frozenset[str]
+) -> tuple[onnx.ModelProto, frozenset[str]]:
+    """A graph that rounds its weights when it runs, as `weights_to_half` stores them.
+
+    Those that nodes named in `kept` read stay as they are; so does the file that has them all.
+    With it come the names of the nodes that read rounded ones.
+    """
+    half = HALF_TYPES[request["to"]]
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    lift_constants(made)
+    read = partial(read_tensor, folder=Path(request["weights"]))
+    left, _ = _left(made, half, kept, read)
+    readers = frozenset(node.name for node, given in _readers(made) if given - left)
+    run_passes(made, (StoreInHalf(to=half.name, read=read, kept=left, cast_constants=True),))
+    return made, readers
+
+
+def _left(
+    model: onnx.ModelProto, half: HalfType, kept: frozenset[str], read: Read
+) -> tuple[frozenset[Weight], dict[str, str]]:
+    """The weights that stay in float32, and why, by the nodes that read them."""
+    weights = _weights(model)
+    narrow = {weight for weight, tensor in weights.items() if not half.holds(read(tensor))}
+    reasons: dict[str, str] = {}
+    left = set(narrow)
+    for node, given in _readers(model):
+        if node.name in kept:
+            reasons[node.name] = PROFILE
+            left |= given
+        elif given & narrow:
+            reasons[node.name] = WEIGHTS
+    return frozenset(left), reasons
+
+
+def _readers(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, set[Weight]]]:
+    """The nodes that read large weights, and which."""
+    weights = _weights(model)
+    known = {id(tensor): weight for weight, tensor in weights.items()}
+    names = {name for _, name in weights}
+    for scope in scopes_of(model.graph):
+        for node in scope.graph.node:
+            seen = [scope.constant(name) for name in node.input if name in names]
+            given = {known[id(one[0])] for one in seen if one is not None and id(one[0]) in known}
+            if given:
+                yield node, given
+
+
+def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[Any, Any]:
+    """The values of a tensor whose data may be in `folder`."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        loaded = onnx.TensorProto()
+        loaded.CopyFrom(tensor)
+        load_external_data_for_tensor(loaded, str(folder))
+        tensor = loaded
+    return onnx.numpy_helper.to_array(tensor)
+
+
+def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
+    return {
+        (at, tensor.name): tensor
+        for at, graph in enumerate(walk_graphs(model))
+        for tensor in large_weights(graph)
+    }
+
+
+def _float_bytes(model: onnx.ModelProto) -> int:
+    return sum(
+        4 * math.prod(tensor.dims)
+        for graph in walk_graphs(model)
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+    )
+
+
+# Which values leave the range of a half-precision type, found on the reference's inputs.
+
+
+# A finding is one line.
+_MAX_NAMED: Final = 8
+
+
+def largest_values(
+    model: onnx.ModelProto, request: Json
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    """The largest finite magnitude of each float32 value on the reference's inputs, by name.
+
+    `model` states the types of its values; its weights are in the folder `weights` of the request.
+    Where ONNX Runtime cannot tell, finding AOTC-N013 says so: parity decides alone.  A sample of
+    calibration data that does not run is left out, with the same finding.
+    """
+    try:
+        if not request["references"] or not can_observe(model):
+            why = "the operator set is too old"
+            raise AotcError(
+                "AOTC-N013", why if request["references"] else "no input has these sizes"
+            )
+        return _observed(model, request)
+    except AotcError as error:
+        what = f"activations could not be observed: {error.found or error.what}"[:300]
+        return {}, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
+def beyond(largest: Mapping[str, float], half: HalfType) -> dict[str, float]:
+    """The values that leave the type's range, with their largest magnitude."""
+    return {name: size for name, size in largest.items() if size > half.largest}
+
+
+def overflow_findings(
+    wide: Mapping[str, float], model: onnx.ModelProto, half: HalfType, request: Json
+) -> tuple[Finding, ...]:
+    """AOTC-N029, with the source's nodes whose values leave the range, the largest first.
+
+    A value that no node of the source makes is told with the node of `model` that makes it.
+    """
+    if not wide:
+        return ()
+    source = onnx.load(request["source"], load_external_data=False)
+    named = source_makers(source.graph, model.graph)
+    found: dict[str, float] = {}
+    for name, size in wide.items():
+        node = named.get(name, name)
+        found[node] = max(size, found.get(node, 0.0))
+    ordered = sorted(found, key=lambda node: (-found[node], node))
+    told = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
+    more = f", and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
+    what = (
+        f"{half.name} ends at {half.largest:.6g}, and these nodes make larger values: "
+        f"{told}{more}; they stay in float32"
+    )
+    return (Finding(code="AOTC-N029", what=what, where=request["where"]),)
+
+
+def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[str, str]:
+    """For values of `rewritten`: the source's node that makes them, else the node of `rewritten`.
+
+    Where several nodes of the source became one, it is the last of them.
+    """
+    makers = {name: node.name for node in source.node for name in node.output if name}
+    covered = covered_nodes(source, rewritten)
+    found = {}
+    for node in rewritten.node:
+        for name in node.output:
+            stands_for = covered.get(node.name) or (node.name,)
+            found[name] = makers.get(name, stands_for[-1])
+    return found
+
+
+def _observed(
+    model: onnx.ModelProto, request: Json
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    observing, names = observing_graph(model)
+    if not names:
+        return {}, ()
+    session = create_session(
+        observing.SerializeToString(),
+        SessionSpec(optimization="disable"),
+        providers=[CPU],
+        weights_folder=Path(request["weights"]),
+    )
+    padding = decode(Padding, request["padding"]) if request["padding"] else None
+    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
+    largest: dict[str, float] = {}
+    left_out = []
+    for reference in request["references"]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        sizes, wanted = reference["sizes"], reference["wanted"]
+        if wanted != sizes:
+            inputs = padder.pad(inputs, sizes, wanted).inputs
+        try:
+            (found,) = run(session, inputs, [LARGEST])
+        except AotcError as error:
+            if not reference.get("sample"):
+                raise
+            left_out.append(error.found or error.what)
+            continue
+        for name, size in zip(names, found, strict=True):
+            largest[name] = max(float(size), largest.get(name, 0.0))
+    if not left_out:
+        return largest, ()
+    what = f"{len(left_out)} samples of the calibration data do not run: {left_out[0]}"[:300]
+    return largest, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
+# Half precision for a variant: which nodes stay in float32, found on the reference's inputs.
+#
+# Functions of a graph run in the worker, after ONNX Runtime's optimizer: it would write casts of
+# its own into a graph in half precision, as its CPU has few such kernels.
+
+
+# Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
+_MOST_SAMPLES: Final = 64
+
+
+@record(kw_only=False)
+class HalfRequest:
+    """What the worker is asked (None: nothing), the plan that follows, and findings."""
+
+    request: Json
+    plan: VariantPlan
+    findings: tuple[Finding, ...] = ()
+
+
+def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRequest:
+    """Whether a variant is changed to half precision, and with which inputs it is observed.
+
+    A quantized model, one in another half precision and one without float32 are left as they are,
+    with finding AOTC-N011.
+    """
+    plan = specialized.plan
+    if plan.precision not in HALF_TYPES:
+        return HalfRequest(None, plan)
+    first = backend_of(plan.providers[0], options.profile.plugins)
+    if not first.half_by_types and not plan.cpu_only:
+        return HalfRequest(None, plan)
+    if specialized.analyzed.source.capture.quantized:
+        why = "the model is quantized"
+    else:
+        graph = onnx.load(specialized.graph, load_external_data=False).graph
+        why = why_left(graph, plan.precision)
+    if why == plan.precision:
+        return HalfRequest(None, plan)
+    if why:
+        what = f"precision {plan.precision}: {why}, and is left as it is"
+        finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
+        return HalfRequest(None, replace(plan, precision="keep"), (finding,))
+    return HalfRequest(request_of(specialized, options), plan)
+
+
+def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
+    """What the functions that run in the worker want to know of a variant.
+
+    Raises what `calibration_samples` raises.
+    """
+    plan = specialized.plan
+    analyzed = specialized.analyzed
+    given: list[dict[str, Any]] = [
+        {"inputs": {name: str(path) for name, path in run.inputs.items()}, "sizes": dict(run.sizes)}
+        for run in analyzed.references
+    ]
+    if options.calibration is not None and not plan.cpu_only:
+        samples = calibration_samples(analyzed, options)
+        step = max(1, -(-len(samples) // _MOST_SAMPLES))
+        given += [{**sample, "sample": True} for sample in samples[::step]]
+    references = [
+        {**item, "wanted": dict(wanted)}
+        for item in given
+        if (wanted := analyzed.domain.padded_sizes(plan.buckets, item["sizes"])) is not None
+    ]
+    return {
+        "to": plan.precision,
+        # ONNX Runtime's CPU computes nothing in half precision that is worth it.
+        "stored_only": plan.cpu_only,
+        "source": str(analyzed.source.graph),
+        "keep_float32": list(plan.keep_float32),
+        "backend": plan.providers[0],
+        "plugins": encode(dict(options.profile.plugins)),
+        "inputs": [encode(value) for value in analyzed.source.inputs],
+        "padding": encode(analyzed.padding),
+        "references": references,
+        "where": f"variant {plan.name}",
+    }
+
+
+def why_left(graph: onnx.GraphProto, wanted: str) -> str:
+    """Why a graph is not changed; `wanted` itself if it is in that type already, "" if it is."""
+    elements = {tensor.data_type for tensor in graph.initializer}
+    elements |= interface_elements(graph)
+    elements |= {
+        attribute.t.data_type
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    found = [half.name for half in HALF_TYPES.values() if half.onnx_type in elements]
+    if found:
+        return wanted if wanted in found else f"the model is in {found[0]}"
+    if onnx.TensorProto.FLOAT not in elements:
+        return "the model computes nothing in float32"
+    return ""
+
+
+def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Finding, ...]]:
+    """In the worker: change `model`, whose weights are in the working directory, in place.
+
+    Constants that change are written into the model.  Raises AOTC-N012 if nothing can be changed.
+    """
+    half = HALF_TYPES[request["to"]]
+    kept_by_profile = nodes_of_profile(model, request)
+    if request["stored_only"]:
+        return weights_to_half(model, request, kept_by_profile)
+    lift_constants(model)
+    before = onnx.ModelProto()
+    before.CopyFrom(model)
+    typed = with_types(model, Path())
+    chooser = chooser_for(request, Path(), kept_by_profile)
+    graph = chooser.graph_of(typed)
+    masks = lower_masks(graph, half, chooser.read)
+    largest, findings = largest_values(typed, {**request, "weights": ""})
+    wide = beyond(largest, half)
+    chooser = replace(chooser, wide=tuple(wide))
+    reasons = chooser.all_reasons(graph)
+    changed = chooser.changed(graph, reasons)
+    if not changed:
+        raise AotcError(
+            "AOTC-N012",
+            f"no node can compute in {half.name}",
+            where=request["where"],
+            found=", ".join(f"{count} {why}" for why, count in Counter(reasons.values()).items()),
+            fix="Choose precision: keep or tf32.",
+        )
+    findings += overflow_findings(wide, before, half, request)
+    rewrite = HalfPrecision(
+        to=half.name,
+        ep=chooser.backend.ort_name,
+        kept=frozenset(reasons),
+        read=chooser.read,
+    )
+    (made,) = run_passes(typed, (rewrite,))
+    del typed.graph.value_info[:]
+    model.CopyFrom(typed)
+    counts = Counter(reasons.values())
+    left = {node.name for node in walk_nodes(typed)}
+    matched = {
+        "converted": len(left.intersection(changed)),
+        "casts": count_casts(model, before),
+        **counts,
+    }
+    if masks:
+        matched["masks"] = masks
+    kept = tuple(node.name for node in walk_nodes(before) if node.name in reasons)
+    return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
+
+
+def chooser_for(request: Json, weights: Path, kept: frozenset[str]) -> Chooser:
+    """What decides on the nodes of a graph whose weights are in the folder `weights`."""
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    return Chooser(
+        HALF_TYPES[request["to"]],
+        backend_of(request["backend"], plugins),
+        partial(read_tensor, folder=weights),
+        (),
+        kept,
+    )
+
+
+def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
+    """The nodes of `model` that stand for those that the profile keeps in float32, by name."""
+    if not request["keep_float32"]:
+        return frozenset()
+    source = onnx.load(request["source"], load_external_data=False)
+    names = frozenset(node.name for node in walk_nodes(source))
+    wanted = matching_names(names, request["keep_float32"])
+    return standing_for(source.graph, model.graph, wanted)
+
+
+# Nodes that stay in float32 where a provider computes in half precision by an option of its own.
+#
+# Such a provider computes all that it gets in that type, and what is larger than the type's largest
+# number is wrong there without a word (OpenVINO gives the largest). It cannot be told of single
+# nodes, so that those go to the next provider.
+
+
+_WORDS = {
+    PROFILE: "the profile keeps it in float32",
+    ACTIVATIONS: "it makes values out of the type's range",
+    READERS: "it reads values out of the type's range",
+}
+
+
+@record(kw_only=False)
+class InFloat32:
+    """Nodes that a provider must not get, by name, with the reason; and findings."""
+
+    nodes: dict[str, str]
+    findings: tuple[Finding, ...] = ()
+
+
+def nodes_in_float32(
+    optimized: OptimizedModel,
+    graph: Path,
+    weights: Path,
+    backends: Sequence[Backend],
+    options: BuildOptions,
+) -> dict[str, InFloat32]:
+    """By ORT name, what providers must not get of the variant's `graph`.
+
+    Finding AOTC-N030 tells that no other provider of the variant would take the profile's nodes.
+    """
+    plan = optimized.plan
+    found: dict[str, InFloat32] = {}
+    for at, backend in enumerate(backends):
+        wanted = backend.computes_in(plan.precision) in HALF_TYPES
+        if plan.cpu_only or not wanted or backend.half_by_types or backend.ort_name == CPU:
+            continue
+        where = f"variant {plan.name}"
+        if not backends[at + 1 :]:
+            if plan.keep_float32:
+                what = (
+                    f"{backend.name} computes all of its nodes in {plan.precision}, and no other "
+                    "provider of the variant could take those of keep_float32"
+                )
+                finding = Finding(code="AOTC-N030", what=what, where=where)
+                found[backend.ort_name] = InFloat32({}, (finding,))
+            continue
+        value = options.workers.run(
+            "aotc.pipeline.half:float32_job",
+            {
+                **request_of(optimized.specialized, options),
+                "backend": backend.name,
+                "graph": str(graph),
+                "weights": str(weights),
+            },
+            folder=options.work / f"float32-{plan.name}-{backend.name}",
+            where=where,
+        ).value
+        findings = tuple(decode(Finding, item) for item in value["findings"])
+        found[backend.ort_name] = InFloat32(value["nodes"], findings)
+    return found
+
+
+def float32_job(request: Json) -> Json:
+    """In the worker: the nodes, with the reason, and the findings."""
+    model = onnx.load(request["graph"], load_external_data=False)
+    weights = Path(request["weights"])
+    typed = with_types(model, weights)
+    chooser = chooser_for(request, weights, nodes_of_profile(typed, request))
+    graph = chooser.graph_of(typed)
+    # The lowest number of the type masks as well, so that masks are none of its overflows.
+    lower_masks(graph, chooser.half, chooser.read)
+    largest, findings = largest_values(typed, request)
+    wide = beyond(largest, chooser.half)
+    reasons = replace(chooser, wide=tuple(wide)).stated_reasons(typed)
+    nodes = {name: _WORDS[why] for name, why in reasons.items()}
+    for node in typed.graph.node:
+        # An engine holds control flow with all that is in it, or nothing of it.
+        inner = [name for name in _inside(node) if name in reasons]
+        if inner:
+            nodes |= dict.fromkeys([node.name, *_inside(node)], nodes[inner[0]])
+    findings += overflow_findings(wide, typed, chooser.half, request)
+    return {"nodes": nodes, "findings": [encode(item) for item in findings]}
+
+
+def _inside(node: onnx.NodeProto) -> list[str]:
+    model = onnx.ModelProto()
+    model.graph.node.append(node)
+    return [inner.name for inner in walk_nodes(model) if inner.name != node.name]
+
+
+# Twins of a variant's half-precision graph that the CPU runs, with any further nodes in float32.
+#
+# They serve to find the nodes that half precision spoils: what is costly is done once for all twins
+# of a variant, and none stores weights of its own.
+
+
+# The folder of the graph before it was changed, in that of the optimizer.
+BEFORE: Final = "before"
+_TYPED: Final = "typed.onnx"
+_LARGEST: Final = "largest.json"
+_HELD: Final = "held.json"
+
+
+def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json:
+    """What `half_graph` wants to know of a variant whose precision is float16 or bfloat16.
+
+    Its `weights` are the folder of the external data of all twins.
+    """
+    specialized = optimized.specialized
+    before = optimized.graph.parent / BEFORE
+    changed = (before / MODEL).is_file()
+    seen = options.work / f"half-{specialized.plan.name}"
+    seen.mkdir(exist_ok=True)
+    return {
+        **request_of(specialized, options),
+        # Providers that compute in half precision by an option have no changed graph.
+        "graph": str(before / MODEL if changed else specialized.graph),
+        "weights": str(before if changed else specialized.weights),
+        "seen": str(seen),
+    }
+
+
+@record(kw_only=False)
+class HalfTwin:
+    """A twin on disk; `changed` are the nodes of the graph before it that round, by name."""
+
+    path: Path
+    changed: frozenset[str]
+
+
+def half_graph(request: Json, kept: Collection[str], place: Path) -> HalfTwin:
+    """In the worker: write the twin to the folder `place`.
+
+    It computes in float32, and rounds to the type where the variant does, beyond the range to
+    infinity.  `kept` are names of nodes of the imported graph that stay in float32 in addition to
+    those that the variant keeps.  Values have the names of the imported graph as far as the
+    variant's graph computes them, and are float32.  Create its session with the optimization
+    `disable`, and with `weights` of the request as folder of its external data.
+    """
+    weights = Path(request["weights"])
+    model = onnx.load(request["graph"], load_external_data=False)
+    source = onnx.load(request["source"], load_external_data=False)
+    names = standing_for(source.graph, model.graph, kept) | nodes_of_profile(model, request)
+    if request["stored_only"]:
+        made, changed = rounding_twin(model, request, names)
+    else:
+        made, changed = _computing(model, request, chooser_for(request, weights, names))
+    place.mkdir(parents=True, exist_ok=True)
+    path = place / MODEL
+    path.write_bytes(made.SerializeToString(deterministic=True))
+    return HalfTwin(path, changed)
+
+
+def _computing(
+    model: onnx.ModelProto, request: Json, chooser: Chooser
+) -> tuple[onnx.ModelProto, frozenset[str]]:
+    typed, largest = _seen(model, request)
+    held_file = Path(request["seen"]) / _HELD
+    chooser = replace(
+        chooser,
+        wide=tuple(beyond(largest, chooser.half)),
+        held=json.loads(held_file.read_text()) if held_file.is_file() else {},
+    )
+    graph = chooser.graph_of(typed)
+    lower_masks(graph, chooser.half, chooser.read)
+    reasons = chooser.all_reasons(graph)
+    changed = frozenset(chooser.changed(graph, reasons))
+    rewrite = HalfPrecision(
+        to=chooser.half.name,
+        ep=chooser.backend.ort_name,
+        kept=frozenset(reasons),
+        read=chooser.read,
+        cast_constants=True,
+    )
+    held_file.write_text(json.dumps(chooser.held))
+    run_passes(typed, (rewrite,))
+    return float_twin(typed, chooser.backend.ort_name, chooser.half.name), changed
+
+
+def _seen(model: onnx.ModelProto, request: Json) -> tuple[onnx.ModelProto, dict[str, float]]:
+    """The graph with its types, and the largest magnitudes; found by the first twin."""
+    seen = Path(request["seen"])
+    if (seen / _LARGEST).is_file():
+        return onnx.load(seen / _TYPED, load_external_data=False), json.loads(
+            (seen / _LARGEST).read_text()
+        )
+    lift_constants(model)
+    typed = with_types(model, Path(request["weights"]))
+    largest, _ = largest_values(typed, request)
+    (seen / _TYPED).write_bytes(typed.SerializeToString(deterministic=True))
+    (seen / _LARGEST).write_text(json.dumps(largest))
+    return typed, largest

@@ -1,0 +1,215 @@
+"""Import: from a file or bytes to a captured model and a staged graph without its weights."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from aotc.base.errors import AotcError
+from aotc.base.files.reading import require_model_file
+from aotc.graph.symbols import Symbols, symbols_of
+from aotc.pipeline.integer_products import may_saturate, rewrite_products
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import interface_types, stated_half_types
+from aotc.pipeline.types import SourceModel
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.manifest import Capture
+from aotc.spec.payload import Finding, Value
+from aotc.spec.variant import PassRecord
+
+if TYPE_CHECKING:
+    import onnx
+
+
+_GRAPH = "graph.onnx"
+_WEIGHTS = "source.bin"
+_REFERENCE = "reference.onnx"
+_REFERENCE_WEIGHTS = "reference.bin"
+
+
+def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
+    """Read, check and stage `model`: a path, or the bytes of a self-contained model.
+
+    Dims that the profile states to be equal have one name from here on, and inputs and outputs of
+    float32 have the half-precision types that it states.
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), and S002 (types).
+    """
+    if isinstance(model, bytes):
+        path = options.work / "given.onnx"
+        path.write_bytes(model)
+        name = "model"
+    else:
+        require_model_file(Path(model))
+        path = Path(model).absolute()
+        _refuse_undecodable(path)
+        # Names in a manifest have no control characters.
+        name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
+    folder = options.work / "import"
+    try:
+        result = options.workers.run(
+            "aotc.pipeline.import_model:import_job",
+            {
+                "path": str(path),
+                "relations": list(options.profile.relations),
+                "types": stated_half_types(options.profile),
+                "saturates": may_saturate(options.host),
+            },
+            folder=folder,
+            where=path.name,
+        ).value
+    except AotcError as error:
+        if error.code != "AOTC-I003" or not isinstance(model, bytes):
+            raise
+        raise AotcError(
+            error.code,
+            "the bytes of a model come without its external data",
+            where=str(Path(error.where).relative_to(options.work)),
+            fix="Give the path of the model, so that its external data is found next to it.",
+        ) from None
+    path = Path(result["path"])
+    captured = decode(Capture, result["capture"])
+    symbols = decode(Symbols, result["symbols"])
+    return SourceModel(
+        path=path,
+        name=name,
+        graph=folder / _GRAPH,
+        weights=path.parent if captured.external_data else folder,
+        reference=folder / _REFERENCE if result["reference"] else None,
+        capture=captured,
+        inputs=symbols.inputs(),
+        symbols=symbols,
+        outputs=tuple(decode(Value, item) for item in result["outputs"]),
+        hints=result["hints"],
+        passes=tuple(decode(PassRecord, item) for item in result["passes"]),
+        retyped=result["retyped"],
+    )
+
+
+def _refuse_undecodable(path: Path) -> None:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise AotcError(
+            "AOTC-I001",
+            "the path is not UTF-8, and ONNX Runtime cannot open it",
+            where=ascii(str(path)),
+            fix="Rename the file, or the folder that it is in.",
+        ) from None
+
+
+def import_job(request: Json) -> Json:
+    """In the worker: capture, clean and name the model, and move its weights out of the graph."""
+    from aotc.base.files.reading import file_sha256
+    from aotc.graph.model import (
+        MAX_PROTOBUF,
+        escape_text,
+        graph_inputs,
+        path_with_data,
+        read_model,
+        tensors,
+    )
+    from aotc.graph.passes.base import Pass, run_passes
+    from aotc.graph.passes.constant_inputs import ConstantInputs
+    from aotc.graph.passes.name_dims import NameDims
+    from aotc.graph.passes.name_nodes import NameNodes
+    from aotc.graph.passes.strip_metadata import StripMetadata
+    from aotc.graph.weights import externalize
+    from aotc.session.capture import (
+        anonymous_names,
+        capture,
+        clashing_names,
+        refuse_sparse,
+        value_of,
+    )
+    from aotc.session.inference import infer_outputs_with_runtime
+    from aotc.sizes.inputs.hints import hints_of
+
+    path = Path(request["path"])
+    with ThreadPoolExecutor(1) as pool:
+        # A model that is refused for its size is not hashed.
+        readable = path.is_file() and path.stat().st_size <= MAX_PROTOBUF
+        digest = pool.submit(file_sha256, path) if readable else None
+        model = read_model(path)
+        escaped = escape_text(model)
+        path = path_with_data(tensors(model), path)
+        captured = capture(model, path, digest.result() if digest else None)
+    infer_outputs_with_runtime(model, path)
+    refuse_sparse((*graph_inputs(model), *model.graph.output))
+    passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
+    retyping = interface_types(model, request["types"])
+    if retyping is not None:
+        passes.append(retyping)
+    records = run_passes(model, passes)
+    clashing = clashing_names(model)
+    symbols = symbols_of(
+        request["relations"],
+        [value_of(info, clashing) for info in graph_inputs(model)],
+        anonymous_names(model),
+    )
+    naming = NameDims(names=symbols.names, clashing=clashing)
+    if naming.has_work(model):
+        records += run_passes(model, (naming,))
+    outputs = [value_of(info) for info in model.graph.output]
+    try:
+        hints = hints_of(model)
+    except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
+        # A malformed constant: ONNX Runtime will say what is wrong with it.
+        hints = {}
+    if not captured.external_data:
+        externalize(model, Path(), _WEIGHTS)
+    Path(_GRAPH).write_bytes(model.SerializeToString(deterministic=True))
+    findings = [
+        *captured.findings,
+        *escaped,
+        *_checker_findings(path if captured.external_data else Path(_GRAPH)),
+    ]
+    data = encode(captured)
+    data["findings"] = encode(tuple(findings))
+    return {
+        "path": str(path),
+        "capture": data,
+        "reference": request["saturates"]
+        and _exact_reference(model, path.parent if captured.external_data else Path()),
+        "symbols": encode(symbols),
+        "outputs": [encode(value) for value in outputs],
+        "hints": hints,
+        "passes": [encode(record) for record in records],
+        "retyped": retyping is not None,
+    }
+
+
+def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:
+    """Write the model with integer products that are exact on this CPU; False if all are exact.
+
+    Its external data is in the folder `weights`.
+    """
+    import onnx
+    import onnx.inliner
+
+    from aotc.graph.weights import externalize, gather_tensors
+
+    model = onnx.ModelProto()
+    model.CopyFrom(staged)
+    if model.functions:
+        model = onnx.inliner.inline_local_functions(model)
+    _, count = rewrite_products(model, weights)
+    if not count:
+        return False
+    gather_tensors(model, weights, Path(_REFERENCE_WEIGHTS))
+    externalize(model, Path(), _REFERENCE_WEIGHTS)
+    Path(_REFERENCE).write_bytes(model.SerializeToString(deterministic=True))
+    return True
+
+
+def _checker_findings(path: Path) -> list[Finding]:
+    """A failure of onnx.checker is only a finding: it rejects files that ONNX Runtime runs."""
+    import onnx
+
+    try:
+        onnx.checker.check_model(str(path))
+    except (onnx.checker.ValidationError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+        return [Finding(code="AOTC-I030", what=first.replace(str(path), path.name)[:300])]
+    return []

@@ -1,0 +1,519 @@
+"""A variant in integers: its form, its prepared and quantized graph, and its references."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
+from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.strip_metadata import StripMetadata
+from aotc.graph.view import covered_nodes, standing_for
+from aotc.graph.weights import externalize, gather_tensors
+from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
+from aotc.pipeline.integer_products import needs_one_sign
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import form_of, is_built_here, observes
+from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
+from aotc.precision.half_types import HALF_TYPES, lift_constants
+from aotc.precision.integer_rewriting import Scheme
+from aotc.precision.quantize import Quantize, written_nodes
+from aotc.precision.quantized_nodes import (
+    BY_FORM,
+    NOT_OBSERVED,
+    Choice,
+    Observed,
+    choose,
+    observable,
+)
+from aotc.providers.base import Backend
+from aotc.providers.named_backends import backend_of
+from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, with_types, write_optimized
+from aotc.session.sessions import create_session
+from aotc.session.worker import REQUEST
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.payload import Finding
+from aotc.spec.precision import QuantizationSpec, QuantizedForm, WantedPrecision, matching_names
+from aotc.spec.profile import Profile
+from aotc.spec.providers import CPU
+from aotc.spec.variant import PassRecord, SessionSpec
+
+# The form in which a variant is quantized, and whether its providers run models of that form.
+
+
+def has_samples(options: BuildOptions) -> bool:
+    """Whether the user gave inputs to observe activations on."""
+    return options.calibration is not None or options.fixtures is not None
+
+
+def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
+    """The form of a variant in int8 or int4; raises AOTC-P007."""
+    backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
+    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
+
+
+def require_form(
+    precision: WantedPrecision, form: QuantizedForm, backends: Sequence[Backend]
+) -> None:
+    """Raise AOTC-N008 with the first of `backends` that runs no model of that form."""
+    for backend in backends:
+        if form not in backend.quantized.get(precision, ()):
+            raise AotcError(
+                "AOTC-N008",
+                f"{backend.name} does not run models in {precision} of the form {form}",
+                where="precision",
+                expected=f"{backend.name}: {', '.join(backend.abilities())}",
+                found=f"{precision} ({form})",
+                fix="Choose a precision or a form that all providers of the variant run, or leave "
+                f"{backend.name} out of its providers.",
+            )
+
+
+def require_quantization(options: BuildOptions, *, tune: bool) -> None:
+    """What variants of the profile need to be quantized, before a model is read.
+
+    With `tune`, a variant of other providers may be chosen.  Raises AOTC-I001 and I072 (there is no
+    calibration data), N008 (a provider runs no model of that form) and P007.
+    """
+    require_calibration(options)
+    profile = options.profile
+    for spec in () if tune else profile.variants:
+        precision = spec.precision or profile.precision
+        if precision not in ("int8", "int4") or not is_built_here(spec, options):
+            continue
+        names = spec.providers or profile.providers
+        backends = [backend_of(name, profile.plugins) for name in names]
+        stated = spec.quantization or profile.quantization
+        form = form_of(precision, stated, backends, samples=has_samples(options))
+        require_form(precision, form, backends)
+
+
+def may_be_static(profile: Profile, *, tune: bool) -> bool:
+    """Whether a variant, or with `tune` a candidate of one, may be quantized statically.
+
+    Raises AOTC-P007.
+    """
+    specs = profile.variants
+    if tune and "int8" in profile.tune.precision:
+        stated = {(spec.quantization or profile.quantization).form for spec in specs}
+        if stated & {"auto", "static"}:
+            return True
+    return any(
+        observes(
+            spec.precision or profile.precision,
+            spec.quantization or profile.quantization,
+            [backend_of(name, profile.plugins) for name in spec.providers or profile.providers],
+        )
+        for spec in specs
+    )
+
+
+def is_observing(options: BuildOptions) -> bool:
+    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
+    wanted = options.tries_static or may_be_static(options.profile, tune=False)
+    return wanted and has_samples(options)
+
+
+def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
+    """AOTC-N019 if there is calibration data that no variant observes anything on."""
+    if options.calibration is None or is_observing(options) or options.tries_half:
+        return ()
+    what = "no variant observes activations on it, so it is not read"
+    return (Finding(code="AOTC-N019", what=what, where="calibration"),)
+
+
+def observes_half(profile: Profile, *, tune: bool) -> bool:
+    """Whether a variant, or with `tune` a candidate of one, may compute in half precision.
+
+    Then the range of each value matters.  On the CPU alone half precision is storage, and of a
+    provider that has all nodes to itself, and one type for them, none is kept from it.
+    """
+    tried = set(profile.tune.precision)
+    for spec in profile.variants:
+        stated = spec.precision or profile.precision
+        if HALF_TYPES.keys().isdisjoint({stated, *(tried if tune or stated == "auto" else ())}):
+            continue
+        names = spec.providers or profile.providers
+        by_types = backend_of(names[0], profile.plugins).half_by_types
+        if names[0] != "cpu" and (by_types or names[1:]):
+            return True
+    return False
+
+
+# The graph that is quantized: constants are folded, and each node has what it needs at hand.
+
+
+_FOLDER: Final = "prepared"
+
+
+def prepared_graph(request: Json) -> Path:
+    """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
+
+    That folds constants, and a BatchNormalization into the convolution before it; values keep their
+    names.  A graph that does not load again, as some with control flow, is taken as it is.  It is
+    written once, to the folder of the request.
+    """
+    kept = Path(request["folder"]) / _FOLDER
+    if not (kept / MODEL).exists():
+        made = Path(_FOLDER)
+        made.mkdir(exist_ok=True)
+        _prepare(request, made)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        made.replace(kept)
+    return kept / MODEL
+
+
+def _prepare(request: Json, place: Path) -> None:
+    graph, weights = Path(request["graph"]), Path(request["graph_weights"])
+    model = _folded(graph, weights, place)
+    if model is None:
+        model = onnx.load(graph, load_external_data=False)
+        lift_constants(model)
+        gather_tensors(model, weights, place / DATA)
+    run_passes(model, (NameNodes(),))
+    typed = with_types(model, place)
+    (place / MODEL).write_bytes(typed.SerializeToString(deterministic=True))
+
+
+def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
+    try:
+        write_optimized(graph, "basic", weights, into=place, without=SPOILS_QUANTIZED)
+        create_session(
+            (place / MODEL).read_bytes(),
+            SessionSpec(optimization="disable"),
+            providers=[CPU],
+            weights_folder=place,
+        )
+    except AotcError:
+        return None
+    return onnx.load(place / MODEL, load_external_data=False)
+
+
+# The quantized graph of a variant: what a worker is asked, and what it writes.
+#
+# The worker prepares the graph once (constants folded, normalizations in the convolutions before
+# them), and observes ranges once; both are kept in the folder of the request.
+
+
+# The first operator set in which scales may have an axis, and that with the integer operators.
+_AXIS_OPSET: Final = 13
+_MIN_OPSET: Final = 10
+
+
+def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Json:
+    """What a worker needs to quantize a variant's graph, with the form that `auto` stands for.
+
+    Raises AOTC-N017 if the profile's statements do not fit, and what `calibration_samples` raises.
+    """
+    plan, source = specialized.plan, specialized.analyzed.source
+    spec, where = plan.quantization, f"variant {plan.name}"
+    form = quantized_form(plan, options)
+    samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
+    _require_possible(form, spec, where)
+    names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
+    kept = matching_names(names, plan.keep_float32)
+    digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
+    calibration = options.profile.calibration
+    return {
+        "graph": str(specialized.graph),
+        "graph_weights": str(specialized.weights),
+        "source": str(source.graph),
+        "weights": str(source.weights),
+        "folder": str(source.graph.parent / f"quantize-{digest}"),
+        "form": form,
+        "bits": 4 if plan.precision == "int4" else 8,
+        "quantization": encode(spec, full=True),
+        "reduce_range": _reduces_range(plan, options),
+        "method": calibration.method,
+        "percentile": calibration.percentile,
+        "samples": list(samples),
+        "kept": [name for name in names if name in kept],
+        "where": where,
+    }
+
+
+def _reduces_range(plan: VariantPlan, options: BuildOptions) -> bool:
+    """Whether weights have 7 bits: as stated, else where 8 would need a form for VNNI beside."""
+    spec = plan.quantization
+    if spec.reduce_range is not None:
+        return spec.reduce_range
+    saturates = spec.activations != "int8" and spec.weights != "uint8"
+    return saturates and needs_one_sign(plan, options.target)
+
+
+def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
+    if unknown := [name for name in spec.operators if name not in BY_FORM[form]]:
+        raise AotcError(
+            "AOTC-N017",
+            f"{unknown[0]} cannot be quantized in the form {form}",
+            where=f"{where}: quantization.operators",
+            expected=", ".join(sorted(BY_FORM[form])),
+            found=", ".join(spec.operators),
+        )
+    if form == "dynamic" and spec.activations == "int8":
+        raise AotcError(
+            "AOTC-N017",
+            "ONNX quantizes activations to uint8 in each call",
+            where=f"{where}: quantization.activations",
+            expected="auto or uint8",
+            found="int8",
+        )
+
+
+def quantized_graph(request: Json, kept: Collection[str], place: Path) -> Path:
+    """In the worker: write the quantized model to the file `place`; returns it.
+
+    Nodes of the source named in `kept`, and those that the profile keeps, stay in float32.
+    External data is beside it.  Raises AOTC-N015 if nothing is quantized, and O016.
+    """
+    write_quantized(request, kept, place)
+    return place
+
+
+def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRecord:
+    """The same; returns the record of the pass."""
+    prepared = prepared_graph(request)
+    model = onnx.load(prepared)
+    source = onnx.load(request["source"], load_external_data=False).graph
+    names = frozenset((*request["kept"], *kept))
+    left = standing_for(source, model.graph, names) if names else frozenset[str]()
+    scheme = _scheme(model, request)
+    form: QuantizedForm = request["form"]
+    operators = request["quantization"]["operators"]
+    observed: Mapping[str, Observed] = {}
+    if form == "static":
+        observed = observed_ranges(request, observable(model, operators))
+    choice = choose(model, form, operators, left, observed)
+    if not len(choice.chosen):
+        raise _nothing(choice, request)
+    chosen = Quantize(
+        form=form,
+        bits=request["bits"],
+        scheme=scheme,
+        block_size=request["quantization"]["block_size"],
+        method=request["method"],
+        chosen=choice.chosen,
+        ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds is not None},
+    )
+    try:
+        (made,) = run_passes(model, (chosen,))
+    except ImportError as error:
+        raise AotcError(
+            "AOTC-O016",
+            "blocks of weights need a library that is not installed",
+            expected="onnx_ir",
+            found=str(error),
+            where=request["where"],
+        ) from None
+    choice = choice.limited(written_nodes(model, choice.chosen))
+    if not len(choice.chosen):
+        raise _nothing(choice, request)
+    reasons = _source_names(source, prepared, choice.reasons)
+    del model.graph.value_info[:]
+    model.ClearField("producer_name")
+    model.ClearField("producer_version")
+    run_passes(model, (StripMetadata(), NameNodes()))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    data = place.with_suffix(".bin")
+    data.unlink(missing_ok=True)
+    externalize(model, place.parent, data.name)
+    place.write_bytes(model.SerializeToString(deterministic=True))
+    options = (
+        {**made.options, "samples": len(request["samples"])} if form == "static" else made.options
+    )
+    return replace(made, options=options, matched=choice.matched(), kept=reasons)
+
+
+def quantize_job(request: Json) -> Json:
+    """In the worker: the quantized model as `quantized.onnx`, and the record of the pass."""
+    return encode(write_quantized(request, (), Path("quantized.onnx")))
+
+
+def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
+    spec = request["quantization"]
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    if opset < _MIN_OPSET and request["form"] != "weights":
+        raise AotcError(
+            "AOTC-N015",
+            "the operator set has no integers",
+            where=request["where"],
+            expected=f"{_MIN_OPSET} or later",
+            found=str(opset),
+        )
+    return Scheme(
+        activations="uint8" if spec["activations"] == "auto" else spec["activations"],
+        weights="int8" if spec["weights"] == "auto" else spec["weights"],
+        per_channel=spec["per_channel"] and (opset >= _AXIS_OPSET or request["form"] != "static"),
+        reduce_range=request["reduce_range"],
+    )
+
+
+def _source_names(
+    source: onnx.GraphProto, prepared: Path, reasons: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The nodes of the source that those in `reasons` stand for."""
+    if not reasons:
+        return ()
+    graph = onnx.load(prepared, load_external_data=False).graph
+    covered = covered_nodes(source, graph)
+    found = [name for left in reasons for name in covered.get(left) or (left,)]
+    return tuple(dict.fromkeys(found))
+
+
+def _nothing(choice: Choice, request: Json) -> AotcError:
+    counts = Counter(choice.reasons.values())
+    return AotcError(
+        "AOTC-N015",
+        f"no node can be quantized in the form {request['form']}",
+        where=request["where"],
+        expected=f"one of {', '.join(sorted(BY_FORM[request['form']]))} with constant weights",
+        found=", ".join(f"{count} {why}" for why, count in sorted(counts.items())) or "none",
+    )
+
+
+# A variant in integers: the build's step between the converted and the optimized graph.
+
+
+QUANTIZED: Final = frozenset({"int8", "int4"})
+
+
+def is_quantizing(plan: VariantPlan) -> bool:
+    """Whether the plan asks for a quantized graph."""
+    return plan.precision in QUANTIZED
+
+
+def quantize(
+    specialized: SpecializedModel, options: BuildOptions
+) -> tuple[SpecializedModel, tuple[Finding, ...]]:
+    """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
+
+    A model that is quantized or in half precision, and one without float32 weights, is left as it
+    is, with AOTC-N014.  Raises AOTC-N015 (nothing can be quantized), N017 (the profile's statements
+    do not fit), O016, and what the calibration raises.
+    """
+    plan = specialized.plan
+    if not is_quantizing(plan):
+        return specialized, ()
+    where = f"variant {plan.name}"
+    if why := _why_left(specialized):
+        what = f"precision {plan.precision}: {why}, and is left as it is"
+        finding = Finding(code="AOTC-N014", what=what, where=where)
+        return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
+    options.announce(f"quantize, {where}")
+    folder = options.work / f"quantize-{plan.name}"
+    value = options.workers.run(
+        "aotc.pipeline.integers:quantize_job",
+        quantize_request(specialized, options),
+        folder=folder,
+        where=where,
+    ).value
+    record = decode(PassRecord, value)
+    made = replace(
+        specialized,
+        graph=folder / "quantized.onnx",
+        own_weights=folder,
+        quantized=True,
+        passes=(*specialized.passes, record),
+    )
+    return made, record_findings(record, where)
+
+
+def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
+    """AOTC-O014 if nodes stay in float32 because no sample reached what they read."""
+    count = record.matched.get(NOT_OBSERVED, 0)
+    if not count:
+        return ()
+    nodes = f"{count} node{'s' * (count > 1)}"
+    what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
+    return (Finding(code="AOTC-O014", what=what, where=where),)
+
+
+def _why_left(specialized: SpecializedModel) -> str:
+    """Why a model is not quantized; empty if it is."""
+    capture = specialized.analyzed.source.capture
+    if capture.quantized:
+        return "the model is quantized"
+    if capture.half:
+        return "the model is in half precision"
+    model = onnx.load(specialized.graph, load_external_data=False)
+    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
+    types |= {
+        attribute.t.data_type
+        for graph in walk_graphs(model)
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
+
+
+def asked_of(specialized: SpecializedModel) -> Json:
+    """What the worker was asked that made a variant's quantized graph, for further such graphs."""
+    assert specialized.own_weights is not None
+    return json.loads((specialized.own_weights / REQUEST).read_text())["request"]
+
+
+# Reference runs on the calibration data, which a statically quantized variant is judged by.
+#
+# Its ranges are those of the user's data. What a generated input computes outside of them is cut
+# off by intention, and says nothing of how exact the variant is.
+
+
+# How many samples are compared as they are; each is one more run of every such variant.
+_MAX_SAMPLES: Final = 8
+
+
+def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> AnalyzedModel:
+    """`analyzed` with runs on the user's data, if a variant may be quantized statically.
+
+    They are some samples as they are, and at the sizes of each generated fixture the samples tiled.
+    Raises what `calibration_samples` raises, and AOTC-I075.
+    """
+    if not is_observing(options):
+        return analyzed
+    samples = calibration_samples(analyzed, options)
+    if not samples:
+        return analyzed
+    source = analyzed.source
+    model, weights = source.answering
+    step = max(1, len(samples) // _MAX_SAMPLES)
+    folder = options.work / "sampled"
+    runs = options.workers.run(
+        "aotc.sizes.runs:sampled_job",
+        {
+            "model": str(model),
+            "weights": str(weights),
+            "inputs": [encode(value) for value in source.inputs],
+            "outputs": [value.name for value in source.outputs],
+            "samples": list(samples[::step][:_MAX_SAMPLES]),
+            "points": [
+                [f"{run.name}-sampled", dict(run.sizes)]
+                for run in analyzed.references
+                # Those with inputs of one sign have the sizes of another one.
+                if run.origin == "generated" and "-" not in run.name
+            ],
+        },
+        folder=folder,
+        where="calibration data",
+    ).value
+    sampled = tuple(
+        ReferenceRun(
+            name=item["name"],
+            origin="user",
+            sizes=item["sizes"],
+            inputs={name: folder / path for name, path in item["inputs"].items()},
+            outputs={name: folder / path for name, path in item["outputs"].items()},
+            finite=item["finite"],
+        )
+        for item in runs
+    )
+    return replace(analyzed, sampled=sampled)

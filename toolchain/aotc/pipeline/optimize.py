@@ -1,0 +1,453 @@
+"""Optimize: ONNX Runtime's offline optimizer, in a new process under canonical file names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+
+import onnx
+
+from aotc.base.errors import AotcError
+from aotc.base.records import record, replace
+from aotc.graph.passes.base import run_passes, walk_nodes
+from aotc.graph.passes.drop_inserted_casts import DropInsertedCasts, has_inserted_casts, types_agree
+from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.same_sign_weights import may_have_products
+from aotc.graph.passes.strip_metadata import StripMetadata
+from aotc.graph.passes.transpose_weights import TransposeWeights, products_with_weights
+from aotc.graph.view import count_shape_nodes
+from aotc.graph.weights import (
+    EXTERNAL_BYTES,
+    digests,
+    external_tensors,
+    externalize,
+    gather_tensors,
+    remove_shared,
+)
+from aotc.pipeline.half import BEFORE, half_request, read_tensor, to_half
+from aotc.pipeline.integer_products import (
+    companion_left_out,
+    companion_variants,
+    has_integer_products,
+    multiplies_integers,
+    needs_one_sign,
+    product_findings,
+    products_at_load,
+    rewrite_products,
+    saturation_text,
+)
+from aotc.pipeline.integers import is_quantizing, quantize
+from aotc.pipeline.optimizer_settings import (
+    convert_opset,
+    fuse_for_cuda,
+    load_level,
+    lower_level,
+    may_fuse,
+    written_level,
+)
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import require_kept_nodes
+from aotc.pipeline.specialize import isa_name
+from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
+from aotc.precision.half_types import HALF_TYPES
+from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, write_optimized
+from aotc.session.sessions import create_session
+from aotc.session.worker_pool import Workers
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.payload import Finding
+from aotc.spec.providers import CPU
+from aotc.spec.variant import Optimization, PassRecord, SessionSpec
+
+# Above this size, two optimizers at once would double the memory of a build.
+_LARGE_BYTES = 1 << 30
+
+
+def optimize_ahead(
+    source: SourceModel, plans: Sequence[VariantPlan], options: BuildOptions
+) -> dict[str, Future[Json]]:
+    """Start the optimizer on the imported graph while the model is analyzed; results by variant.
+
+    Only if no size is stated, because the analysis then does not change the graph, and only for
+    models of which several copies fit into memory.
+    """
+    fixed = any(spec.is_fixed() for spec in options.profile.dims.values())
+    if fixed or _is_large(source):
+        return {}
+    submit = options.workers.submit
+    # For other providers another opset may be chosen first; half precision wants the references.
+    dynamic = [
+        plan
+        for plan in plans
+        if not (plan.buckets or plan.precision in HALF_TYPES or is_quantizing(plan))
+        and plan.cpu_only
+    ]
+    return {
+        plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, options)
+        for plan in dynamic
+    }
+
+
+def optimize(
+    variants: Sequence[SpecializedModel],
+    options: BuildOptions,
+    ahead: Mapping[str, Future[Json]],
+) -> tuple[list[OptimizedModel], list[Finding]]:
+    """Each variant, fused and at the opset as suits its provider; and faster companions.
+
+    `ahead` are runs of the optimizer that were started earlier, by variant.  Raises AOTC-O001,
+    O011, N015 to N017, and I013 to I015 from the sandbox.
+    """
+    if variants:
+        require_kept_nodes(variants[0].analyzed.source, [variant.plan for variant in variants])
+    # Patterns are those of the model's own opset; what they become exists in any.
+    fused = [fuse_for_cuda(variant, options) for variant in variants]
+    converted = [convert_opset(variant, options) for variant, _ in fused]
+    quantized = [quantize(variant, options) for variant, _ in converted]
+    findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
+    optimized = _optimize_all([variant for variant, _ in quantized], options, ahead)
+    quicker, without_quicker = companion_variants(optimized, options)
+    try:
+        optimized += _optimize_all(quicker, options, {})
+    except AotcError as error:
+        without_quicker = [companion_left_out(quicker[0].plan, f"{error.code} {error.what}")]
+    findings += [*without_quicker, *(finding for item in optimized for finding in item.findings)]
+    return optimized, findings
+
+
+def _optimize(
+    specialized: SpecializedModel,
+    options: BuildOptions,
+    ahead: Future[Json] | None = None,
+    base: OptimizedModel | None = None,
+) -> OptimizedModel:
+    """Run the optimizer at the variant's level; weights are written to one external file.
+
+    `ahead` is a run that was started earlier.  Tensors that `base` has as well are not stored.
+    """
+    half = half_request(specialized, options)
+    at_level = partial(
+        _run_at_level, InputGraph.of(specialized), options=options, base=base, half=half.request
+    )
+    value, plan, findings = at_level(half.plan, ahead=ahead)
+    findings = [*half.findings, *findings]
+    if value["saturating"] and plan.may_lower_level and plan.optimization == "auto":
+        # Without fusion only the products of the model itself remain.
+        lower_value, lower_plan, lower_findings = at_level(replace(plan, optimization="basic"))
+        if lower_value["saturating"]:
+            value, plan, findings = at_level(plan)
+        else:
+            why = saturation_text(value["saturating"])
+            what = f"level {written_level(plan)}: {why}; basic is taken"
+            lower_findings.append(
+                Finding(code="AOTC-O003", what=what[:300], where=f"variant {plan.name}")
+            )
+            value, plan, findings = lower_value, lower_plan, lower_findings
+    component = specialized.component
+    if value["saturating"]:
+        # ORT selects the component `model` without looking at the CPU.
+        component = f"{component}.{isa_name(options.target)}"
+    specialized = replace(specialized, plan=plan, component=component)
+    findings += product_findings(value["rewritten"], value["saturating"], plan)
+    folder = _folder(plan, options)
+    return OptimizedModel(
+        specialized=specialized,
+        graph=folder / MODEL,
+        data=folder / DATA,
+        tensors=tuple(_tensor_names(value, plan, base)),
+        nodes=tuple((name, op) for name, op in value["nodes"]),
+        shape_nodes=(value["shape_nodes_before"], value["shape_nodes"]),
+        findings=(*findings, *(decode(Finding, item) for item in value["findings"])),
+        passes=(*specialized.passes, *(decode(PassRecord, item) for item in value["passes"])),
+        rewritten=bool(value["rewritten"]),
+        saturating=tuple(value["saturating"]),
+        products=value["products"],
+    )
+
+
+def _run_at_level(
+    given: InputGraph,
+    plan: VariantPlan,
+    *,
+    options: BuildOptions,
+    ahead: Future[Json] | None = None,
+    base: OptimizedModel | None = None,
+    half: Json | None = None,
+) -> tuple[Json, VariantPlan, list[Finding]]:
+    """Run the optimizer at the variant's level, or at a lower one if it fails there."""
+    findings: list[Finding] = []
+    while True:
+        try:
+            if ahead is not None and given.is_source:
+                return ahead.result(), plan, findings
+            return _run_optimizer(given, plan, options, base, half), plan, findings
+        except AotcError as error:
+            if error.code != "AOTC-O001":
+                raise
+            if not (given.is_source or given.quantized):
+                # Fixed sizes can contradict a branch that is never taken.
+                findings.append(Finding(code="AOTC-O004", what=error.found[:300], where=plan.name))
+                given = InputGraph.of_source(given.source)
+                continue
+            level = lower_level(plan) if plan.may_lower_level else None
+            if level is None:
+                raise
+            what = f"level {written_level(plan)}: {error.found}; level {level} is taken"
+            findings.append(
+                Finding(code="AOTC-O003", what=what[:500], where=f"variant {plan.name}")
+            )
+            plan, ahead = replace(plan, optimization=level), None
+
+
+def _tensor_names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -> Iterator[str]:
+    """A name for each tensor's content: that of its twin, else its digest, else its position."""
+    for index, (twin, digest) in enumerate(zip(value["twins"], value["tensors"], strict=True)):
+        if base is not None and twin is not None:
+            yield base.tensors[twin]
+        else:
+            yield digest or f"{plan.name} {index}"
+
+
+def _optimize_all(
+    variants: Sequence[SpecializedModel],
+    options: BuildOptions,
+    ahead: Mapping[str, Future[Json]],
+) -> list[OptimizedModel]:
+    """All variants, in parallel if memory allows, as the optimizer runs on one core.
+
+    The first of each of the profile's variants comes first: the others store only what it lacks.
+    """
+    large = bool(variants) and _is_large(variants[0].analyzed.source)
+    run_jobs = partial(_run_jobs, workers=None if large else options.workers)
+    first: dict[str, SpecializedModel] = {}
+    for item in variants:
+        first.setdefault(item.plan.spec, item)
+    done = run_jobs(
+        [partial(_optimize, item, options, ahead.get(item.plan.name)) for item in first.values()]
+    )
+    bases = dict(zip(first, done, strict=True))
+    others = [item for item in variants if item is not first[item.plan.spec]]
+    rest = run_jobs(
+        [partial(_optimize, item, options, None, bases[item.plan.spec]) for item in others]
+    )
+    by_name = {item.plan.name: item for item in (*done, *rest)}
+    return [by_name[item.plan.name] for item in variants]
+
+
+def _run_jobs(
+    jobs: Sequence[Callable[[], OptimizedModel]], workers: Workers | None
+) -> list[OptimizedModel]:
+    if workers is None:
+        return [job() for job in jobs]
+    running = [workers.submit(job) for job in jobs]
+    return [job.result() for job in running]
+
+
+def _is_large(source: SourceModel) -> bool:
+    return source.capture.initializer_bytes >= _LARGE_BYTES
+
+
+def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
+    return options.work / f"optimize-{plan.name}"
+
+
+def _run_optimizer(
+    given: InputGraph,
+    plan: VariantPlan,
+    options: BuildOptions,
+    base: OptimizedModel | None = None,
+    half: Json | None = None,
+) -> Json:
+    return options.workers.run(
+        "aotc.pipeline.optimize:optimize_job",
+        {
+            "graph": str(given.graph),
+            "imported": str(given.source.graph),
+            "weights": str(given.weights),
+            # Other providers know ONNX's operators, not those that ONNX Runtime fuses for its CPU.
+            "level": written_level(plan),
+            "load_level": load_level(plan),
+            "cpu_only": plan.cpu_only,
+            "multiplies_integers": (
+                integers := given.has_products and multiplies_integers(plan, options.target)
+            ),
+            "needs_one_sign": integers and needs_one_sign(plan, options.target),
+            # What is packed would be the float32 weights, which are not stored.
+            "prepack": plan.prepack == "saved" and half is None,
+            # A quantized variant may get a companion.
+            "digests": base is not None or len(options.profile.variants) > 1 or given.has_products,
+            "base": [str(base.graph), str(base.data)] if base is not None else None,
+            "half": half,
+            "transpose": may_fuse(plan) and plan.precision == "tf32",
+        },
+        folder=_folder(plan, options),
+        where=f"variant {plan.name}",
+    ).value
+
+
+def optimize_job(request: Json) -> Json:
+    """In the worker: optimize the graph, name its nodes, and strip what ORT added."""
+    graph = Path(request["graph"])
+    source = onnx.load(graph, load_external_data=False)
+    records: tuple[PassRecord, ...] = ()
+    nodes_before = len(source.graph.node)
+    shape_nodes_before = count_shape_nodes(onnx.load(request["imported"], load_external_data=False))
+    findings: list[Finding] = []
+    wanted: Optimization = request["level"]
+    rewritten = 0
+    # Written graphs with control flow do not always load again (SSA broken by fusions).
+    # None: the imported graph is kept, and optimized at load if the level says so.
+    careful = any(has_subgraph(node) for node in walk_nodes(source))
+    levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
+    quantized = any(node.op_type == "DequantizeLinear" for node in walk_nodes(source))
+    without = SPOILS_QUANTIZED if quantized else ()
+    for level in levels:
+        if level in (None, "disable"):
+            model = source
+            gather_tensors(model, Path(request["weights"]), Path(DATA))
+        else:
+            write_optimized(
+                graph,
+                level,
+                Path(request["weights"]),
+                prepack=request["prepack"],
+                without=without,
+            )
+            model = onnx.load(MODEL, load_external_data=False)
+        record = PassRecord(
+            name="onnxruntime-optimizer",
+            options={
+                "level": level or "none",
+                "external_bytes": EXTERNAL_BYTES,
+                **({"without": list(without)} if without and level else {}),
+            },
+            nodes_before=nodes_before,
+            nodes_after=len(model.graph.node),
+        )
+        records = (record,)
+        if not request["cpu_only"] and has_inserted_casts(model):
+            records += run_passes(model, (DropInsertedCasts(),))
+            if not types_agree(model, source):
+                complaint = "casts of ONNX Runtime cannot be told from the model's"
+                findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"))
+                continue
+        records += run_passes(model, (StripMetadata(), NameNodes()))
+        if request["needs_one_sign"]:
+            changes, rewritten = rewrite_products(model, Path())
+            records += changes
+            if rewritten:
+                write_weights(model)
+        if request["transpose"] and (products := products_with_weights(model)):
+            (change,) = run_passes(model, (TransposeWeights(read=read_tensor),))
+            records += (replace(change, matched={"products": len(products)}),)
+            write_weights(model)
+        if request["half"]:
+            full = model.SerializeToString(deterministic=True)
+            change, noticed = to_half(model, request["half"])
+            records += (change,)
+            findings += noticed
+            write_weights(model)
+            # Trials with other nodes in float32 start from it.
+            (Path(BEFORE) / MODEL).write_bytes(full)
+        Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
+        if not careful:
+            break
+        if not (complaint := does_not_load(in_half=bool(request["half"]))):
+            break
+        findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"[:300]))
+    multiplies: bool = request["multiplies_integers"]
+    kinds, saturates = products_at_load(request["load_level"]) if multiplies else (None, [])
+    twins: list[int | None] = [None] * sum(1 for _ in external_tensors(model))
+    if request["base"]:
+        base, base_data = (Path(path) for path in request["base"])
+        twins = remove_shared(
+            model, Path(DATA), onnx.load(base, load_external_data=False), base_data
+        )
+        Path(MODEL).write_bytes(model.SerializeToString(deterministic=True))
+    wanted_digests = [request["digests"] and twin is None for twin in twins]
+    return {
+        "rewritten": rewritten,
+        "saturating": saturates if request["needs_one_sign"] else [],
+        "products": kinds,
+        "tensors": digests(model, Path(DATA), wanted_digests),
+        "twins": twins,
+        "shape_nodes_before": shape_nodes_before,
+        "shape_nodes": count_shape_nodes(model),
+        "passes": [encode(item) for item in records],
+        "findings": [encode(item) for item in findings],
+        "nodes": [
+            [node.name, f"{node.domain}::{node.op_type}" if node.domain else node.op_type]
+            for node in walk_nodes(model)
+        ],
+    }
+
+
+# The graph that is optimized for a variant: the source's, or one made from it.
+
+
+@record(kw_only=False)
+class InputGraph:
+    """A graph, the folder of its external data, and whether it may have integer products."""
+
+    source: SourceModel
+    graph: Path
+    weights: Path
+    has_products: bool
+    quantized: bool = False
+
+    @classmethod
+    def of_source(cls, source: SourceModel) -> InputGraph:
+        """The graph as imported."""
+        products = has_integer_products(source.capture)
+        return cls(source, source.graph, source.weights, products)
+
+    @classmethod
+    def of(cls, specialized: SpecializedModel) -> InputGraph:
+        """That of a variant."""
+        source = specialized.analyzed.source
+        products = has_integer_products(source.capture)
+        if specialized.quantized:
+            model = onnx.load(specialized.graph, load_external_data=False)
+            products = may_have_products((node.domain, node.op_type) for node in walk_nodes(model))
+        return cls(source, specialized.graph, specialized.weights, products, specialized.quantized)
+
+    @property
+    def is_source(self) -> bool:
+        """Whether it is the graph as imported."""
+        return self.graph == self.source.graph
+
+
+# The optimized graph of a variant as it is written, in the optimizer's working directory.
+
+
+def write_weights(model: onnx.ModelProto) -> None:
+    """Write the external data of a changed graph again."""
+    before = Path(BEFORE)
+    before.mkdir(exist_ok=True)
+    if Path(DATA).exists():
+        Path(DATA).replace(before / DATA)
+    gather_tensors(model, before, Path(DATA))
+    externalize(model, Path(), DATA)
+
+
+def does_not_load(*, in_half: bool) -> str:
+    """Why ONNX Runtime does not load the written graph; empty if it does.
+
+    Some kernels want constants, which weights in half precision are once their casts are folded.
+    """
+    try:
+        create_session(
+            Path(MODEL).read_bytes(),
+            SessionSpec(optimization="basic" if in_half else "disable"),
+            providers=[CPU],
+            weights_folder=Path(),
+        )
+    except AotcError as error:
+        return error.found
+    return ""
+
+
+def has_subgraph(node: onnx.NodeProto) -> bool:
+    """Whether a node has a subgraph as an attribute."""
+    return any(attribute.HasField("g") for attribute in node.attribute)

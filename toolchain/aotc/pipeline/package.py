@@ -1,0 +1,566 @@
+"""Package: the payload as an ORT model package, with our manifest."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import platform
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
+from pathlib import Path
+
+from aotc.base.errors import EXIT_NO, AotcError
+from aotc.base.files.names import file_name
+from aotc.base.files.reading import file_sha256
+from aotc.base.progress import BYTES, Tally
+from aotc.base.records import replace
+from aotc.graph.partition.division import total_transfers
+from aotc.graph.passes.same_sign_weights import exact_feature
+from aotc.pipeline.integer_products import products_of
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.types import (
+    AnalyzedModel,
+    Artifact,
+    LoweredModel,
+    ProvenModel,
+    ReferenceRun,
+    VariantPlan,
+)
+from aotc.spec.buckets import by_size
+from aotc.spec.codec import Json, encode
+from aotc.spec.json import canonical_json, canonical_sha256
+from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
+from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
+from aotc.spec.profile_files import without_folders
+from aotc.spec.providers import RUNTIMES
+from aotc.spec.run_report import Figure, Gate
+from aotc.spec.target import Libc, Plugin, Target
+from aotc.spec.variant import (
+    DroppedVariant,
+    GraphCapture,
+    PartitionReport,
+    Requirements,
+    Toolchain,
+    TransferTotals,
+    Variant,
+)
+from aotc.spec.versions import MANIFEST_SCHEMA, VERSION, release
+
+
+def package(
+    proven: Sequence[ProvenModel],
+    dropped: Sequence[DroppedVariant],
+    findings: Sequence[Finding],
+    weights: Sequence[FileEntry],
+    folder: Path,
+    options: BuildOptions,
+) -> Artifact:
+    """Write the payload of all variants to `folder/payload`; raises AOTC-M001.
+
+    `weights` are the entries of the shared asset's files, hashed while the variants were proven.
+    """
+    payload = folder / "payload"
+    payload.mkdir(parents=True)
+    analyzed = proven[0].lowered.analyzed
+    asset, entries = _move_weights(proven[0].lowered.weights, weights, payload)
+    for old_weights in {item.lowered.partitioned.claimed.weights for item in proven}:
+        # Unchanged files have a hard link there, which no artifact may contain.
+        shutil.rmtree(old_weights, ignore_errors=True)
+    variants = []
+    for item in proven:
+        variant = variant_entry(item, asset, options)
+        place = payload / variant.model
+        place.parent.mkdir(parents=True)
+        shutil.move(item.lowered.model, place)
+        entries.append(file_entry(place, payload, "model"))
+        for context in item.lowered.contexts:
+            shutil.move(context, place.with_name(context.name))
+            entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
+        variants.append(variant)
+    fixtures = ship_fixtures(analyzed, [item.plan for item in proven], payload, options)
+    findings = (*findings, *_without_fixture(fixtures, proven, options))
+    for fixture in fixtures:
+        for tensor in (*fixture.inputs, *fixture.outputs):
+            entries.append(file_entry(payload / tensor.path, payload, "fixture"))
+    (payload / "manifest.json").write_bytes(canonical_json(ort_manifest(analyzed, variants)))
+    entries.append(file_entry(payload / "manifest.json", payload, "package"))
+    entries.sort(key=lambda entry: entry.path)
+    document = encode(
+        manifest_of(analyzed, variants, dropped, fixtures, entries, findings, options)
+    )
+    text = canonical_json(document)
+    (payload / "aotc.json").write_bytes(text)
+    digests = {entry.path: entry.sha256 for entry in entries}
+    digests["aotc.json"] = hashlib.sha256(text).hexdigest()
+    total = sum(entry.size for entry in entries) + len(text)
+    _judge_size(total, options)
+    return Artifact(
+        folder=folder,
+        artifact_id=digests["aotc.json"],
+        digests=digests,
+        payload_bytes=total,
+        proven=tuple(proven),
+        findings=tuple(findings),
+    )
+
+
+def _judge_size(total: int, options: BuildOptions) -> None:
+    """Compare the payload's bytes with their budget; raises AOTC-M001."""
+    subject = "payload"
+    options.journal.measured((Figure(name="size", subject=subject, value=total, unit="B"),))
+    budget = options.profile.budgets.artifact_bytes
+    if budget is None:
+        return
+    place = options.places.of("budgets.artifact_bytes")
+    gate = Gate(
+        name="budgets.artifact_bytes",
+        subject=subject,
+        status="failed" if total > budget else "passed",
+        limit=f"<= {budget} bytes",
+        measured=f"{total} bytes",
+        place=place,
+    )
+    options.journal.judged((gate,))
+    if total > budget:
+        raise AotcError(
+            "AOTC-M001",
+            "the payload is larger than its budget",
+            where="budgets.artifact_bytes",
+            expected=gate.limit,
+            found=gate.measured,
+            place=place,
+        )
+
+
+def size_breach(
+    variants: Sequence[ProvenModel],
+    weights: Sequence[FileEntry],
+    folder: Path,
+    options: BuildOptions,
+) -> AotcError | None:
+    """The AOTC-M001 of a build that other gates refuse, if the profile limits its size.
+
+    Its payload is made to be measured, in `folder`, and never published.
+    """
+    if options.profile.budgets.artifact_bytes is None or not variants:
+        return None
+    try:
+        package(variants, (), (), weights, folder, options)
+    except AotcError as error:
+        if error.exit_status != EXIT_NO:
+            raise
+        return error
+    return None
+
+
+def weight_bytes(folder: Path) -> Tally:
+    """Counts the bytes that `digest_weights` goes through."""
+    return Tally(sum(file.stat().st_size for file in folder.iterdir()), BYTES)
+
+
+def digest_weights(folder: Path, tally: Tally) -> tuple[FileEntry, ...]:
+    """Entries of the shared asset's files, by name, relative to `folder`."""
+    return tuple(
+        file_entry(file, folder, "weights", tally.add) for file in sorted(folder.iterdir())
+    )
+
+
+def _move_weights(
+    source: Path, entries: Sequence[FileEntry], payload: Path
+) -> tuple[str | None, list[FileEntry]]:
+    """Move the shared asset to the URI that ORT's package library computes for it."""
+    if not entries:
+        return None, []
+    lines = "".join(f"{entry.sha256}  {entry.path}\n" for entry in entries)
+    name = f"shared_assets/sha256-{hashlib.sha256(lines.encode()).hexdigest()}"
+    (payload / name).parent.mkdir()
+    shutil.move(source, payload / name)
+    return name, [replace(entry, path=f"{name}/{entry.path}") for entry in entries]
+
+
+def _without_fixture(
+    fixtures: Sequence[Fixture], proven: Sequence[ProvenModel], options: BuildOptions
+) -> Iterator[Finding]:
+    """AOTC-N006 for each variant that no shipped fixture speaks of; one if none is shipped."""
+    spec = options.profile.fixtures
+    if not spec.max_count:
+        return
+    unfit = []
+    for item in proven:
+        name = item.plan.name
+        if any(name not in fixture.without for fixture in fixtures):
+            continue
+        runs = item.lowered.analyzed.references_of(item.plan)
+        if not options.embed_fixtures and all(run.origin == "user" for run in runs):
+            yield Finding(
+                code="AOTC-N006",
+                what="it was compared on the user's data alone, which is not in the artifact "
+                "without --embed-fixtures: loads are not accepted by example",
+                where=f"variant {name}",
+            )
+        else:
+            unfit.append(f"variant {name}")
+    limits = f"fixtures.max_bytes ({spec.max_bytes} bytes)"
+    if fixtures:
+        limits = f"fixtures.max_count ({spec.max_count}) and {limits}"
+    elif len(unfit) == len(proven):
+        unfit = [""]
+    for where in unfit:
+        yield Finding(
+            code="AOTC-N006",
+            what=f"none fits {limits}: loads are not accepted by example",
+            where=where,
+        )
+
+
+# Entries of payload files: size, digest, and the chunk digests of large files.
+
+
+def file_entry(
+    path: Path, root: Path, role: Role, told: Callable[[int], None] = lambda count: None
+) -> FileEntry:
+    """Size and digests of a file; the chunks of a large one are hashed in parallel.
+
+    `told` is called with the size of each block of it, once.
+    """
+    size = path.stat().st_size
+    chunks: tuple[str, ...] = ()
+    if size > CHUNK_BYTES:
+        with ThreadPoolExecutor(2) as pool:
+            complete = pool.submit(file_sha256, path, told=told)
+            starts = range(0, size, CHUNK_BYTES)
+            chunks = tuple(pool.map(lambda start: file_sha256(path, start, CHUNK_BYTES), starts))
+            digest = complete.result()
+    else:
+        digest = file_sha256(path, told=told)
+    return FileEntry(
+        path=path.relative_to(root).as_posix(),
+        size=size,
+        sha256=digest,
+        role=role,
+        chunks=chunks,
+    )
+
+
+# The two manifests of a payload: ONNX Runtime's, and ours.
+
+
+def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
+    """ORT's manifest: one component per variant of ours, so that only we route by ISA."""
+    components: dict[str, Json] = {}
+    for variant in variants:
+        ort: dict[str, Json] = {
+            "model_file": "model.onnx",
+            "session_options": session_options(variant),
+        }
+        if options := provider_options(variant):
+            ort["provider_options"] = options
+        entry: dict[str, Json] = {
+            "variant_directory": variant.model.rpartition("/")[0],
+            "ep": variant.providers[0],
+            "executor_info": {"ort": ort},
+        }
+        if text := variant.requirements.compatibility.get(variant.providers[0]):
+            entry["compatibility_string"] = text
+        component = components.setdefault(variant.component, {"variants": {}})
+        component["variants"][variant.name] = entry
+    return {
+        "schema_version": "1.0",
+        "package_name": analyzed.source.name,
+        "layout": "portable",
+        "components": components,
+        "additional_metadata": {"aotc": {"manifest": "aotc.json", "schema": MANIFEST_SCHEMA}},
+    }
+
+
+def manifest_of(
+    analyzed: AnalyzedModel,
+    variants: Sequence[Variant],
+    dropped: Sequence[DroppedVariant],
+    fixtures: Sequence[Fixture],
+    entries: Sequence[FileEntry],
+    findings: Sequence[Finding],
+    options: BuildOptions,
+) -> Manifest:
+    """Our manifest, `aotc.json`, of a payload with these variants and files."""
+    profile = encode(without_folders(options.profile), full=True)
+    routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
+    return Manifest(
+        schema=MANIFEST_SCHEMA,
+        required_features=(
+            *(("captured-sizes",) if any(variant.graphs for variant in variants) else ()),
+            *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
+            *(("fixture-variants",) if any(each.without for each in fixtures) else ()),
+            *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
+            *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
+            "shape-domain",
+            *(("shape-routing",) if routed else ()),
+            "shared-weights",
+        ),
+        name=analyzed.source.name,
+        source=analyzed.source.capture,
+        profile=profile,
+        profile_sha256=canonical_sha256(profile),
+        target=options.target.name,
+        target_sha256=canonical_sha256(_target_traits(options.target)),
+        toolchain=Toolchain(
+            aotc=VERSION,
+            python=platform.python_version(),
+            onnx=metadata.version("onnx"),
+            onnxruntime=ort_version(),
+            onnxruntime_build=_build_info(),
+            numpy=metadata.version("numpy"),
+            **_rewriting_libraries(variants),
+            plugins=_plugins(variants),
+        ),
+        inputs=analyzed.source.inputs,
+        outputs=analyzed.source.outputs,
+        domain=analyzed.domain,
+        shapes=analyzed.shapes,
+        padding=analyzed.padding,
+        strict=options.profile.strict,
+        findings=tuple(findings),
+        variants=tuple(variants),
+        dropped=tuple(dropped),
+        waivers=tuple(
+            AcceptedWaiver(code=waiver.code, variant=waiver.variant, reason=waiver.reason)
+            for waiver in options.profile.waivers
+        ),
+        fixtures=tuple(fixtures),
+        files=tuple(entries),
+    )
+
+
+def _rewriting_libraries(variants: Sequence[Variant]) -> dict[str, str]:
+    """The versions of what rewrote a graph, beside what every build uses."""
+    used = {name for item in variants for change in item.passes for name in change.libraries}
+    return {name.replace("-", "_"): metadata.version(name) for name in sorted(used)}
+
+
+def _plugins(variants: Sequence[Variant]) -> tuple[Plugin, ...]:
+    found = {plugin.name: plugin for variant in variants for plugin in variant.requirements.plugins}
+    return tuple(found[name] for name in sorted(found))
+
+
+def _target_traits(target: Target) -> Json:
+    """What of the target decides the artifact, without the versions that a probed host has."""
+    return encode(
+        Target(
+            schema=target.schema,
+            name=target.name,
+            os=target.os,
+            architecture=target.architecture,
+            libc=target.libc,
+            isa=target.isa,
+            compute_capabilities=target.compute_capabilities,
+        )
+    )
+
+
+def _build_info() -> str:
+    from aotc.session.sessions import import_onnxruntime
+
+    return str(import_onnxruntime().get_build_info())
+
+
+# What the metadata of the installed ONNX Runtime distribution says.
+
+
+def wheel_libc() -> str | None:
+    """The minimum glibc of the ONNX Runtime wheel, from its manylinux tag."""
+    for name in RUNTIMES:
+        try:
+            text = metadata.distribution(name).read_text("WHEEL") or ""
+        except metadata.PackageNotFoundError:
+            continue
+        found = sorted((int(m[1]), int(m[2])) for m in re.finditer(r"manylinux_(\d+)_(\d+)", text))
+        if found:
+            return f"{found[0][0]}.{found[0][1]}"
+    return None
+
+
+def ort_version() -> str:
+    """The version of the installed ONNX Runtime distribution."""
+    for name in RUNTIMES:
+        try:
+            return metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return "0"
+
+
+# The fixtures that are shipped in an artifact, within the limits of the profile.
+
+
+def ship_fixtures(
+    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], payload: Path, options: BuildOptions
+) -> tuple[Fixture, ...]:
+    """Copy small golden fixtures into the payload; the user's own data only if requested.
+
+    That is their fixtures and, for statically quantized variants, samples of the calibration data.
+    A run that no variant was compared with is left out.  `plans` are of the variants in the
+    artifact.
+    """
+    spec = options.profile.fixtures
+    kept: list[Fixture] = []
+    total = 0
+    for reference in _in_order(analyzed):
+        if reference.origin == "user" and not options.embed_fixtures:
+            continue
+        without = tuple(
+            plan.name for plan in plans if reference not in analyzed.references_of(plan)
+        )
+        files = (*reference.inputs.values(), *reference.outputs.values())
+        size = sum(path.stat().st_size for path in files)
+        too_large = len(kept) == spec.max_count or total + size > spec.max_bytes
+        if too_large or len(without) == len(plans):
+            continue
+        total += size
+        kept.append(
+            Fixture(
+                name=reference.name,
+                origin="user" if reference.origin == "user" else "generated",
+                sizes=reference.sizes,
+                without=without,
+                inputs=_copied(reference.inputs, reference.name, payload),
+                outputs=_copied(reference.outputs, reference.name, payload),
+            )
+        )
+    return tuple(kept)
+
+
+def _in_order(analyzed: AnalyzedModel) -> Iterator[ReferenceRun]:
+    """The user's fixtures first, which speak of all variants; samples are last then.
+
+    Without them a sample and a generated one in turn, as no variant is compared with both.  The
+    optimal shape is the first of the generated ones, the others are by size: every load runs
+    embedded fixtures.
+    """
+    ordered = sorted(analyzed.references, key=lambda run: (run.name != "opt", _input_bytes(run)))
+    given = [run for run in ordered if run.origin == "user"]
+    generated = [run for run in ordered if run.origin != "user"]
+    samples = sorted(analyzed.sampled, key=_input_bytes)
+    if given:
+        yield from (*given, *generated, *samples)
+        return
+    for pair in itertools.zip_longest(samples, generated):
+        yield from (run for run in pair if run is not None)
+
+
+def _input_bytes(reference: ReferenceRun) -> int:
+    return sum(path.stat().st_size for path in reference.inputs.values())
+
+
+def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[FixtureTensor, ...]:
+    result = []
+    for value, source in files.items():
+        path = f"fixtures/{file_name(name)}/{source.name}"
+        (payload / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, payload / path)
+        result.append(FixtureTensor(name=value, path=path))
+    return tuple(result)
+
+
+# The manifest's entry of a proven variant: what it is, where it runs, what it requires.
+
+
+def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
+    """The entry of one variant; `asset` is the folder of the shared weights in the payload."""
+    lowered = proven.lowered
+    optimized = lowered.optimized
+    specialized = optimized.specialized
+    plan = specialized.plan
+    target = options.target
+    feature = exact_feature(target.isa)
+    # Without a feature that makes them exact, integer products are proven for CPUs like this one.
+    like_this_host = bool(optimized.saturating) and not feature and target.isa == options.host.isa
+    exact = plan.isa == "host" or like_this_host
+    folder = f"{specialized.component}/{plan.name}"
+    model = f"{folder}/model.onnx"
+    ort = ort_version()
+    major, minor = (*release(ort), 0)[:2]
+    return Variant(
+        name=plan.name,
+        spec=plan.spec,
+        buckets=plan.buckets,
+        component=specialized.component,
+        providers=lowered.providers,
+        device=lowered.device,
+        precision=plan.precision,
+        model=model,
+        weights=asset,
+        files=(
+            model,
+            *(f"{asset}/{name}" for name in lowered.files),
+            *(f"{folder}/{context.name}" for context in lowered.contexts),
+        ),
+        session=lowered.session,
+        domain=specialized.domain,
+        shape_nodes=optimized.shape_nodes[1],
+        shape_nodes_dropped=max(0, optimized.shape_nodes[0] - optimized.shape_nodes[1]),
+        passes=optimized.passes,
+        placement=proven.placement,
+        transfers=total_transfers(lowered.report.transfers) if lowered.report else TransferTotals(),
+        partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
+        memory=lowered.memory,
+        graphs=_graph_capture(lowered) if lowered.captures else None,
+        integer_products=products_of(optimized, options),
+        parity=proven.parity,
+        requirements=Requirements(
+            os=target.os,
+            architecture=target.architecture,
+            libc=_libc(target),
+            isa=tuple(
+                sorted(
+                    {
+                        *(target.isa or () if exact else ()),
+                        *([feature] if plan.isa == "vnni" or optimized.saturating else ()),
+                    }
+                    - {""}
+                )
+            ),
+            isa_exact=exact,
+            # Optimized graphs contain operators internal to a minor version.
+            onnxruntime_min=f"{major}.{minor}.0",
+            onnxruntime_below=f"{major}.{minor + 1}",
+            providers=lowered.providers,
+            compatibility=lowered.compatibility,
+        ).merged(lowered.needs),
+    )
+
+
+def _graph_capture(lowered: LoweredModel) -> GraphCapture:
+    """The captured sizes: dims without buckets have their optimal size."""
+    options = lowered.plan.cuda.graphs
+    dims = lowered.analyzed.domain.dims
+    return GraphCapture(
+        sizes=tuple(
+            {name: buckets.get(name, dim.opt) for name, dim in dims.items()}
+            for buckets in by_size(lowered.plan.captures)
+        ),
+        on_call=options.capture == "calls",
+        max_count=options.max_count,
+        max_bytes=options.max_bytes,
+        refused=options.refused,
+    )
+
+
+def _with_payload_paths(report: PartitionReport, folder: str) -> PartitionReport:
+    """The report with the files of compiled partitions as paths inside the payload."""
+    return replace(
+        report,
+        partitions=tuple(
+            replace(partition, file=f"{folder}/{partition.file}") if partition.file else partition
+            for partition in report.partitions
+        ),
+    )
+
+
+def _libc(target: Target) -> Libc | None:
+    """The target's C library; glibc with the minimum version of ONNX Runtime's wheel."""
+    if target.libc is None or target.libc.name != "glibc":
+        return target.libc
+    return Libc(name="glibc", version=wheel_libc())

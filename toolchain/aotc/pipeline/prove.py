@@ -1,0 +1,307 @@
+"""Prove: run every variant on the reference's fixtures, and observe where its nodes run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.graph.partition.budgets import Judged, judge_placement
+from aotc.graph.partition.division import total_transfers
+from aotc.pipeline.gates import (
+    decoded_repeats,
+    judge_costs,
+    judge_outputs,
+    judge_parity,
+    judge_together,
+    output_figures,
+    output_gates,
+    refused_gate,
+    repeat_request,
+    variant_figures,
+)
+from aotc.pipeline.lower import not_capturable
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.proof_job import (
+    compared_runs,
+    platform_mismatch,
+    saturation_mismatch,
+    variant_request,
+)
+from aotc.pipeline.task import judge_task
+from aotc.pipeline.types import JudgedVariant, LoweredModel, ProvenModel, ReferenceRun
+from aotc.providers.named_backends import backend_of
+from aotc.session.sessions import placement_of
+from aotc.session.worker import steps_of
+from aotc.session.worker_pool import JobResult
+from aotc.spec.codec import decode, encode
+from aotc.spec.evidence import Comparison, VariantEvidence
+from aotc.spec.precision import Arithmetic, Tolerance
+from aotc.spec.run_report import Gate
+from aotc.spec.variant import Parity, Placement, TransferTotals
+
+if TYPE_CHECKING:
+    pass
+
+
+_SATURATION_FIX: Final = (
+    "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
+    "like this host."
+)
+
+
+def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
+    """The kind of arithmetic whose tolerance applies, a field of `ParitySpec`."""
+    source = lowered.analyzed.source
+    if source.capture.quantized:
+        return "quantized"
+    precision = lowered.plan.precision
+    if precision in ("int8", "int4") and lowered.optimized.specialized.quantized:
+        return precision
+    # The reference casts as well: what casts lose is lost on both sides, until outputs are rounded.
+    values = source.outputs if source.retyped else (*source.inputs, *source.outputs)
+    if any(value.dtype in ("float16", "bfloat16") for value in values) or source.capture.half:
+        return "bfloat16" if source.retyped and precision == "bfloat16" else "float16"
+    return "float32" if precision == "keep" else precision
+
+
+def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
+    """Judge parity, placement, load time and peak memory of one variant, all of them.
+
+    On a host of another kind than the target the graph is run as well, but that proves nothing for
+    the target: parity is then `not-run`, and placement predicted.
+    The breach of a variant is AOTC-N001 (parity), N007 and S019 (padding), N002 (not proven), P001,
+    P002 (placement), N020, N021 (gates of outputs), N024, N025 (task), P014 (no CUDA graph is
+    captured), M002 or M003 (budgets), with the further ones in `also`.
+    Raises R008 and I013 to I015 from the sandbox.
+    """
+    plan = lowered.plan
+    analyzed = lowered.analyzed
+    arithmetic = arithmetic_of(lowered)
+    tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
+    where = f"variant {plan.name}"
+    options.journal.forget(where)
+    not_proven = (
+        platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
+    )
+    if not_proven and options.profile.unproven == "refuse":
+        return JudgedVariant(breach=_not_proven(lowered, not_proven, options))
+    runs = compared_runs(analyzed, plan)
+    if lowered.why_not_run:
+        return _prove_undivided(lowered, not_proven, arithmetic, runs, options)
+    result = _run(lowered, runs, tolerance, options)
+    value = result.value
+    comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
+    task = judge_task(lowered, options)
+    evidence = VariantEvidence(
+        name=plan.name,
+        comparisons=comparisons,
+        load_seconds=value["load_seconds"],
+        first_run_seconds=value["first_run_seconds"],
+        run_seconds=value["run_seconds"],
+        peak_memory_bytes=result.peak_memory_bytes,
+        task=task.result,
+        repeats=decoded_repeats(value["repeats"]),
+    )
+    placement = decode(Placement, value["placement"])
+    breach = judge_together(
+        (
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
+            task.judged,
+            _judge_capture(lowered, value["not_captured"], where, options),
+            _judge_placement(placement, lowered, options),
+            judge_costs(evidence, options.profile.budgets, where, options.places),
+        ),
+        options.journal,
+    )
+    options.journal.measured(
+        (
+            *variant_figures(evidence, where),
+            *output_figures(comparisons, where, options.profile.gates),
+            *task.figures,
+        )
+    )
+    proven = ProvenModel(
+        lowered=lowered,
+        placement=replace(placement, how="predicted") if not_proven else placement,
+        parity=Parity(
+            status="not-run" if not_proven else "passed",
+            reason=not_proven,
+            arithmetic=arithmetic,
+            tolerance=tolerance,
+            shapes=() if not_proven else tuple(c.sizes for c in comparisons),
+            padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
+            gates=output_gates(analyzed.source, options),
+            task=None if not_proven else task.verdict,
+        ),
+        evidence=evidence,
+    )
+    return JudgedVariant(proven=proven, breach=breach)
+
+
+def judged_variant(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
+    """`prove`; what ends the proof itself, such as a crash in the sandbox, is a breach as well."""
+    try:
+        return prove(lowered, options)
+    except AotcError as error:
+        options.journal.judged((refused_gate(lowered.plan.name, error),))
+        return JudgedVariant(breach=error)
+
+
+def _not_proven(lowered: LoweredModel, why: str, options: BuildOptions) -> AotcError:
+    """The refusal of a variant that may not stay unproven, with what its plan breaches."""
+    where = f"variant {lowered.plan.name}"
+    place = options.places.of("unproven")
+    error = AotcError(
+        "AOTC-N002",
+        why,
+        where=where,
+        fix=_SATURATION_FIX if lowered.optimized.saturating else "",
+        place=place,
+    )
+    gate = Gate(
+        name="unproven", subject=where, status="failed", limit="proven", measured=why, place=place
+    )
+    judged = [Judged(gates=(gate,), breaches=(error,))]
+    if lowered.planned_placement:
+        planned = placement_of(lowered.planned_placement, observed=False)
+        judged.append(_judge_placement(planned, lowered, options))
+    judge_together(judged, options.journal)
+    return error
+
+
+def _run(
+    lowered: LoweredModel,
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    tolerance: Tolerance,
+    options: BuildOptions,
+    *,
+    divided: bool = True,
+) -> JobResult:
+    """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
+    analyzed = lowered.analyzed
+    plan = lowered.plan
+    folder = options.work / f"prove-{plan.name}"
+    options.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
+    return options.workers.run(
+        "aotc.pipeline.proof_job:prove_job",
+        {
+            **variant_request(lowered, options, divided=divided),
+            "captures": lowered.captures and divided,
+            "repeats": repeat_request(lowered, options) if divided else None,
+            "tolerance": encode(tolerance),
+            "gates": {
+                name: encode(gate) for name, gate in output_gates(analyzed.source, options).items()
+            },
+            "inputs": [encode(value) for value in analyzed.source.inputs],
+            "padding": encode(analyzed.padding),
+            "references": [
+                {
+                    "name": reference.name,
+                    "sizes": reference.sizes,
+                    "wanted": wanted,
+                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
+                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
+                }
+                for reference, wanted in runs
+            ],
+        },
+        folder=folder,
+        where=f"variant {plan.name}",
+    )
+
+
+def _prove_undivided(
+    lowered: LoweredModel,
+    reason: str,
+    arithmetic: Arithmetic,
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    options: BuildOptions,
+) -> JudgedVariant:
+    """Prove a variant that this machine cannot run: its placement is the planned one.
+
+    Its undivided graph is compared on the CPU, which checks all passes.
+    """
+    plan = lowered.plan
+    placement = placement_of(lowered.planned_placement, observed=False)
+    tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
+    result = _run(lowered, runs, tolerance, options, divided=False)
+    comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
+    where = f"variant {plan.name}, undivided on the CPU"
+    task = judge_task(lowered, options, divided=False)
+    breach = judge_together(
+        (
+            _judge_placement(placement, lowered, options),
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
+            task.judged,
+        ),
+        options.journal,
+    )
+    proven = ProvenModel(
+        lowered=lowered,
+        placement=placement,
+        parity=Parity(
+            status="not-run",
+            reason=reason,
+            arithmetic=arithmetic,
+            tolerance=tolerance,
+            gates=output_gates(lowered.analyzed.source, options),
+        ),
+        evidence=VariantEvidence(name=plan.name, undivided=comparisons, task=task.result),
+    )
+    return JudgedVariant(proven=proven, breach=breach)
+
+
+def _judge_answers(
+    comparisons: Sequence[Comparison],
+    where: str,
+    arithmetic: Arithmetic,
+    tolerance: Tolerance,
+    lowered: LoweredModel,
+    options: BuildOptions,
+) -> tuple[Judged, ...]:
+    """Answers by the tolerance of their arithmetic, and by the gates of their outputs."""
+    gates = output_gates(lowered.analyzed.source, options)
+    replaced = [name for name, gate in gates.items() if gate.instead]
+    return (
+        judge_parity(comparisons, where, arithmetic, tolerance, options.places, replaced),
+        judge_outputs(comparisons, where, options.profile.gates, options.places),
+    )
+
+
+def _judge_capture(
+    lowered: LoweredModel, why_not: str, where: str, options: BuildOptions
+) -> Judged:
+    """Whether ONNX Runtime captured a graph: a gate where the profile refuses what it does not."""
+    if not lowered.captures:
+        return Judged()
+    place = options.places.of("cuda.graphs")
+    gate = Gate(
+        name="cuda.graphs",
+        subject=where,
+        status="failed" if why_not else "passed",
+        limit="a CUDA graph is captured, and replays rightly",
+        measured=why_not or "captured",
+        place=place,
+    )
+    return Judged(
+        gates=(gate,) if lowered.plan.cuda.graphs.refused == "fail" else (),
+        breaches=(not_capturable(where, why_not, place),) if why_not else (),
+    )
+
+
+def _judge_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> Judged:
+    """The policy and the budgets of placement, by the order of providers that they are for."""
+    plan = lowered.plan
+    report = lowered.report
+    order = options.budget_orders.get(plan.spec, plan.providers)
+    return judge_placement(
+        options.profile,
+        {name: backend_of(name, options.profile.plugins).ort_name for name in order},
+        placement,
+        report=report,
+        transfers=total_transfers(report.transfers) if report is not None else TransferTotals(),
+        where=f"variant {plan.name}",
+        places=options.places,
+    )

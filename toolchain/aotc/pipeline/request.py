@@ -1,0 +1,206 @@
+"""The request of one build as one record, and what it changes in its profile."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import ParamSpec, TypeVar, get_args
+
+from aotc.base.errors import AotcError
+from aotc.base.records import field, record, replace
+from aotc.session.worker_pool import Workers
+from aotc.spec.codec import Json, ParseError
+from aotc.spec.precision import WantedPrecision
+from aotc.spec.profile import Profile
+from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
+from aotc.spec.run_report import Journal
+from aotc.spec.shapes import DimRange
+from aotc.spec.target import Target
+from aotc.spec.trust_policy import Sealer, Signer
+from aotc.spec.yaml import NO_PLACES, DocumentPlaces
+
+# The request of one build as one record: the keyword arguments of `aotc.build`.
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+@record
+class BuildRequest:
+    """The request of one build; see `aotc.build` for the meaning of each field."""
+
+    model: str | Path | bytes = field(kw_only=False)
+    profile: str | Path | Profile = "edge"
+    target: str | Path | None = None
+    precision: str | None = None
+    output: str | Path | None = None
+    key: str | Path | Signer | Sealer | None = None
+    force: bool = False
+    dims: Mapping[str, str | int] | None = None
+    fixtures: str | Path | None = None
+    embed_fixtures: bool = False
+    calibration: str | Path | None = None
+    cache: bool = True
+    tune: bool = False
+    tuned_from: str | Path | None = None
+    builder_id: str | None = None
+    invocation_id: str = ""
+    release: str = ""
+    licence: str = ""
+    progress: Callable[[str], None] | None = None
+    journal: Journal | None = None
+    workers: Workers | None = None
+
+    @property
+    def name(self) -> str:
+        """The model's name: that of its file without the suffix."""
+        return "model" if isinstance(self.model, bytes) else Path(self.model).stem
+
+    @property
+    def output_path(self) -> Path:
+        """The path for the artifact."""
+        return Path(self.output) if self.output is not None else Path(f"{self.name}.aotc")
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether its variants are chosen among the profile's candidates, now or earlier."""
+        return self.tune or self.tuned_from is not None
+
+    def calibration_of(self, profile: Profile) -> Path | None:
+        """The calibration data of this call, else that of `profile`."""
+        path = self.calibration if self.calibration is not None else profile.calibration.data
+        return Path(path) if path else None
+
+    def stated_options(self) -> dict[str, Json]:
+        """Options that the provenance states."""
+        stated: dict[str, Json] = {"embed_fixtures": self.embed_fixtures, "tune": self.tune}
+        return stated if self.precision is None else {**stated, "precision": self.precision}
+
+
+def called_with(
+    record: Callable[P, R],
+) -> Callable[[Callable[[R], T]], Callable[P, T]]:
+    """Make a function of one record callable with the record's fields, with their signature."""
+
+    def decorated(function: Callable[[R], T]) -> Callable[P, T]:
+        @functools.wraps(function)
+        def call(*arguments: P.args, **named: P.kwargs) -> T:
+            try:
+                request = record(*arguments, **named)
+            except TypeError as error:
+                # Callers know the function, not the record.
+                text = str(error).replace(f"{record.__qualname__}.__init__()", f"{call.__name__}()")
+                raise TypeError(text) from None
+            return function(request)
+
+        returned = inspect.signature(function).return_annotation
+        signature = inspect.signature(record).replace(return_annotation=returned)
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call
+
+    return decorated
+
+
+# What a build request changes in its profile: ranges of dims, the target and the precision.
+
+
+def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
+    """The requested profile, with the dims, the target and the precision of the request.
+
+    Variants that state a precision of their own keep it.  The second result tells where the
+    profile's file states its settings.  Raises AOTC-I021, I022, S003 and I027.
+    """
+    profile = request.profile
+    found, places = (
+        (with_absolute_paths(profile, Path()), NO_PLACES)
+        if isinstance(profile, Profile)
+        else load_profile_file(profile)
+    )
+    found = with_dims(found, request.dims or {})
+    if request.precision is not None:
+        found = replace(found, precision=_precision(request.precision))
+    if request.target is not None:
+        found = replace(found, target=str(request.target))
+        # A target of the request is not one that the profile names.
+        places = replace(places, overridden=frozenset({"target"}))
+    return found, places
+
+
+def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
+    """`profile` with ranges from the command line; raises AOTC-S003 and I027."""
+    ranges = dict(profile.dims)
+    for name, text in dims.items():
+        if name in ranges and ranges[name].buckets:
+            raise AotcError(
+                "AOTC-I027",
+                "the profile has buckets for this dim, which --dim would replace",
+                where=f"--dim {name}={text}",
+                fix="Change the dim in the profile.",
+            )
+        try:
+            ranges[name] = DimRange.from_json(text)
+        except ParseError as error:
+            problem = error.problems[0]
+            raise AotcError(
+                problem.code or "AOTC-I027",
+                problem.what,
+                where=f"--dim {name}={text}",
+                expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
+            ) from None
+    return replace(profile, dims=ranges)
+
+
+def _precision(word: str) -> WantedPrecision:
+    for known in get_args(WantedPrecision):
+        if word == known:
+            return known  # type: ignore[no-any-return]
+    raise AotcError(
+        "AOTC-I027",
+        "this is not a precision",
+        where=f"--precision {word}",
+        expected=", ".join(get_args(WantedPrecision)),
+    )
+
+
+def target_of(profile: Profile, host: Target, places: DocumentPlaces = NO_PLACES) -> Target:
+    """The target that the profile names, with the profile's GPUs; `host` is this machine.
+
+    Raises AOTC-I049 for a target that the profile's own file names, at its line there, with what
+    is wrong with it in `also`; and as `load_target` does for one of the request.
+    """
+    try:
+        found = host if profile.target == "host" else load_target(profile.target)
+    except AotcError as error:
+        place = places.of("target")
+        if place is None:
+            raise
+        raise AotcError(
+            "AOTC-I049",
+            "the profile names a target that cannot be used",
+            where=f"{place.file}: target",
+            found=profile.target,
+            fix=error.fix,
+            place=place,
+            also=(error,),
+        ) from None
+    if profile.compute_capabilities:
+        found = replace(found, compute_capabilities=profile.compute_capabilities)
+    return found
+
+
+def refuse_artifact(model: str | Path | bytes) -> None:
+    """Raise AOTC-I002 if `model` is the folder of an artifact."""
+    # Unlike Path.is_file, this treats a name that is too long as missing.
+    manifest = "" if isinstance(model, bytes) else os.path.join(model, "payload", "aotc.json")  # noqa: PTH118
+    if os.path.isfile(manifest):  # noqa: PTH113
+        raise AotcError(
+            "AOTC-I002",
+            "this is an artifact already, not a model",
+            where=str(model),
+            fix="Build from the .onnx file; 'aotc inspect' tells which one it was.",
+        )

@@ -1,0 +1,386 @@
+"""Reusing what was built before: keys of the build cache, complete payloads, compiled parts."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from aotc.base.files.names import data_files
+from aotc.base.records import record, replace
+from aotc.graph.model import MAX_PROTOBUF, tensors
+from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.types import Artifact
+from aotc.providers.base import Backend
+from aotc.providers.named_backends import backend_of
+from aotc.spec.codec import Json, ParseError, decode, encode
+from aotc.spec.evidence import Evidence
+from aotc.spec.payload import Finding
+from aotc.spec.profile_files import without_folders
+from aotc.spec.providers import RUNTIMES
+from aotc.spec.run_report import Figure, Gate, Journal
+from aotc.spec.variant import FUSING
+from aotc.spec.versions import MANIFEST_SCHEMA, VERSION
+from aotc.spec.yaml import DocumentPlaces
+
+# What a build's bytes depend on: the keys of the build cache.
+
+
+_PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
+
+
+def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
+    """All that a payload depends on; None if data cannot be read, which the build reports.
+
+    Nor is anything known of a metric that is a function of the user's, so None for that too.
+
+    These are `source`, the digest of the model with its external data; the resolved profile and
+    target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
+    reference; the fixtures, and the data that is calibrated and judged with.
+    """
+    task = options.profile.gates.task
+    if task is not None and task.runs_code:
+        return None
+    try:
+        data = data_digests(options)
+        fixtures = fixtures_digest(options)
+    except (OSError, ValueError, EOFError):
+        return None
+    profile = options.profile
+    names = {name for variant in profile.variants for name in variant.providers or ()}
+    names |= {*profile.providers, *(name for order in profile.tune.providers for name in order)}
+    return {
+        "model": source,
+        "name": name,
+        "profile": encode(without_folders(profile), full=True),
+        "target": encode(options.target, full=True),
+        "host": [options.host.os, options.host.architecture, *sorted(options.host.isa or ())],
+        "fixtures": fixtures,
+        "data": data,
+        "tries_static": options.tries_static,
+        "tries_half": options.tries_half,
+        "embed_fixtures": options.embed_fixtures,
+        "aotc": source_digest(),
+        "python": platform.python_version(),
+        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "providers": {
+            name: _fingerprint(backend_of(name, profile.plugins)) for name in sorted(names)
+        },
+    }
+
+
+def _fingerprint(backend: object) -> str:
+    from aotc.providers.base import Backend
+
+    assert isinstance(backend, Backend)
+    if not backend.probe().available:
+        return "missing"
+    return backend.fingerprint() + ("" if backend.probe().runs else "; cannot run here")
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+# Reading a complete payload from the build cache, and storing it there.
+
+
+@record(kw_only=False)
+class CachedBuild:
+    """The entry of one build in the cache, whether it exists or not."""
+
+    cache: BuildCache
+    key: str
+    title: str
+
+
+def cache_slot(source: str | None, name: str, options: BuildOptions) -> CachedBuild | None:
+    """The cache entry for a model with the digest `source`; None without a cache or digest."""
+    if options.cache is None or source is None:
+        return None
+    parts = artifact_key_parts(source, name, options)
+    if parts is None:
+        return None
+    title = f"{name}, profile {options.profile.name}"
+    return CachedBuild(options.cache, options.cache.key(ARTIFACT, parts), title)
+
+
+def cached_artifact(
+    slot: CachedBuild, folder: Path, options: BuildOptions
+) -> tuple[Artifact, Evidence] | None:
+    """The artifact, with a verified payload in `folder/payload`; None if it is not in the cache.
+
+    What its first build judged and measured is written into the journal.
+    """
+    payload = folder / "payload"
+    payload.mkdir(parents=True)
+    document = slot.cache.get(slot.key, payload)
+    if document is None:
+        payload.rmdir()
+        folder.rmdir()
+        return None
+    try:
+        evidence = decode(Evidence, document["evidence"])
+        findings = tuple(decode(Finding, finding) for finding in document["findings"])
+        tell_judgements(document["judged"], options.journal, options.places)
+    except (ParseError, KeyError, TypeError) as error:
+        raise RuntimeError(f"a cached build cannot be read: {error}") from error
+    options.journal.model_sha256 = evidence.model
+    digests: Mapping[str, str] = document["digests"]
+    artifact = Artifact(
+        folder=folder,
+        artifact_id=digests["aotc.json"],
+        digests=digests,
+        payload_bytes=document["payload_bytes"],
+        proven=(),
+        findings=findings,
+    )
+    return artifact, evidence
+
+
+def store_build(
+    slot: CachedBuild, artifact: Artifact, evidence: Evidence, journal: Journal
+) -> None:
+    """Store a finished build in the cache, with what was judged."""
+    document: Json = {
+        "title": slot.title,
+        "evidence": encode(evidence),
+        "findings": [encode(finding) for finding in artifact.findings],
+        "judged": kept_judgements(journal),
+        "digests": dict(artifact.digests),
+        "payload_bytes": artifact.payload_bytes,
+    }
+    payload = artifact.folder / "payload"
+    slot.cache.put(slot.key, payload, sorted(artifact.digests), document, digests=artifact.digests)
+
+
+# What a build judged and measured, kept with it in the cache: equal builds are told alike.
+
+
+# Gates of variants that could not be made stand in no line of a profile.
+_NO_SETTING: Final = frozenset({"variants"})
+
+
+def kept_judgements(journal: Journal) -> Json:
+    """Gates and figures as data; their places are left out, as another profile may be equal."""
+    return {
+        "gates": [encode(replace(gate, place=None)) for gate in journal.gates],
+        "figures": [encode(figure) for figure in journal.figures],
+    }
+
+
+def tell_judgements(kept: Json, journal: Journal, places: DocumentPlaces) -> None:
+    """Write down what was kept, with the places of this build's profile.
+
+    Raises KeyError, TypeError or ParseError if it is not what `kept_judgements` made.
+    """
+    for item in kept["gates"]:
+        gate = decode(Gate, item)
+        place = None if gate.name in _NO_SETTING else places.of(gate.name)
+        journal.judged((replace(gate, place=place),))
+    journal.measured(decode(Figure, item) for item in kept["figures"])
+
+
+# Digests of the inputs of a build: models with their external data, folders, constants.
+
+
+_BLOCK_BYTES = 1 << 20
+
+
+def model_digest(model: str | Path | bytes) -> str | None:
+    """The digest of a model with its external data; None if it cannot be read."""
+    try:
+        return _model_digest(model)
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def _model_digest(model: str | Path | bytes) -> str:
+    if not isinstance(model, bytes):
+        # The name is part of the key.
+        str(model).encode()
+    data = model if isinstance(model, bytes) else _read_model(Path(model))
+    digest = hashlib.sha256(data)
+    try:
+        parsed = onnx.load_model_from_string(data)
+    except Exception as error:
+        # protobuf's own error class is not part of its public interface.
+        raise ValueError(str(error)) from None
+    files = sorted({location for location in _locations(parsed) if location})
+    if isinstance(model, bytes):
+        return digest.hexdigest()
+    for location in files:
+        path = Path(model).parent / location
+        digest.update(location.encode())
+        with _require_file(path).open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _read_model(path: Path) -> bytes:
+    """The model's bytes; raises `ValueError` if they are more than protobuf reads."""
+    if _require_file(path).stat().st_size > MAX_PROTOBUF:
+        raise ValueError(f"{path} is too large")
+    return path.read_bytes()
+
+
+def _require_file(path: Path) -> Path:
+    """`path`; raises `ValueError` if it is not a file, because reading a pipe would never end."""
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file")
+    return path
+
+
+def _locations(model: onnx.ModelProto) -> Iterator[str]:
+    for tensor in tensors(model):
+        for pair in tensor.external_data:
+            if pair.key == "location":
+                if not isinstance(pair.value, str):
+                    raise ValueError("a location is not UTF-8")
+                yield pair.value
+
+
+def folder_digest(folder: Path) -> str:
+    """The digest of all test data in a folder with its names, or of one file; raises `OSError`.
+
+    What no build reads is no part of it, and what it reads behind links is.
+    """
+    digest = hashlib.sha256()
+    for path in data_files(folder):
+        digest.update(str(path.relative_to(folder)).encode() + b"\0")
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def data_digests(options: BuildOptions) -> dict[str, str]:
+    """The sha256 of the data that a profile or its command names, by purpose and file name.
+
+    That of a folder is `folder_digest`, and its name is no part of it.  Raises `OSError`.
+    """
+    task = options.profile.gates.task
+    found: dict[str, str] = {}
+    for purpose, path in (
+        ("calibration", options.calibration),
+        ("task", Path(task.data) if task is not None else None),
+    ):
+        if path is None:
+            continue
+        if path.is_file():
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+            found[f"{purpose}/{path.name}"] = digest
+        else:
+            found[purpose] = folder_digest(path)
+    return found
+
+
+def fixtures_digest(options: BuildOptions) -> str:
+    """The digest of the user's fixtures; empty without any.  Raises `OSError`."""
+    return folder_digest(options.fixtures) if options.fixtures is not None else ""
+
+
+def inputs_digests(model: str | Path | bytes, options: BuildOptions) -> dict[str, str] | None:
+    """Digests of all that a build reads of the user's; None if something cannot be read."""
+    digest = model_digest(model)
+    if digest is None:
+        return None
+    try:
+        data = data_digests(options)
+        return {"model": digest, "fixtures": fixtures_digest(options), **data}
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
+    """The digest of all external constants of a graph, in order; they are in `weights`."""
+    digest = hashlib.sha256()
+    for tensor in tensors(model):
+        entry = {pair.key: pair.value for pair in tensor.external_data}
+        if "location" not in entry:
+            continue
+        left = int(entry.get("length", "0"))
+        with (weights / entry["location"]).open("rb") as file:
+            file.seek(int(entry.get("offset", "0")))
+            while left and (block := file.read(min(left, _BLOCK_BYTES))):
+                digest.update(block)
+                left -= len(block)
+    return digest.hexdigest()
+
+
+# The digest of this toolchain's own source.
+
+
+@cache
+def source_digest() -> str:
+    """The digest of all source files: passes decide the bytes too, beyond the version."""
+    root = Path(__file__).parents[1]
+    digest = hashlib.sha256(f"{VERSION} {MANIFEST_SCHEMA}".encode())
+    for path in sorted(root.rglob("*.py")):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+# Reading compiled parts from the build cache, and storing them there.
+
+
+def part_key(
+    request: Mapping[str, Json],
+    part: onnx.ModelProto,
+    text: bytes,
+    weights: Path,
+    backend: Backend,
+    options: BuildOptions,
+) -> str:
+    """The key of what `compile_job` makes from `request`; empty without a cache.
+
+    `text` is `part` serialized; its external data is in the folder `weights`.
+    """
+    if options.cache is None:
+        return ""
+    parts = {
+        **request,
+        "graph": hashlib.sha256(text).hexdigest(),
+        "constants": constants_digest(part, weights),
+        "fingerprint": backend.fingerprint(),
+        "aotc": source_digest(),
+        "host": sorted(options.host.isa or ()),
+    }
+    return options.cache.key(PARTITION, parts)
+
+
+def cached_or_compiled(
+    request: Mapping[str, Json],
+    key: str,
+    weights: Path,
+    folder: Path,
+    where: str,
+    options: BuildOptions,
+) -> Json:
+    """Read a compiled part from the cache into `folder`, or compile and store it.
+
+    A stored part remains if another part or variant fails.
+    """
+    cache = options.cache
+    if cache is not None and (found := cache.get(key, folder)) is not None:
+        return found
+    value = options.workers.run(
+        "aotc.pipeline.compile:compile_job",
+        {**request, "weights": str(weights)},
+        folder=folder,
+        where=where,
+    ).value
+    if cache is not None:
+        cache.put(key, folder, value["files"], {**value, "title": request["stem"]})
+    return value

@@ -1,0 +1,180 @@
+"""Specialize: one graph per variant, with its fixed sizes written in, and weights stored once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import onnx
+
+from aotc.base.records import replace
+from aotc.graph import weights
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import bucket_suffix
+from aotc.pipeline.types import AnalyzedModel, OptimizedModel, SpecializedModel, VariantPlan
+from aotc.spec.shapes import Dim, Domain
+from aotc.spec.target import Target
+
+# Specialize: one graph per variant, with its fixed sizes written in.
+
+
+_ISA_NAMES = (
+    ("amx_tile", "amx"),
+    ("avx512_vnni", "avx512vnni"),
+    ("avx512f", "avx512"),
+    ("avx2", "avx2"),
+    ("sve", "sve"),
+    ("i8mm", "i8mm"),
+    ("asimddp", "dotprod"),
+)
+
+
+def specialize(
+    analyzed: AnalyzedModel, plan: VariantPlan, options: BuildOptions
+) -> SpecializedModel:
+    """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
+    import onnx
+
+    from aotc.graph.passes.base import run_passes
+    from aotc.graph.passes.fix_dims import FixDims
+    from aotc.graph.passes.fold_shapes import FoldShapes
+
+    source = analyzed.source
+    domain = variant_domain(analyzed.domain, plan)
+    sizes = _fixed_sizes(domain or analyzed.domain)
+    graph, records = source.graph, source.passes
+    if sizes:
+        model = onnx.load(source.graph, load_external_data=False)
+        records += run_passes(model, (FixDims(sizes=sizes), FoldShapes()))
+        name = bucket_suffix(plan.buckets) if plan.buckets else "all"
+        graph = source.graph.with_name(f"static-{name}.onnx")
+        graph.write_bytes(model.SerializeToString(deterministic=True))
+    return SpecializedModel(
+        analyzed=analyzed,
+        plan=plan,
+        domain=domain,
+        component=_component(plan, options),
+        graph=graph,
+        passes=records,
+    )
+
+
+def variant_domain(domain: Domain, plan: VariantPlan) -> Domain | None:
+    """The sizes that a variant's graph accepts; None if no dim of `domain` has buckets."""
+    if not any(dim.buckets for dim in domain.dims.values()):
+        return None
+    return replace(
+        domain, dims={name: _variant_dim(dim, plan, name) for name, dim in domain.dims.items()}
+    )
+
+
+def _variant_dim(dim: Dim, plan: VariantPlan, name: str) -> Dim:
+    size = plan.buckets.get(name)
+    if size is not None:
+        return Dim(min=size, max=size, opt=size, origin="stated", tested=(size,))
+    # Padding happens before a graph gets its inputs.
+    return replace(dim, buckets=(), outside=(), pad_from=None)
+
+
+def _fixed_sizes(domain: Domain) -> dict[str, int]:
+    """Dims with one stated size, and those that follow from such dims alone."""
+    sizes = {
+        name: dim.min
+        for name, dim in domain.dims.items()
+        if dim.origin == "stated" and dim.min == dim.max
+    }
+    for relation in domain.relations:
+        if relation.enforced and all(term in sizes for term in relation.terms):
+            sizes[relation.dim] = relation.value(sizes)
+    return sizes
+
+
+def _shares_provider(plan: VariantPlan, options: BuildOptions) -> bool:
+    """Whether an earlier variant of the profile has the same first provider and ISA."""
+    for spec in options.profile.variants:
+        if spec.name == plan.spec:
+            return False
+        first = (spec.providers or options.profile.providers)[0]
+        if (first, spec.isa) == (plan.providers[0], plan.isa):
+            return True
+    return False
+
+
+def isa_name(target: Target) -> str:
+    """The name for CPUs like the target's, in components of variants."""
+    features = set(target.isa or ())
+    return next((name for feature, name in _ISA_NAMES if feature in features), "native")
+
+
+def _component(plan: VariantPlan, options: BuildOptions) -> str:
+    """`model` for the first variant of a provider that runs anywhere; other names say what differs.
+
+    ORT selects the first variant of a provider in a component, whatever else it is for.
+    """
+    parts = ["model"]
+    if _shares_provider(plan, options):
+        parts.append(plan.spec)
+    if plan.isa == "host":
+        parts.append(isa_name(options.target))
+    if plan.buckets:
+        parts.append(bucket_suffix(plan.buckets))
+    return ".".join(parts)
+
+
+# The weights of all variants, each content stored once, before anything is compiled with them.
+
+
+SHARED: Final = "weights.bin"
+
+
+def place_weights(
+    variants: Sequence[OptimizedModel], options: BuildOptions
+) -> tuple[Path, tuple[Path, ...]]:
+    """The folder of the weights, and for each variant a graph that refers to the files in it.
+
+    Weights of one variant only get a file of their own, so that loading another does not read them.
+    """
+    folder = options.work / "weights"
+    folder.mkdir()
+    graphs = [onnx.load(item.graph, load_external_data=False) for item in variants]
+    if len(variants) == 1:
+        weights.adopt_file(graphs[0], variants[0].data, folder, SHARED)
+    else:
+        _place_all(graphs, variants, folder)
+    placed = []
+    for item, graph in zip(variants, graphs, strict=True):
+        path = item.graph.with_name("placed.onnx")
+        path.write_bytes(graph.SerializeToString(deterministic=True))
+        placed.append(path)
+    return folder, tuple(placed)
+
+
+def _place_all(
+    graphs: Sequence[onnx.ModelProto], variants: Sequence[OptimizedModel], folder: Path
+) -> None:
+    data = [item.data for item in variants]
+    keys = [item.tensors for item in variants]
+    specs = [item.plan.spec for item in variants]
+    bases = {spec: keys[specs.index(spec)] for spec in dict.fromkeys(specs)}
+    first, *others = bases.values()
+    placed: dict[str, tuple[str, int]] = {}
+    if all(set(keys_of_base) == set(first) for keys_of_base in others):
+        # The variants share everything that the first one reads: its file is used as it is.
+        weights.adopt_file(graphs[0], data[0], folder, SHARED)
+        placed = weights.tensor_places(graphs[0], keys[0])
+    users = Counter(key for keys_of_base in bases.values() for key in set(keys_of_base))
+    for item, graph, file, own in zip(variants, graphs, data, keys, strict=True):
+        plan = item.plan
+        names = (f"{plan.spec}.bin", f"{plan.name}.bin")
+        known = frozenset(bases[plan.spec])
+
+        def file_of(key: str, names: tuple[str, str] = names, known: frozenset[str] = known) -> str:
+            if users[key] > 1:
+                return SHARED
+            return names[0] if key in known else names[1]
+
+        weights.place_tensors(graph, file, own, folder, file_of, placed)
+    for file in data:
+        file.unlink(missing_ok=True)

@@ -1,0 +1,260 @@
+"""Timing of variants in alternating runs, in one process."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.pipeline.integer_products import is_companion
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import accepts_run
+from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
+from aotc.session.worker import steps_of, tell_steps
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import Evidence, FormTiming
+from aotc.spec.payload import Finding
+from aotc.spec.variant import SessionSpec
+
+_WARM_UP_RUNS: Final = 3
+# A round of a slow model is one run; of a fast one as many as fill this time.
+_ROUND_SECONDS: Final = 0.02
+_MAX_RUNS: Final = 50
+# ONNX Runtime's threads spin for about 50 ms, and take a core from the next candidate.
+_PAUSE_SECONDS: Final = 0.12
+# A captured graph is refused: by ONNX Runtime, without cuda-bindings, or without a GPU.
+_REFUSED: Final = frozenset({"AOTC-R024", "AOTC-I019", "AOTC-R025"})
+
+# Median and minimum seconds of a run, or why there is none.
+Timed = tuple[float, float] | AotcError
+
+
+def time_alternately(
+    lowered: Sequence[LoweredModel],
+    reference: ReferenceRun,
+    options: BuildOptions,
+    *,
+    rounds: int,
+    folder: Path,
+    where: str,
+) -> list[Timed]:
+    """Median and minimum seconds of one run of each variant, in one process, alternating.
+
+    A variant that captures CUDA graphs replays one.  If that is refused, it runs without, or has
+    the error in place of its seconds, as its plan says.
+    """
+    timed, _ = time_and_compare(
+        lowered, reference, options, rounds=rounds, folder=folder, where=where
+    )
+    return timed
+
+
+def time_and_compare(
+    lowered: Sequence[LoweredModel],
+    reference: ReferenceRun,
+    options: BuildOptions,
+    *,
+    rounds: int,
+    folder: Path,
+    where: str,
+) -> tuple[list[Timed], bool]:
+    """`time_alternately`, and whether the last runs of all variants gave the same bytes."""
+    options.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
+    value = options.workers.run(
+        "aotc.pipeline.timing:measure_job",
+        {
+            "rounds": rounds,
+            "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
+            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "candidates": [
+                {
+                    "model": str(item.model),
+                    "contexts": bool(item.contexts),
+                    "weights": str(item.weights),
+                    "session": encode(item.session),
+                    "providers": list(item.providers),
+                    "captures": bool(item.captures),
+                    "refused": item.plan.cuda.graphs.refused,
+                }
+                for item in lowered
+            ],
+        },
+        folder=folder,
+        where=where,
+    ).value
+    timed: list[Timed] = [
+        AotcError(**item) if isinstance(item, dict) else (item[0], item[1])
+        for item in value["timed"]
+    ]
+    return timed, value["same_bytes"]
+
+
+def measure_job(request: Json) -> Json:
+    """In the worker: median and minimum seconds of a run of each candidate, alternating.
+
+    The fields of an error in place of those of a candidate whose graph is refused.
+    """
+    from aotc.graph import values
+    from aotc.session.parity import same_bits
+
+    inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
+    libraries = {name: Path(path) for name, path in request["libraries"].items()}
+    opened = [_run_or_refusal(item, inputs, libraries) for item in request["candidates"]]
+    runs = [run for run in opened if not isinstance(run, AotcError)]
+    repeats = []
+    for run in runs:
+        for _ in range(_WARM_UP_RUNS):
+            started = time.perf_counter()
+            run()
+            seconds = time.perf_counter() - started
+        repeats.append(max(1, min(_MAX_RUNS, int(_ROUND_SECONDS / max(seconds, 1e-6)))))
+    times: list[list[float]] = [[] for _ in runs]
+    for number in range(request["rounds"]):
+        tell_steps(number, request["rounds"])
+        for run, count, found in zip(runs, repeats, times, strict=True):
+            # The previous candidate left its threads spinning and its data in the caches.
+            time.sleep(_PAUSE_SECONDS)
+            run()
+            started = time.perf_counter()
+            for _ in range(count):
+                run()
+            found.append((time.perf_counter() - started) / count)
+    answers = [run() for run in runs]
+    timed = iter([[statistics.median(found), min(found)] for found in times])
+    return {
+        "timed": [
+            {key: getattr(item, key) for key in ("code", "what", "where", "expected", "found")}
+            if isinstance(item, AotcError)
+            else next(timed)
+            for item in opened
+        ],
+        "same_bytes": all(same_bits(answers[0], answer) for answer in answers[1:]),
+    }
+
+
+def _run_or_refusal(
+    candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
+) -> Callable[[], Any] | AotcError:
+    try:
+        return _run_of(candidate, inputs, libraries)
+    except AotcError as error:
+        if not candidate["captures"] or error.code not in _REFUSED:
+            raise
+        if candidate["refused"] == "fail":
+            return error
+    return _run_of({**candidate, "captures": False}, inputs, libraries)
+
+
+def _run_of(
+    candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
+) -> Callable[[], Any]:
+    """A run of a candidate; one that captures graphs replays that of these sizes."""
+    from aotc.session.device.cuda_place import Settings, captured_run
+    from aotc.session.sessions import create_session, run
+
+    model = Path(candidate["model"])
+
+    def opened(settings: Settings) -> Any:
+        return create_session(
+            model if candidate["contexts"] else model.read_bytes(),
+            decode(SessionSpec, candidate["session"]),
+            providers=candidate["providers"],
+            weights_folder=Path(candidate["weights"]),
+            context_path=model,
+            libraries=libraries,
+            settings=settings,
+        )
+
+    if candidate["captures"]:
+        runner = captured_run(opened, inputs, str(model))
+        return lambda: runner.run(inputs, None, {})
+    session = opened({})
+    return lambda: run(session, inputs)
+
+
+# Timing of both forms of a quantized variant: the portable one, and the one that requires VNNI.
+#
+# The payload holds both whatever the times say: it is the same for equal inputs, and times are not.
+
+
+_ROUNDS: Final = 7
+# A form that gains less than noise is not worth its bytes.
+_NO_GAIN: Final = 0.97
+
+
+def time_both_forms(proven: Sequence[ProvenModel], options: BuildOptions) -> list[ProvenModel]:
+    """All variants; the first companion of each of the profile's, with its time and the other's."""
+    done: set[str] = set()
+    found = []
+    for item in proven:
+        other = next((each for each in proven if is_companion(item.plan, each.plan)), None)
+        timed = other is not None and item.plan.spec not in done
+        found.append(_timed(item, other, options) if other is not None and timed else item)
+        if timed:
+            done.add(item.plan.spec)
+    return found
+
+
+def form_findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """AOTC-O017 with the times of both forms, AOTC-O018 where the second one gains nothing."""
+    return tuple(
+        _finding(variant.name, variant.timed_against)
+        for variant in evidence.variants
+        if variant.timed_against is not None
+    )
+
+
+def _finding(name: str, timed: FormTiming) -> Finding:
+    answers = "the same bytes" if timed.same_bytes else "other bytes, within the tolerance"
+    return Finding(
+        code="AOTC-O017" if timed.ratio < _NO_GAIN else "AOTC-O018",
+        what=f"a call takes {timed.ratio:.2f} of the time of {timed.other} "
+        f"({timed.seconds * 1e3:.3g} ms and {timed.other_seconds * 1e3:.3g} ms), with {answers}",
+        where=f"variant {name}",
+    )
+
+
+def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> ProvenModel:
+    reference = _reference(item)
+    try:
+        timed, same_bytes = time_and_compare(
+            [item.lowered, other.lowered],
+            reference,
+            options,
+            rounds=_ROUNDS,
+            folder=options.work / f"forms-{item.plan.name}",
+            where=f"variant {item.plan.name}",
+        )
+    except AotcError as error:
+        # Both were proven: what fails here, such as the time limit, says nothing against them.
+        options.announce(error.line())
+        return item
+    own, others = timed
+    # Graphs that a provider captures are refused alone, and both forms are of the CPU's.
+    assert not isinstance(own, AotcError)
+    assert not isinstance(others, AotcError)
+    timing = FormTiming(
+        other=other.plan.name,
+        fixture=reference.name,
+        seconds=own[0],
+        other_seconds=others[0],
+        same_bytes=same_bytes,
+    )
+    return replace(item, evidence=replace(item.evidence, timed_against=timing))
+
+
+def _reference(item: ProvenModel) -> ReferenceRun:
+    """A fixture that the variant takes unpadded, at the optimal sizes if there is one."""
+    analyzed, plan = item.lowered.analyzed, item.plan
+    exact = [
+        reference
+        for reference in analyzed.references
+        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
+        and accepts_run(analyzed, plan, reference)
+    ]
+    found = exact or list(analyzed.references)
+    return next((reference for reference in found if reference.name == "opt"), found[0])

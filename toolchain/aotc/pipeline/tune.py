@@ -1,0 +1,548 @@
+"""Trials of `--tune` and `precision: auto`: candidates are built, proven, timed and chosen."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from aotc.base.errors import AotcError
+from aotc.base.files.reading import read_at_most
+from aotc.base.records import record, replace
+from aotc.pipeline.blame import blame
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.plan import accepts_run, require_providers, wanted_variants
+from aotc.pipeline.request import BuildRequest
+from aotc.pipeline.retry import Settled, first_refusal
+from aotc.pipeline.reuse import CachedBuild, cache_slot, cached_artifact
+from aotc.pipeline.timing import Timed, time_alternately
+from aotc.pipeline.tune_choices import (
+    candidate_spec,
+    candidates,
+    choose,
+    first_equals,
+    has_lower_precision,
+    is_auto,
+    profile_with_choices,
+    stated_orders,
+    wants_auto,
+    without_measurements,
+)
+from aotc.pipeline.types import (
+    AnalyzedModel,
+    Artifact,
+    LoweredModel,
+    ProvenModel,
+    ReferenceRun,
+    VariantPlan,
+)
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.codec import ParseError, decode
+from aotc.spec.evidence import Evidence, SearchEnd, TuningCandidate
+from aotc.spec.json import MAX_JSON_BYTES, strict_json
+from aotc.spec.payload import Finding
+from aotc.spec.profile import Profile
+from aotc.spec.run_report import Journal
+from aotc.spec.versions import is_newer
+
+# The trials of `--tune` and `precision: auto`: candidates are built, proven and timed.
+
+
+# A profile means the same on every host: a missing provider is an error, not a failed candidate.
+_MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
+# Nor is what the user gave and cannot be used: calibration data, gates, labels, a function.
+_UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-N027"})
+# And a bug of aotc says nothing of a candidate.
+_RAISED: Final = _MISSING | _UNUSABLE | {"AOTC-R999"}
+
+_NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"
+
+
+def try_candidates(
+    analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages, *, tune: bool = True
+) -> tuple[TuningCandidate, ...]:
+    """Prove and time every candidate; one that fails is excluded.
+
+    Without `tune` only the forms of `precision: auto` are tried; those that this host cannot run
+    are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left, and what
+    says nothing of a candidate: a missing provider, data that cannot be used, R999.
+    """
+    clock = options.clock
+    reference = next(
+        (run for run in analyzed.references if run.name == "opt"), analyzed.references[0]
+    )
+    table: list[TuningCandidate] = []
+    proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
+    asked = candidates(options.profile, tune=tune)
+    taken: set[str] = set()
+    for index, tried in enumerate(asked):
+        if tried.variant in taken:
+            table.append(replace(tried, reason=_NOT_TRIED))
+            continue
+        with clock.stage("tune", _title(tried, tune=tune)):
+            clock.reporter.count(index, len(asked), "candidates")
+            subfolder = replace(
+                options.with_subfolder(f"tune-{index}"),
+                profile=_trial_profile(tried, options.profile, tune=tune),
+                # What a candidate breaches is in the table, and is no breach of the build.
+                journal=Journal(),
+                blames={},
+                shared_trials=True,
+            )
+            try:
+                made = _candidate(
+                    analyzed, tried, reference, options.profile, subfolder, run_stages
+                )
+                options.blames.update(subfolder.blames)
+                found = replace(
+                    tried, kept=made.kept, trials=_trials(subfolder), search_ended=_ended(subfolder)
+                )
+                proven.setdefault(tried.variant, {})[found] = made.proven
+                if tried.precision != "keep" and made.proven.parity.status == "not-run":
+                    taken.add(tried.variant)
+            except AotcError as error:
+                if error.code in _RAISED:
+                    raise
+                table.append(
+                    replace(
+                        tried,
+                        trials=_trials(subfolder),
+                        search_ended=_ended(subfolder),
+                        reason=error.line()[:500],
+                    )
+                )
+    for by_candidate in proven.values():
+        with clock.stage("tune", "timing"):
+            table += measure(by_candidate, reference, options)
+    order = {candidate: index for index, candidate in enumerate(asked)}
+    table.sort(key=lambda row: order[without_measurements(row)])
+    return choose(table)
+
+
+def _trials(options: BuildOptions) -> int:
+    """How many sessions were run to find what a candidate must keep, in all its searches."""
+    return sum(found.trials for found in options.blames.values() if found is not None)
+
+
+def _ended(options: BuildOptions) -> SearchEnd:
+    """By what its searches ended: by time, if one did."""
+    ends = {found.ended for found in options.blames.values() if found is not None}
+    if "time" in ends:
+        return "time"
+    return "trials" if "trials" in ends else "complete"
+
+
+def _title(tried: TuningCandidate, *, tune: bool) -> str:
+    form = "" if tried.form == "auto" else f" {tried.form}"
+    providers = f" on {' '.join(tried.providers)}" if tune else ""
+    precision = f" in {tried.precision}{form}" if not tune or tried.precision != "keep" else ""
+    forms = [
+        f", {name} {value}"
+        for name, value in (("fusion", tried.fusion), ("layout", tried.layout))
+        if value != "auto"
+    ]
+    return f"{tried.variant}{providers}{precision}{''.join(forms)}"
+
+
+def _trial_profile(tried: TuningCandidate, profile: Profile, *, tune: bool) -> Profile:
+    spec = candidate_spec(tried, profile)
+    if is_auto(profile, tried.variant):
+        # A quicker companion is what hosts like this one would take.
+        trial = replace(profile, variants=(spec,))
+    else:
+        trial = replace(profile, variants=(spec,), max_variants=1)
+    # A candidate that this host cannot run cannot be timed.
+    return replace(trial, unproven="refuse") if tune else trial
+
+
+def _candidate(
+    analyzed: AnalyzedModel,
+    tried: TuningCandidate,
+    reference: ReferenceRun,
+    profile: Profile,
+    options: BuildOptions,
+    run_stages: RunStages,
+) -> Passed:
+    """One candidate through all stages, in its own folder, at the sizes that are timed.
+
+    `profile` is the whole build's, that of `options` the candidate's.  What `auto` tries is run at
+    all sizes, as all must pass in it.
+    """
+    plans, _ = wanted_variants(analyzed.ranges, options)
+    if not plans:
+        raise AotcError("AOTC-N002", "this host is not the target")
+    plan = next(
+        (planned for planned in plans if accepts_run(analyzed, planned, reference)), plans[0]
+    )
+    if is_auto(profile, tried.variant) and tried.precision != "keep":
+        others = [planned for planned in plans if planned is not plan]
+        return passing_form(analyzed, [plan, *others], options, run_stages)
+    return Passed(proven=_as_it_is(analyzed, tried, plan, profile, options, run_stages))
+
+
+def _as_it_is(
+    analyzed: AnalyzedModel,
+    tried: TuningCandidate,
+    plan: VariantPlan,
+    profile: Profile,
+    options: BuildOptions,
+    run_stages: RunStages,
+) -> ProvenModel:
+    settled = run_stages(analyzed, [plan], options)
+    refusal = settled.attempts[plan.name].first
+    if refusal and refusal.code == "AOTC-N001" and has_lower_precision(tried, profile):
+        # The forms that pass instead leave what is inexact to other providers.
+        raise refusal
+    made = settled.variants
+    for item, error in made.failed:
+        raise first_refusal(settled.attempts, error, item.plan, measured=True)
+    for failed, error in made.refused:
+        raise first_refusal(settled.attempts, error, failed)
+    if not made.proven:
+        raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
+    return made.proven[0]
+
+
+def measure(
+    proven: Mapping[TuningCandidate, ProvenModel], reference: ReferenceRun, options: BuildOptions
+) -> tuple[TuningCandidate, ...]:
+    """Median seconds of the candidates of one variant, run alternately on one fixture.
+
+    Candidates that are the same have the time of the first; one whose captured graph is refused
+    did not pass.  What was not proven by running it here has no time.
+    """
+    here = {candidate: item for candidate, item in proven.items() if item.parity.status == "passed"}
+    firsts = first_equals({candidate: item.lowered for candidate, item in here.items()})
+    tried = list(dict.fromkeys(firsts.values()))
+    rounds = options.profile.tune.rounds
+    found = (
+        time_alternately(
+            [here[candidate].lowered for candidate in tried],
+            reference,
+            options,
+            rounds=rounds,
+            folder=options.work / f"measure-{tried[0].variant}",
+            where=f"variant {tried[0].variant}",
+        )
+        if tried
+        else ()
+    )
+    timed = dict(zip(tried, found, strict=True))
+    sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
+    return tuple(
+        _row(candidate, timed[firsts[candidate]], rounds, sizes)
+        if candidate in here
+        else replace(candidate, passed=True)
+        for candidate in proven
+    )
+
+
+def _row(candidate: TuningCandidate, timed: Timed, rounds: int, sizes: str) -> TuningCandidate:
+    if isinstance(timed, AotcError):
+        if timed.code in _RAISED:
+            raise timed
+        return replace(candidate, reason=timed.line()[:500])
+    median, least = timed
+    return replace(
+        candidate,
+        passed=True,
+        median_seconds=median,
+        minimum_seconds=least,
+        rounds=rounds,
+        sizes=sizes,
+    )
+
+
+# One trial of `precision: auto`: a form as it is, and again with the nodes that it must keep.
+
+
+# What is found on the fixture that fails first may be too little for others.
+_ROUNDS: Final = 3
+# The model is quantized already, or in another half precision.
+_LEFT_AS_IT_IS: Final = frozenset({"AOTC-N011", "AOTC-N014"})
+
+
+class RunStages(Protocol):
+    """All stages from the optimizer to the proof; `others`: also in other forms where one fails."""
+
+    def __call__(
+        self,
+        model: AnalyzedModel,
+        plans: Sequence[VariantPlan],
+        options: BuildOptions,
+        *,
+        others: bool = True,
+    ) -> Settled:
+        """The variants that passed, and those that did not."""
+        ...
+
+
+@record
+class Passed:
+    """A form whose variants passed, with the nodes kept for that.
+
+    `proven` is the first plan's, or its faster companion.
+    """
+
+    proven: ProvenModel
+    kept: tuple[str, ...] = ()
+
+
+def passing_form(
+    analyzed: AnalyzedModel,
+    plans: Sequence[VariantPlan],
+    options: BuildOptions,
+    run_stages: RunStages,
+) -> Passed:
+    """Run one lower precision; where it breaches its gates, with ever more nodes in float32.
+
+    Raises the last refusal where it does not pass, and where the model does not change in it.
+    """
+    kept: tuple[str, ...] = ()
+    for number in range(_ROUNDS):
+        at_round = options.with_subfolder(f"kept-{number}")
+        asked = [replace(p, keep_float32=(*p.keep_float32, *kept)) for p in plans]
+        settled = run_stages(analyzed, asked, at_round, others=False)
+        failure = _failure(settled)
+        if failure is None:
+            return Passed(proven=_timed(settled, plans[0]), kept=kept)
+        lowered, error = failure
+        found = blame(lowered, error, at_round) if lowered is not None else None
+        if found is None:
+            break
+        more = [name for name in found.kept if name not in kept]
+        # With all of them it is no lower precision.
+        if not more or len(found.kept) == found.candidates:
+            break
+        kept = (*kept, *more)
+    # Whatever fails, another form of the graph may pass.
+    settled = run_stages(analyzed, plans, options.with_subfolder("other-forms"), others=True)
+    failure = _failure(settled)
+    if failure is not None:
+        raise first_refusal(settled.attempts, failure[1])
+    return Passed(proven=_timed(settled, plans[0]))
+
+
+def _failure(settled: Settled) -> tuple[LoweredModel | None, AotcError] | None:
+    """The first variant that failed, with its refusal; None if all passed.
+
+    Raises AOTC-P002 if the fallback policy leaves one out.
+    """
+    made = settled.variants
+    for item, error in made.failed:
+        return item, error
+    for _, error in made.refused:
+        return None, error
+    if made.left_out:
+        raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
+    return None
+
+
+def _timed(settled: Settled, plan: VariantPlan) -> ProvenModel:
+    """The variant that takes calls on this host: the faster companion, if there is one."""
+    proven = settled.variants.proven
+    own = next(item for item in proven if item.plan.name == plan.name)
+    if own.plan.precision != plan.precision:
+        noticed = settled.variants.findings
+        why = next((each for each in noticed if each.code in _LEFT_AS_IT_IS), None)
+        text = why.what if why else f"the model is left as it is in {plan.precision}"
+        raise AotcError("AOTC-N008", text, where="precision")
+    return next(
+        (
+            item
+            for item in proven
+            if item.plan.isa == "vnni"
+            and item.plan.buckets == plan.buckets
+            and item.parity.status == "passed"
+        ),
+        own,
+    )
+
+
+# The measurements in an artifact's evidence, for a build that repeats their choice.
+
+
+# A bundle consists of a few fields around one text.
+_MAX_VALUES = 10_000
+_KIND: Final = KINDS["evidence"]
+
+
+def read_tuning(path: Path) -> tuple[tuple[TuningCandidate, ...], str]:
+    """The tuning table of an artifact's folder or evidence attestation, and its model's sha256.
+
+    No signature is required: the table only chooses among candidates of the user's own profile,
+    and each of them is proven again.  Raises AOTC-I001, I046, and O006 if there is no table.
+    """
+    file = path / _KIND.path if path.is_dir() else path
+    try:
+        data = read_at_most(file, MAX_JSON_BYTES)
+        bundle = strict_json(data, values=_MAX_VALUES)
+        statement = strict_json(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+        if is_newer(statement["predicateType"], _KIND.predicate_type):
+            raise AotcError(
+                "AOTC-I046",
+                "the evidence was made by a newer aotc",
+                where=str(file),
+                expected=_KIND.predicate_type,
+                found=statement["predicateType"],
+            )
+        evidence = decode(Evidence, statement["predicate"], allow_unknown=True)
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"the evidence cannot be read: {error.strerror}", where=str(file)
+        ) from None
+    except (ParseError, KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise AotcError(
+            "AOTC-O006",
+            "this is not the evidence of a build",
+            where=str(file),
+            found=str(error)[:300],
+        ) from None
+    if not evidence.tuning:
+        raise AotcError("AOTC-O006", "the evidence is of a build without --tune", where=str(file))
+    return evidence.tuning, evidence.tuned_on or "unknown"
+
+
+def tuning_findings(evidence: Evidence) -> Iterator[Finding]:
+    """AOTC-O007 if the measured model is not the model that was built."""
+    if evidence.tuning and evidence.tuned_on != evidence.model:
+        yield Finding(
+            code="AOTC-O007",
+            what=f"measured was the model {evidence.tuned_on[:16]}, and this is "
+            f"{evidence.model[:16]}",
+        )
+
+
+# The options of a build with every variant as trials chose it, or as earlier ones did.
+
+
+@record
+class Tuned:
+    """Options with the variants that trials chose; the model, if it was analyzed for them.
+
+    `measured_on` is the sha256 of the measured model, if another build measured it.  `slot` is
+    where the cache keeps this build, and `cached` what is there.
+    """
+
+    options: BuildOptions
+    model: AnalyzedModel | None = None
+    table: tuple[TuningCandidate, ...] = ()
+    measured_on: str = ""
+    slot: CachedBuild | None = None
+    cached: tuple[Artifact, Evidence] | None = None
+
+
+def tuned_or_cached(
+    request: BuildRequest,
+    source: str | None,
+    options: BuildOptions,
+    folder: Path,
+    prepare: Callable[[BuildOptions], AnalyzedModel],
+    run_stages: RunStages,
+) -> Tuned:
+    """`tuned`, and the build of that choice if the cache has it, with its payload in `folder`.
+
+    `source` is the model's digest; without one nothing is cached.  `--tune` always measures; what
+    `precision: auto` alone chose is part of what is cached.
+    """
+    chosen_once = wants_auto(options.profile) and not request.tune and request.tuned_from is None
+    slot = cache_slot(source, request.name, options) if chosen_once else None
+    cached = cached_artifact(slot, folder, options) if slot is not None else None
+    if cached is not None:
+        evidence = cached[1]
+        return Tuned(
+            options=options,
+            table=evidence.tuning,
+            measured_on=evidence.tuned_on,
+            slot=slot,
+            cached=cached,
+        )
+    made = tuned(request, options, prepare, run_stages)
+    if slot is None:
+        slot = cache_slot(source, request.name, made.options)
+        cached = cached_artifact(slot, folder, made.options) if slot is not None else None
+    return replace(made, slot=slot, cached=cached)
+
+
+def tuned(
+    request: BuildRequest,
+    options: BuildOptions,
+    prepare: Callable[[BuildOptions], AnalyzedModel],
+    run_stages: RunStages,
+) -> Tuned:
+    """Choose among the profile's candidates if the request or the profile asks for it.
+
+    `prepare` imports and analyzes the model.  Raises AOTC-O006 if no candidate passes or evidence
+    does not fit, P004 and P007 if a chosen provider is missing.
+    """
+    profile = options.profile
+    with_orders = replace(options, budget_orders=stated_orders(profile))
+    model, measured_on = None, ""
+    if request.tuned_from is not None:
+        measured, measured_on = read_tuning(Path(request.tuned_from))
+        table = choose(measured)
+    elif request.tune or wants_auto(profile):
+        model = prepare(with_orders)
+        try:
+            table = try_candidates(model, with_orders, run_stages, tune=request.tune)
+        except AotcError as error:
+            if request.tune or error.code != "AOTC-O006":
+                raise
+            # Not even the model's own precision: the build itself says of each gate why not.
+            return Tuned(options=options, model=model)
+    else:
+        return Tuned(options=options)
+    options = replace(with_orders, profile=profile_with_choices(profile, table))
+    require_providers(options.profile.variants, options)
+    return Tuned(options=options, model=model, table=table, measured_on=measured_on)
+
+
+def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding]:
+    """What `auto` came to in each variant: AOTC-O019, N035 and N036.
+
+    `profile` is as it was asked for.
+    """
+    for row in evidence.tuning:
+        if not row.chosen or not is_auto(profile, row.variant):
+            continue
+        where = f"variant {row.variant}"
+        others = [
+            each
+            for each in evidence.tuning
+            if each.variant == row.variant and each.precision != "keep"
+        ]
+        if row.precision == "keep":
+            yield Finding(code="AOTC-O019", what=_why_kept(others)[:1000], where=where)
+        elif row.median_seconds is None:
+            yield Finding(
+                code="AOTC-N035",
+                what=f"{_form_text(row)} is the first of those that pass, in the order in which "
+                "they are tried: this host could not time them",
+                where=where,
+            )
+        if row.kept:
+            nodes = f"{len(row.kept)} node{'s' * (len(row.kept) > 1)}"
+            by_time = " (the time of the search was over, so a quicker host may keep fewer)"
+            ended = by_time if row.search_ended == "time" else ""
+            what = f"{_form_text(row)} passes with {nodes} in float32{ended}: {', '.join(row.kept)}"
+            yield Finding(
+                code="AOTC-N036",
+                what=what[:1000],
+                where=where,
+            )
+
+
+def _why_kept(others: list[TuningCandidate]) -> str:
+    if not others:
+        return "the model's own precision is kept: its first provider has no quicker one"
+    said = (
+        f"{_form_text(row)} {'is not quicker' if row.passed else f'is not taken: {row.reason}'}"
+        for row in others
+    )
+    return f"the model's own precision is kept; {'; '.join(said)}"
+
+
+def _form_text(row: TuningCandidate) -> str:
+    return row.precision if row.form == "auto" else f"{row.precision} {row.form}"

@@ -1,0 +1,1 @@
+"""Lower precision: half-precision and integer graphs, and the nodes that make them inexact."""

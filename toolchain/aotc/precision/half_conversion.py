@@ -1,0 +1,474 @@
+"""Compute in float16 or bfloat16 what is computed in float32, except for nodes that are kept.
+
+Inputs and outputs of the model keep their types; where they are in half precision already, casts
+between them and what is now computed in it are removed.  A value that is made in one type and read
+in the other is cast once, however many nodes read it; a constant is stored in each type in which it
+is read.  Bodies of control flow are changed as well: what enters and leaves them is in float32, and
+what they read of the graph around them is cast there, once, and not in each iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from aotc.base.records import field, record
+from aotc.graph.passes.base import Pass, all_names, rename_captured, rename_read, walk_nodes
+from aotc.graph.types import stated_types
+from aotc.graph.view import captured_values
+from aotc.precision.half_types import (
+    HALF_TYPES,
+    MOVING,
+    HalfName,
+    TypedGraph,
+    adopt_body,
+    body_models,
+    captured_names,
+    typed_graph,
+)
+from aotc.spec.variant import HALF_PRECISION
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+
+    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+    from collections.abc import Mapping
+
+    from aotc.precision.half_types import HalfType
+
+
+_FLOAT = 1
+
+
+@record
+class HalfPrecision(Pass):
+    """Change a model whose values all have types; `kept` are names of nodes that stay in float32.
+
+    `read` returns the values of a tensor, which may be external.  Without it only types are
+    changed, which is enough to ask which kernels there are.
+    """
+
+    name = HALF_PRECISION
+
+    to: HalfName
+    ep: str
+    kept: frozenset[str] = field(default_factory=frozenset)
+    read: Read | None = None
+    # Constants are cast by nodes, and stay where they are: for graphs that are run once.
+    cast_constants: bool = False
+
+    def options(self) -> dict[str, object]:
+        """The type; what is kept stands in the record beside it."""
+        return {"to": self.to}
+
+    def requires(self, model: onnx.ModelProto) -> str:
+        return what_is_untyped(model.graph)
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        half = HALF_TYPES[self.to]
+        retype(
+            typed_graph(model, half.tensor_name, self.ep),
+            half,
+            self.ep,
+            self.kept,
+            self.read,
+            cast_constants=self.cast_constants,
+        )
+        fold_casts(model, half)
+
+
+def what_is_untyped(graph: onnx.GraphProto) -> str:
+    """What a rewrite of types lacks: a value of a node without a type; empty if all have one."""
+    types = stated_types(graph)
+    made = (name for node in graph.node for name in node.output if name)
+    return next((f"{name} has no type" for name in made if name not in types), "")
+
+
+class WantedType(Protocol):
+    """A type in which float32 values shall be computed: its ONNX names, and tensors of it."""
+
+    @property
+    def name(self) -> str:
+        """As numpy has it."""
+
+    @property
+    def tensor_name(self) -> str:
+        """In the spelling of ONNX's schemas."""
+
+    @property
+    def onnx_type(self) -> int:
+        """The number of `TensorProto.DataType`."""
+
+    def tensor(self, values: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
+        """A tensor of `values` in this type."""
+
+
+def retype(
+    graph: TypedGraph,
+    wanted: WantedType,
+    ep: str,
+    kept: frozenset[str],
+    read: Read | None = None,
+    *,
+    cast_constants: bool = False,
+) -> None:
+    """Rewrite a typed graph in place: what its slots allow is computed in `wanted`."""
+    _Rewrite(
+        graph=graph,
+        half=wanted,
+        ep=ep,
+        kept={index for index, node in enumerate(graph.nodes) if node.name in kept},
+        kept_names=kept,
+        read=read,
+        cast_constants=cast_constants,
+        used=all_names(graph.model),
+    ).run()
+
+
+def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
+    """How many casts `model` has that `before` had not."""
+    names = {node.name for node in walk_nodes(before)}
+    return sum(node.op_type == "Cast" and node.name not in names for node in walk_nodes(model))
+
+
+@record(frozen=False, kw_only=False)
+class _Rewrite:
+    """One rewrite of a main graph: which values exist in which type so far."""
+
+    graph: TypedGraph
+    half: WantedType
+    ep: str
+    kept: set[int]
+    kept_names: frozenset[str]
+    read: Read | None
+    cast_constants: bool
+    used: set[str]
+    # That of the graph around a body.
+    outer: _Rewrite | None = None
+    # By value and whether it is in half precision: its name there.
+    named: dict[tuple[str, bool], str] = field(default_factory=dict)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    constants: list[onnx.TensorProto] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Rewrite the nodes in order, with casts where they are first needed."""
+        main = self.graph.model.graph
+        for index, original in enumerate(self.graph.nodes):
+            self._node(index, _copy(original))
+        del main.node[:]
+        main.node.extend(self.nodes)
+        read = {name for node in self.nodes for name in (*node.input, *captured_names(node))}
+        read |= self.graph.outputs
+        unread = [
+            tensor
+            for tensor in main.initializer
+            if tensor.name in read or not self.graph.is_float(tensor.name)
+        ]
+        del main.initializer[:]
+        main.initializer.extend(unread)
+        main.initializer.extend(self.constants)
+        self._value_types(main)
+
+    def _node(self, index: int, node: onnx.NodeProto) -> None:
+        changes = index not in self.kept and bool(self.graph.slots[index])
+        in_half: dict[str, str] = {}
+        if index not in self.kept:
+            for body, copy in body_models(self.graph, node):
+                in_half |= self._body(body, copy)
+        renamed = {}
+        for name in sorted(captured_names(node)):
+            found = self._value(name, False) if self.graph.is_float(name) else name
+            if found != name:
+                renamed[name] = found
+        # Only then, as a value in half precision has the name of the float32 one.
+        for names in (renamed, in_half):
+            if names:
+                rename_captured(node, names)
+        slots = self.graph.slots[index]
+        for at, name in enumerate(node.input):
+            if self.graph.is_float(name):
+                node.input[at] = self._value(name, changes and at in slots.inputs)
+        made = []
+        for at, name in enumerate(node.output):
+            if changes and at in slots.outputs:
+                inner = name
+                if name in self.graph.outputs:
+                    inner = self._free(f"{name}_{self.half.name}")
+                    made.append((inner, name))
+                node.output[at] = self.named[name, True] = inner
+        if changes and slots.outputs:
+            self._attributes(node)
+        self.nodes.append(node)
+        for inner, name in made:
+            self._cast(inner, name, to_half=False)
+            self.named[name, False] = name
+
+    def _body(self, body: onnx.GraphProto, inner: onnx.ModelProto) -> dict[str, str]:
+        """Change a body, of which `inner` is a copy; returns what it reads in half precision.
+
+        That is cast around it, not in each iteration: the names here by those in the body.
+        """
+        graph = typed_graph(inner, self.half.tensor_name, self.ep)
+        kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
+        captured = captured_values(body)
+        _Rewrite(
+            graph=graph,
+            half=self.half,
+            ep=self.ep,
+            kept=kept,
+            kept_names=self.kept_names,
+            read=self.read,
+            cast_constants=self.cast_constants,
+            used=self.used,
+            outer=self,
+        ).run()
+        in_half = {}
+        for node in list(inner.graph.node):
+            if not _is_cast_to(node, self.half) or node.input[0] not in captured:
+                continue
+            if self.graph.is_float(node.input[0]):
+                in_half[node.output[0]] = self._value(node.input[0], True)
+                inner.graph.node.remove(node)
+        adopt_body(body, inner)
+        return in_half
+
+    def _value(self, name: str, wanted: bool) -> str:
+        """The name under which a float32 value is read in half precision, or in float32."""
+        key = (name, wanted)
+        if key in self.named:
+            return self.named[key]
+        made_in_half = is_half(self.graph, name, self.kept)
+        if wanted == made_in_half:
+            self.named[key] = name
+        elif (tensor := self.graph.constants.get(name)) is not None:
+            self.named[key] = self._constant(tensor)
+        else:
+            source = self.named.get((name, made_in_half), name)
+            suffix = self.half.name if wanted else "float32"
+            self.named[key] = self._free(f"{name}_{suffix}")
+            self._cast(source, self.named[key], to_half=wanted)
+        return self.named[key]
+
+    def _constant(self, tensor: onnx.TensorProto) -> str:
+        import onnx
+
+        if self.outer is not None and tensor.name in self.outer.graph.constants:
+            return self.outer._value(tensor.name, True)
+        name = self._free(f"{tensor.name}_{self.half.name}")
+        if self.cast_constants:
+            self._cast(tensor.name, name, to_half=True)
+            return name
+        if self.read is None:
+            made = onnx.TensorProto(name=name, data_type=self.half.onnx_type, dims=tensor.dims)
+        else:
+            made = self.half.tensor(self.read(tensor), name)
+        main = self
+        while main.outer is not None:
+            main = main.outer
+        # Weights of bodies too are stored outside of the graph.
+        main.constants.append(made)
+        return name
+
+    def _cast(self, source: str, target: str, *, to_half: bool) -> None:
+        import onnx
+
+        kind = self.half.onnx_type if to_half else _FLOAT
+        name = self._free(f"cast_{target}")
+        self.nodes.append(onnx.helper.make_node("Cast", [source], [target], name=name, to=kind))
+
+    def _attributes(self, node: onnx.NodeProto) -> None:
+        """Change the attribute that decides the type of the output, if there is one."""
+        import onnx
+
+        if node.op_type == "Cast":
+            node.attribute.remove(next(one for one in node.attribute if one.name == "to"))
+            node.attribute.append(onnx.helper.make_attribute("to", self.half.onnx_type))
+        elif node.op_type == "ConstantOfShape":
+            stated = [one for one in node.attribute if one.name == "value"]
+            values = onnx.numpy_helper.to_array(stated[0].t) if stated else _zero()
+            del node.attribute[:]
+            node.attribute.append(onnx.helper.make_attribute("value", self.half.tensor(values, "")))
+
+    def _value_types(self, main: onnx.GraphProto) -> None:
+        """The types of all values of the new graph."""
+        import onnx
+
+        infos = {info.name: info for info in (*main.value_info, *main.input, *main.output)}
+        made = {name for node in self.nodes for name in node.output}
+        wanted = []
+        for (name, in_half), now in self.named.items():
+            if now in self.graph.outputs or now not in made:
+                continue
+            if name in self.graph.constants:
+                info = onnx.helper.make_tensor_value_info(
+                    now, _FLOAT, list(self.graph.constants[name].dims)
+                )
+            else:
+                info = _copy(infos[name])
+            info.name = now
+            info.type.tensor_type.elem_type = self.half.onnx_type if in_half else _FLOAT
+            wanted.append(info)
+        changed = {info.name for info in wanted}
+        others = [info for info in main.value_info if info.name not in changed]
+        others = [info for info in others if info.name in made]
+        del main.value_info[:]
+        main.value_info.extend((*others, *wanted))
+
+    def _free(self, name: str) -> str:
+        while name in self.used:
+            name += "_"
+        self.used.add(name)
+        return name
+
+
+def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
+    return node.op_type == "Cast" and any(
+        one.name == "to" and one.i == half.onnx_type for one in node.attribute
+    )
+
+
+def _zero() -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.zeros(1, np.float32)
+
+
+def _copy(message: Any) -> Any:
+    made = type(message)()
+    made.CopyFrom(message)
+    return made
+
+
+# Where values change between float32 and half precision, and nodes that are kept to save casts.
+
+
+# Cheap in float32 too.
+_CHEAP: Final = MOVING | {
+    "Abs", "Add", "Clip", "Div", "Gelu", "LeakyRelu", "Max", "Min", "Mul", "Neg", "Relu",
+    "Sigmoid", "Sqrt", "Sub", "Tanh",
+}  # fmt: skip
+
+
+def is_half(graph: TypedGraph, name: str, kept: set[int]) -> bool:
+    """Whether a value is made in half precision; graph inputs are not."""
+    index = graph.producer.get(name)
+    if index is None or index in kept:
+        return False
+    position = list(graph.nodes[index].output).index(name)
+    return position in graph.slots[index].outputs
+
+
+def read_in_half(graph: TypedGraph, index: int, name: str, kept: set[int]) -> set[bool]:
+    """In which precisions a node reads a value: half (True), float32 (False), or both."""
+    if index in kept:
+        return {False}
+    slots = graph.slots[index].inputs
+    found = {at in slots for at, given in enumerate(graph.nodes[index].input) if given == name}
+    return found | ({False} if name in graph.captured.get(index, ()) else set())
+
+
+def casts_of(graph: TypedGraph, name: str, kept: set[int]) -> int:
+    """How many casts one value needs: none or one, shared by all that read it."""
+    if not graph.is_float(name) or name in graph.constants:
+        return 0
+    home = is_half(graph, name, kept)
+    wanted = {
+        precision
+        for index in graph.readers.get(name, ())
+        for precision in read_in_half(graph, index, name, kept)
+    }
+    if name in graph.outputs:
+        wanted.add(False)
+    return int((not home) in wanted)
+
+
+def saving_nodes(graph: TypedGraph, kept: set[int]) -> set[int]:
+    """Cheap nodes beside `kept` ones that take fewer casts in float32 than in half precision."""
+    now = set(kept)
+    changed = True
+    while changed:
+        changed = False
+        for index, node in enumerate(graph.nodes):
+            if index in now or not graph.slots[index] or node.op_type not in _CHEAP:
+                continue
+            if not _is_beside(graph, index, now):
+                continue
+            names = {name for name in (*node.input, *node.output) if name}
+            before = sum(casts_of(graph, name, now) for name in names)
+            if sum(casts_of(graph, name, now | {index}) for name in names) < before:
+                now.add(index)
+                changed = True
+    return now - kept
+
+
+def _is_beside(graph: TypedGraph, index: int, kept: set[int]) -> bool:
+    node = graph.nodes[index]
+    before = {graph.producer.get(name) for name in node.input if graph.is_float(name)}
+    after = {
+        reader
+        for name in node.output
+        if graph.is_float(name)
+        for reader in graph.readers.get(name, ())
+    }
+    return bool((before | after) & kept)
+
+
+# Casts at inputs and outputs that are in half precision where the model inside is in float32.
+#
+# When the inside is changed to the same type, they become casts from a type to itself.
+
+
+def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
+    """Remove casts of the main graph from `half` to `half`; its values must all have types.
+
+    One stays where it passes an input or a constant on as an output, or one output as another.
+    """
+    graph = model.graph
+    types = stated_types(graph)
+    outputs = {value.name for value in graph.output}
+    makers = {name: node for node in graph.node for name in node.output}
+    for cast in list(graph.node):
+        if not _is_idle(cast, types, half):
+            continue
+        source, target = cast.input[0], cast.output[0]
+        if target not in outputs:
+            renamed = {target: source}
+        elif source in makers and source not in outputs:
+            maker = makers[target] = makers[source]
+            maker.output[list(maker.output).index(source)] = target
+            renamed = {source: target}
+        else:
+            continue
+        graph.node.remove(cast)
+        rename_read(graph.node, renamed)
+        infos = [info for info in graph.value_info if info.name not in renamed]
+        del graph.value_info[:]
+        graph.value_info.extend(infos)
+
+
+def _is_idle(node: onnx.NodeProto, types: Mapping[str, str], half: HalfType) -> bool:
+    return (
+        node.op_type == "Cast"
+        and types.get(node.input[0]) == half.tensor_name
+        and any(one.name == "to" and one.i == half.onnx_type for one in node.attribute)
+    )
+
+
+def interface_elements(graph: onnx.GraphProto) -> set[int]:
+    """The element types in which inputs are read and outputs made, apart from casts there."""
+    readers: dict[str, list[onnx.NodeProto]] = {value.name: [] for value in graph.input}
+    cast = set()
+    for node in graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+        if node.op_type == "Cast":
+            cast.add(node.output[0])
+    found = {value.type.tensor_type.elem_type for value in graph.output if value.name not in cast}
+    for value in graph.input:
+        if readers[value.name] and all(node.op_type == "Cast" for node in readers[value.name]):
+            for node in readers[value.name]:
+                found.update(one.i for one in node.attribute if one.name == "to")
+        else:
+            found.add(value.type.tensor_type.elem_type)
+    return found

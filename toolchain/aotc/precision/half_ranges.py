@@ -1,0 +1,386 @@
+"""Values for which half precision is too small or too coarse: masks, logarithms, positions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aotc.base.records import field, record
+from aotc.graph.passes.base import all_names
+from aotc.graph.types import stated_types, subgraphs
+from aotc.precision.half_types import FLOAT, MOVING
+from aotc.spec.providers import STANDARD
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+    import onnx
+
+    from aotc.precision.half_types import HalfType, TypedGraph
+
+    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+    from collections.abc import Callable, Sequence
+
+    Add = Callable[..., str]
+
+
+# Logarithms, and what leads up to them, that need small numbers which float16 does not have.
+#
+# A logarithm turns a relative error into an absolute one. Below 6e-5 float16 has fewer digits the
+# smaller a number is, and below 6e-8 only 0: powers of a spectrum and probabilities are that small.
+# A spectrum is kept as a whole, since its quiet parts are small sums of large products.
+
+
+_LED_THROUGH: Final = MOVING | {
+    "Abs", "Add", "Clip", "Div", "Max", "Min", "Mul", "Pow", "ReduceL2", "ReduceMean", "ReduceSum",
+    "ReduceSumSquare", "Relu", "Sqrt", "Sub", "Sum",
+}  # fmt: skip
+# With these a signal is turned into its spectrum; a network has activations as well.
+_TRANSFORMS: Final = (_LED_THROUGH - {"Relu"}) | {"Cast", "Conv", "Gemm", "MatMul", "Neg"}
+# Small results of numbers that are not small.
+_ENDS: Final = frozenset({"Exp", "Sigmoid", "Softmax"})
+# Further up a sum may be that of all blocks of a model.
+_MAX_STEPS: Final = 8
+
+
+def logarithm_nodes(graph: TypedGraph) -> set[int]:
+    """The positions of logarithms, of cheap nodes at most 8 steps before, and of whole spectra."""
+    logarithms = {index for index, node in enumerate(graph.nodes) if node.op_type == "Log"}
+    found = set(logarithms)
+    last = logarithms
+    for _ in range(_MAX_STEPS):
+        before = {made for index in last for made in _before(graph, index)}
+        before = {index for index in before - found if _leads(graph, index)}
+        found |= before
+        last = {index for index in before if graph.nodes[index].op_type not in _ENDS}
+    for index in logarithms:
+        found |= _spectrum(graph, index)
+    return found
+
+
+def _spectrum(graph: TypedGraph, logarithm: int) -> set[int]:
+    """All that leads from inputs to a logarithm; empty if some of it is no signal processing."""
+    found: set[int] = set()
+    pending = [logarithm]
+    while pending:
+        before = _before(graph, pending.pop()) - found
+        if any(graph.nodes[index].op_type not in _TRANSFORMS for index in before):
+            return set()
+        found |= before
+        pending += before
+    return found
+
+
+def _before(graph: TypedGraph, index: int) -> set[int]:
+    names = [name for name in graph.nodes[index].input if graph.is_float(name)]
+    return {graph.producer[name] for name in names if name in graph.producer}
+
+
+def _leads(graph: TypedGraph, index: int) -> bool:
+    return graph.nodes[index].op_type in _LED_THROUGH | _ENDS
+
+
+# Attention masks: very negative numbers that are only added to what a softmax reads.
+#
+# Exporters write the lowest number of float32, which half precision lacks. A softmax gives exactly
+# 0 for any number that is some hundred below the largest, so another one that low means the same;
+# the rewritten numbers leave room for sums of several masks and for the scores.
+
+
+LOWEST: Final = -16384.0
+_COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
+# The input that is added to the scores, by operator.
+_BIAS: Final = {
+    ("com.microsoft", "Attention"): 5,
+    ("com.microsoft", "MultiHeadAttention"): 5,
+    ("com.microsoft", "GroupQueryAttention"): 10,
+    ("", "Attention"): 3,
+}
+
+
+def lower_masks(graph: TypedGraph, half: HalfType, read: Read) -> int:
+    """Rewrite the constants that mask, in place; returns how many."""
+    import numpy as np
+    import onnx
+
+    found = 0
+    known: dict[str, bool] = {}
+    for name, tensor in graph.constants.items():
+        if not graph.is_float(name) or not _only_masks(graph, name, known):
+            continue
+        values = read(tensor)
+        if _is_mask(values, half):
+            lowered = np.where(np.isfinite(values) & (values < LOWEST), np.float32(LOWEST), values)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(lowered.astype(np.float32), name))
+            found += 1
+    for node in graph.nodes:
+        if node.op_type != "ConstantOfShape" or not _only_masks(graph, node.output[0], known):
+            continue
+        for attribute in node.attribute:
+            values = onnx.numpy_helper.to_array(attribute.t)
+            if values.dtype == np.float32 and _is_mask(values, half):
+                lowered = np.full(values.shape, LOWEST, np.float32)
+                attribute.t.CopyFrom(onnx.numpy_helper.from_array(lowered))
+                found += 1
+    return found
+
+
+def _is_mask(values: np.ndarray[Any, Any], half: HalfType) -> bool:
+    import numpy as np
+
+    finite = values[np.isfinite(values)]
+    return bool(finite.size) and bool(finite.min() < -half.largest) and bool(finite.max() <= 0)
+
+
+def _only_masks(graph: TypedGraph, name: str, known: dict[str, bool]) -> bool:
+    """Whether every path from a value ends in the scores of a softmax."""
+    if name not in known:
+        known[name] = False
+        readers = graph.readers.get(name, ())
+        known[name] = (
+            bool(readers)
+            and name not in graph.outputs
+            and all(_masks(graph, index, name, known) for index in readers)
+        )
+    return known[name]
+
+
+def _masks(graph: TypedGraph, index: int, name: str, known: dict[str, bool]) -> bool:
+    node = graph.nodes[index]
+    if node.op_type == "Softmax":
+        return True
+    position = _BIAS.get((node.domain, node.op_type))
+    if position is not None:
+        return [at for at, given in enumerate(node.input) if given == name] == [position]
+    if node.op_type not in _COMBINING:
+        return False
+    made = [given for given in node.output if given]
+    return all(graph.is_float(given) and _only_masks(graph, given, known) for given in made)
+
+
+# A graph that tells, for each of its float32 values, the largest finite magnitude in it.
+#
+# These are its only output, so that a run needs little memory beside that of the model. A body of
+# control flow hands its own on to the graph around it: `If` as a result, `Loop` and `Scan` as a
+# result of each iteration.
+
+
+_FLOAT_MAX: Final = 3.4028234663852886e38
+LARGEST: Final = "aotc_largest"
+# Where.
+_MIN_OPSET: Final = 9
+# From here the axes of ReduceMax are an input.
+_AXES_AS_INPUT: Final = 18
+_FLOAT = 1
+
+
+def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
+    """A copy of `model` with the output `LARGEST`, and the values that it is about, in order.
+
+    `LARGEST` is float32 of shape [values].  Infinities are left out, as every floating-point type
+    has them, and values whose type is not stated.  A value of a body that another body has too
+    stands there twice.
+    """
+    import numpy as np
+    import onnx
+
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    graph = made.graph
+    writer = _Writer(used=all_names(made), opset=_opset(model))
+    writer.limit = writer.free("aotc_float_max")
+    writer.zeros = writer.free("aotc_zero")
+    writer.flat = writer.free("aotc_flat")
+    for name, value in (
+        (writer.limit, np.float32(_FLOAT_MAX)),
+        (writer.zeros, np.zeros(1, np.float32)),
+        (writer.flat, np.array([-1], np.int64)),
+    ):
+        graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    names = writer.rewrite(graph, [value.name for value in graph.input], LARGEST)
+    del graph.output[:]
+    graph.output.append(
+        onnx.helper.make_tensor_value_info(LARGEST, onnx.TensorProto.FLOAT, [len(names)])
+    )
+    made.ir_version = max(made.ir_version, 4)
+    return made, tuple(names)
+
+
+def can_observe(model: onnx.ModelProto) -> bool:
+    """Whether the model's operator set has what observes."""
+    return _opset(model) >= _MIN_OPSET
+
+
+def _opset(model: onnx.ModelProto) -> int:
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    return max((opsets.get(domain, 0) for domain in STANDARD), default=0)
+
+
+@record(frozen=False)
+class _Writer:
+    """Adds nodes to graphs; `limit`, `zeros` and `flat` are constants of the main graph."""
+
+    used: set[str]
+    opset: int
+    limit: str = ""
+    zeros: str = ""
+    flat: str = ""
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+
+    def free(self, name: str) -> str:
+        """A name that is not used yet, and is now."""
+        while name in self.used:
+            name += "_"
+        self.used.add(name)
+        return name
+
+    def rewrite(self, graph: onnx.GraphProto, inputs: Sequence[str], result: str) -> list[str]:
+        """Make `result`, the largest magnitudes of the values of `graph`, which are returned."""
+        import onnx
+
+        types = stated_types(graph)
+        constants = {tensor.name for tensor in graph.initializer}
+        names: list[str] = []
+        parts: list[str] = []
+        nodes: list[onnx.NodeProto] = []
+
+        def node(op: str, given: list[str], **attributes: Any) -> str:
+            made = self.free(f"aotc_{op.lower()}")
+            nodes.append(onnx.helper.make_node(op, given, [made], name=made, **attributes))
+            return made
+
+        def observe(name: str) -> None:
+            if types.get(name) != FLOAT or name in constants:
+                return
+            size = node("Abs", [name])
+            infinite = node("Greater", [size, self.limit])
+            flat = node("Where", [infinite, self.zeros, size])
+            flat = node("Reshape", [flat, self.flat])
+            # A value may have no elements.
+            flat = node("Concat", [flat, self.zeros], axis=0)
+            parts.append(node("ReduceMax", [flat], keepdims=1))
+            names.append(name)
+
+        for name in inputs:
+            observe(name)
+        for original in graph.node:
+            inner, found = self._bodies(original)
+            nodes.append(original)
+            if inner:
+                names += inner
+                parts.append(self._of_all_iterations(original, found, len(inner), node))
+            for name in original.output:
+                if name and name != found:
+                    observe(name)
+        if parts:
+            nodes.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
+        copied = [type(one).FromString(one.SerializeToString()) for one in nodes]
+        del graph.node[:]
+        graph.node.extend(copied)
+        return names
+
+    def _bodies(self, node: onnx.NodeProto) -> tuple[list[str], str]:
+        """Let the bodies of a node tell their values, and the node hand them on as an output."""
+        bodies = [body for _, body in subgraphs(node)]
+        if not bodies or node.op_type not in ("If", "Loop", "Scan"):
+            return [], ""
+        own = [self.free("aotc_largest_inside") for _ in bodies]
+        names = []
+        for body, result in zip(bodies, own, strict=True):
+            names.append(self.rewrite(body, [value.name for value in body.input], result))
+        if not any(names):
+            return [], ""
+        for index, body in enumerate(bodies):
+            self._state_result(body, own[index], [len(found) for found in names], index)
+        made = self.free("aotc_largest_of_bodies")
+        node.output.append(made)
+        return [name for found in names for name in found], made
+
+    def _state_result(
+        self, body: onnx.GraphProto, own: str, counts: Sequence[int], index: int
+    ) -> None:
+        """Give a body its result: its own numbers among zeros for those of the other branch."""
+        import numpy as np
+        import onnx
+
+        parts = []
+        for at, count in enumerate(counts):
+            if at == index and count:
+                parts.append(own)
+            elif count:
+                zeros = self.free("aotc_zeros")
+                tensor = onnx.numpy_helper.from_array(np.zeros(count, np.float32))
+                body.node.append(
+                    onnx.helper.make_node("Constant", [], [zeros], name=zeros, value=tensor)
+                )
+                parts.append(zeros)
+        result = self.free("aotc_all_largest")
+        body.node.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
+        body.output.append(onnx.helper.make_tensor_value_info(result, _FLOAT, [sum(counts)]))
+
+    def _of_all_iterations(self, node: onnx.NodeProto, found: str, count: int, add: Add) -> str:
+        """One number for each value of the bodies, of all iterations if there are any."""
+        import numpy as np
+        import onnx
+
+        if node.op_type == "If":
+            return found
+        for attribute in node.attribute:
+            if attribute.name in ("scan_output_axes", "scan_output_directions"):
+                attribute.ints.append(0)
+        zeros = onnx.numpy_helper.from_array(np.zeros((1, count), np.float32))
+        # Without an iteration ONNX Runtime would refuse to reduce.
+        stacked = add("Concat", [found, add("Constant", [], value=zeros)], axis=0)
+        if self.opset < _AXES_AS_INPUT:
+            return add("ReduceMax", [stacked], axes=[0], keepdims=0)
+        first = onnx.numpy_helper.from_array(np.zeros(1, np.int64))
+        return add("ReduceMax", [stacked, add("Constant", [], value=first)], keepdims=0)
+
+
+# Angles and indices: numbers whose integer part counts, for which half precision is too coarse.
+#
+# At 2048 float16 has no fraction left, so sines of positions would be wrong, and sizes rounded.
+
+
+_ARITHMETIC: Final = MOVING | {
+    "Add", "Cast", "Ceil", "Div", "Exp", "Floor", "MatMul", "Mul", "Neg", "Pow", "Range",
+    "Reciprocal", "Round", "Sqrt", "Sub",
+}  # fmt: skip
+_ANGLES: Final = frozenset({"Cos", "Sin"})
+
+
+def position_nodes(graph: TypedGraph) -> set[int]:
+    """Nodes that compute sines of positions, or indices, with all that leads to them.
+
+    They start from inputs, constants and integers, and only do arithmetic.
+    """
+    found: set[int] = set()
+    for index, node in enumerate(graph.nodes):
+        to_integer = (
+            node.op_type == "Cast"
+            and graph.is_float(node.input[0])
+            and not any(graph.is_float(name) for name in node.output)
+            and "int" in graph.types.get(node.output[0], "")
+        )
+        if node.op_type not in _ANGLES and not to_integer:
+            continue
+        cone = _cone(graph, index)
+        if cone is not None:
+            found |= cone
+    return found
+
+
+def _cone(graph: TypedGraph, start: int) -> set[int] | None:
+    """The nodes that lead to `start`, with it; None if some do more than arithmetic."""
+    seen = {start}
+    pending = [start]
+    while pending:
+        for name in graph.nodes[pending.pop()].input:
+            before = graph.producer.get(name)
+            if before is None or before in seen or not graph.is_float(name):
+                continue
+            if graph.nodes[before].op_type not in _ARITHMETIC:
+                return None
+            seen.add(before)
+            pending.append(before)
+    return seen

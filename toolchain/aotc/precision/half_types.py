@@ -1,0 +1,352 @@
+"""A main graph as half precision sees it: types, slots, subgraphs, and the numbers it can hold."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from aotc.base.records import field, record
+from aotc.graph.kernels import KernelTable, pair_values, signature_of, signature_of_kernel
+from aotc.graph.types import stated_types, subgraphs, type_proto
+from aotc.graph.view import captured_values
+from aotc.spec.providers import STANDARD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy as np
+    import onnx
+
+
+# A main graph as half precision sees it: types, producers, consumers and slots of its values.
+
+
+# They move numbers and compute none.
+MOVING: Final = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+
+
+@record(frozen=False)
+class TypedGraph:
+    """The nodes of a main graph by position, and who makes and reads each float32 value."""
+
+    model: onnx.ModelProto
+    types: Mapping[str, str]
+    slots: Sequence[Slots]
+    producer: Mapping[str, int]
+    readers: Mapping[str, Sequence[int]]
+    constants: Mapping[str, onnx.TensorProto]
+    outputs: frozenset[str]
+    captured: Mapping[int, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> Sequence[onnx.NodeProto]:
+        """The nodes in order."""
+        return self.model.graph.node
+
+    def is_float(self, name: str) -> bool:
+        """Whether a value is a tensor of float32."""
+        return self.types.get(name) == FLOAT
+
+    def touches_float(self, index: int) -> bool:
+        """Whether a node reads or makes float32, itself or in its subgraphs."""
+        node = self.nodes[index]
+        names = (*node.input, *node.output, *self.captured.get(index, ()))
+        return any(self.is_float(name) for name in names)
+
+
+def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
+    """Describe the main graph of `model`, which states the types of all values."""
+    types = stated_types(model.graph)
+    opsets = {
+        "" if entry.domain in STANDARD else entry.domain: entry.version
+        for entry in model.opset_import
+    }
+    readers: dict[str, list[int]] = defaultdict(list)
+    producer: dict[str, int] = {}
+    captured: dict[int, frozenset[str]] = {}
+    slots = []
+    # Before IR version 4, initializers are defaults of inputs.
+    given = {value.name for value in model.graph.input}
+    for index, node in enumerate(model.graph.node):
+        inner = frozenset(captured_names(node))
+        if inner:
+            captured[index] = inner
+        for name in dict.fromkeys((*node.input, *sorted(inner))):
+            if name:
+                readers[name].append(index)
+        for name in node.output:
+            producer[name] = index
+        has_bodies = any(True for _ in subgraphs(node))
+        slots.append(Slots() if has_bodies else slots_of(node, types, opsets, half, ep))
+    return TypedGraph(
+        model=model,
+        types=types,
+        slots=slots,
+        producer=producer,
+        readers=readers,
+        constants={
+            tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given
+        },
+        outputs=frozenset(value.name for value in model.graph.output),
+        captured=captured,
+    )
+
+
+def captured_names(node: onnx.NodeProto) -> Iterator[str]:
+    """The outer values that the subgraphs of a node read."""
+    for _, graph in subgraphs(node):
+        yield from captured_values(graph)
+
+
+def lift_constants(model: onnx.ModelProto) -> None:
+    """Turn the main graph's `Constant` nodes of float32 into initializers."""
+    import onnx
+
+    kept = []
+    for node in model.graph.node:
+        found = _constant(node) if node.op_type == "Constant" else None
+        if found is None:
+            kept.append(node)
+            continue
+        found.name = node.output[0]
+        model.graph.initializer.append(found)
+    if len(kept) < len(model.graph.node):
+        model.ir_version = max(model.ir_version, onnx.Version.IR_VERSION_2017_11_3 + 1)
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+
+
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    import numpy as np
+    import onnx
+
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.t.data_type == onnx.TensorProto.FLOAT:
+            made = onnx.TensorProto()
+            made.CopyFrom(attribute.t)
+            return made
+        if attribute.name in ("value_float", "value_floats"):
+            single = attribute.name == "value_float"
+            values = attribute.f if single else list(attribute.floats)
+            return onnx.numpy_helper.from_array(np.array(values, np.float32))
+    return None
+
+
+# Which inputs and outputs of a node may change from float32 to a half-precision type.
+
+
+# The type of their output is an attribute.
+_TYPED_BY_ATTRIBUTE: Final = {"Cast": "to", "ConstantOfShape": "value"}
+# Sums over whole axes and counted positions need more digits than half precision has; what is
+# random differs by type.
+ALWAYS_KEPT: Final = frozenset(
+    {
+        "Bernoulli",
+        "CumSum",
+        "EyeLike",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Range",
+    }
+)
+FLOAT: Final = "tensor(float)"
+
+
+@record(kw_only=False)
+class Slots:
+    """Positions of a node's float32 inputs and outputs that change if the node does."""
+
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs or self.outputs)
+
+
+def slots_of(
+    node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int], half: str, ep: str
+) -> Slots:
+    """The slots of `node` for the type `half`, in ONNX's spelling; empty if it cannot change.
+
+    `types` are those of values by name.  A parameter that its operator only has in float32, such as
+    the scales of `Resize`, is no slot, and neither are results whose type no input decides.
+    """
+    standard = node.domain in STANDARD
+    inputs = frozenset(i for i, name in enumerate(node.input) if types.get(name) == FLOAT)
+    outputs = frozenset(i for i, name in enumerate(node.output) if types.get(name) == FLOAT)
+    if not inputs and not outputs:
+        return Slots()
+    if standard and node.op_type in _TYPED_BY_ATTRIBUTE:
+        return Slots(inputs, outputs)
+    domain = "" if standard else node.domain
+    opset = opsets.get(domain, 1)
+    variables = _half_variables(domain, node.op_type, opset, half, ep)
+    signature = signature_of(domain, node.op_type, opset)
+    if signature is None:
+        registered = KernelTable.load().registered(ep, domain, node.op_type)
+        if not registered:
+            return Slots()
+        signature = signature_of_kernel(registered[-1])
+    given = [formal.kind for formal, _ in pair_values(signature.inputs, node.input)]
+    made = [formal.kind for formal, _ in pair_values(signature.outputs, node.output)]
+    changing = {given[i] for i in inputs if i < len(given)} & variables
+    return Slots(
+        frozenset(i for i in inputs if i < len(given) and given[i] in changing),
+        frozenset(i for i in outputs if i < len(made) and made[i] in changing),
+    )
+
+
+@cache
+def _half_variables(domain: str, op: str, opset: int, half: str, ep: str) -> frozenset[str]:
+    """The type variables of an operator that may be `half`."""
+    import onnx
+
+    try:
+        # The stubs of onnx lack the constraints of schemas.
+        schema: Any = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return frozenset(
+            variable
+            for kernel in KernelTable.load().registered(ep, domain, op)
+            for variable, allowed in kernel.types.items()
+            if half in allowed
+        )
+    return frozenset(
+        one.type_param_str for one in schema.type_constraints if half in one.allowed_type_strs
+    )
+
+
+# The two half-precision types, and which numbers they can hold.
+
+
+# Above the smallest normal numbers of both types.
+_NORMAL: Final = 1e-4
+HalfName = Literal["float16", "bfloat16"]
+
+
+@record
+class HalfType:
+    """One type: its largest finite number, and the number by which ONNX knows it."""
+
+    name: HalfName
+    largest: float
+    onnx_type: int
+
+    @property
+    def tensor_name(self) -> str:
+        """In the spelling of ONNX's schemas."""
+        return f"tensor({self.name})"
+
+    def rounded(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """`values` in this type, rounded to nearest; what is too large becomes infinite."""
+        import ml_dtypes
+        import numpy as np
+
+        kind = np.float16 if self.name == "float16" else ml_dtypes.bfloat16
+        with np.errstate(over="ignore", under="ignore"):
+            return values.astype(kind)
+
+    def holds(self, values: np.ndarray[Any, Any]) -> bool:
+        """Whether no finite number becomes infinite, and not all that differ from 0 become 0."""
+        import numpy as np
+
+        if values.size:
+            magnitude = max(float(values.max()), -float(values.min()))
+            # Most constants; the rest is for what is tiny, infinite or no number.
+            if _NORMAL <= magnitude <= self.largest:
+                return True
+        rounded = self.rounded(values)
+        if bool(np.any(np.isinf(rounded.astype(np.float32)) & np.isfinite(values))):
+            return False
+        nonzero = values != 0
+        return not bool(np.any(nonzero)) or bool(np.any(rounded[nonzero] != 0))
+
+    def tensor(self, values: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
+        """A tensor of `values` in this type."""
+        import onnx
+
+        return onnx.numpy_helper.from_array(self.rounded(values), name)
+
+
+# Numbers are those of `TensorProto.DataType`, which never change.
+HALF_TYPES: Final[Mapping[str, HalfType]] = {
+    "float16": HalfType(name="float16", largest=65504.0, onnx_type=10),
+    "bfloat16": HalfType(name="bfloat16", largest=3.3895313892515355e38, onnx_type=16),
+}
+
+
+# Bodies of control flow as models of their own, which half precision changes like a main graph.
+#
+# What a body captures are its inputs then, or constants; it enters and leaves it in float32.
+
+
+def has_bodies(node: onnx.NodeProto) -> bool:
+    """Whether a node has subgraphs."""
+    return any(True for _ in subgraphs(node))
+
+
+def body_models(
+    graph: TypedGraph, node: onnx.NodeProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.ModelProto]]:
+    """Each body of a node of `graph`, and a copy of it as a model.
+
+    Bodies with values of unknown type, or that capture such values, are left out.
+    """
+    import onnx
+
+    for _, body in subgraphs(node):
+        made = onnx.ModelProto(
+            ir_version=graph.model.ir_version, opset_import=graph.model.opset_import
+        )
+        made.graph.CopyFrom(body)
+        lift_constants(made)
+        types = stated_types(made.graph)
+        known = True
+        for name in sorted(captured_values(made.graph)):
+            if name in graph.constants:
+                made.graph.initializer.append(graph.constants[name])
+                continue
+            kind = type_proto(graph.types.get(name, ""))
+            if kind is None:
+                known = False
+                break
+            made.graph.input.append(onnx.ValueInfoProto(name=name, type=kind))
+        if known and all(
+            name in types for inner in made.graph.node for name in inner.output if name
+        ):
+            yield body, made
+
+
+def adopt_body(body: onnx.GraphProto, model: onnx.ModelProto) -> None:
+    """Give `body` the nodes of its changed model, without what it captures."""
+    outer = captured_values(body)
+    own = [tensor for tensor in model.graph.initializer if tensor.name not in outer]
+    made = {name for node in model.graph.node for name in node.output}
+    infos = [info for info in model.graph.value_info if info.name in made]
+    del body.node[:], body.initializer[:], body.value_info[:]
+    body.node.extend(model.graph.node)
+    body.initializer.extend(own)
+    body.value_info.extend(infos)

@@ -1,0 +1,443 @@
+"""Compute with integers of 8 bits, or store weights in 8 or 4, where a float32 model gains by it.
+
+Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
+`dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
+weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
+keep their types.  Which nodes are quantized is decided before, in `chosen_nodes`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
+
+import numpy as np
+
+from aotc.base.records import field, record, replace
+from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.precision.integer_rewriting import (
+    MICROSOFT,
+    Scheme,
+    Scope,
+    add_constant,
+    drop_unread,
+    quantized,
+    replace_nodes,
+    require_domain,
+    scopes_of,
+    sort_nodes,
+    stand_ins,
+)
+from aotc.spec.precision import QuantizedForm
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@record(kw_only=False)
+class Chosen:
+    """Names of the nodes that are quantized.
+
+    `static` are those with observed ranges, `dynamic` those whose activations are quantized in
+    each call, `weights` products whose weights alone are, and `tables` lookups of embeddings.
+    """
+
+    static: frozenset[str] = frozenset()
+    dynamic: frozenset[str] = frozenset()
+    weights: frozenset[str] = frozenset()
+    tables: frozenset[str] = frozenset()
+
+    def names(self) -> frozenset[str]:
+        """All of them."""
+        return self.static | self.dynamic | self.weights | self.tables
+
+    def __len__(self) -> int:
+        return len(self.names())
+
+
+@record
+class Quantize(Pass):
+    """Quantize the `chosen` nodes of a model whose weights are in memory.
+
+    `ranges` are the smallest and the largest value of activations, by name; `method` is how they
+    were found.  Of `block_size` weights, each of `bits` bits, a scale is shared in the form
+    `weights`.
+    """
+
+    name = "quantize"
+
+    form: QuantizedForm
+    bits: Literal[4, 8]
+    scheme: Scheme
+    block_size: int
+    method: str = ""
+    chosen: Chosen = field(default_factory=Chosen)
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def options(self) -> dict[str, object]:
+        """What decides the numbers, in this form."""
+        found: dict[str, object] = {"form": self.form, "bits": self.bits}
+        if self.form == "weights":
+            return {**found, "block_size": self.block_size}
+        found |= {
+            "activations": self.scheme.activations,
+            "weights": self.scheme.weights,
+            "per_channel": self.scheme.per_channel,
+            "reduce_range": self.scheme.reduce_range,
+        }
+        return {**found, "method": self.method} if self.form == "static" else found
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        chosen = self.chosen
+        with stand_ins(model) as names:
+            ranges = {names.value(name): bounds for name, bounds in self.ranges.items()}
+            quantize_static(model, names.nodes(chosen.static), ranges, self.scheme)
+        # Constants of several forms differ, also where they are made of the same.
+        with stand_ins(model) as names:
+            quantize_tables(model, names.nodes(chosen.tables))
+            split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
+            quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
+            quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.block_size)
+
+
+# Weights of products in blocks of 4- or 8-bit integers: `com.microsoft::MatMulNBits`.
+
+
+def quantize_blocks(
+    model: onnx.ModelProto, chosen: Collection[str], bits: int, block_size: int
+) -> None:
+    """Quantize the `chosen` MatMul nodes; `block_size` weights along the summed axis share a scale.
+
+    Raises `ImportError` where a library of the quantizer is not installed.
+    """
+    from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+    if not chosen:
+        return
+    left = [node.name for node in walk_nodes(model) if node.name not in chosen]
+    quantizer = MatMulNBitsQuantizer(
+        model, bits=bits, block_size=block_size, is_symmetric=True, nodes_to_exclude=left
+    )
+    # It tells of each node.
+    logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
+    quantizer.process()
+    # Products that share weights have them quantized once each, under the same names.
+    for graph in walk_graphs(model):
+        seen: set[str] = set()
+        for index, tensor in reversed(list(enumerate(graph.initializer))):
+            if tensor.name in seen:
+                del graph.initializer[index]
+            seen.add(tensor.name)
+    drop_unread(model)
+
+
+# Products whose activations are quantized in each call, in the main graph and in bodies.
+#
+# Nodes are those that ONNX Runtime fuses into `DynamicQuantizeMatMul` and `MatMulIntegerToFloat`.
+# Written here: the quantizer of ONNX Runtime rewrites every Gemm of a model, also those that are to
+# stay, and takes weights that several of them share for one's own.
+
+
+def quantize_dynamic(model: onnx.ModelProto, chosen: Collection[str], scheme: Scheme) -> None:
+    """Quantize the `chosen` MatMul and LSTM nodes, whose weights are constants."""
+    for scope in scopes_of(model.graph):
+        made = {}
+        ready: dict[str, tuple[str, str, str]] = {}
+        for node in scope.graph.node:
+            if node.name in chosen and node.op_type == "MatMul":
+                made[node.name] = _product(node, scope, scheme, ready)
+            elif node.name in chosen and node.op_type == "LSTM":
+                made[node.name] = [_recurrence(node, scope, replace(scheme, weights="int8"))]
+                require_domain(model, MICROSOFT)
+        replace_nodes(scope.graph, made)
+    drop_unread(model)
+
+
+def _product(
+    node: onnx.NodeProto, scope: Scope, scheme: Scheme, ready: dict[str, tuple[str, str, str]]
+) -> list[onnx.NodeProto]:
+    """The nodes that compute one product; `ready` is what earlier ones made of activations."""
+    import onnx
+
+    make = onnx.helper.make_node
+    given, name, output = node.input[0], node.name, node.output[0]
+    found = []
+    if given not in ready:
+        # A body may quantize what the graph around it quantizes too, under other names.
+        ready[given] = (f"{output}_given", f"{output}_given_scale", f"{output}_given_zero")
+        found.append(make("DynamicQuantizeLinear", [given], ready[given], f"{name}_quantize"))
+    integers, scale, zero = ready[given]
+    weights, weight_scale, weight_zero = _weights(node.input[1], scope, scheme)
+    summed, cast, scales = (f"{output}_{what}" for what in ("integers", "float", "scales"))
+    product = [integers, weights, zero, weight_zero]
+    found += [
+        make("MatMulInteger", product, [summed], name),
+        make("Cast", [summed], [cast], f"{name}_cast", to=onnx.TensorProto.FLOAT),
+        make("Mul", [scale, weight_scale], [scales], f"{name}_scales"),
+        make("Mul", [cast, scales], [output], f"{name}_scaled"),
+    ]
+    return found
+
+
+def _weights(name: str, scope: Scope, scheme: Scheme) -> tuple[str, str, str]:
+    """The names of the integers, the scale and the zero point, in the graph that has `name`."""
+    import onnx
+
+    found = scope.constant(name)
+    assert found is not None
+    tensor, holder = found
+    made = (f"{name}_quantized", f"{name}_scale", f"{name}_zero_point")
+    if all(item.name != made[0] for item in holder.initializer):
+        axis = 1 if scheme.per_channel and len(tensor.dims) == 2 else None
+        integers = quantized(onnx.numpy_helper.to_array(tensor), scheme, axis)
+        for each, values in zip(
+            made, (integers.values, integers.scale, integers.zero), strict=True
+        ):
+            add_constant(holder, each, values)
+    return made
+
+
+def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.NodeProto:
+    """`DynamicQuantizeLSTM`, whose weights are transposed: [directions, inputs, 4 * hidden].
+
+    Its kernel wants one zero point for all columns, so weights are symmetric: int8.
+    """
+    import onnx
+
+    given = [*node.input, *[""] * (8 - len(node.input))]
+    quantization = []
+    for at in (1, 2):
+        name = given[at]
+        found = scope.constant(name)
+        assert found is not None
+        tensor, holder = found
+        values = onnx.numpy_helper.to_array(tensor)
+        rows = [
+            quantized(np.ascontiguousarray(part.T), scheme, 1 if scheme.per_channel else None)
+            for part in values
+        ]
+        integers = np.stack([row.values for row in rows])
+        given[at] = add_constant(holder, f"{name}_lstm", integers)
+        scale = np.stack([row.scale for row in rows])
+        zero = np.stack([row.zero for row in rows])
+        quantization += [
+            add_constant(holder, f"{name}_lstm_scale", scale),
+            add_constant(holder, f"{name}_lstm_zero_point", zero),
+        ]
+    made = onnx.helper.make_node(
+        "DynamicQuantizeLSTM",
+        [*given, *quantization],
+        list(node.output),
+        node.name,
+        domain=MICROSOFT,
+    )
+    made.attribute.extend(item for item in node.attribute if item.name != "layout")
+    return made
+
+
+# Tables of embeddings in integers: rows are looked up as they are stored, and then scaled.
+
+
+_ROWS: Final = Scheme("uint8", "int8", True, False)
+
+
+def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
+    """Quantize the constant tables of the `chosen` Gather nodes, of shape [rows, columns].
+
+    Each row has a scale.
+    """
+    import onnx
+
+    make = onnx.helper.make_node
+    for scope in scopes_of(model.graph):
+        made = {}
+        for node in scope.graph.node:
+            if node.op_type != "Gather" or node.name not in chosen:
+                continue
+            table, places, output = node.input[0], node.input[1], node.output[0]
+            found = scope.constant(table)
+            assert found is not None
+            tensor, holder = found
+            values = onnx.numpy_helper.to_array(tensor)
+            rows = quantized(values, _ROWS, 0)
+            add_constant(holder, f"{table}_rows", rows.values)
+            add_constant(holder, f"{table}_row_scales", rows.scale.reshape(-1, 1))
+            integers, cast, scale = (f"{output}_{what}" for what in ("rows", "float", "scales"))
+            to = onnx.TensorProto.FLOAT
+            made[node.name] = [
+                make("Gather", [f"{table}_rows", places], [integers], node.name, axis=0),
+                make("Gather", [f"{table}_row_scales", places], [scale], f"{node.name}_s", axis=0),
+                make("Cast", [integers], [cast], f"{node.name}_cast", to=to),
+                make("Mul", [cast, scale], [output], f"{node.name}_scaled"),
+            ]
+        replace_nodes(scope.graph, made)
+    drop_unread(model)
+
+
+# Products and convolutions between QuantizeLinear and DequantizeLinear, by ONNX Runtime's tool.
+
+
+# Their kernels write float32 as quickly as integers, and it is more exact.
+FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
+# The first operator set in which scales may have an axis.
+_AXIS_OPSET: Final = 13
+_QUANTIZE: Final = "QuantizeLinear"
+_DEQUANTIZE: Final = "DequantizeLinear"
+# What the tool asks for, so that it does not infer the types of the graph again by way of a file.
+_INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
+
+
+def quantize_static(
+    model: onnx.ModelProto,
+    chosen: Collection[str],
+    ranges: Mapping[str, tuple[float, float]],
+    scheme: Scheme,
+) -> None:
+    """Quantize the `chosen` nodes of the main graph, whose values have declared types."""
+    from onnxruntime.quantization import QuantType
+    from onnxruntime.quantization.calibrate import TensorData
+    from onnxruntime.quantization.qdq_quantizer import QDQQuantizer
+
+    if not chosen:
+        return
+    nodes = [node for node in model.graph.node if node.name in chosen]
+    types = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    model.metadata_props.add(key=_INFERRED[0], value=_INFERRED[1])
+    quantizer = QDQQuantizer(
+        model,
+        scheme.per_channel and opset >= _AXIS_OPSET,
+        scheme.reduce_range,
+        types[scheme.weights],
+        types[scheme.activations],
+        {
+            name: TensorData(lowest=np.float32(low), highest=np.float32(high))
+            for name, (low, high) in ranges.items()
+        },
+        [node.name for node in nodes],
+        [],
+        sorted({node.op_type for node in nodes}),
+        {
+            "OpTypesToExcludeOutputQuantization": list(FLOAT_OUTPUTS),
+            # ONNX Runtime has its quickest kernels for signed activations if both are symmetric.
+            "ActivationSymmetric": scheme.activations == "int8",
+            "WeightSymmetric": scheme.weights == "int8",
+        },
+    )
+    before = {name for node in model.graph.node for name in node.output}
+    logger = logging.getLogger()
+    level = logger.level
+    # It warns of weights that several nodes share, and of values without a type.
+    logger.setLevel(logging.ERROR)
+    try:
+        quantizer.quantize_model()
+    finally:
+        logger.setLevel(level)
+    del model.metadata_props[-1]
+    _read_exact(model, chosen, before)
+    # The tool writes its nodes behind the others.
+    sort_nodes(model.graph)
+    drop_unread(model)
+
+
+def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collection[str]) -> None:
+    """Nodes in float32 read what was computed in float32, rather than what was rounded for others.
+
+    A product writes float32 even if its result is quantized for another.
+    """
+    makers = {name: node for node in model.graph.node for name in node.output}
+    quantizes = {node.output[0]: node for node in model.graph.node if node.op_type == _QUANTIZE}
+    exact = {}
+    for node in model.graph.node:
+        if node.op_type != _DEQUANTIZE or node.input[0] not in quantizes:
+            continue
+        value = quantizes[node.input[0]].input[0]
+        maker = makers.get(value)
+        if maker is None or maker.name not in chosen or maker.op_type in FLOAT_OUTPUTS:
+            exact[node.output[0]] = value
+    for node in model.graph.node:
+        if node.name in chosen or node.op_type in (_QUANTIZE, _DEQUANTIZE):
+            continue
+        for at, name in enumerate(node.input):
+            if name in exact and name not in before:
+                node.input[at] = exact[name]
+
+
+# Gemm as a product and a sum, for forms that know MatMul alone.
+
+
+T = TypeVar("T")
+
+
+def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
+    """Write the `chosen` Gemm nodes as MatMul, of the same name, and Add.
+
+    They have a constant second operand, no transposed first one, and `alpha` and `beta` of 1.
+    """
+    import onnx
+
+    for scope in scopes_of(model.graph):
+        made = {}
+        for node in scope.graph.node:
+            if node.op_type != "Gemm" or node.name not in chosen:
+                continue
+            weights = node.input[1]
+            if attribute_of(node, "transB", 0):
+                found = scope.constant(weights)
+                assert found is not None
+                tensor, holder = found
+                values = np.ascontiguousarray(onnx.numpy_helper.to_array(tensor).T)
+                weights = add_constant(holder, f"{weights}_transposed", values)
+            biased = len(node.input) > 2 and bool(node.input[2])
+            product = f"{node.output[0]}_product" if biased else node.output[0]
+            make = onnx.helper.make_node
+            made[node.name] = [make("MatMul", [node.input[0], weights], [product], node.name)]
+            if biased:
+                bias = make("Add", [product, node.input[2]], [node.output[0]], f"{node.name}_bias")
+                made[node.name].append(bias)
+        replace_nodes(scope.graph, made)
+    drop_unread(model)
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
+    """The value of an attribute, or `default`."""
+    import onnx
+
+    for attribute in node.attribute:
+        if attribute.name == name:
+            value: T = onnx.helper.get_attribute_value(attribute)
+            return value
+    return default
+
+
+# Which of the chosen nodes a quantized graph shows to be quantized.
+
+
+_DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
+
+
+def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
+    """The `chosen` nodes that were quantized: the tools pass over some, and say nothing.
+
+    A node of the static form reads or makes what is quantized, or is part of another and gone.
+    """
+    left = {node.name: node for node in walk_nodes(model)}
+    quantized = {
+        name
+        for node in model.graph.node
+        for name in (node.input[:1] if node.op_type == "QuantizeLinear" else node.output)
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear")
+    }
+    blocks = {name for name, node in left.items() if node.op_type == "MatMulNBits"}
+    static = {
+        name
+        for name in chosen.static
+        if name not in left or quantized.intersection((*left[name].input, *left[name].output))
+    }
+    return Chosen(
+        frozenset(static),
+        frozenset(n for n in chosen.dynamic if n in left and left[n].op_type in _DYNAMIC),
+        frozenset(n for n in chosen.weights if blocks & {f"{n}_Q4", f"{n}_Q8"}),
+        frozenset(n for n in chosen.tables if f"{n}_scaled" in left),
+    )

@@ -1,0 +1,456 @@
+"""Which nodes of a model are quantized, in which form each, and why the others are not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from aotc.base.records import record
+from aotc.graph.partition.assignment import flops_of
+from aotc.precision.integer_rewriting import Scope, scopes_of
+from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, attribute_of
+from aotc.spec.precision import QuantizedForm
+from aotc.spec.providers import STANDARD
+from aotc.spec.variant import KEPT
+
+if TYPE_CHECKING:
+    import onnx
+
+
+PROFILE: Final = f"{KEPT}profile"
+ISLAND: Final = f"{KEPT}island"
+NOT_OBSERVED: Final = f"{KEPT}not observed"
+NOT_WRITTEN: Final = f"{KEPT}passed over by the quantizer"
+_FLOAT: Final = 1
+
+
+@record(kw_only=False)
+class Choice:
+    """What is quantized; `reasons` says by name why each other node that could be is left.
+
+    `boundaries` is the number of values that are converted for the static form.
+    """
+
+    chosen: Chosen
+    reasons: Mapping[str, str]
+    boundaries: int
+
+    def limited(self, written: Chosen) -> Choice:
+        """The choice if only `written` nodes of it were quantized; the others have a reason."""
+        missed = self.chosen.names() - written.names()
+        reasons = {**self.reasons, **dict.fromkeys(sorted(missed), NOT_WRITTEN)}
+        return Choice(written, reasons, self.boundaries)
+
+    def matched(self) -> dict[str, int]:
+        """The counts that stand in the record of the pass."""
+        counts = Counter(self.reasons.values())
+        found = {"quantized": len(self.chosen), "boundaries": self.boundaries, **counts}
+        for word, names in (
+            ("in each call", self.chosen.dynamic),
+            ("tables", self.chosen.tables),
+        ):
+            if names:
+                found[word] = len(names)
+        return dict(sorted(found.items()))
+
+
+def choose(
+    model: onnx.ModelProto,
+    form: QuantizedForm,
+    operators: Collection[str],
+    kept: Collection[str],
+    observed: Mapping[str, Observed],
+) -> Choice:
+    """Choose among the nodes of `model`, whose weights are in memory and whose values have types.
+
+    `operators` limits them, if there are any.  `kept` are names of nodes that stay in float32,
+    `observed` is what calibration showed of activations, for the static form.
+    """
+    wanted = BY_FORM[form].intersection(operators or BY_FORM[form])
+    reasons: dict[str, str] = {}
+    static: list[str] = []
+    found: dict[str, set[str]] = {"dynamic": set(), "weights": set(), "tables": set()}
+    activations = _activations(model)
+    integers: set[str] = set()
+    for scope in scopes_of(model.graph):
+        for node in scope.graph.node:
+            if not is_standard(node, wanted):
+                continue
+            carrier = node.op_type in CARRIERS
+            if carrier and scope.inner:
+                continue
+            if node.op_type == "Gather" and not looks_up(node, scope):
+                continue
+            if node.name in kept:
+                reasons[node.name] = PROFILE
+            elif not carrier and (why := why_not(node, scope, form)):
+                reasons[node.name] = f"{KEPT}{why}"
+            elif node.op_type == "Gather":
+                found["tables"].add(node.name)
+            elif form == "weights":
+                found["weights"].add(node.name)
+            elif form == "dynamic" or node.op_type == "LSTM":
+                found["dynamic"].add(node.name)
+            elif scope.inner:
+                # What is computed in a body is not observed.
+                if node.op_type == "Conv":
+                    reasons[node.name] = f"{KEPT}body"
+                else:
+                    found["dynamic"].add(node.name)
+            elif carrier and not _takes_integers(node, activations, integers):
+                continue
+            elif why := _why_not_static(node, activations, observed):
+                if not carrier:
+                    reasons[node.name] = why
+            else:
+                static.append(node.name)
+                if node.op_type not in FLOAT_OUTPUTS:
+                    integers.update(node.output)
+    worth = Weighing(model, observed).worth(static)
+    carriers = {node.name for node in model.graph.node if node.op_type in CARRIERS}
+    for name in static:
+        if name not in worth.nodes and name not in carriers:
+            reasons[name] = ISLAND
+    chosen = Chosen(
+        worth.nodes,
+        frozenset(found["dynamic"]),
+        frozenset(found["weights"]),
+        frozenset(found["tables"]),
+    )
+    return Choice(chosen, reasons, worth.boundaries)
+
+
+def observable(model: onnx.ModelProto, operators: Collection[str]) -> tuple[str, ...]:
+    """The activations of the main graph whose ranges the static form may need, in order."""
+    wanted = BY_FORM["static"].intersection(operators or BY_FORM["static"])
+    activations = _activations(model)
+    found: dict[str, None] = {}
+    for node in model.graph.node:
+        if is_standard(node, wanted):
+            found.update(dict.fromkeys(n for n in (*node.input, *node.output) if n in activations))
+    return tuple(found)
+
+
+def _takes_integers(
+    node: onnx.NodeProto, activations: Collection[str], integers: Collection[str]
+) -> bool:
+    """Whether all that a carrier reads may be integers: sums of products are exact in float32."""
+    read = [name for name in node.input if name in activations]
+    return bool(read) and all(name in integers for name in read)
+
+
+def _why_not_static(
+    node: onnx.NodeProto,
+    activations: Collection[str],
+    observed: Mapping[str, Observed],
+) -> str:
+    values = [name for name in (*node.input, *node.output) if name in activations]
+    if any(name not in observed for name in values) or node.output[0] not in activations:
+        return NOT_OBSERVED
+    if any(observed[name].bounds is None for name in values):
+        return f"{KEPT}{NOT_FINITE}"
+    return ""
+
+
+def _activations(model: onnx.ModelProto) -> frozenset[str]:
+    """Values of the main graph that are float32 tensors and no constants."""
+    graph = model.graph
+    known = {tensor.name for tensor in graph.initializer}
+    values = (*graph.input, *graph.value_info, *graph.output)
+    constants = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+    return frozenset(
+        value.name
+        for value in values
+        if value.type.tensor_type.elem_type == _FLOAT and value.name not in known | constants
+    )
+
+
+# Which nodes are worth their boundaries: conversions of values between float32 and integers.
+#
+# Every node is quantized or not. A value that integers read and float32 nodes make is quantized
+# once, a value that integers make and float32 nodes read is dequantized once; products write either
+# at no cost. A set of nodes is sought whose gain, less the cost of its boundaries, no change of one
+# node or of one connected region improves.
+
+
+# Rough rates of one core, to weigh with: operations in float32, how much quicker integers are on
+# a CPU without VNNI, and bytes of values that are converted or moved.
+_FLOPS: Final = 5e10
+_GAIN: Final = 0.4
+_BYTES: Final = 1e10
+_CALL_SECONDS: Final = 2e-6
+# Kernels that follow a product without a pass of their own, or do less work on smaller values.
+_QUICKER: Final = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
+_MAX_ROUNDS: Final = 64
+_FLOAT_BYTES: Final = 4
+
+
+@record(kw_only=False)
+class Worth:
+    """The nodes that are quantized, and how many values are converted, by name."""
+
+    nodes: frozenset[str]
+    boundaries: int
+
+
+class Weighing:
+    """The main graph of a model, and what was observed of its activations, by name."""
+
+    def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Observed]) -> None:
+        graph = model.graph
+        self._nodes = {node.name: node for node in graph.node}
+        self._observed = observed
+        self._weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+        self._maker = {name: node.name for node in graph.node for name in node.output if name}
+        self._readers: dict[str, list[str]] = {}
+        for node in graph.node:
+            for name in dict.fromkeys(node.input):
+                self._readers.setdefault(name, []).append(node.name)
+        self._outputs = {value.name for value in graph.output}
+
+    def worth(self, candidates: Sequence[str]) -> Worth:
+        """The best of `candidates`, all of which are looked at as quantized first."""
+        taken = set(candidates)
+        for _ in range(_MAX_ROUNDS):
+            changed = self._improve_nodes(candidates, taken)
+            changed |= self._drop_regions(candidates, taken)
+            if not changed:
+                break
+        values = {value for name in taken for value in self._values(name)}
+        return Worth(frozenset(taken), sum(self._crosses(value, taken) for value in values))
+
+    def _improve_nodes(self, candidates: Sequence[str], taken: set[str]) -> bool:
+        """Change single nodes while that helps; of equal costs, float32 is taken."""
+        pending, waiting, changed = deque(reversed(candidates)), set(candidates), False
+        allowed, steps = frozenset(candidates), _MAX_ROUNDS * len(candidates)
+        while pending and steps:
+            steps -= 1
+            name = pending.popleft()
+            waiting.discard(name)
+            others = taken - {name} if name in taken else None
+            values = self._values(name)
+            within = {*taken, name}
+            without = others if others is not None else taken
+            cost = sum(self._cost(value, within) for value in values) - self._gain(name)
+            cost -= sum(self._cost(value, without) for value in values)
+            wanted = cost < 0
+            if wanted == (name in taken):
+                continue
+            changed = True
+            (taken.add if wanted else taken.discard)(name)
+            for near in self._neighbours(name):
+                if near in allowed and near not in waiting:
+                    waiting.add(near)
+                    pending.append(near)
+        return changed
+
+    def _drop_regions(self, candidates: Sequence[str], taken: set[str]) -> bool:
+        """Leave connected nodes that together cost more than they gain."""
+        changed, seen = False, set[str]()
+        for first in candidates:
+            if first not in taken or first in seen:
+                continue
+            region, pending = {first}, [first]
+            while pending:
+                for near in self._neighbours(pending.pop()):
+                    if near in taken and near not in region:
+                        region.add(near)
+                        pending.append(near)
+            seen |= region
+            values = {value for name in region for value in self._values(name)}
+            rest = taken - region
+            cost = sum(self._cost(value, taken) - self._cost(value, rest) for value in values)
+            if cost >= sum(self._gain(name) for name in region):
+                taken -= region
+                changed = True
+        return changed
+
+    def _values(self, name: str) -> list[str]:
+        node = self._nodes[name]
+        found = dict.fromkeys((*node.input, *node.output))
+        return [value for value in found if value in self._observed]
+
+    def _neighbours(self, name: str) -> list[str]:
+        found: dict[str, None] = {}
+        for value in self._values(name):
+            if value in self._maker:
+                found[self._maker[value]] = None
+            found.update(dict.fromkeys(self._readers.get(value, ())))
+        return [near for near in found if near != name]
+
+    def _crosses(self, value: str, taken: Collection[str]) -> bool:
+        """Whether a value is converted."""
+        readers = self._readers.get(value, ())
+        integers = any(reader in taken for reader in readers)
+        floats = value in self._outputs or any(reader not in taken for reader in readers)
+        maker = self._maker.get(value)
+        if maker is None or maker not in taken:
+            return integers
+        if self._nodes[maker].op_type in FLOAT_OUTPUTS:
+            return integers and floats
+        return floats
+
+    def _cost(self, value: str, taken: Collection[str]) -> float:
+        """Seconds that are spent on converting a value."""
+        if not self._crosses(value, taken):
+            return 0.0
+        return 1.25 * self._bytes(value) / _BYTES + _CALL_SECONDS
+
+    def _gain(self, name: str) -> float:
+        """Seconds that a node takes less in integers."""
+        node = self._nodes[name]
+        output = node.output[0]
+        if node.op_type in CARRIERS:
+            return 0.5 * self._bytes(output) / _BYTES if node.op_type in _QUICKER else 0.0
+        shapes = [self._observed[node.input[0]].shape, self._weights[node.input[1]]]
+        flops = flops_of(node.op_type, shapes, [self._observed[output].shape])
+        return _GAIN * flops / _FLOPS
+
+    def _bytes(self, value: str) -> int:
+        return _FLOAT_BYTES * math.prod(self._observed[value].shape)
+
+
+# Which nodes each form can quantize, and why not the others of the same operators.
+
+
+_FLOAT32: Final = 1
+_MATRIX: Final = 2
+
+# Operators that gain by integers themselves.
+PRODUCTS: Final = frozenset({"Conv", "Gemm", "MatMul"})
+# Operators that take integers between those, so that fewer values are converted.
+CARRIERS: Final = frozenset(
+    {
+        "Add",
+        "AveragePool",
+        "Clip",
+        "Concat",
+        "Flatten",
+        "GlobalAveragePool",
+        "LeakyRelu",
+        "MaxPool",
+        "Mul",
+        "Pad",
+        "Relu",
+        "Reshape",
+        "Resize",
+        "Sigmoid",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+STATIC: Final = PRODUCTS | CARRIERS | {"Gather", "LSTM"}
+DYNAMIC: Final = frozenset({"Gather", "Gemm", "LSTM", "MatMul"})
+WEIGHTS: Final = frozenset({"Gather", "Gemm", "MatMul"})
+BY_FORM: Final[Mapping[str, frozenset[str]]] = {
+    "static": STATIC,
+    "dynamic": DYNAMIC,
+    "weights": WEIGHTS,
+}
+# Why a node stays, as the manifest counts it.
+NOT_CONSTANT: Final = "weights that are not constant"
+NOT_FINITE: Final = "values that are not finite"
+ATTRIBUTES: Final = "attributes"
+SMALL: Final = "small table"
+EMPTY: Final = "weights without elements"
+RANK: Final = "weights of more than two dims"
+# A smaller table is not worth a scale for each row.
+_MIN_TABLE: Final = 16384
+
+
+def why_not(node: onnx.NodeProto, scope: Scope, form: QuantizedForm) -> str:
+    """Why a product, a lookup or a recurrence cannot be quantized in a form; empty if it can.
+
+    A Gather reads a constant of float32.  The values of constants are read.
+    """
+    if node.op_type == "Gather":
+        return _why_no_table(node, scope)
+    places = (1, 2) if node.op_type == "LSTM" else (1,)
+    for at in places:
+        found = scope.constant(node.input[at]) if len(node.input) > at else None
+        if found is None or found[0].data_type != _FLOAT32:
+            return NOT_CONSTANT
+        if 0 in found[0].dims:
+            return EMPTY
+        if not _is_finite(found[0]):
+            return NOT_FINITE
+    if node.op_type == "Gemm":
+        return _why_no_gemm(node, scope)
+    if node.op_type == "LSTM":
+        # The integer kernel has no other layout, and takes no limits of its own.
+        peculiar = attribute_of(node, "layout", 0) or attribute_of(node, "clip", 0.0)
+        return ATTRIBUTES if peculiar or attribute_of(node, "input_forget", 0) else ""
+    rank = len(_tensor(node, scope).dims)
+    if node.op_type == "MatMul" and rank < _MATRIX:
+        return ATTRIBUTES
+    # Blocks are of matrices alone.
+    return RANK if form == "weights" and rank > _MATRIX else ""
+
+
+def _why_no_gemm(node: onnx.NodeProto, scope: Scope) -> str:
+    plain = (
+        attribute_of(node, "alpha", 1.0) == 1.0
+        and attribute_of(node, "beta", 1.0) == 1.0
+        and not attribute_of(node, "transA", 0)
+    )
+    if not plain:
+        return ATTRIBUTES
+    if len(node.input) > 2 and node.input[2]:
+        bias = scope.constant(node.input[2])
+        if bias is None:
+            return NOT_CONSTANT
+        if len(bias[0].dims) != 1 or not _is_finite(bias[0]):
+            return ATTRIBUTES if len(bias[0].dims) != 1 else NOT_FINITE
+    return ""
+
+
+def _why_no_table(node: onnx.NodeProto, scope: Scope) -> str:
+    found = scope.constant(node.input[0])
+    assert found is not None
+    tensor = found[0]
+    if len(tensor.dims) != _MATRIX or attribute_of(node, "axis", 0) != 0:
+        return ATTRIBUTES
+    if tensor.dims[0] * tensor.dims[1] < _MIN_TABLE:
+        return SMALL
+    return "" if _is_finite(tensor) else NOT_FINITE
+
+
+def _tensor(node: onnx.NodeProto, scope: Scope) -> onnx.TensorProto:
+    found = scope.constant(node.input[1])
+    assert found is not None
+    return found[0]
+
+
+def _is_finite(tensor: onnx.TensorProto) -> bool:
+    import onnx
+
+    return bool(np.isfinite(onnx.numpy_helper.to_array(tensor)).all())
+
+
+def looks_up(node: onnx.NodeProto, scope: Scope) -> bool:
+    """Whether a Gather reads a constant of float32."""
+    found = scope.constant(node.input[0])
+    return found is not None and found[0].data_type == _FLOAT32
+
+
+def is_standard(node: onnx.NodeProto, operators: Collection[str]) -> bool:
+    """Whether a node is one of ONNX's own `operators`."""
+    return node.domain in STANDARD and node.op_type in operators
+
+
+# What was observed of an activation on calibration data.
+
+
+@record(kw_only=False)
+class Observed:
+    """The range of its values, None if one was not finite, and its largest shape."""
+
+    bounds: tuple[float, float] | None
+    shape: tuple[int, ...]

@@ -1,1 +1,0 @@
-"""The sizes of the free dims at which a model runs: hints, trials and the search."""

@@ -1,0 +1,105 @@
+"""Imports ONNX Runtime silently and without telemetry, and reads its error messages."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from types import ModuleType
+
+from aotc.base.errors import INSTALL_RUNTIME, AotcError
+from aotc.host.probe import installed_versions
+from aotc.spec.providers import RUNTIMES
+
+_PREFIX = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
+# A place in ONNX Runtime's sources, followed by the function if there is one.
+_PLACE = re.compile(r"\S*/\S+\.(?:cc|h|cpp|hpp):\d+ (?:[^()'\"]*\([^()]*\)(?: const)? )?")
+_FOLDERS = re.compile(r"(?<![\w.:/])/(?:[^\s/\"':]+/)+")
+# Where ONNX Runtime's arena, CUDA, cuBLAS or cuDNN has no memory left.
+_MEMORY_WORDS = (
+    "Failed to allocate memory",
+    "Available memory of",
+    "out of memory",
+    "ALLOC_FAILED",
+    "ALLOCATION_FAILED",
+    "the resource allocation failed",
+)
+_SILENT = 4  # ONNX Runtime's severity FATAL; errors are still raised as exceptions
+
+
+@cache
+def import_onnxruntime() -> ModuleType:
+    """The module, with logging off and ignoring options that a model carries.
+
+    Raises AOTC-I019 (not installed) and AOTC-I020 (both distributions installed).
+    """
+    import os
+
+    installed = installed_versions(RUNTIMES)
+    if len(installed) > 1:
+        raise AotcError(
+            "AOTC-I020",
+            "two distributions of ONNX Runtime are installed",
+            expected="one",
+            found=" and ".join(
+                f"{name} {installed[name]}" for name in RUNTIMES if name in installed
+            ),
+        )
+    # If set, ONNX Runtime takes session options from the model's metadata.
+    os.environ.pop("ORT_LOAD_CONFIG_FROM_MODEL", None)
+    # Its wheels send telemetry, and keep a device id and a database in the user's cache.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise AotcError(
+            "AOTC-I019",
+            "ONNX Runtime cannot be imported",
+            found=str(error),
+            fix=INSTALL_RUNTIME,
+        ) from None
+    onnxruntime.set_default_logger_severity(_SILENT)
+    module: ModuleType = onnxruntime
+    return module
+
+
+@cache
+def ort_errors() -> tuple[type[Exception], ...]:
+    """The exceptions that ONNX Runtime raises; its own have no base class but `Exception`."""
+    import_onnxruntime()
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    own = [
+        kind
+        for kind in vars(native).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    ]
+    # pybind11 turns C++ exceptions into these.
+    return (*own, RuntimeError, ValueError, TypeError, IndexError, UnicodeDecodeError)
+
+
+def ort_text(error: Exception) -> str:
+    """ONNX Runtime's message unchanged, even if it quotes text that is not UTF-8."""
+    if isinstance(error, UnicodeDecodeError):
+        return error.object.decode("utf-8", "backslashreplace")
+    return str(error)
+
+
+def ort_message(error: Exception) -> str:
+    """ONNX Runtime's message in one line, without its prefix and its source paths."""
+    text = _PLACE.sub("", _PREFIX.sub("", ort_text(error)))
+    text = re.sub(r"Load model from \S+ failed:?", "", text)
+    # Messages go into manifests, so they must not name folders of this machine.
+    text = _FOLDERS.sub("", text)
+    return " ".join(text.split()) or type(error).__name__
+
+
+def too_little_memory(expected: str, found: str, where: str = "") -> AotcError:
+    """AOTC-M004: a device has no room for what is `expected`; `found` says what it told."""
+    return AotcError(
+        "AOTC-M004", "the device has too little memory", where=where, expected=expected, found=found
+    )
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether memory was not enough, by ONNX Runtime's message."""
+    return isinstance(error, MemoryError) or any(word in str(error) for word in _MEMORY_WORDS)

@@ -1,0 +1,1 @@
+"""What a run judged, as reports for pipelines, reviewers and dashboards."""

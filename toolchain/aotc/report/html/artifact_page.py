@@ -1,0 +1,114 @@
+"""The page of an artifact, for reviewers who have no aotc: one file that needs nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_write
+from aotc.base.files.writing import write_atomically
+from aotc.report.html.artifact_contents import read_contents, read_node_times
+from aotc.report.html.graph_section import graph_section
+from aotc.report.html.memory_section import memory_section
+from aotc.report.html.page import page, tag
+from aotc.report.html.sections import (
+    RunReport,
+    exactness_section,
+    manifest_section,
+    overview_section,
+    passes_section,
+    run_section,
+    shapes_section,
+)
+from aotc.spec.evidence import NodeErrors
+
+_MISSING_LIBRARY: Final = "AOTC-I019"
+
+
+def write_page(artifact: Path | None, file: Path, run_report: RunReport | None = None) -> None:
+    """Write the page of an artifact, or of a run, into `file`.
+
+    Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises what
+    `artifact_page` does where there is no run to tell of, AOTC-I019 where a library is missing, and
+    I018 (full disk) and I026 for the file.
+    """
+    text = _page_of(artifact, run_report)
+    try:
+        write_atomically(file, text.encode("ascii"))
+    except OSError as error:
+        raise cannot_write(error, "cannot write the page", str(file)) from None
+
+
+def _page_of(artifact: Path | None, run: RunReport | None) -> str:
+    if artifact is None:
+        if run is None:
+            raise ValueError("a page is of an artifact, of a run, or of both")
+        return run_page(run)
+    try:
+        return artifact_page(artifact, run_report=run)
+    except AotcError as error:
+        if run is None or error.code == _MISSING_LIBRARY:
+            raise
+        return run_page(run, why=error.line())
+
+
+def artifact_page(
+    artifact: Path,
+    *,
+    traffic: Path | None = None,
+    run_report: RunReport | None = None,
+    times: Path | None = None,
+    errors: Mapping[str, NodeErrors] | None = None,
+) -> str:
+    """The page as text; `times` is what `aotc bench --nodes --json` printed for the artifact.
+
+    `errors` are by variant, as `debugging.debugged_parity.measure_nodes` measures them.
+
+    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
+    what `inspection.summary.inspect` and `node_times.read_node_times` do.
+    """
+    contents = read_contents(artifact, traffic=traffic)
+    report = contents.report
+    summary = report.artifact
+    assert summary is not None
+    seconds = read_node_times(times, summary.artifact_id) if times is not None else {}
+    return page(
+        report.name,
+        (
+            tag(
+                "p",
+                tag("b", "UNVERIFIED. "),
+                "This page repeats what the artifact says of itself. No signature and no digest "
+                "was checked when it was written, and it proves nothing of the artifact that you "
+                "have: 'aotc verify' does.",
+                class_="notice",
+            ),
+        ),
+        (
+            *((run_section(run_report),) if run_report is not None else ()),
+            overview_section(report, summary),
+            graph_section(contents, seconds, errors or {}),
+            memory_section(contents),
+            shapes_section(report, summary.shapes),
+            exactness_section(summary, contents.evidence, errors or {}),
+            passes_section(summary),
+            manifest_section(contents.manifest_json),
+        ),
+    )
+
+
+def run_page(run: RunReport, *, why: str = "") -> str:
+    """The page of a run without an artifact: outcome, breaches and gates.
+
+    `why` is why the artifact, if there is one, is not on it.
+    """
+    said = "There is no artifact: this page tells what the run judged, and nothing was built."
+    if why:
+        said = f"This page tells what the run judged. The artifact could not be read: {why}"
+    return page(
+        f"aotc {run.command}: {run.outcome}",
+        (tag("p", said, class_="notice"),),
+        (run_section(run),),
+    )

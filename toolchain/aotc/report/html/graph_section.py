@@ -1,0 +1,322 @@
+"""The graph of each variant: drawing, search, boundaries, refusals, and a table of all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.etree.ElementTree import Element
+
+from aotc.base.text import duration
+from aotc.report.html.artifact_contents import Contents, DrawnVariant
+from aotc.report.html.graph_data import DrawnGraph, error_key, error_text, errors_by_index
+from aotc.report.html.graph_drawing import Look, Module, fold, graph_svg, modules_of
+from aotc.report.html.page import (
+    bytes_text,
+    section,
+    share_text,
+    short_provider,
+    shown_name,
+    table,
+    tag,
+)
+from aotc.spec.evidence import NodeError, NodeErrors
+from aotc.spec.variant import PartitionReport, Variant
+
+NodeSeconds = Mapping[str, Mapping[str, float]]
+
+
+def graph_section(
+    contents: Contents, seconds: NodeSeconds, errors: Mapping[str, NodeErrors]
+) -> Element:
+    """All graphs, of which the reader chooses one; `seconds` are by variant and node name.
+
+    `errors` are by variant.
+    """
+    variants = {variant.name: variant for variant in contents.manifest.variants}
+    figures = [
+        _figure(
+            f"v{index}",
+            drawn,
+            variants[drawn.names[0]],
+            seconds,
+            next((errors[own] for own in drawn.names if own in errors), None),
+        )
+        for index, drawn in enumerate(contents.drawn)
+    ]
+    for figure in figures[1:]:
+        figure.set("hidden", "")
+    chosen = tag(
+        "select",
+        *(
+            tag("option", ", ".join(drawn.names), value=f"v{index}")
+            for index, drawn in enumerate(contents.drawn)
+        ),
+        id="variant",
+    )
+    return section(
+        "graph",
+        "Graph",
+        tag(
+            "div",
+            tag("label", "variant ", chosen),
+            tag(
+                "label",
+                "find a node ",
+                tag(
+                    "input",
+                    type="search",
+                    id="find",
+                    autocomplete="off",
+                    placeholder="name, operator or module",
+                ),
+            ),
+            tag("button", "+", type="button", data_do="in", aria_label="larger"),
+            tag("button", "\u2212", type="button", data_do="out", aria_label="smaller"),
+            tag("button", "fit", type="button", data_do="fit"),
+            tag("button", "unfold all", type="button", data_do="open"),
+            tag("button", "fold all", type="button", data_do="close"),
+            class_="tools",
+        ),
+        tag("ul", id="found", aria_label="nodes found"),
+        tag("p", id="said", role="status", class_="quiet"),
+        tag(
+            "noscript", tag("p", "Without scripts the groups stay folded; the table has all nodes.")
+        ),
+        *figures,
+    )
+
+
+def _figure(
+    name: str,
+    drawn: DrawnVariant,
+    variant: Variant,
+    seconds: NodeSeconds,
+    errors: NodeErrors | None,
+) -> Element:
+    graph = drawn.graph
+    if graph is None:
+        assert drawn.refusal is not None
+        said = f"Not drawn: {drawn.refusal.line()}"
+        return tag("div", tag("p", said, class_="bad"), id=name, class_="variant")
+    placed = {node.name: node.provider for node in variant.placement.nodes}
+    report = variant.partitioning
+    providers = tuple(dict.fromkeys((*variant.providers, *placed.values())))
+    boundary = {
+        transfer.value: transfer.bytes
+        for transfer in (report.transfers if report is not None else ())
+        if transfer.source and transfer.target
+    }
+    wrong = errors_by_index(graph, errors) if errors is not None else {}
+    look = Look(name=name, providers=providers, placed=placed, boundary=boundary, errors=wrong)
+    tree = fold(graph, _part_names(graph, report))
+    title = f"graph of {', '.join(drawn.names)}"
+    times = next((seconds[own] for own in drawn.names if own in seconds), {})
+    return tag(
+        "div",
+        _legend(graph, look, variant),
+        *((error_key(wrong),) if wrong else ()),
+        tag(
+            "div",
+            tag(
+                "div",
+                graph_svg(graph, tree, look, title=title),
+                class_="canvas",
+                role="region",
+                aria_label=f"{title}, drawn",
+            ),
+            tag(
+                "aside",
+                tag("p", "Choose a node to see what is known of it.", class_="quiet"),
+                class_="detail",
+                aria_live="polite",
+            ),
+            class_="split",
+        ),
+        *_partitions(report),
+        tag("h3", "Nodes"),
+        _times(graph, times, variant),
+        tag(
+            "details",
+            tag("summary", f"All {len(graph.nodes)} nodes in order of execution"),
+            node_table(name, graph, modules_of(graph.nodes), placed, times, wrong),
+        ),
+        id=name,
+        class_="variant",
+    )
+
+
+def _part_names(graph: DrawnGraph, report: PartitionReport | None) -> list[str]:
+    """The manifest's name of each part, where it has as many of that provider and size."""
+    stated: dict[tuple[str, int], list[str]] = {}
+    for part in report.partitions if report is not None else ():
+        if not part.subgraph:
+            stated.setdefault((part.provider, part.nodes), []).append(part.name)
+    names = []
+    for index, drawn in enumerate(graph.parts):
+        own = stated.get((drawn.provider, len(drawn.nodes)))
+        provider = short_provider(drawn.provider) or "unplaced"
+        names.append(own.pop(0) if own else f"{provider} {index + 1}")
+    return names
+
+
+def _legend(graph: DrawnGraph, look: Look, variant: Variant) -> Element:
+    counted = dict.fromkeys(look.providers, 0)
+    for node in graph.nodes:
+        if node.name in look.placed:
+            counted[look.placed[node.name]] += 1
+    return tag(
+        "p",
+        f"Placement {variant.placement.how}: ",
+        *(
+            tag(
+                "span",
+                tag("span", class_=f"swatch p{index % 6}", aria_hidden="true"),
+                f"{short_provider(name)} {_counted(counted[name], 'node')}",
+                class_="key",
+            )
+            for index, name in enumerate(look.providers)
+        ),
+        _counted(len(graph.parts), "partition"),
+        class_="legend",
+    )
+
+
+def _partitions(report: PartitionReport | None) -> list[Element]:
+    if report is None:
+        return [tag("p", "One provider runs all nodes: there is no boundary.", class_="quiet")]
+    crossing = [t for t in report.transfers if t.source and t.target]
+    others = [t for t in report.transfers if not (t.source and t.target)]
+    refusals = table(
+        ("node", "operator", "refused by", "reason"),
+        (
+            (
+                shown_name(refused.node),
+                shown_name(refused.op, 60),
+                short_provider(refused.provider),
+                refused.reason,
+            )
+            for refused in report.refusals
+        ),
+    )
+    return [
+        tag("h3", "Partitions"),
+        table(
+            ("partition", "provider", "#nodes", "operators", "compiled"),
+            (
+                (
+                    tag("b", shown_name(part.name)),
+                    short_provider(part.provider),
+                    str(part.nodes),
+                    ", ".join(f"{shown_name(op, 60)} {count}" for op, count in part.ops.items()),
+                    "into one node" if part.compiled else "no",
+                )
+                for part in report.partitions
+            ),
+        ),
+        tag("h3", "Boundaries"),
+        table(
+            ("value", "from", "to", "#bytes at optimal sizes", "#at largest sizes"),
+            (
+                (
+                    shown_name(transfer.value),
+                    short_provider(transfer.source) or "caller",
+                    short_provider(transfer.target) or "caller",
+                    bytes_text(transfer.bytes),
+                    bytes_text(transfer.bytes_max),
+                )
+                for transfer in (*crossing, *others)
+            ),
+            caption=f"{_counted(len(crossing), 'value')} from one provider to another in each "
+            f"call, and {len(others)} between provider and caller.",
+        ),
+        tag("h3", "Refusals"),
+        refusals
+        if report.refusals
+        else tag("p", "No provider refused a node that it was offered."),
+    ]
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count} {thing}{'' if count == 1 else 's'}"
+
+
+def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> Element:
+    if not times:
+        return tag(
+            "p",
+            f"Times of single nodes of {variant.name} were not measured. The estimated share is of "
+            "operations at the optimal sizes, by formula, and is no time.",
+            class_="quiet",
+        )
+    total = sum(times.values())
+    slowest = sorted(times, key=lambda name: -times[name])[:10]
+    return table(
+        ("node", "#time", "#share"),
+        (
+            # Where all are 0, as clocks that are too coarse have it, there are no shares.
+            (shown_name(n), duration(times[n]), share_text(times[n] / total if total else None))
+            for n in slowest
+        ),
+        caption=f"The slowest of {len(times)} measured nodes, {duration(total)} together.",
+    )
+
+
+# All nodes of a graph as a table: what the drawing shows by place and colour, in words.
+
+
+HEAD = (
+    *("node", "operator", "module", "provider", "makes", "#bytes", "#estimated share"),
+    *("#time", "#share of time"),
+)
+
+
+def node_table(
+    name: str,
+    graph: DrawnGraph,
+    modules: list[Module],
+    placed: Mapping[str, str],
+    seconds: Mapping[str, float],
+    errors: Mapping[int, NodeError] | None = None,
+) -> Element:
+    """One row a node; `seconds` are measured times by node name, empty if none was measured.
+
+    `errors` are by index of the node, empty if none was measured.
+    """
+    operations = sum(node.flops for node in graph.nodes) or 1
+    total = sum(seconds.values()) or 1.0
+    columns = (HEAD if seconds else HEAD[:-2]) + (("error",) if errors else ())
+    body = tag("tbody")
+    for index, node in enumerate(graph.nodes):
+        made = [value for value in node.outputs if value in graph.sizes]
+        shapes = ", ".join(str(list(graph.shapes.get(value, ()))) for value in made)
+        size = sum(graph.sizes[value] for value in made) if made else None
+        cells = [
+            (shown_name(node.name), ""),
+            (shown_name(node.op, 60), ""),
+            (shown_name(".".join(modules[index]), 120), ""),
+            (short_provider(placed.get(node.name, "")), ""),
+            (shapes, ""),
+            (bytes_text(size), "n"),
+            (share_text(node.flops / operations), "n"),
+        ]
+        if seconds:
+            taken = seconds.get(node.name)
+            cells += [
+                ("" if taken is None else duration(taken), "n"),
+                ("" if taken is None else share_text(taken / total), "n"),
+            ]
+        if errors:
+            found = errors.get(index)
+            cells.append(("" if found is None else error_text(found), ""))
+        row = tag("tr", id=f"{name}-r{index}")
+        for text, kind in cells:
+            row.append(tag("td", text, class_=kind or None))
+        body.append(row)
+    head = (tag("th", title.removeprefix("#"), scope="col") for title in columns)
+    return tag(
+        "div",
+        tag("table", tag("thead", tag("tr", *head)), body, class_="nodes"),
+        class_="scroll tall",
+        tabindex=0,
+        role="region",
+        aria_label="all nodes",
+    )

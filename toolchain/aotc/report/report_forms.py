@@ -1,0 +1,163 @@
+"""The forms of a report by the suffix of its file, and where each is written."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from aotc.base.errors import AotcError, missing_package
+from aotc.base.files.failures import system_message
+from aotc.base.files.folders import MANIFEST
+from aotc.base.files.writing import write_atomically
+from aotc.base.registry import Registry
+from aotc.spec.codec import encode
+from aotc.spec.json import document
+from aotc.spec.run_report import RunReport
+
+# A form is a function from a report to its text, in UTF-8.
+TEXTS: Final = Registry(
+    "form of a report",
+    (
+        (".codequality.json", "aotc.report.code_quality:code_quality_text"),
+        (".json", "aotc.report.report_forms:json_text"),
+        (".md", "aotc.report.markdown:markdown_text"),
+        (".sarif", "aotc.report.sarif:sarif_text"),
+        (".xml", "aotc.report.junit:junit_text"),
+    ),
+)
+# A page is drawn from the artifact as well, by a function of the artifact's path (None: nothing was
+# built), the path of the page, and the report; it writes the page.
+PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:write_page"),))
+# `-` alone is JSON, and `-.md` is Markdown.
+STANDARD_OUTPUT: Final = "-"
+_PAGE_EXTRA: Final = "report"
+_PAGE_MODULES: Final = ("fast_sugiyama", "onnx", "numpy")
+# Of a file that a page's own writer could not write.
+_UNWRITTEN: Final = frozenset({"AOTC-I018", "AOTC-I026"})
+
+Text = Callable[[RunReport], str]
+
+
+def is_standard_output(file: str) -> bool:
+    """Whether a report goes to standard output: `-`, or `-` and a suffix."""
+    return file == STANDARD_OUTPUT or (file.startswith("-.") and os.sep not in file)
+
+
+def suffix_of(file: str) -> str:
+    """The suffix that a report's form is chosen by; raises AOTC-I048 if there is no such form."""
+    if file == STANDARD_OUTPUT:
+        return ".json"
+    name = file[1:] if is_standard_output(file) else Path(file).name
+    known: tuple[str, ...] = (*TEXTS, *(() if is_standard_output(file) else PAGES))
+    for suffix in known:
+        if name.lower().endswith(suffix):
+            return suffix
+    raise AotcError(
+        "AOTC-I048",
+        "the suffix says no form of a report",
+        where=f"--report {file}",
+        expected=", ".join(sorted(known)),
+        found=Path(name).suffix or "no suffix",
+    )
+
+
+def require_forms(files: Sequence[str], others: Iterable[Path] = ()) -> None:
+    """Refuse what cannot be written later, before anything else is done.
+
+    `others` are what the command reads or writes beside its reports: a report may be none of them,
+    and in none of them.
+    Raises AOTC-I048 (suffix), I027 (two reports for standard output, or a place in an artifact),
+    and I019 where the extra of a form is not installed.
+    """
+    if sum(map(is_standard_output, files)) > 1:
+        raise AotcError("AOTC-I027", "two reports cannot share standard output", where="--report")
+    for file in files:
+        suffix = suffix_of(file)
+        if suffix in PAGES:
+            _page_writer(suffix)
+        else:
+            text_form(suffix)
+        if not is_standard_output(file):
+            _require_apart(file, [os.path.realpath(other) for other in others])
+
+
+def _require_apart(file: str, others: Sequence[str]) -> None:
+    path = Path(os.path.realpath(file))
+    for place in (path, *path.parents):
+        if str(place) in others or (place / MANIFEST).is_file():
+            raise AotcError(
+                "AOTC-I027",
+                "a report cannot be written into an artifact, nor over what the command is about",
+                where=f"--report {file}",
+                found=str(place),
+                fix="Name a file elsewhere.",
+            )
+
+
+def text_form(suffix: str) -> Text:
+    """The function that makes a report's text; raises AOTC-I019 where it needs an extra."""
+    try:
+        found: Text = TEXTS.load(suffix)
+    except ModuleNotFoundError as error:
+        raise missing_package(error, f"a report in {suffix}") from None
+    return found
+
+
+def report_text(report: RunReport, file: str) -> str:
+    """The text of a report for a file, in the form that its suffix says."""
+    return text_form(suffix_of(file))(report)
+
+
+def _page_writer(suffix: str) -> Callable[[Path | None, Path, RunReport], None]:
+    try:
+        # Pages import them late: without one the run would be in vain.
+        for module in _PAGE_MODULES:
+            importlib.import_module(module)
+        found: Callable[[Path | None, Path, RunReport], None] = PAGES.load(suffix)
+    except ModuleNotFoundError as error:
+        raise missing_package(error, "a page", _PAGE_EXTRA) from None
+    return found
+
+
+def write_report(report: RunReport, file: str) -> None:
+    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails.
+
+    That is so whatever fails: the outcome of the run is not the report's to change.
+    """
+    path = Path(file)
+    try:
+        suffix = suffix_of(file)
+        if suffix in PAGES:
+            artifact = Path(report.artifact) if report.artifact_id else None
+            try:
+                _page_writer(suffix)(artifact, path, report)
+            except AotcError as error:
+                if error.code not in _UNWRITTEN:
+                    raise
+                raise unwritten(file, error.found) from None
+        else:
+            write_atomically(path, report_text(report, file).encode("utf-8"))
+    except OSError as error:
+        raise unwritten(file, system_message(error)) from None
+    except AotcError:
+        raise
+    except Exception as error:
+        raise unwritten(file, f"{type(error).__name__}: {error}") from error
+
+
+def unwritten(file: str, why: str) -> AotcError:
+    """The AOTC-I047 of a report that could not be made or written."""
+    return AotcError(
+        "AOTC-I047", "the report cannot be written", where=f"--report {file}", found=why
+    )
+
+
+# `.json`: the record itself, for programs (`aotc.report/1`).
+
+
+def json_text(report: RunReport) -> str:
+    """The report with every field, in printable ASCII."""
+    return document(encode(report, full=True))

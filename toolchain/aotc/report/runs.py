@@ -1,0 +1,138 @@
+"""Benchmarks and verifications as a report tells them: figures, gates and breaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aotc.base.codes import REASONS
+from aotc.spec.bench_reports import BenchReport, Verdict
+from aotc.spec.reports import Refusal, VerifyReport
+from aotc.spec.run_report import Figure, Gate, GateStatus
+
+# The figures of a benchmark, and its baseline as a gate, as a report tells them.
+
+
+_STATUS: Final[Mapping[Verdict, GateStatus]] = {
+    "slower": "failed",
+    "within": "passed",
+    "not shown": "not-judged",
+}
+
+
+def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
+    """Times of each side, and how the artifact compares with the model if one was given."""
+    sides = [
+        Figure(name=name, subject=side.name, value=value, unit="s")
+        for side in report.timings
+        for name, value in (
+            ("load", side.load_seconds),
+            ("first run", side.first_seconds),
+            ("median", side.median_seconds),
+            ("lower quartile", side.lower_seconds),
+            ("upper quartile", side.upper_seconds),
+            *side.latency_seconds.items(),
+        )
+    ]
+    sides += [
+        Figure(name="throughput", subject=side.name, value=side.calls_per_second, unit="runs/s")
+        for side in report.timings
+        if side.calls_per_second is not None
+    ]
+    ratios = (
+        ("load", report.load_ratio),
+        ("first answer", report.first_ratio),
+        ("latency", report.latency_ratio),
+    )
+    sides += [
+        Figure(name=name, subject="artifact / model", value=value, unit="times")
+        for name, value in ratios
+        if value is not None
+    ]
+    return tuple(sides)
+
+
+def comparison_gate(report: BenchReport) -> tuple[Gate, ...]:
+    """The baseline as a gate; none without one.  What is not shown is not judged."""
+    compared = report.comparison
+    if compared is None:
+        return ()
+    return (
+        Gate(
+            name="baseline",
+            subject=report.artifact,
+            status=_STATUS[compared.verdict],
+            limit=f"median latency at most {compared.allow:g} times that of {compared.baseline}",
+            measured=_interval(report),
+        ),
+    )
+
+
+def slower_breach(report: BenchReport) -> tuple[Refusal, ...]:
+    """AOTC-I067 where the artifact is slower than its baseline."""
+    compared = report.comparison
+    if compared is None or not compared.code:
+        return ()
+    return (
+        Refusal(
+            code=compared.code,
+            what=f"the artifact is slower than its baseline: {compared.reason}",
+            where=report.artifact,
+            expected=f"<= {compared.allow:g} times {compared.baseline}",
+            found=_interval(report),
+            fix=REASONS[compared.code].fix,
+        ),
+    )
+
+
+def _interval(report: BenchReport) -> str:
+    compared = report.comparison
+    assert compared is not None
+    return (
+        f"{compared.ratio:.3f}, {compared.confidence:.0%} interval "
+        f"{compared.lower:.3f} to {compared.upper:.3f}, {compared.verdict}"
+    )
+
+
+# The gates and breaches of a verification, as a report tells them.
+
+
+def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
+    """A gate for each numbered step, and for each variant on this host or target."""
+    steps = tuple(
+        Gate(
+            name=step.step,
+            subject=report.artifact,
+            status="not-judged" if step.status == "not-run" else step.status,
+            measured=step.detail,
+        )
+        for step in report.steps
+    )
+    # A variant that does not run here refuses nothing while another one does.
+    lost = report.verdict in ("incompatible", "unverified")
+    return steps + tuple(
+        Gate(
+            name="8 host compatibility",
+            subject=f"variant {variant.name}",
+            status="passed" if variant.runs else "failed" if lost else "not-judged",
+            limit=f"runs on {report.target}",
+            measured=", ".join(reason.code for reason in variant.reasons),
+        )
+        for variant in report.variants
+    )
+
+
+def verified_breaches(report: VerifyReport) -> tuple[Refusal, ...]:
+    """Every reason why the artifact is refused; none where it is accepted."""
+    if report.authentic and report.verdict in ("optimal", "degraded"):
+        return ()
+    found = dict.fromkeys(
+        (item.code, item.where, item.what, item.found) for item in report.refusals
+    )
+    further = tuple(
+        reason
+        for variant in report.variants
+        for reason in variant.reasons
+        if (reason.code, reason.where, reason.what, reason.found) not in found
+    )
+    return (*report.refusals, *further)

@@ -1,0 +1,103 @@
+"""`.sarif`: SARIF 2.1.0, for code scanning; a rule for each code that occurs.
+
+The format is OASIS Standard "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from aotc.base.codes import REASONS
+from aotc.report.wording import Told, everything_told, location_of
+from aotc.spec.codec import Json
+from aotc.spec.json import document
+from aotc.spec.run_report import RunReport
+
+_SCHEMA: Final = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+# The root of the checkout, as code scanning calls it.
+_ROOT: Final = "%SRCROOT%"
+
+
+def sarif_text(report: RunReport) -> str:
+    """The report as one run of SARIF: a result for every breach and finding."""
+    told = tuple(everything_told(report))
+    codes = sorted({each.code for each in told})
+    run: Json = {
+        "tool": {
+            "driver": {
+                "name": "aotc",
+                "version": report.tool_version,
+                "rules": [_rule(code) for code in codes],
+            }
+        },
+        # Runs of one category replace each other.
+        "automationDetails": {"id": f"aotc-{report.command}/"},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [
+            {"executionSuccessful": report.outcome != "error", "exitCode": report.exit_status}
+        ],
+        "results": [_result(each, codes, report) for each in told],
+    }
+    return document({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _rule(code: str) -> Json:
+    reason = REASONS.get(code)
+    if reason is None:
+        return {"id": code}
+    return {
+        "id": code,
+        "name": _pascal(reason.title),
+        "shortDescription": {"text": reason.title},
+        "fullDescription": {"text": reason.explain},
+        "help": {
+            "text": f"{reason.explain}\n\nFix: {reason.fix}",
+            "markdown": f"{reason.explain}\n\n**Fix:** {reason.fix}\n\n"
+            f"`aotc explain {code}` tells this as well.",
+        },
+        # The manual travels with the code; the name is resolved by `aotc explain`.
+        "helpUri": f"urn:aotc:code:{code}",
+        "defaultConfiguration": {"level": "error" if reason.exit_status else "note"},
+    }
+
+
+def _pascal(title: str) -> str:
+    words = "".join(letter if letter.isalnum() else " " for letter in title).split()
+    return "".join(word[:1].upper() + word[1:] for word in words)
+
+
+def _result(told: Told, codes: Sequence[str], report: RunReport) -> Json:
+    result: Json = {
+        "ruleId": told.code,
+        "ruleIndex": codes.index(told.code),
+        "level": "error" if told.breach else "note",
+        "message": {"text": _plain("\n".join(told.lines))},
+        "partialFingerprints": {"aotcReason/v1": told.fingerprint},
+    }
+    found = location_of(told.place, report)
+    if found is not None:
+        location: Json = {
+            "physicalLocation": {
+                "artifactLocation": {"uri": quote(os.fsencode(found.path)), "uriBaseId": _ROOT},
+                # Code scanning shows no result without a line.
+                "region": {"startLine": found.line or 1, "startColumn": found.column or 1},
+            }
+        }
+        if told.where:
+            location["logicalLocations"] = [{"fullyQualifiedName": told.where}]
+        result["locations"] = [location]
+    elif told.where:
+        result["locations"] = [{"logicalLocations": [{"fullyQualifiedName": told.where}]}]
+    return result
+
+
+def _plain(text: str) -> str:
+    """Text in which no viewer finds a link (section 3.11.6 of the format)."""
+    return (
+        text.replace("\\", "\\\\").replace("[", "\\[").replace("]", "\\]") if "](" in text else text
+    )

@@ -1,0 +1,204 @@
+"""What a report says of one breach, finding or difference, and where it stands."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from aotc.base.codes import REASONS
+from aotc.base.errors import Place
+from aotc.base.records import record
+from aotc.base.text import listed, printable, size
+from aotc.spec.codec import Json
+from aotc.spec.diff_report import AreaDiff, Change, DiffReport
+from aotc.spec.reports import Refusal
+from aotc.spec.run_report import NoticedFinding, RunReport
+
+# What a report says of one breach or finding, in words that are safe to show.
+
+
+@record
+class Told:
+    """A breach or a finding in the words of a report; every text is one printable line."""
+
+    code: str
+    title: str
+    breach: bool
+    what: str
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    fix: str = ""
+    place: Place | None = None
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """What happened, where, what was expected and found, and how to fix it."""
+        labelled = (
+            ("", self.what),
+            ("where: ", self.where),
+            ("expected: ", self.expected),
+            ("found: ", self.found),
+            ("fix: ", self.fix),
+        )
+        return tuple(f"{label}{text}" for label, text in labelled if text)
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for the same breach of another run, whatever was measured (sha256, hex).
+
+        So it is in another checkout: what lies in the working directory or the checkout is named
+        from there.
+        """
+        file = os.path.normpath(self.place.file) if self.place is not None else ""
+        text = "\0".join((self.code, self.what, self.where, file))
+        for root in dict.fromkeys((str(Path.cwd()), str(checkout()))):
+            text = text.replace(f"{root.rstrip('/')}/", "") if root != "/" else text
+        # A file name of other bytes than UTF-8 is a text with surrogates.
+        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def title_of(code: str) -> str:
+    """The title of a reason code; a code of a later release has none."""
+    reason = REASONS.get(code)
+    return reason.title if reason is not None else ""
+
+
+def told_breach(refusal: Refusal) -> Told:
+    """A breach."""
+    return Told(
+        code=refusal.code,
+        title=title_of(refusal.code),
+        breach=True,
+        what=printable(refusal.what),
+        where=printable(refusal.where),
+        expected=printable(refusal.expected),
+        found=printable(refusal.found),
+        fix=printable(refusal.fix),
+        place=refusal.place,
+    )
+
+
+def told_finding(finding: NoticedFinding) -> Told:
+    """A finding."""
+    return Told(
+        code=finding.code,
+        title=finding.title,
+        breach=False,
+        what=printable(finding.what),
+        where=printable(finding.where),
+        place=finding.place,
+    )
+
+
+def everything_told(report: RunReport) -> Iterator[Told]:
+    """The breaches of a report, then its findings."""
+    yield from map(told_breach, report.breaches)
+    yield from map(told_finding, report.findings)
+
+
+# One difference in words: what it is of, and both values.
+
+
+def only_pair(report: DiffReport) -> str:
+    """The variants' label if there is one pair, which then need not be told apart."""
+    return report.variants[0].label if len(report.variants) == 1 else ""
+
+
+def what_changed(area: AreaDiff, change: Change, only: str) -> str:
+    """The path of a value, with what it is of unless that is the `only` pair of variants."""
+    what = change.what.removeprefix(f"{area.area}.")
+    return f"{change.subject}: {what}" if change.subject not in ("", only) else what
+
+
+def both_values(area: AreaDiff, change: Change, widest: int) -> tuple[str, str]:
+    """Both values, each of at most `widest` characters; of lists, what the other lacks."""
+    one, other = change.a, change.b
+    if isinstance(one, list) and isinstance(other, list):
+        left = [item for item in one if item not in other]
+        right = [item for item in other if item not in one]
+        if not left and not right:
+            return "in this order", "in another order"
+        return _cut(_items(left, one), widest), _cut(_items(right, other), widest)
+    is_bytes = area.area in ("memory", "size") or change.what.endswith(("bytes", "bytes_max"))
+    first, second = (_value(value, is_bytes=is_bytes) for value in (one, other))
+    return _cut(first, widest), _cut(second, widest)
+
+
+def _items(items: Sequence[Json], of: Sequence[Json]) -> str:
+    if not items:
+        return "nothing else" if of else "none"
+    return listed([_value(item) for item in items])
+
+
+def _value(value: Json, *, is_bytes: bool = False) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if is_bytes and isinstance(value, int):
+        return size(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return listed([_value(item) for item in value]) or "none"
+    return str(value) or "none"
+
+
+def _cut(text: str, widest: int) -> str:
+    return text if len(text) <= widest else f"{text[: widest - 3]}..."
+
+
+# Where a pull or merge request shows what is reported: files as their repository has them.
+
+
+# The folder of the checkout, as GitHub Actions and GitLab CI name it.
+_CHECKOUTS: Final = ("GITHUB_WORKSPACE", "CI_PROJECT_DIR")
+
+
+@record
+class Location:
+    """A file of the checkout, by its path in it with slashes; `line` is 0 where none is known."""
+
+    path: str
+    line: int = 0
+    column: int = 0
+
+
+def checkout() -> Path:
+    """The root of the checkout: what the CI says, or else the working directory."""
+    named = next((found for name in _CHECKOUTS if (found := os.environ.get(name))), "")
+    return Path(named or ".").resolve()
+
+
+def location_of(place: Place | None, report: RunReport) -> Location | None:
+    """The place if it is in the checkout; else the run's profile, model or artifact that is.
+
+    A built-in profile is no file of the user's, and what is outside cannot be shown: None where
+    nothing is inside.  A folder, such as an artifact's, is no file to show either.
+    """
+    if place is not None and (path := _inside(place.file)):
+        return Location(path=path, line=place.line, column=place.column)
+    for name in (report.profile, report.model, report.artifact):
+        if name and _is_file(name) and (path := _inside(name)):
+            return Location(path=path)
+    return None
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except ValueError:
+        return False
+
+
+def _inside(name: str) -> str:
+    try:
+        return Path(name).resolve().relative_to(checkout()).as_posix()
+    except (ValueError, OSError, RuntimeError):
+        return ""

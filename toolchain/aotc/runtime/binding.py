@@ -1,0 +1,655 @@
+"""Bound calls: inputs and outputs that stay on the device, by DLPack."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.base.errors import AotcError
+from aotc.graph.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
+from aotc.providers.ort import import_onnxruntime
+from aotc.runtime.guards import Guard
+from aotc.runtime.routing import Route, Router
+from aotc.runtime.runners import Runner
+from aotc.session.device.capture_gate import GATE, capture_refused
+from aotc.session.device.capturing_runner import CapturingRunner
+from aotc.session.device.device import Device, Part, PartOf, read_values, row_copies
+from aotc.session.device.fixed_run import NO_GRAPH, FixedRun
+from aotc.session.padding import Padder
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+# Makes a bound call: the guards and the routing of `run`, for tensors that stay where they are.
+
+
+# The default stream of CUDA, on which most libraries work unless they are told otherwise.
+_DEFAULT_STREAM = 0
+
+
+def bind_call(
+    inputs: Mapping[str, Any],
+    outputs: Sequence[str],
+    guard: Guard,
+    router: Router,
+    runners: Sequence[Runner],
+    padder: Padder,
+    stream: Any,
+    counted: Callable[[Route, tuple[str, ...]], Callable[[float], None]],
+    model: object,
+) -> BoundCall:
+    """A bound call of the variant that takes such inputs; see `ReadyModel.bind`.
+
+    `counted` makes what is told the seconds of each call, of its route and of the dims outside the
+    proven range.  `model` lives as long as the call.
+    """
+    # All variants of a model are on one device.
+    device = runners[0].device
+    # Producers make the stream of the device wait for their values.
+    with GATE.used(), device.lock:
+        given = {name: take_tensor(name, value, device) for name, value in inputs.items()}
+    for name, item in given.items():
+        item.refuse_narrow(name)
+    checked = guard.check({name: item.shadow() for name, item in given.items()})
+    if checked.inputs.keys() != given.keys():
+        raise AotcError(
+            "AOTC-R001",
+            "a bound call needs all inputs, optional ones too",
+            where="inputs",
+            expected=", ".join(checked.inputs),
+            found=", ".join(given),
+        )
+    route = router.route(checked.sizes, checked.outside)
+    fills = {fill.name: fill for fill in padder.fills(checked.sizes, route.wanted)}
+    shapes: dict[str, tuple[tuple[int, ...], Start, Any]] = {}
+    for name, item in given.items():
+        fill = fills.get(name)
+        if fill is None:
+            shapes[name] = (item.shape, (0,) * len(item.shape), None)
+        else:
+            start = tuple(
+                part.indices(size)[0] for part, size in zip(fill.slices, fill.shape, strict=True)
+            )
+            shapes[name] = (fill.shape, start, fill.value)
+
+    def crop(name: str, shape: Sequence[int]) -> Part | None:
+        return padder.crop_slices(name, shape, checked.sizes) if route.pads else None
+
+    return BoundCall(
+        runners[route.variant],
+        given,
+        shapes,
+        outputs,
+        crop,
+        sizes=route.wanted,
+        stream=_stream_handle(stream) if device.stream is not None else None,
+        counted=counted(route, checked.outside),
+        model=model,
+    )
+
+
+def _stream_handle(stream: Any) -> int:
+    """CUDA's handle of a stream: of torch, CuPy, `__cuda_stream__`, or the handle itself."""
+    if stream is None:
+        return _DEFAULT_STREAM
+    if isinstance(stream, int):
+        return stream
+    if hasattr(stream, "__cuda_stream__"):
+        return int(stream.__cuda_stream__()[1])
+    for attribute in ("cuda_stream", "ptr"):
+        if hasattr(stream, attribute):
+            return int(getattr(stream, attribute))
+    raise AotcError(
+        "AOTC-R021",
+        "the stream is not one of CUDA's",
+        where="stream",
+        expected="a handle, or a stream of torch or CuPy",
+        found=type(stream).__name__,
+    )
+
+
+# A call whose inputs and outputs stay on the device, made once and run many times.
+
+
+Start = tuple[int, ...]
+
+
+class BoundInput:
+    """One input: `memory` in the shape that was given, and the `buffer` that the session reads.
+
+    They are the same unless the input is padded: each call copies it to where `start` is then.
+    """
+
+    def __init__(
+        self, dtype: str, memory: ort.OrtValue, buffer: ort.OrtValue, start: Start
+    ) -> None:
+        self.shape = tuple(memory.shape())
+        self.dtype = dtype
+        self.memory = memory
+        self.buffer = buffer
+        self.start = start
+
+    @property
+    def padded(self) -> bool:
+        """Whether the session reads a larger tensor than the given one."""
+        return self.buffer is not self.memory
+
+
+class _Here(threading.local):
+    """The calling thread."""
+
+    # Whether ONNX Runtime captured the graph in it.
+    captured = False
+
+
+class BoundCall:
+    """Inputs and outputs in fixed memory; `call()` computes the outputs from what they hold.
+
+    Calls are complete when they return.  It may be called from any thread, one at a time; captured
+    graphs belong to a thread, so that another one than that which bound it captures anew.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        given: Mapping[str, Given],
+        shapes: Mapping[str, tuple[tuple[int, ...], Start, Any]],
+        outputs: Sequence[str],
+        crop: PartOf,
+        *,
+        sizes: Mapping[str, int],
+        stream: int | None,
+        counted: Callable[[float], None],
+        model: object,
+    ) -> None:
+        """`shapes` has, by input, the shape that runs, where the given one begins, and the padding.
+
+        `crop` tells which part of an output of such a shape is the caller's (None: all of it).
+        `sizes` are those of the dims that run.  `stream` is where the caller writes inputs.
+        `counted` is told the seconds of each call.  `model` lives as long as this call does: its
+        folder must stay in the store.  Raises AOTC-R024, M004 and R005.
+        """
+        self._counted = counted
+        self._model = model
+        self._runner = runner
+        self._device: Device = runner.device
+        self._stream = stream
+        # That the stream of most producers is the caller's is known to them: they do nothing then.
+        # DLPack names the default stream 1; of the one of each thread, 2, torch knows nothing.
+        self._awaited = None if stream in (None, 2) else stream or 1
+        self._names = tuple(outputs)
+        self._closed = False
+        self._inputs: dict[str, BoundInput] = {}
+        with GATE.used(), self._device.lock:
+            if stream is not None:
+                self._device.wait_for(stream, first=True)
+            for name, item in given.items():
+                shape, start, pad = shapes[name]
+                memory = (
+                    item.value if item.on_device else self._device.empty(item.shape, item.dtype)
+                )
+                buffer = memory if shape == item.shape else self._filled(shape, item.dtype, pad)
+                self._inputs[name] = BoundInput(item.dtype, memory, buffer, start)
+            self._padded = [bound for bound in self._inputs.values() if bound.padded]
+            for name, item in given.items():
+                self._write(name, item)
+            self._pad()
+            self._device.synchronize()
+        buffers = {name: bound.buffer for name, bound in self._inputs.items()}
+        self._here = _Here()
+        self._run = self._fixed_run(runner, buffers, sizes, checks=self._owns_inputs(given))
+        self._cropped = {
+            name: self._crop_buffer(name, slices)
+            for name in self._names
+            if (slices := crop(name, tuple(self._run.outputs[name].shape()))) is not None
+        }
+        self.inputs = {
+            name: DeviceTensor(bound.memory, self._device) for name, bound in self._inputs.items()
+        }
+        """The memory of the inputs; those that were given on the device are the given ones."""
+        self.outputs = {
+            name: DeviceTensor(
+                self._cropped[name][0] if name in self._cropped else self._run.outputs[name],
+                self._device,
+            )
+            for name in self._names
+        }
+        """The buffers of the outputs, which each call overwrites."""
+
+    @property
+    def captured(self) -> bool:
+        """Whether calls replay a graph."""
+        return self._run.graph_id != NO_GRAPH
+
+    def __call__(self, inputs: Mapping[str, Any] | None = None) -> dict[str, DeviceTensor]:
+        """Compute the outputs from what the inputs' memory holds, or from `inputs`.
+
+        `inputs` are further tensors of the same shapes and types, which are copied into that
+        memory, on the device or from the host.  Raises AOTC-R001, R002, R004, R011, R022, M004, and
+        R005 if ONNX Runtime fails or the model is closed.
+        """
+        if self._closed:
+            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise AotcError(
+                "AOTC-R021",
+                "the inputs are not given by name",
+                where="inputs",
+                expected="a mapping from names to tensors, or nothing",
+                found=type(inputs).__name__,
+            )
+        started = time.perf_counter()
+        # In a thread that has not run it yet, ONNX Runtime captures the graph anew.
+        captured = self._run.graph_id != NO_GRAPH
+        captures = captured and not self._here.captured
+        with GATE.alone() if captures else GATE.used(), self._device.lock:
+            given = [(n, self._checked(n, value)) for n, value in (inputs or {}).items()]
+            if self._stream is not None:
+                # After the producers of what is given made this stream wait for it.
+                self._device.wait_for(self._stream)
+            for name, item in given:
+                self._write(name, item)
+            self._pad()
+            if not captured:
+                # A session that captures nothing has streams of its own.
+                self._device.synchronize()
+            self._run.run()
+            if self._cropped:
+                self._crop()
+        if captures:
+            self._here.captured = True
+        self._counted(time.perf_counter() - started)
+        return self.outputs
+
+    def close(self) -> None:
+        """Refuse further calls; the memory is freed when nobody uses it any more."""
+        self._closed = True
+
+    def _fixed_run(
+        self,
+        runner: Runner,
+        buffers: Mapping[str, ort.OrtValue],
+        sizes: Mapping[str, int],
+        *,
+        checks: bool,
+    ) -> FixedRun:
+        """The run, captured where the variant captures graphs and its profile does not say `run`.
+
+        With `checks` the buffers may be changed to compare a replay with a run without a graph;
+        otherwise a size that was not compared yet is compared in other buffers.
+        """
+        device, session = self._device, runner.session
+        if not isinstance(runner, CapturingRunner) or not runner.may_capture(sizes):
+            with GATE.used(), device.lock:
+                return FixedRun(session, device, buffers)
+        with GATE.alone(), device.lock:
+            try:
+                run = FixedRun(session, device, buffers, runner.next_id())
+                wrong = ""
+                if checks:
+                    wrong = run.replays_wrongly()
+                elif not runner.has_captured(sizes):
+                    wrong = FixedRun(
+                        session, device, self._copies(buffers), runner.next_id()
+                    ).replays_wrongly()
+            except AotcError as error:
+                if error.code != "AOTC-R024":
+                    raise
+                wrong = error.found
+            if wrong and runner.graphs.refused == "fail":
+                raise capture_refused(wrong, runner.where)
+            if wrong:
+                runner.note(f"a bound call runs without a graph: {wrong}")
+                return FixedRun(session, device, buffers)
+        self._here.captured = True
+        return run
+
+    def _copies(self, buffers: Mapping[str, ort.OrtValue]) -> dict[str, ort.OrtValue]:
+        copies = {}
+        for name, value in buffers.items():
+            copies[name] = copy = self._device.empty(value.shape(), self._inputs[name].dtype)
+            self._device.copy(copy.data_ptr(), value.data_ptr(), value.tensor_size_in_bytes())
+        return copies
+
+    def _owns_inputs(self, given: Mapping[str, Given]) -> bool:
+        """Whether no input is in the caller's memory, which a check must not change."""
+        return all(
+            not item.on_device or self._inputs[name].buffer is not item.value
+            for name, item in given.items()
+        )
+
+    def _filled(self, shape: tuple[int, ...], dtype: str, pad: Any) -> ort.OrtValue:
+        from aotc.graph.values import numpy_dtype
+
+        value = self._device.empty(shape, dtype)
+        memory = self._device.host_bytes(value.tensor_size_in_bytes())
+        memory.view(numpy_dtype(dtype))[...] = pad
+        self._device.copy(value.data_ptr(), memory.ctypes.data, memory.nbytes)
+        self._device.synchronize()
+        return value
+
+    def _checked(self, name: str, value: Any) -> Given:
+        bound = self._inputs.get(name)
+        if bound is None:
+            raise AotcError(
+                "AOTC-R001",
+                f"the call has no input {name!r}",
+                where="inputs",
+                expected=", ".join(self._inputs),
+                found=name,
+            )
+        item = take_tensor(name, value, self._device, self._awaited)
+        if item.dtype != bound.dtype:
+            raise AotcError(
+                "AOTC-R002",
+                f"input {name!r} has the wrong type",
+                where=f"input {name}",
+                expected=bound.dtype,
+                found=item.dtype,
+            )
+        if item.shape != bound.shape:
+            raise AotcError(
+                "AOTC-R004",
+                f"input {name!r} has another shape than the one that was bound",
+                where=f"input {name}",
+                expected=str(list(bound.shape)),
+                found=str(list(item.shape)),
+                fix="Bind a call for each shape.",
+            )
+        return item
+
+    def _write(self, name: str, item: Given) -> None:
+        bound = self._inputs[name]
+        if item.value is bound.memory:
+            return
+        target = bound.memory.data_ptr()
+        if item.on_device:
+            source = item.value.data_ptr()
+            self._device.copy(target, source, bound.memory.tensor_size_in_bytes())
+            return
+        source = self._device.upload(target, item.value)
+        self._device.synchronize()
+        # It was read until here.
+        del source
+
+    def _pad(self) -> None:
+        """Copy what the inputs' memory holds into the larger buffers of padded ones."""
+        for bound in self._padded:
+            full = tuple(bound.buffer.shape())
+            target, source = bound.buffer.data_ptr(), bound.memory.data_ptr()
+            origin = (0,) * len(full)
+            for part in row_copies(
+                bound.shape, full, bound.shape, bound.start, origin, _item_bytes(bound.buffer)
+            ):
+                self._device.copy_rows(target + part.target, source + part.source, part.rows)
+
+    def _crop_buffer(self, name: str, slices: Part) -> tuple[ort.OrtValue, Start]:
+        output = DeviceTensor(self._run.outputs[name], self._device)
+        ranges = [part.indices(size) for part, size in zip(slices, output.shape, strict=True)]
+        shape = [stop - start for start, stop, _ in ranges]
+        return self._device.empty(shape, output.dtype), tuple(start for start, _, _ in ranges)
+
+    def _crop(self) -> None:
+        for name, (buffer, start) in self._cropped.items():
+            full = self._run.outputs[name]
+            shape = tuple(buffer.shape())
+            origin = (0,) * len(shape)
+            for part in row_copies(
+                shape, shape, tuple(full.shape()), origin, start, _item_bytes(full)
+            ):
+                self._device.copy_rows(
+                    buffer.data_ptr() + part.target, full.data_ptr() + part.source, part.rows
+                )
+        self._device.synchronize()
+
+
+def _item_bytes(value: ort.OrtValue) -> int:
+    count = int(np.prod(value.shape(), dtype=np.int64))
+    return int(value.tensor_size_in_bytes()) // count if count else 1
+
+
+# A tensor that stays where it is: other libraries take it by DLPack, without a copy.
+
+
+class DeviceTensor:
+    """An input or output of a bound call, in the call's own memory.
+
+    `torch.from_dlpack(tensor)`, and what CuPy, JAX and numpy have for it, share its memory.  The
+    next call changes what it holds.
+    """
+
+    def __init__(self, value: ort.OrtValue, device: Device) -> None:
+        """`value` is in the memory of `device`."""
+        self.value = value
+        self._device = device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its shape."""
+        return tuple(self.value.shape())
+
+    @property
+    def dtype(self) -> str:
+        """ONNX's name of its element type, such as float16."""
+        return tensor_type(self.value.data_type())
+
+    @property
+    def device(self) -> str:
+        """Such as cuda:0."""
+        return f"{self._device.name}:{self._device.index}"
+
+    @property
+    def address(self) -> int:
+        """Of its first element, on its device."""
+        return int(self.value.data_ptr())
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """A copy on the host."""
+        with GATE.used(), self._device.lock:
+            return read_values([self.value], self._device)[0]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("an array of the host is a copy of a tensor: use numpy.from_dlpack")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> Any:
+        """A capsule; a call is complete when it returns, so that no stream has to wait.
+
+        It is of DLPack before 1.0, which consumers of every version take, numpy as a view that
+        it does not write to.  With `copy` it has memory of its own.  Raises BufferError for
+        another device than its own.
+        """
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            raise BufferError(f"the tensor is on {self.device}, and DLPack does not move it")
+        capsule = (self._copy() if copy else self.value).__dlpack__()
+        return mark_as_bools(capsule) if self.dtype == "bool" else capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device.dlpack_type, self._device.index
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.dtype}{list(self.shape)} on {self.device}>"
+
+    def _copy(self) -> ort.OrtValue:
+        with GATE.used(), self._device.lock:
+            copy = self._device.empty(self.shape, self.dtype)
+            count = self.value.tensor_size_in_bytes()
+            self._device.copy(copy.data_ptr(), self.value.data_ptr(), count)
+            self._device.synchronize()
+        return copy
+
+
+# Bools in DLPack: ONNX Runtime makes and takes them as bytes, other libraries as `kDLBool`.
+
+
+# `kDLUInt` and `kDLBool` of DLPack.
+_UINT: Final = 1
+_BOOL: Final = 6
+# Where a `DLTensor` has its type's code: after its address, its device and the number of its dims.
+_CODE_OFFSET: Final = 20
+_NAME: Final = b"dltensor"
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
+def mark_as_bools(capsule: Any) -> Any:
+    """The capsule, of bytes, as one of bools."""
+    _code(capsule).value = _BOOL
+    return capsule
+
+
+def mark_as_bytes(capsule: Any) -> Any:
+    """The capsule as one of bytes, if it is of bools."""
+    code = _code(capsule)
+    if code.value == _BOOL:
+        code.value = _UINT
+    return capsule
+
+
+def _code(capsule: Any) -> ctypes.c_uint8:
+    """The code of the type; raises ValueError for a capsule of DLPack 1.0, or one in use."""
+    return ctypes.c_uint8.from_address(_pointer(capsule, _NAME) + _CODE_OFFSET)
+
+
+# Tensors that callers give to a bound call: by DLPack where they are, or from the host.
+
+
+_OF_THE_HOST: Final = (np.ndarray, np.generic, list, tuple, int, float)
+_HOST: Final = 1
+# DLPack's page-locked host memory of CUDA.
+_PINNED: Final = 3
+_DEVICES: Final[Mapping[int, str]] = {1: "the host", 2: "CUDA device", 3: "page-locked host memory"}
+
+
+class Given:
+    """One tensor of a caller: on the device of the model, or an array of the host."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: str, value: Any, on_device: bool) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.value = value
+        self.on_device = on_device
+
+    def refuse_narrow(self, name: str) -> None:
+        """Raise AOTC-R002 for integers below a byte, which are packed on a device."""
+        if self.dtype in NARROW_BITS:
+            raise _wrong_type(name, f"{self.dtype}, which is packed in less than a byte")
+
+    def shadow(self) -> np.ndarray[Any, Any]:
+        """A host array of its shape and type, for guards, which look at no element."""
+        return np.empty(self.shape, numpy_dtype(self.dtype))
+
+
+def take_tensor(name: str, value: Any, device: Device, stream: int | None = None) -> Given:
+    """What `value` is: its memory is shared if it is on `device`, and else it is a host array.
+
+    Its producer makes `stream`, by DLPack's number of it, wait for the tensor (None: that of
+    `device`).
+    Raises AOTC-R022 for a tensor of another device, R011 for one with strides, and R002 for
+    anything else that is no tensor.
+    """
+    if isinstance(value, _OF_THE_HOST):
+        return _host(value, name)
+    if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
+        raise AotcError(
+            "AOTC-R002",
+            f"input {name!r} is no tensor",
+            where=f"input {name}",
+            expected="an object with __dlpack__, or a numpy array",
+            found=type(value).__name__,
+        )
+    found_kind, found_index = value.__dlpack_device__()
+    kind, index = int(found_kind), int(found_index)
+    if kind in (_HOST, _PINNED) and device.dlpack_type != _HOST:
+        return _host(_shared(name, value, None), name)
+    if (kind, index) != (device.dlpack_type, device.index):
+        raise AotcError(
+            "AOTC-R022",
+            f"input {name!r} is on another device",
+            where=f"input {name}",
+            expected=f"{_DEVICES[device.dlpack_type]} {device.index}, or the host",
+            found=f"{_DEVICES.get(kind, f'DLPack device type {kind},')} {index}",
+        )
+    found = _shared(name, value, device.stream if stream is None else stream)
+    return Given(tuple(found.shape()), tensor_type(found.data_type()), found, on_device=True)
+
+
+def _host(value: Any, name: str) -> Given:
+    try:
+        array = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
+    except ValueError as error:
+        raise _wrong_type(name, f"no array: {error}"[:200]) from None
+    if array.dtype.kind in "OUSMm" or not array.dtype.isnative:
+        raise _wrong_type(name, f"{array.dtype.str} array")
+    if not array.flags.c_contiguous:
+        raise _not_contiguous(name, f"strides of {list(array.strides)} bytes")
+    return Given(array.shape, dtype_name(array.dtype), array, on_device=False)
+
+
+def _shared(name: str, value: Any, stream: int | None) -> ort.OrtValue:
+    try:
+        return import_onnxruntime().OrtValue.from_dlpack(_OnStream(value, stream))
+    except Exception as error:
+        # Each library has errors of its own for a tensor that it does not share.
+        text = str(error)
+        if "ontiguous" in text:
+            raise _not_contiguous(name, "other strides") from None
+        raise AotcError(
+            "AOTC-R002",
+            f"input {name!r} cannot be shared by DLPack",
+            where=f"input {name}",
+            expected="a tensor that needs no gradient, in a type that the model takes",
+            found=text[:300],
+            fix="Pass a detached, contiguous tensor of the model's own type.",
+        ) from None
+
+
+def _wrong_type(name: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-R002",
+        f"input {name!r} has the wrong type",
+        where=f"input {name}",
+        expected="numbers in this machine's byte order",
+        found=found,
+    )
+
+
+def _not_contiguous(name: str, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-R011",
+        f"input {name!r} is not contiguous",
+        where=f"input {name}",
+        expected="elements in C order, one after the other",
+        found=found,
+    )
+
+
+class _OnStream:
+    """A tensor as ONNX Runtime asks for it: its producer makes `stream` wait for its values."""
+
+    def __init__(self, tensor: Any, stream: int | None) -> None:
+        self._tensor = tensor
+        self._stream = stream
+        # ONNX Runtime tells bool from uint8 by it.
+        if hasattr(tensor, "dtype"):
+            self.dtype = tensor.dtype
+
+    def __dlpack__(self) -> Any:
+        stream = {} if self._stream is None else {"stream": self._stream}
+        return mark_as_bytes(self._tensor.__dlpack__(**stream))

@@ -1,1 +1,0 @@
-"""Bound calls: inputs and outputs that stay on the device, by DLPack."""

@@ -1,0 +1,453 @@
+"""A loaded model that answers calls: guarded, routed, padded, counted."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.base.text import nearest, printable
+from aotc.graph import values
+from aotc.graph.values import describe
+from aotc.runtime.guards import CheckedCall, Guard
+from aotc.runtime.routing import Route, Router
+from aotc.runtime.runners import Runner, close_all
+from aotc.runtime.store.entries import Hold
+from aotc.runtime.telemetry import Telemetry
+from aotc.runtime.warmup import rehearse_calls, warm
+from aotc.session.padding import Padder
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Finding, Value
+from aotc.spec.reports import LoadReport, VariantLoad
+from aotc.spec.variant import Variant
+
+if TYPE_CHECKING:
+    from aotc.runtime.binding import BoundCall
+    from aotc.runtime.recorder import ShapeRecorder
+    from aotc.runtime.warmup import AcceptedBefore
+    from aotc.spec.command_reports import CallRoute
+
+
+# Refusals about sizes: such calls are relevant for coverage.
+_SIZE_REFUSALS = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-R013", "AOTC-S010"})
+
+
+class ReadyModel:
+    """A model that was verified, loaded, placed as promised and accepted.
+
+    `run` is thread-safe.  Use it as a context manager, or call `close`.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        variants: Sequence[Variant],
+        runners: Sequence[Runner],
+        report: LoadReport,
+        *,
+        payload: Path,
+        recorder: ShapeRecorder | None = None,
+        hold: Hold | None = None,
+        known: AcceptedBefore | None = None,
+    ) -> None:
+        """`runners` run the sessions of `variants`, from the folder `payload`; `load` creates all.
+
+        While `hold` is open, the folder is not removed from its store.  `known` tells which
+        fixtures matched in an earlier load (None: nothing is known).
+        """
+        self.manifest = manifest
+        self.variants = tuple(variants)
+        self.payload = payload
+        self.telemetry = Telemetry([variant.name for variant in variants])
+        self._runners: Sequence[Runner] = tuple(runners)
+        self._bound: weakref.WeakSet[BoundCall] = weakref.WeakSet()
+        self._bound_lock = threading.Lock()
+        self._report = report
+        self._recorder = recorder
+        self._hold = hold
+        self._known = known
+        self._closed = False
+        self._warm_lock = threading.Lock()
+        self._guard = Guard(manifest)
+        self._router = Router(manifest, self.variants)
+        self._padder = Padder(manifest.inputs, manifest.padding)
+        self._outputs = tuple(value.name for value in manifest.outputs)
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """The model's inputs."""
+        return self.manifest.inputs
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """The model's outputs."""
+        return self.manifest.outputs
+
+    @property
+    def variant(self) -> Variant:
+        """The first of the loaded variants."""
+        return self.variants[0]
+
+    @property
+    def ready(self) -> bool:
+        """Whether every loaded variant was warmed up, and the model is not closed."""
+        return not self._closed and all(load.warmed for load in self._report.variants)
+
+    @property
+    def report(self) -> LoadReport:
+        """What loading cost, and the time of the first request once there was one."""
+        first = self.telemetry.first_request_seconds
+        return replace(self._report, first_request_seconds=first)
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What was noticed at load, and in calls so far.
+
+        The latter are dims outside the proven range, and requests that could not be recorded.
+        """
+        dims = self.manifest.domain.dims
+        return (
+            *self._report.findings,
+            *(finding for runner in self._runners for finding in runner.findings),
+            *self._recording_findings(),
+            *(
+                Finding(
+                    code="AOTC-S010",
+                    what=f"{count} of {self.telemetry.calls} calls outside of the proven "
+                    f"{dims[name].text() if name in dims else 'rank'}",
+                    where=name,
+                )
+                for name, count in self.telemetry.outside().items()
+            ),
+        )
+
+    def _recording_findings(self) -> tuple[Finding, ...]:
+        recorder = self._recorder
+        if recorder is None or not recorder.lost:
+            return ()
+        what = f"{recorder.lost} requests could not be recorded"
+        return (Finding(code="AOTC-R012", what=what, where=str(recorder.path)),)
+
+    def warm(self, names: Sequence[str] | None = None) -> None:
+        """Warm up the loaded variants called `names` (None: all that are not warm yet).
+
+        Raises AOTC-I027 (no such variant is loaded), N003, R024 and M004 (a size cannot be
+        captured), and R005 if the model is closed.
+        """
+        self._refuse_closed()
+        loaded = [variant.name for variant in self.variants]
+        names = (names,) if isinstance(names, str) else names
+        for name in names or ():
+            if name not in loaded:
+                raise _no_variant(name, loaded)
+        # Of calls that nobody made.
+        unseen = Telemetry(loaded)
+        with self._warm_lock:
+            for index, variant in enumerate(self.variants):
+                done = self._report.variants[index]
+                if done.warmed if names is None else variant.name not in names:
+                    continue
+                warmed = warm(
+                    self._runner(index), variant, self.manifest, self.payload, self._known
+                )
+                self._update_report(index, warmed)
+                rehearse_calls(
+                    lambda inputs: self._run(inputs, None, unseen, None),
+                    variant,
+                    self.manifest,
+                    self.payload,
+                    warmed.first_run_seconds,
+                    share=1 / len(self.variants),
+                )
+
+    def _update_report(self, index: int, warmed: VariantLoad) -> None:
+        loads = list(self._report.variants)
+        before = loads[index]
+        loads[index] = replace(
+            warmed,
+            session_seconds=before.session_seconds,
+            warmup_seconds=before.warmup_seconds + warmed.warmup_seconds,
+        )
+        self._report = replace(
+            self._report,
+            variants=tuple(loads),
+            warmup_seconds=sum(load.warmup_seconds for load in loads),
+            fixtures=sum(load.accepted for load in loads),
+            fixtures_before=sum(load.accepted_before for load in loads),
+        )
+
+    def run(
+        self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None = None
+    ) -> dict[str, values.Data]:
+        """The named outputs (None: all) for `inputs`, which are arrays of the model's own types.
+
+        The call goes to the smallest loaded variant that accepts it, padded if the profile says so,
+        and what padding added to the outputs is cropped.  Raises AOTC-R001 to R004, R010, R011,
+        R021 and S010 before anything runs, I027 for an unknown output, M004 if the device has too
+        little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
+        model is closed.
+        """
+        return self._run(inputs, outputs, self.telemetry, self._recorder)
+
+    def _run(
+        self,
+        inputs: Mapping[str, values.Data],
+        outputs: Sequence[str] | None,
+        telemetry: Telemetry,
+        recorder: ShapeRecorder | None,
+    ) -> dict[str, values.Data]:
+        """`run`, counted in `telemetry` and recorded by `recorder`."""
+        started = time.perf_counter()
+        try:
+            names, checked, route, found, given, added = self._answer(inputs, outputs)
+        except AotcError as error:
+            telemetry.reject(error.code, error.where)
+            if recorder is not None and error.code in _SIZE_REFUSALS:
+                intended_tensors = self._guard.intended_tensors(inputs)
+                if intended_tensors is not None:
+                    recorder.record(intended_tensors)
+            raise
+        if recorder is not None:
+            recorder.record({name: checked.inputs[name] for name in self._guard.tensors})
+        telemetry.call(
+            time.perf_counter() - started,
+            checked.outside,
+            variant=self.variants[route.variant].name,
+            cause=route.cause,
+            given=given,
+            added=added,
+        )
+        return dict(zip(names, found, strict=True))
+
+    def _answer(
+        self, inputs: Mapping[str, values.Data], outputs: Sequence[str] | None
+    ) -> tuple[Sequence[str], CheckedCall, Route, list[values.Data], int, int]:
+        """The answer of a call, and how it came to be; nothing is counted or recorded."""
+        self._refuse_closed()
+        refuse_other_forms(inputs, outputs, self.inputs)
+        names = self._output_names(outputs)
+        checked = self._guard.check(inputs)
+        route = self._router.route(checked.sizes, checked.outside)
+        runner = self._runner(route.variant)
+        if not route.pads:
+            given = self._padder.elements(checked.inputs)
+            found = runner.run(checked.inputs, names, route.wanted)
+            return names, checked, route, found, given, 0
+        arrays, given, added = self._padder.pad(checked.inputs, checked.sizes, route.wanted)
+        sizes = checked.sizes
+        found = runner.run(
+            arrays,
+            names,
+            route.wanted,
+            lambda name, shape: self._padder.crop_slices(name, shape, sizes),
+        )
+        found = self._padder.crop(names, found, sizes)
+        return names, checked, route, found, given, added
+
+    def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
+        """The variant that would take a call, and why; nothing runs and nothing is counted.
+
+        Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
+        """
+        from aotc.spec.command_reports import CallRoute
+
+        self._refuse_closed()
+        refuse_other_forms(inputs, None, self.inputs)
+        checked = self._guard.check(inputs)
+        found = self._router.route(checked.sizes, checked.outside)
+        return CallRoute(
+            variant=self.variants[found.variant].name,
+            cause=found.cause,
+            sizes=checked.sizes,
+            padded_to=dict(found.wanted) if found.pads else {},
+        )
+
+    def bind(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        stream: Any = None,
+    ) -> BoundCall:
+        """A call with these inputs and outputs in fixed memory, which is made once and run often.
+
+        `inputs` are tensors with DLPack (torch, CuPy, JAX) on the device of the model, whose memory
+        every call reads anew, or host arrays, which are copied there.  Outputs stay on the device.
+        The sizes are those of the inputs, padded and routed as `run` does; if the variant captures
+        graphs, this call has one of its own.  `stream` is where the caller writes inputs on the
+        device: each call waits for it (None: the default stream).
+
+        Raises what `run` raises, AOTC-R022 for a tensor of another device, and R024 if a graph
+        cannot be captured.
+        """
+        from aotc.runtime.binding import bind_call
+
+        runners = self._runners
+        try:
+            self._refuse_closed()
+            refuse_other_forms(inputs, outputs, self.inputs)
+            call = bind_call(
+                inputs,
+                self._output_names(outputs),
+                self._guard,
+                self._router,
+                runners,
+                self._padder,
+                stream,
+                self._counted,
+                self,
+            )
+        except AotcError as error:
+            self.telemetry.reject(error.code, error.where)
+            raise
+        with self._bound_lock:
+            self._bound.add(call)
+        return call
+
+    def _counted(self, route: Route, outside: tuple[str, ...]) -> Callable[[float], None]:
+        """What counts a bound call of such a route, given its seconds."""
+        name = self.variants[route.variant].name
+        return partial(self.telemetry.call, outside=outside, variant=name, cause=route.cause)
+
+    def _runner(self, index: int) -> Runner:
+        runners = self._runners
+        self._refuse_closed()
+        return runners[index]
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+
+    def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
+        if wanted is None:
+            return self._outputs
+        if not wanted:
+            raise AotcError(
+                "AOTC-I027",
+                "no output is requested",
+                expected=", ".join(self._outputs),
+                found="an empty list",
+                fix="Name some, or pass None for all.",
+            )
+        for name in wanted:
+            if name not in self._outputs:
+                close = nearest(name, self._outputs)
+                raise AotcError(
+                    "AOTC-I027",
+                    f"the model has no output {name!r}"
+                    + (f"; did you mean {close!r}?" if close else ""),
+                    expected=", ".join(self._outputs),
+                    found=name,
+                )
+        return wanted
+
+    def close(self) -> None:
+        """Free the sessions and end the recording; calls that are running still answer.
+
+        A closed model cannot be reopened; closing it again does nothing.
+        """
+        self._closed = True
+        runners, self._runners = self._runners, ()
+        with self._bound_lock:
+            bound = tuple(self._bound)
+        for call in bound:
+            call.close()
+        close_all(runners)
+        if self._recorder is not None:
+            self._recorder.close()
+        if self._hold is not None:
+            self._hold.close()
+
+    def __enter__(self) -> ReadyModel:
+        """The model; raises AOTC-R005 if it is closed."""
+        self._refuse_closed()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(f"{item.name} on {'+'.join(item.providers)}" for item in self.variants)
+        state = "closed" if self._closed else "ready" if self.ready else "open, not all warm"
+        text = f"{self.manifest.name!r}, sha256-{self._report.artifact_id[:12]}, {names}, {state}"
+        return f"<aotc model {printable(text)}>"
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Sessions, locks and the hold on the store belong to this process; raises AOTC-R020."""
+        raise AotcError("AOTC-R020", "a loaded model cannot be copied or pickled", where=repr(self))
+
+
+def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
+    close = nearest(name, tuple(loaded))
+    return AotcError(
+        "AOTC-I027",
+        f"no variant {name!r} is loaded" + (f"; did you mean {close!r}?" if close else ""),
+        expected=" or ".join(loaded),
+        found=name,
+    )
+
+
+# The form of a call: inputs by name and names of outputs; other forms are explained.
+
+
+# How many inputs an example shows.
+_MAX_SHOWN = 3
+
+
+def refuse_other_forms(inputs: object, outputs: object, wanted: Sequence[Value]) -> None:
+    """Raise AOTC-R021 if a call is not `run({NAME: array, ...}, [NAME, ...])`.
+
+    `wanted` are the model's inputs.  ONNX Runtime takes the outputs first, and other runtimes take
+    only arrays.
+    """
+    if type(inputs) is dict and outputs is None:
+        return
+    if not isinstance(inputs, Mapping):
+        swapped = isinstance(outputs, Mapping)
+        raise AotcError(
+            "AOTC-R021",
+            "the inputs come first, and the names of outputs after them"
+            if swapped
+            else "the inputs are not given by name",
+            where="inputs",
+            expected=_example(wanted),
+            found=f"run({_form_of(inputs)}, {_form_of(outputs)})" if swapped else _form_of(inputs),
+        )
+    if outputs is not None and (isinstance(outputs, str) or not _are_names(outputs)):
+        raise AotcError(
+            "AOTC-R021",
+            "the outputs are not a list of names",
+            where="outputs",
+            expected="a list of names, or None for all",
+            found=repr(outputs) if isinstance(outputs, str) else _form_of(outputs),
+        )
+
+
+def _are_names(outputs: object) -> bool:
+    return isinstance(outputs, Sequence) and all(isinstance(name, str) for name in outputs)
+
+
+def _example(wanted: Sequence[Value]) -> str:
+    named = [f"{value.name!r}: array" for value in wanted[:_MAX_SHOWN]]
+    return f"run({{{', '.join([*named, *(['...'] if len(wanted) > _MAX_SHOWN else [])])}}})"
+
+
+def _form_of(given: Any) -> str:
+    if given is None:
+        return "None"
+    if isinstance(given, Mapping):
+        return "a mapping"
+    if isinstance(given, list | tuple) and all(isinstance(name, str) for name in given):
+        return "a list of names"
+    return describe(given)

@@ -1,0 +1,1 @@
+"""Stores: installed artifacts, verified and read-only, by the digest of their manifest."""

@@ -1,1 +1,0 @@
-"""What warms a variant up besides its fixtures: captured sizes, and inputs of a size."""

@@ -1,1 +1,0 @@
-"""The first files of a project: a profile with the dims of its model, and a job for its CI."""

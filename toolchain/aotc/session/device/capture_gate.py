@@ -1,0 +1,104 @@
+"""Keeps captures apart from all else that this process does on GPUs through our sessions.
+
+While a graph is captured, CUDA refuses allocations in every thread of the process, and what is put
+on the stream of the capture becomes part of the graph.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+from aotc.base.errors import AotcError
+
+
+class _Here(threading.local):
+    """The calling thread."""
+
+    # How many uses and captures it is inside.
+    depth = 0
+    # Whether it waits for the others to leave, to capture.
+    waits = False
+
+
+class CaptureGate:
+    """Any number of users, or one capture; a capture that waits goes first.
+
+    Destructors, and handlers of signals, may come back to it in the midst of what their thread does
+    here: so its lock is reentrant, and a thread's depth covers all the time that it is counted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._users = 0
+        self._captures = 0
+        self._capturing = False
+        self._here = _Here()
+
+    def used(self) -> CaptureGate:
+        """Itself, to be entered while a session runs or is created, and entered again within."""
+        # Every call passes here: a context manager made of a generator takes twice as long.
+        return self
+
+    def __enter__(self) -> None:
+        here = self._here
+        if here.depth:
+            here.depth += 1
+            return
+        with self._lock:
+            # What comes back while its own thread waits to capture must not wait for that.
+            while self._capturing if here.waits else self._captures:
+                self._changed.wait()
+            here.depth = 1
+            self._users += 1
+
+    def __exit__(self, *failure: object) -> None:
+        here = self._here
+        if here.depth > 1:
+            here.depth -= 1
+            return
+        with self._lock:
+            self._users -= 1
+            if self._captures and not self._users:
+                self._changed.notify_all()
+            here.depth = 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """While a graph is captured; the thread may use sessions meanwhile."""
+        here = self._here
+        with self._lock:
+            here.waits = True
+            self._captures += 1
+            try:
+                while self._users or self._capturing:
+                    self._changed.wait()
+                here.depth += 1
+                self._capturing = True
+            except BaseException:
+                self._captures -= 1
+                self._changed.notify_all()
+                raise
+            finally:
+                here.waits = False
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._capturing = False
+                self._captures -= 1
+                self._changed.notify_all()
+                here.depth -= 1
+
+
+GATE = CaptureGate()
+
+
+# The error of a session of which no CUDA graph can be captured.
+
+
+def capture_refused(why: str, where: str) -> AotcError:
+    """AOTC-R024: ONNX Runtime, or a value on the CPU, does not allow a graph."""
+    return AotcError("AOTC-R024", "a CUDA graph cannot be captured", where=where, found=why)

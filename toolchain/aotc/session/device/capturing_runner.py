@@ -1,0 +1,311 @@
+"""Runs a session, in a thread of its own, by replaying graphs captured for some sizes."""
+
+from __future__ import annotations
+
+import itertools
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from aotc.base.errors import AotcError
+from aotc.graph.values import NARROW_BITS, Data
+from aotc.providers.ort import ort_errors
+from aotc.session.device.capture_gate import GATE, capture_refused
+from aotc.session.device.device import Bytes, Device, HostDevice, PartOf, read_values
+from aotc.session.device.fixed_run import (
+    NO_GRAPH,
+    CapturedSizes,
+    FixedRun,
+    Key,
+    element_type,
+    run_options,
+)
+from aotc.spec.payload import Finding
+from aotc.spec.variant import GraphCapture
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+# Runs a session by replaying graphs that were captured for some sizes.
+
+
+# Of dropped and refused sizes.
+_MAX_FINDINGS: Final = 100
+
+
+class CapturingRunner:
+    """Runs one session, whose inputs and outputs are tensors, from any thread.
+
+    All runs take place in one thread, one after the other.
+    """
+
+    def __init__(
+        self, session: ort.InferenceSession, device: Device, graphs: GraphCapture, where: str
+    ) -> None:
+        """`where` names the variant in messages.
+
+        Raises AOTC-R024 if the CPU reads an input, or if one is no tensor of whole bytes.
+        """
+        self.session = session
+        self.device = device
+        self.where = where
+        self.graphs = graphs
+        self._dims = tuple(graphs.sizes[0]) if graphs.sizes else ()
+        self._captured = CapturedSizes(graphs.max_count, graphs.max_bytes)
+        self._refused: set[Key] = set()
+        self._ids = itertools.count(1)
+        self._findings: list[Finding] = []
+        self._outputs = tuple(output.name for output in session.get_outputs())
+        self._refuse_other_values()
+        self._owner = OwnerThread(f"aotc {where}")
+        # A runner that nobody closes must not leave its thread.
+        weakref.finalize(self, self._owner.end)
+        # The first is current in a new thread.
+        if device.index:
+            self._owner.call(device.select)
+
+    @property
+    def captured(self) -> tuple[dict[str, int], ...]:
+        """The captured sizes, the least recently used first."""
+        return tuple(dict(zip(self._dims, key, strict=True)) for key in self._captured)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """AOTC-R024 for each size that was dropped, or could not be captured."""
+        return tuple(self._findings)
+
+    def run(
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str] | None,
+        sizes: Mapping[str, int],
+        part_of: PartOf | None = None,
+    ) -> list[Data]:
+        """The named outputs (None: all) for host arrays at `sizes`, which may be captured.
+
+        Of an output, `part_of` says which part is wanted; all of it may be returned all the same.
+        Raises AOTC-M004 and R005.
+        """
+        wanted = self._outputs if names is None else tuple(dict.fromkeys(names))
+        found = self._owner.call(lambda: self._run(inputs, wanted, self._key(sizes), part_of))
+        if names is None or len(wanted) == len(names):
+            return found
+        by_name = dict(zip(wanted, found, strict=True))
+        return [by_name[name] for name in names]
+
+    def run_without_graph(self, inputs: Mapping[str, Data]) -> list[Data]:
+        """All outputs, as `run` answers at sizes that are not captured.
+
+        Raises AOTC-M004 and R005.
+        """
+
+        def once() -> list[Data]:
+            with GATE.used(), self.device.lock:
+                return self._run_once(inputs, self._outputs)
+
+        return self._owner.call(once)
+
+    def capture(self, inputs: Mapping[str, Data], sizes: Mapping[str, int]) -> bool:
+        """Capture `sizes`, with host arrays of these; whether a graph was captured.
+
+        If it is refused, and the profile says `run`, such calls run without a graph.  Raises
+        AOTC-R024, and M004.
+        """
+        return self._owner.call(lambda: self._capture(inputs, self._key(sizes)) is not None)
+
+    def may_capture(self, sizes: Mapping[str, int]) -> bool:
+        """Whether a graph of these sizes was not refused before."""
+        return self._key(sizes) not in self._refused
+
+    def has_captured(self, sizes: Mapping[str, int]) -> bool:
+        """Whether there is a graph of these sizes, which was compared with a run without it."""
+        return self._key(sizes) in self._captured
+
+    def next_id(self) -> int:
+        """The id of a further graph of the session."""
+        return next(self._ids)
+
+    def close(self) -> None:
+        """End the thread, and free the buffers when running calls are done."""
+        self._owner.close()
+        self._captured.clear()
+        with GATE.used(), self.device.lock:
+            self.device.close()
+
+    def _key(self, sizes: Mapping[str, int]) -> Key:
+        return tuple(sizes.get(dim, 0) for dim in self._dims)
+
+    def _run(
+        self,
+        inputs: Mapping[str, Data],
+        names: Sequence[str],
+        key: Key,
+        part_of: PartOf | None,
+    ) -> list[Data]:
+        run = self._captured.get(key)
+        if run is None and self.graphs.on_call and key not in self._refused:
+            run = None if self._captured.full else self._capture(inputs, key)
+        with GATE.used(), self.device.lock:
+            # Dims that no relation is enforced for may differ under one key.
+            if run is None or not run.fits(inputs):
+                return self._run_once(inputs, names)
+            return list(run.answer(inputs, names, part_of))
+
+    def _run_once(self, inputs: Mapping[str, Data], names: Sequence[str]) -> list[Data]:
+        """Run sizes that are not captured; the buffers are freed afterwards."""
+        device = self.device
+        binding = self.session.io_binding()
+        kept: list[Bytes] = []
+        try:
+            for name, value in self._uploaded(inputs, kept).items():
+                binding.bind_ortvalue_input(name, value)
+            for name in names:
+                binding.bind_output(name, device.name, device.index)
+            # Awaited: what kernels put aside on the host is freed by ONNX Runtime's own wait alone.
+            self.session.run_with_iobinding(binding, run_options(NO_GRAPH))
+            return list(read_values(binding.get_outputs(), device))
+        except BaseException as error:
+            device.settle()
+            if isinstance(error, ort_errors()):
+                raise device.failure(error) from None
+            raise
+
+    def _uploaded(self, inputs: Mapping[str, Data], kept: list[Bytes]) -> dict[str, ort.OrtValue]:
+        """Inputs on the device; `kept` is host memory that is read until it is synchronized."""
+        values = {}
+        for arg in self.session.get_inputs():
+            array = np.asarray(inputs[arg.name])
+            values[arg.name] = value = self.device.empty(array.shape, element_type(arg))
+            kept.append(self.device.upload(value.data_ptr(), array))
+        return values
+
+    def _capture(self, inputs: Mapping[str, Data], key: Key) -> FixedRun | None:
+        where = self._words(key)
+        with GATE.alone(), self.device.lock:
+            try:
+                values = {
+                    arg.name: self.device.tensor_of(np.asarray(inputs[arg.name]), element_type(arg))
+                    for arg in self.session.get_inputs()
+                }
+                run = FixedRun(self.session, self.device, values, self.next_id())
+                wrong = run.replays_wrongly()
+            except BaseException as error:
+                self.device.settle()
+                if not isinstance(error, AotcError) or error.code != "AOTC-R024":
+                    raise
+                wrong = error.found
+            if wrong:
+                self._refuse(wrong, key)
+                return None
+            for dropped in self._captured.add(key, run, run.bytes):
+                self.note(f"the graph for {self._words(dropped)} was dropped for that of {where}")
+            return run
+
+    def _words(self, key: Key) -> str:
+        return ", ".join(f"{dim}={size}" for dim, size in zip(self._dims, key, strict=True))
+
+    def _refuse(self, why: str, key: Key) -> None:
+        self._refused.add(key)
+        sizes = self._words(key)
+        if self.graphs.refused == "fail":
+            raise capture_refused(why, f"{self.where}, {sizes}" if sizes else self.where)
+        self.note(f"{sizes or 'the call'} runs without a graph: {why}")
+
+    def note(self, what: str) -> None:
+        """Keep a finding AOTC-R024, unless there are many."""
+        if len(self._findings) < _MAX_FINDINGS:
+            self._findings.append(Finding(code="AOTC-R024", what=what[:500], where=self.where))
+
+    def _refuse_other_values(self) -> None:
+        """Values that the CPU reads at capture would not be read again at replays."""
+        session = self.session
+        for arg in (*session.get_inputs(), *session.get_outputs()):
+            if not arg.type.startswith("tensor(") or element_type(arg) in {"string", *NARROW_BITS}:
+                raise capture_refused(f"{arg.name!r} is a {arg.type}", self.where)
+        if self.device.dlpack_type == HostDevice.dlpack_type:
+            return
+        for args, infos in (
+            (session.get_inputs(), session.get_input_memory_infos()),
+            (session.get_outputs(), session.get_output_memory_infos()),
+        ):
+            for arg, info in zip(args, infos, strict=True):
+                if "cpu" in info.name.lower():
+                    raise capture_refused(f"the CPU reads or writes {arg.name!r}", self.where)
+
+
+# One thread that runs a session for all callers.
+#
+# ONNX Runtime keeps captured CUDA graphs with the thread that captured them: another thread would
+# capture anew, and hold memory of its own.
+
+
+_T = TypeVar("_T")
+
+
+class _Job(Generic[_T]):
+    __slots__ = ("done", "error", "function", "result")
+
+    def __init__(self, function: Callable[[], _T]) -> None:
+        self.function = function
+        self.result: _T | None = None
+        self.error: BaseException | None = None
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
+class OwnerThread:
+    """Runs functions one after the other in a thread of its own, which ends with `close`."""
+
+    def __init__(self, name: str) -> None:
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._closing = threading.Lock()
+        self._closed = False
+        self._thread = threading.Thread(target=_work, args=(self._jobs,), name=name, daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], _T]) -> _T:
+        """What `function` returns or raises; raises AOTC-R005 after `close`."""
+        if threading.current_thread() is self._thread:
+            return function()
+        job = _Job(function)
+        with self._closing:
+            if self._closed:
+                raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+            self._jobs.put(job)
+        job.done.acquire()
+        if job.error is not None:
+            raise job.error
+        return job.result  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """End the thread when all that was called is done; later calls do nothing."""
+        with self._closing:
+            if self._closed:
+                return
+            self._closed = True
+            self._jobs.put(None)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def end(self) -> None:
+        """`close`, without waiting."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._jobs.put(None)
+
+
+def _work(jobs: queue.SimpleQueue[_Job[Any] | None]) -> None:
+    while (job := jobs.get()) is not None:
+        try:
+            job.result = job.function()
+        except BaseException as error:
+            job.error = error
+        job.done.release()
+        # An idle thread must not keep the arrays of the last call.
+        del job

@@ -1,0 +1,518 @@
+"""Sessions of ONNX Runtime: the only place where they are created, run and asked for placement."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.graph.values import NARROW_BITS, Data, dtype_name, numpy_dtype
+from aotc.host.cpu import usable_cores
+from aotc.providers.named_backends import (
+    library_of,
+    plugin_devices,
+    prepare,
+    with_threads,
+    with_weights,
+)
+from aotc.providers.ort import (
+    import_onnxruntime,
+    is_out_of_memory,
+    ort_errors,
+    ort_message,
+    ort_text,
+    too_little_memory,
+)
+from aotc.spec.manifest import WEIGHTS_OPTION
+from aotc.spec.providers import BY_ORT_NAME, CPU, GRAPH_OPTION, MANIFEST_KEYS, MAX_THREADS, STANDARD
+from aotc.spec.variant import NodePlacement, Optimization, Placement, SessionSpec
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+# Sessions of ONNX Runtime: the only place where they are created and run.
+#
+# Session options are checked against our own list, as ONNX Runtime ignores unknown keys; the
+# session's providers are checked against the requested ones, as it may omit one.
+
+
+__all__ = [
+    "CONFIG_KEYS",
+    "TEXT_NOT_UTF8",
+    "create_session",
+    "import_onnxruntime",
+    "level_name",
+    "ort_errors",
+    "ort_message",
+    "ort_text",
+    "reference_options",
+    "run",
+    "session_options",
+]
+
+_NO_COMPILE: Final = "session.disable_model_compile"
+_CONTEXT: Final = "ep.context_file_path"
+# In a manifest: the folder of a variant's weights.
+WEIGHTS_PLACEHOLDER: Final = "${weights}"
+_RECORD_PLACEMENT: Final = "session.record_ep_graph_assignment_info"
+_PARALLEL_PACKING: Final = "session.prepack.enable_parallel"
+
+# All keys that our sessions may have; those added here never occur in a manifest.
+CONFIG_KEYS: Final = MANIFEST_KEYS | {
+    _CONTEXT,
+    WEIGHTS_OPTION,
+    _NO_COMPILE,
+    _RECORD_PLACEMENT,
+    _PARALLEL_PACKING,
+    "session.collect_node_memory_stats_to_file",
+    "session.optimized_model_external_initializers_file_name",
+    "session.optimized_model_external_initializers_min_size_in_bytes",
+    "session.save_external_prepacked_constant_initializers",
+}
+
+_LEVELS: Final = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
+# The beginning of ONNX Runtime's messages.
+_MESSAGE_PREFIX: Final = "[ONNXRuntimeError]"
+
+
+def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
+    """Options for `spec`; `threads` is the number per operator (None: one per core).
+
+    Raises `ValueError` for a config key that is not in `CONFIG_KEYS`, and AOTC-I027 for a number of
+    threads out of range.
+    """
+    runtime = import_onnxruntime()
+    _require_known(spec)
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = getattr(
+        runtime.GraphOptimizationLevel, _LEVELS[spec.optimization]
+    )
+    options.log_severity_level = 4
+    if threads is not None and not 0 < threads <= MAX_THREADS:
+        raise AotcError(
+            "AOTC-I027",
+            "the number of threads is out of range",
+            expected=f"1..{MAX_THREADS}",
+            found=str(threads),
+        )
+    # Even ONNX Runtime's default number is set explicitly: see `usable_cores`.
+    if (number := usable_cores() if threads is None else threads) is not None:
+        options.intra_op_num_threads = number
+        options.inter_op_num_threads = 1
+    for key, value in spec.config.items():
+        options.add_session_config_entry(key, value)
+    return options
+
+
+def level_name(level: Optimization) -> str:
+    """ONNX Runtime's name of an optimization level."""
+    return _LEVELS[level]
+
+
+def _require_known(spec: SessionSpec) -> None:
+    unknown = sorted(set(spec.config) - CONFIG_KEYS)
+    if unknown:
+        raise ValueError(f"unknown session config keys: {', '.join(unknown)}")
+
+
+def reference_options(
+    *, level: Optimization = "disable", weights: Path | None = None
+) -> ort.SessionOptions:
+    """Options of the reference: no optimizations, and one thread for reproducible bits.
+
+    `level` differs if there are no kernels without optimization; `weights` is the folder of the
+    model's external data, if it is not the model's own.
+    """
+    config = {WEIGHTS_OPTION: str(weights)} if weights is not None else {}
+    options = session_options(SessionSpec(optimization=level, config=config), threads=1)
+    # With reuse, values share buffers if their dims have the same names, and a run fails if such
+    # dims differ in size: the names in the file are claims that have to be tested.
+    options.enable_mem_reuse = False
+    return options
+
+
+def create_session(
+    model: bytes | Path,
+    spec: SessionSpec,
+    *,
+    providers: Sequence[str],
+    weights_folder: Path | None = None,
+    context_path: Path | None = None,
+    threads: int | None = None,
+    record_placement: bool = False,
+    parallel_packing: bool = False,
+    refusal: str = "AOTC-R008",
+    libraries: Mapping[str, Path] | None = None,
+    compiles: bool = False,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
+    profile: Path | None = None,
+) -> ort.InferenceSession:
+    """A session with exactly `providers` (ONNX Runtime's names, in order of preference).
+
+    For a model given as bytes, `weights_folder` has its external data, which is mapped, and the
+    folder of `context_path` its compiled parts.  `${weights}` in provider options becomes that
+    `weights_folder`.  `compiles` lets a provider compile now what was not compiled before, to
+    measure it.  `parallel_packing` packs weights for the CPU provider on all threads, not on one.
+    `libraries` are those of the user's own plugins, by ORT's name of the provider; `settings` are
+    further options of providers, by such names, that are this process's own.  With `profile`, which
+    begins the file's path, every run is profiled until `end_profiling` says which file it is.
+    Raises AOTC-P004 if a provider is missing, `refusal` if ONNX Runtime refuses the model,
+    AOTC-I019 and AOTC-I020, and `ValueError` for an unknown config key.
+    """
+    runtime = import_onnxruntime()
+    _require_known(spec)
+    try:
+        options = session_options(spec, threads=spec.threads if threads is None else threads)
+        if not compiles:
+            options.add_session_config_entry(_NO_COMPILE, "1")
+        if record_placement:
+            options.add_session_config_entry(_RECORD_PLACEMENT, "1")
+        if parallel_packing:
+            options.add_session_config_entry(_PARALLEL_PACKING, "1")
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        if weights_folder is not None:
+            options.add_session_config_entry(WEIGHTS_OPTION, str(weights_folder.resolve()))
+        if context_path is not None:
+            options.add_session_config_entry(_CONTEXT, str(context_path.resolve()))
+        _add_providers(
+            options,
+            providers,
+            _with_settings(spec, settings or {}),
+            weights_folder,
+            libraries or {},
+            threads,
+        )
+        session: ort.InferenceSession = runtime.InferenceSession(
+            model if isinstance(model, bytes) else str(model), options, enable_fallback=0
+        )
+    except ort_errors() as error:
+        if providers and _is_on_gpu(providers[0]) and is_out_of_memory(error):
+            room = "room for the weights of this session"
+            raise too_little_memory(room, ort_message(error)) from None
+        raise AotcError(
+            refusal,
+            "ONNX Runtime could not create the session",
+            where="" if isinstance(model, bytes) else str(model),
+            found=ort_message(error),
+        ) from None
+    _require(providers, session.get_providers())
+    return session
+
+
+def _with_settings(spec: SessionSpec, settings: Mapping[str, Mapping[str, str]]) -> SessionSpec:
+    """`spec` with `settings`, which alone allow captures: else runs would have to name graphs."""
+    stated = {
+        name: {key: value for key, value in options.items() if key != GRAPH_OPTION}
+        for name, options in spec.provider_options.items()
+    }
+    options = {
+        name: {**stated.get(name, {}), **settings.get(name, {})} for name in (*stated, *settings)
+    }
+    return replace(spec, provider_options=options)
+
+
+def _add_providers(
+    options: ort.SessionOptions,
+    providers: Sequence[str],
+    spec: SessionSpec,
+    weights_folder: Path | None,
+    stated: Mapping[str, Path],
+    threads: int | None,
+) -> None:
+    """Add providers of ORT's wheel by name, and plugins by their devices."""
+    libraries = {name: stated.get(name) or library_of(name) for name in providers}
+    built_in = import_onnxruntime().get_available_providers()
+    _require([name for name in providers if libraries[name] is None], built_in)
+    for name in providers:
+        settings = {
+            key: _with_weights_folder(value, weights_folder)
+            for key, value in spec.provider_options.get(name, {}).items()
+        }
+        if threads is not None:
+            settings = with_threads(name, settings, threads)
+        library = libraries[name]
+        if library is not None:
+            options.add_provider_for_devices(plugin_devices(name, library), settings)
+        # ONNX Runtime adds the CPU itself, and refuses a second one next to a plugin.
+        elif name != CPU:
+            if weights_folder is not None:
+                settings = with_weights(name, settings, weights_folder)
+            prepare(name)
+            options.add_provider(name, settings)
+
+
+def _with_weights_folder(value: str, weights_folder: Path | None) -> str:
+    """A provider option with the placeholder replaced; it may be inside JSON."""
+    if weights_folder is None or WEIGHTS_PLACEHOLDER not in value:
+        return value
+    return value.replace(WEIGHTS_PLACEHOLDER, json.dumps(str(weights_folder.resolve()))[1:-1])
+
+
+def _require(wanted: Sequence[str], present: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in present]
+    if missing:
+        raise AotcError(
+            "AOTC-P004",
+            f"ONNX Runtime has no {' and no '.join(missing)}",
+            expected=", ".join(wanted),
+            found=", ".join(present),
+        )
+
+
+def run(
+    session: ort.InferenceSession,
+    inputs: Mapping[str, Data],
+    outputs: Sequence[str] | None = None,
+    *,
+    ortvalues: bool | None = None,
+    refusal: str = "AOTC-R005",
+) -> list[Data]:
+    """The named outputs (None: all), in order; thread-safe.
+
+    `ortvalues` tells whether a type needs `run_with_ortvalues` (None: ask the session).  Raises
+    `refusal` with ONNX Runtime's message, or with `TEXT_NOT_UTF8`.
+    """
+    if ortvalues is None:
+        ortvalues = needs_ortvalues(session)
+    try:
+        if ortvalues:
+            return run_with_ortvalues(session, inputs, outputs)
+        result: list[Any] = session.run(outputs, inputs)
+    except ort_errors() as error:
+        if isinstance(error, UnicodeDecodeError) and _MESSAGE_PREFIX not in ort_text(error):
+            # ONNX Runtime's Python API returns text as `str`, which fails here.
+            raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
+        if _is_on_gpu(session.get_providers()[0]) and is_out_of_memory(error):
+            room = "room for the activations of this call"
+            raise too_little_memory(room, ort_message(error)) from None
+        raise AotcError(
+            refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
+        ) from None
+    return result
+
+
+def _is_on_gpu(ort_name: str) -> bool:
+    """Whether a provider computes on a device apart: the host's memory is limited otherwise."""
+    known = BY_ORT_NAME.get(ort_name)
+    return known is not None and known.asynchronous
+
+
+# Passes tensors of element types that numpy lacks to and from ONNX Runtime.
+#
+# ONNX Runtime's numpy binding accepts no bfloat16, float8 or integers below a byte, so their bits
+# are passed as unsigned integers in an `OrtValue` with the ONNX type. Integers of 4 and 2 bits are
+# packed there, the first in the lowest bits, and take a byte each in numpy.
+
+
+# TensorProto.DataType of the types that numpy lacks.
+_CODES: Final[Mapping[str, int]] = {
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "float8e8m0": 24,
+    "uint4": 21,
+    "int4": 22,
+    "uint2": 25,
+    "int2": 26,
+}
+_TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
+
+
+def onnx_code(name: str) -> int | None:
+    """TensorProto.DataType of an element type that numpy lacks; None for others."""
+    return _CODES.get(name)
+
+
+def needs_ortvalues(session: ort.InferenceSession) -> bool:
+    """Whether an input or output of the session is a tensor of such a type."""
+    return any(arg.type in _TYPES for arg in (*session.get_inputs(), *session.get_outputs()))
+
+
+def run_with_ortvalues(
+    session: ort.InferenceSession, inputs: Mapping[str, Data], outputs: Sequence[str] | None
+) -> list[Data]:
+    """Run a session that has inputs or outputs of such types.
+
+    If a requested output has such a type, all inputs and outputs have to be tensors.  Raises what
+    ONNX Runtime raises.
+    """
+    wanted = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
+    if not any(arg.type in _TYPES for arg in wanted):
+        found: list[Data] = session.run(outputs, {n: _as_ortvalue(v) for n, v in inputs.items()})
+        return found
+    kind = import_onnxruntime().OrtValue
+    ort_inputs = {}
+    for name, value in inputs.items():
+        item = _as_ortvalue(value)
+        ort_inputs[name] = _from_numpy(kind, value) if item is value else item
+    return [_to_numpy(value) for value in session.run_with_ort_values(outputs, ort_inputs)]
+
+
+def _from_numpy(kind: Any, value: Data) -> Any:
+    return kind.ortvalue_from_numpy(np.asarray(value, order="C"))
+
+
+def _as_ortvalue(value: Data) -> Any:
+    """A tensor of such a type as an `OrtValue`; any other value unchanged."""
+    name = dtype_name(value.dtype) if isinstance(value, np.ndarray | np.generic) else ""
+    if name not in _CODES:
+        return value
+    array = np.asarray(value, order="C")
+    bits = array.view(np.dtype(f"u{array.dtype.itemsize}"))
+    if name in NARROW_BITS:
+        bits = _packed(bits, NARROW_BITS[name])
+    kind = import_onnxruntime().OrtValue
+    return kind.ortvalue_from_numpy_with_onnx_type(bits, _CODES[name])
+
+
+def _packed(array: np.ndarray[Any, Any], bits: int) -> np.ndarray[Any, Any]:
+    """An array of the same shape whose first bytes hold the packed elements.
+
+    ONNX Runtime computes the element count from the shape, and reads as many bits.
+    """
+    per_byte = 8 // bits
+    flat = array.reshape(-1) & ((1 << bits) - 1)
+    rows = np.pad(flat, (0, -flat.size % per_byte)).reshape(-1, per_byte)
+    shifts = np.arange(per_byte, dtype=np.uint8) * bits
+    packed = np.bitwise_or.reduce(rows << shifts, axis=1, dtype=np.uint8)
+    result = np.zeros(array.shape, np.uint8)
+    result.reshape(-1)[: packed.size] = packed
+    return result
+
+
+def _unpacked(data: bytes, bits: int, elements: int) -> bytes:
+    """One byte per element, its bits the lowest, as in numpy arrays of such types."""
+    shifts = np.arange(8 // bits, dtype=np.uint8) * bits
+    flat = (np.frombuffer(data, np.uint8)[:, None] >> shifts).reshape(-1)[:elements]
+    return (flat & ((1 << bits) - 1)).tobytes()
+
+
+def _to_numpy(value: Any) -> Data:
+    name = value.data_type().removeprefix("tensor(").removesuffix(")")
+    if name not in _CODES:
+        return value.numpy()
+    dtype = numpy_dtype(name)
+    shape = tuple(value.shape())
+    elements = int(np.prod(shape, dtype=np.int64))
+    size = -(-elements * NARROW_BITS.get(name, 8 * dtype.itemsize) // 8)
+    data = ctypes.string_at(value.data_ptr(), size) if size else b""
+    if name in NARROW_BITS:
+        data = _unpacked(data, NARROW_BITS[name], elements)
+    return np.frombuffer(bytearray(data), dtype).reshape(shape)
+
+
+# On which provider ONNX Runtime placed each node, and differences from what was promised.
+
+
+_MAX_NAMED = 5
+
+
+def observe(session: ort.InferenceSession) -> Placement:
+    """The placement of a session that was created with `record_placement`.
+
+    Nodes are in ONNX Runtime's order and include those of control-flow subgraphs.
+    """
+    nodes = []
+    for subgraph in session.get_provider_graph_assignment_info():
+        for node in subgraph.get_nodes():
+            nodes.append(
+                NodePlacement(
+                    name=node.name,
+                    op=op_name(node.domain, node.op_type),
+                    provider=subgraph.ep_name,
+                )
+            )
+    return placement_of(tuple(nodes), observed=True)
+
+
+def placement_of(nodes: tuple[NodePlacement, ...], *, observed: bool) -> Placement:
+    """A placement with its shares and partitions counted."""
+    counts = Counter(node.provider for node in nodes)
+    return Placement(
+        how="observed" if observed else "predicted",
+        nodes=nodes,
+        share={name: round(count / len(nodes), 4) for name, count in sorted(counts.items())},
+        partitions=sum(1 for _ in groupby(nodes, key=lambda node: node.provider)),
+    )
+
+
+def op_name(domain: str, op_type: str) -> str:
+    """`domain::op_type`; without the domain for ONNX's own operators."""
+    return op_type if domain in STANDARD else f"{domain}::{op_type}"
+
+
+def differences(promised: Placement, observed: Placement) -> tuple[str, ...]:
+    """The differences in any order, one line per node; empty if there are none."""
+    if promised.nodes == observed.nodes:
+        return ()
+    before = Counter((node.name, node.op, node.provider) for node in promised.nodes)
+    after = Counter((node.name, node.op, node.provider) for node in observed.nodes)
+    missing, added = before - after, after - before
+    lines = []
+    for name, op, provider in list(missing.elements()):
+        moved = next((key for key in added if key[:2] == (name, op)), None)
+        if moved is not None:
+            lines.append(f"node {name!r} ({op}) runs on {moved[2]}, promised {provider}")
+            added = added - Counter([moved])
+        else:
+            lines.append(f"node {name!r} ({op}) is gone, promised on {provider}")
+    lines.extend(
+        f"node {name!r} ({op}) runs on {provider}, and was not promised"
+        for name, op, provider in added.elements()
+    )
+    return tuple(lines)
+
+
+def summary(lines: tuple[str, ...]) -> str:
+    """The first few differences in one line, with the number of the others."""
+    more = len(lines) - _MAX_NAMED
+    return "; ".join(lines[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+# The provider's own verdict on a compiled model, from a private module of ORT.
+
+
+def verdicts(
+    compatibility: Mapping[str, str], libraries: Mapping[str, Path]
+) -> dict[str, tuple[str, str]]:
+    """Verdict and compatibility string, by ORT's name of the provider.
+
+    The verdict is the name of ORT's `OrtCompiledModelCompatibility`: `EP_SUPPORTED_OPTIMAL`,
+    `EP_SUPPORTED_PREFER_RECOMPILATION`, `EP_UNSUPPORTED` or `EP_NOT_APPLICABLE`.  Raises AOTC-P004
+    if a plugin cannot be registered.
+    """
+    if not compatibility:
+        return {}
+    import_onnxruntime()
+    from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+    found = {}
+    for provider, text in compatibility.items():
+        library = libraries.get(provider) or library_of(provider)
+        if library is None:
+            continue
+        verdict = native.get_model_compatibility_for_ep_devices(
+            plugin_devices(provider, library), text
+        )
+        found[provider] = (verdict.name, text)
+    return found

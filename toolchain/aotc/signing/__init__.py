@@ -1,1 +1,0 @@
-"""Signatures: DSSE envelopes, the OMS signature, in-toto statements, provenance, SBOM, keys."""

@@ -1,1 +1,0 @@
-"""Keyless signing: identity tokens, and the sigstore services that certify short-lived keys."""

@@ -1,1 +1,0 @@
-"""Keys and certificates: making, loading and encrypting them, and signers in other programs."""

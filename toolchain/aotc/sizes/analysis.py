@@ -1,0 +1,166 @@
+"""The worker job that analyzes a model: a single job, so that a large model is read once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from aotc.base.errors import AotcError
+from aotc.graph.symbols import Symbols
+from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures, refuse_out_of_range
+from aotc.sizes.output_shapes import axes_of, inferred_shapes, plan_padding, value_shapes
+from aotc.sizes.reference import Reference, write_golden_outputs
+from aotc.sizes.runs import TooManyAtOnceError
+from aotc.sizes.trials import ENDED
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.payload import Finding, Value
+from aotc.spec.precision import ParitySpec
+from aotc.spec.profile import ProbeLimits
+from aotc.spec.shapes import DimRange, Domain, PadSpec
+from aotc.spec.variant import Optimization
+
+
+def analyze_job(request: Json) -> Json:
+    """In the worker: domain, fixtures, their outputs, and declared against produced shapes.
+
+    `None` if runs did not go side by side, and are to go one after the other.
+    """
+    symbols = decode(Symbols, request["symbols"])
+    reference = Reference(
+        model=Path(request["model"]),
+        graph=Path(request["graph"]),
+        weights=Path(request["weights"]),
+        symbols=symbols,
+        outputs=tuple(decode(Value, item) for item in request["outputs"]),
+        hints=request["hints"],
+        seed=request["parity"].get("seed", ParitySpec().seed),
+    )
+    probe = decode(ProbeLimits, request["probe"])
+    reference.try_empty = request["empties"]
+    reference.resume(request["deadly"], probe.run_seconds, request["done"], request["spent"])
+    stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
+    given = [FixtureInputs.read(item, reference.inputs) for item in request["given"]]
+    refuse_out_of_range(given, stated)
+    domain = _proven_domain(reference, stated, probe, given)
+    fixtures = plan_fixtures(
+        domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
+    )
+    side_by_side = request["side_by_side"]
+    try:
+        fixtures += reference.padded_fixtures(domain, side_by_side=side_by_side)
+        runs, findings = write_golden_outputs(
+            reference, fixtures, Path("fixtures"), side_by_side=side_by_side
+        )
+    except TooManyAtOnceError:
+        return None
+    axes = [
+        axes_of(index, value, reference.observed_runs, reference.dims)
+        for index, value in enumerate(reference.outputs)
+    ]
+    padding = plan_padding(
+        domain,
+        reference.inputs,
+        reference.outputs,
+        axes,
+        {name: decode(PadSpec, item) for name, item in request["pads"].items()},
+        request["crops"],
+    )
+    inferred = inferred_shapes(Path(request["graph"]))
+    return {
+        "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
+        "padding": encode(padding) if padding is not None else None,
+        "domain": encode(domain),
+        "references": runs,
+        "findings": [
+            encode(finding)
+            for finding in (
+                *_level_findings(reference.level),
+                *domain_findings(domain),
+                *reference.rejected_findings,
+                *reference.findings,
+                *findings,
+            )
+        ],
+        "activation_bytes": reference.activation_bytes(domain),
+    }
+
+
+def _proven_domain(
+    reference: Reference,
+    stated: Mapping[str, DimRange],
+    probe: ProbeLimits,
+    given: Sequence[FixtureInputs],
+) -> Domain:
+    """The domain of the reference; searched again with other input values if nothing runs."""
+    while True:
+        try:
+            domain = reference.domain(stated, probe, given)
+        except AotcError as error:
+            if error.code not in ("AOTC-S001", "AOTC-S005") or not reference.try_other_values():
+                raise
+            continue
+        fixed = not reference.dims and not given
+        if not fixed or reference.trial({}).ok or not reference.try_other_values():
+            return domain
+
+
+def _level_findings(level: Optimization) -> list[Finding]:
+    if level == "disable":
+        return []
+    what = f"the reference is the model at level {level}: below it ONNX Runtime lacks kernels"
+    return [Finding(code="AOTC-O010", what=what, where="reference")]
+
+
+# Findings from the search for sizes.
+
+
+# By what ended the search: the limits of the profile.
+_LIMITS = {
+    "together": "fails",
+    "size": "exceeds probe.max_size",
+    "bytes": "exceeds probe.max_input_bytes, or the share of probe.max_activation_bytes that "
+    "sizes beyond the usual ones have",
+    "work": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
+    "count": f"was not tried: the search {ENDED['count']}",
+    "time": f"was not tried: the search {ENDED['time']}",
+}
+
+
+def domain_findings(domain: Domain) -> list[Finding]:
+    """A finding for everything that a user should know about the probed ranges."""
+    found = []
+    for name, dim in domain.dims.items():
+        probed = dim.origin == "probed" or dim.stopped_by != ""
+        if probed and dim.min == dim.max and dim.stopped_by in ("", "error"):
+            found.append(
+                Finding(code="AOTC-S006", what=f"only size {dim.min} was found to run", where=name)
+            )
+        elif probed and dim.stopped_by not in ("", "error"):
+            found.append(
+                Finding(
+                    code="AOTC-S008",
+                    what=f"proven for {dim.text()}; more, with the other dims at their "
+                    f"largest, {_LIMITS[dim.stopped_by]}",
+                    where=name,
+                )
+            )
+    found += [
+        Finding(
+            code="AOTC-S013",
+            what=f"these sizes do not run: {', '.join(str(size) for size in dim.gaps)}",
+            where=name,
+        )
+        for name, dim in domain.dims.items()
+        if dim.gaps
+    ]
+    found += [
+        Finding(
+            code="AOTC-S007",
+            what=str(relation)
+            if relation.enforced
+            else f"tried where {relation}; that others fail was not shown, and none is refused",
+            where=relation.dim,
+        )
+        for relation in domain.relations
+    ]
+    return found

@@ -1,0 +1,1 @@
+"""Records and wire formats: profiles, manifests, reports, policies, traffic."""

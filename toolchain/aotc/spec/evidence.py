@@ -1,0 +1,317 @@
+"""What a build measured: the predicate of the evidence attestation, with tuning and node errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from aotc.base.records import field, record
+from aotc.spec.precision import Form, Isa, Level, Name, Precision
+from aotc.spec.providers import Fusion, Layout
+
+# What a build measured: the predicate of the evidence attestation.
+
+
+@record
+class OutputError:
+    """The error of one output against the reference, in one comparison."""
+
+    output: str
+    max_abs: Annotated[
+        float, "max |actual - reference|; the largest float if no error can be measured"
+    ]
+    max_rel: Annotated[float, "max |actual - reference| / max |reference|"]
+    cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
+    sqnr_db: Annotated[
+        float | None, "signal to error, in decibels; None if either is zero, or not measured"
+    ] = None
+    agreement: Annotated[
+        float | None, "share of rows whose largest value agrees; None: not measured"
+    ] = None
+    not_finite: Annotated[
+        float, "share of values that are NaN or infinite in both, which nothing measures"
+    ] = 0.0
+    passed: bool = True
+    reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
+    breached: Annotated[
+        tuple[str, ...],
+        "what failed: form (type, shape, or where NaN is), tolerance, or limits of the output's "
+        "gate by their names",
+    ] = ()
+
+
+@record
+class Comparison:
+    """One fixture, run by the reference and by a variant."""
+
+    fixture: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    padded_to: Annotated[
+        Mapping[str, int], "sizes of all dims in the variant's run; empty: not padded"
+    ] = field(default_factory=dict)
+    outputs: tuple[OutputError, ...]
+
+
+@record
+class OutputNoise:
+    """The error of the original in float32 against itself in float64, worst over all fixtures."""
+
+    output: str
+    max_abs: Annotated[
+        float, "max |float32 - float64|; the largest float if no error can be measured"
+    ]
+    max_rel: Annotated[float, "max |float32 - float64| / max |float64|"]
+    cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
+    sqnr_db: Annotated[float | None, "signal to noise, in decibels; None if either is zero"] = None
+    below: Annotated[
+        tuple[str, ...], "tolerances and limits of the profile that the original does not keep"
+    ] = ()
+
+
+@record
+class TaskResult:
+    """A metric of the original and of a variant on the user's labelled set."""
+
+    metric: str
+    output: str
+    samples: Annotated[int, "of the labelled set that the variant's sizes take"]
+    original: Annotated[float, "the original's metric on these samples"]
+    variant: float
+    drop: Annotated[float, "original - variant; negative where the variant is better"]
+    max_drop: float
+    passed: bool
+    not_numbers: Annotated[
+        int, "answers of the variant with NaN, which count as wrong; 0 for a function"
+    ] = 0
+
+
+@record
+class WrongForm:
+    """A form of a variant that was built but gave wrong answers, and was replaced by another."""
+
+    form: Annotated[str, "level of optimization, or nodes"]
+    provider: Annotated[str, "provider that ran the nodes; empty: the CPU, at that level"] = ""
+    reason: str
+    slowdown: Annotated[
+        float | None, "time of the form that replaced it, divided by its own; None: not measured"
+    ] = None
+
+
+@record
+class FormTiming:
+    """A variant and another form of it, timed in alternating runs of one process."""
+
+    other: Annotated[str, "name of the other variant"]
+    fixture: str
+    seconds: Annotated[float, "median of one run"]
+    other_seconds: Annotated[float, "median of one run of the other form"]
+    same_bytes: Annotated[bool, "whether both answer the fixture with the same bytes"]
+
+    @property
+    def ratio(self) -> float:
+        """Its time divided by that of the other form."""
+        return self.seconds / self.other_seconds
+
+
+@record
+class DifferingOutput:
+    """An output whose bytes were not those of the first of some equal calls."""
+
+    output: str
+    values: Annotated[int, "how many values differed, in the call with most of them"]
+    of: Annotated[int, "values of the output"]
+    max_abs: Annotated[float | None, "largest difference; None: of what is no number"] = None
+
+
+@record
+class Repeats:
+    """Equal calls of one session and, if `reloaded`, of a second session of the same variant."""
+
+    fixture: str
+    runs: Annotated[int, "calls after the first"]
+    reloaded: bool = False
+    differing_runs: Annotated[int, "calls with other bytes than the first"] = 0
+    outputs: tuple[DifferingOutput, ...] = ()
+    setting: Annotated[
+        str, "setting of the provider with which all calls had the same bytes; empty: none did"
+    ] = ""
+    tried: Annotated[tuple[str, ...], "settings that were tried, with `setting` the last"] = ()
+
+
+@record
+class VariantEvidence:
+    """Measurements of one variant on the build host, in seconds and bytes."""
+
+    name: str
+    comparisons: tuple[Comparison, ...] = ()
+    undivided: Annotated[
+        tuple[Comparison, ...],
+        "of the undivided graph on the CPU, if this host cannot run the variant",
+    ] = ()
+    load_seconds: float | None = None
+    first_run_seconds: float | None = None
+    run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    task: Annotated[TaskResult | None, "None: the profile has no gates.task"] = None
+    instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
+    blamed: Annotated[
+        Blamed | None, "nodes to blame for the error in a lower precision; None: not searched"
+    ] = None
+    timed_against: Annotated[
+        FormTiming | None, "the portable form of a quantized variant that requires VNNI"
+    ] = None
+    repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
+
+
+@record
+class Evidence:
+    """Predicate `urn:aotc:evidence:v1`: measurements of one build, which are not reproducible."""
+
+    built_at: Annotated[str, "UTC, ISO 8601"]
+    stages: Annotated[Mapping[str, float], "seconds by stage"]
+    variants: tuple[VariantEvidence, ...]
+    noise: Annotated[
+        tuple[OutputNoise, ...], "of the original, by output; empty: not measured"
+    ] = ()
+    host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
+    notes: tuple[str, ...] = ()
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
+    model: Annotated[str, "sha256 of the model file"] = ""
+    tuned_on: Annotated[str, "sha256 of the model file that --tune measured"] = ""
+
+
+# Which nodes make a variant in a lower precision too inexact.
+
+
+# By what a search ended: all was tried that it tries, or there were no more trials, or no time.
+SearchEnd = Literal["complete", "trials", "time"]
+
+
+@record
+class OutputChange:
+    """The largest error of one output over the fixtures, before and after."""
+
+    output: str
+    max_abs_before: float
+    max_rel_before: Annotated[float, "max |actual - reference| / max |reference|"]
+    max_abs_after: Annotated[float | None, "None: no set of nodes passes"] = None
+    max_rel_after: float | None = None
+
+
+@record
+class Blamed:
+    """The nodes to blame for one variant's errors, by the names of the imported model.
+
+    A `badness` is the largest of measured/limit over outputs, fixtures and limits: above 1 where a
+    limit is not met.
+    """
+
+    variant: str
+    precision: Precision
+    kept: Annotated[
+        tuple[str, ...],
+        "with these in float32 the variant passes, in the order of the model; empty: none found",
+    ] = ()
+    kept_before: Annotated[
+        tuple[str, ...], "names and patterns that were in float32 already, and stay there"
+    ] = ()
+    first: Annotated[str, "first node out of tolerance whose inputs are within it"] = ""
+    worst: Annotated[str, "node that adds most to the error of its inputs"] = ""
+    candidates: Annotated[int, "nodes that compute in the lower precision"] = 0
+    badness_before: float = 0.0
+    badness_after: Annotated[float | None, "None: no set of nodes passes"] = None
+    outputs: tuple[OutputChange, ...] = ()
+    trials: Annotated[int, "sessions that were made and run"] = 0
+    most_trials: int = 0
+    minimal: Annotated[bool, "it was tried that none of `kept` can be left out"] = False
+    all_pass: Annotated[
+        bool | None,
+        "whether it passes with all of them in float32; False: precision is not to blame, None: "
+        "not tried",
+    ] = None
+    ended: Annotated[
+        SearchEnd,
+        "by what the search ended; time: that of a step, so a quicker host may find fewer nodes",
+    ] = "complete"
+    optimization: Annotated[str, "level at which it was tried"] = ""
+    profile: Annotated[str, "line for the profile; empty: no set was found"] = ""
+
+
+# How far the values inside of a variant are from those of its model, node by node.
+
+
+@record
+class NodeError:
+    """The error of one value that both graphs compute, on one fixture."""
+
+    node: Annotated[str, "node of the source model that makes it"]
+    op: Annotated[str, "domain::op_type; without domain for ONNX's own"]
+    value: Annotated[str, "name of the value in the source model"]
+    variant_node: Annotated[str, "node of the variant that makes it"] = ""
+    covers: Annotated[
+        tuple[str, ...], "source nodes from the compared values that it reads to this one, in order"
+    ] = ()
+    max_abs: float
+    max_rel: Annotated[float, "max |actual - reference| / max |reference|"]
+    cosine: float | None = None
+    sqnr_db: Annotated[float | None, "signal to error, in decibels; None if either is zero"] = None
+    added: Annotated[
+        float | None,
+        "energy of the error by that of the signal, less the largest such of the compared values "
+        "that it reads; None if that cannot be measured, as where NaN or infinities differ",
+    ] = None
+    passed: Annotated[bool, "within the tolerance of the variant's outputs"] = True
+    reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
+
+
+@record
+class NodeErrors:
+    """The errors of all values that could be compared, in the order of the source model."""
+
+    fixture: str = ""
+    nodes: tuple[NodeError, ...] = ()
+    uncompared: Annotated[int, "values of the source that the variant does not have"] = 0
+    first: Annotated[str, "first node out of tolerance whose inputs are within it"] = ""
+    worst: Annotated[str, "node that adds most to the error of its inputs"] = ""
+    outputs_changed: Annotated[
+        bool, "the variant answers with other bits while its inner values are read"
+    ] = False
+
+    def of_node(self, name: str) -> NodeError | None:
+        """The error of the value that a source node makes; the worst if it makes several."""
+        found = [error for error in self.nodes if error.node == name]
+        return max(found, key=lambda error: error.max_rel, default=None)
+
+
+# What `--tune` and `precision: auto` tried: the evidence holds it, and `--tuned-from` reads it.
+
+
+@record
+class TuningCandidate:
+    """One candidate for a variant, with its time if it passed parity and could be timed."""
+
+    WIRE_NAMES: ClassVar = {"minimum_seconds": "least_seconds"}
+
+    variant: Annotated[str, "variant of the profile"]
+    providers: tuple[Name, ...]
+    isa: Isa = "baseline"
+    optimization: Level = "auto"
+    precision: Precision = "keep"
+    form: Annotated[Form, "of quantization; auto: as the profile says"] = "auto"
+    fusion: Annotated[Fusion, "of the graph, for CUDA"] = "auto"
+    layout: Annotated[Layout, "of images, on CUDA"] = "auto"
+    threads: Annotated[int | None, "for one operator; None: one for each core"] = None
+    passed: bool = False
+    kept: Annotated[tuple[str, ...], "nodes without which in float32 it did not pass"] = ()
+    trials: Annotated[int, "sessions that were run to find these nodes"] = 0
+    search_ended: Annotated[
+        SearchEnd, "by what the search for them ended; time: a quicker host may keep fewer"
+    ] = "complete"
+    reason: Annotated[str, "why it did not pass; empty if it passed"] = ""
+    median_seconds: Annotated[
+        float | None, "of one run; candidates are measured in turn; None: not run here"
+    ] = None
+    minimum_seconds: Annotated[float | None, "of the fastest run"] = None
+    rounds: int = 0
+    sizes: Annotated[str, "sizes of the dims in the runs"] = ""
+    chosen: bool = False

@@ -1,0 +1,368 @@
+"""The manifest `payload/aotc.json`: everything that the artifact promises.
+
+It holds no time, host name, user name, absolute path or measurement, so that equal inputs give
+equal bytes; measurements are in the evidence attestation (`contract.results.build_evidence`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+from aotc.base.records import field, record
+from aotc.spec.codec import Bounds, Json, Pattern, Problem
+from aotc.spec.payload import (
+    CHUNK_BYTES,
+    NAME,
+    FileEntry,
+    Finding,
+    Fixture,
+    Sha256,
+    Value,
+    ValueShapes,
+    fixture_problems,
+    value_problems,
+)
+from aotc.spec.providers import CAPTURING, GRAPH_OPTION
+from aotc.spec.shapes import Domain, Padding
+from aotc.spec.variant import DroppedVariant, Toolchain, Variant
+
+if TYPE_CHECKING:
+    from aotc.spec.shapes import Crop
+
+
+@record
+class AcceptedWaiver:
+    """A refusal at load that the builder of the artifact accepted."""
+
+    code: Annotated[str, Pattern(r"AOTC-[A-Z]\d{3}")]
+    variant: Annotated[str, "variant of the profile; empty: all"] = ""
+    reason: str
+
+
+@record
+class Manifest:
+    """The content of `aotc.json`."""
+
+    schema: str
+    required_features: tuple[str, ...] = ()
+    name: Annotated[str, Bounds(1, 255), Pattern(NAME), "name of the model; hosts remember it"]
+    source: Capture
+    profile: Annotated[Json, "the resolved profile, as written in aotc.profile/1"]
+    profile_sha256: Sha256
+    target: Annotated[str, "name of the target it was built for"]
+    target_sha256: Annotated[
+        Sha256, "of the target's OS, architecture, libc and ISA, as canonical JSON"
+    ]
+    toolchain: Toolchain
+    inputs: tuple[Value, ...]
+    outputs: Annotated[tuple[Value, ...], Bounds(1)]
+    domain: Domain = Domain()
+    shapes: Annotated[tuple[ValueShapes, ...], "shapes of the outputs"] = ()
+    padding: Padding | None = None
+    strict: Annotated[bool, "calls outside probed ranges are refused, too"] = False
+    findings: tuple[Finding, ...] = ()
+    variants: Annotated[tuple[Variant, ...], Bounds(1)]
+    dropped: Annotated[
+        tuple[DroppedVariant, ...], "variants that the fallback policy left out"
+    ] = ()
+    waivers: tuple[AcceptedWaiver, ...] = ()
+    fixtures: tuple[Fixture, ...] = ()
+    files: Annotated[tuple[FileEntry, ...], "every payload file except aotc.json, sorted by path"]
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        found = []
+        paths = [entry.path for entry in self.files]
+        if paths != sorted(set(paths)):
+            found.append(Problem("files", "paths are not sorted and unique"))
+        known = set(paths)
+        for index, variant in enumerate(self.variants):
+            if variant.model not in known:
+                found.append(Problem(f"variants[{index}].model", "is not among files"))
+            if variant.model not in variant.files or not known.issuperset(variant.files):
+                found.append(
+                    Problem(f"variants[{index}].files", "do not list all files of the variant")
+                )
+            parts = variant.partitioning.partitions if variant.partitioning is not None else ()
+            if any(part.file is not None and part.file not in variant.files for part in parts):
+                found.append(
+                    Problem(
+                        f"variants[{index}].partitioning",
+                        "names a file that is not listed in files of the variant",
+                    )
+                )
+        if not isinstance(self.profile, Mapping):
+            found.append(Problem("profile", "is not a mapping"))
+        found += domain_problems(self.domain, self.variants)
+        found += bucket_problems(self.domain, self.variants, self.dropped)
+        found += capture_problems(self.domain, self.variants)
+        found += padding_problems(
+            self.padding, self.domain, self.inputs, self.outputs, self.fixtures
+        )
+        found += value_problems(self.inputs, self.outputs)
+        found += fixture_problems(self.fixtures, self.inputs, self.outputs, self.files)
+        for index, entry in enumerate(self.files):
+            wanted = -(-entry.size // CHUNK_BYTES) if entry.chunks else 0
+            if entry.chunks and len(entry.chunks) != wanted:
+                found.append(Problem(f"files[{index}].chunks", f"expected {wanted} digests"))
+        return found
+
+
+# The source model that was imported, as the manifest describes it.
+
+
+@record
+class ExternalFile:
+    """A file of external data of the source model."""
+
+    location: str
+    size: int
+    sha256: Sha256
+
+
+@record
+class ControlFlow:
+    """One control flow node, and its subgraphs with their node counts."""
+
+    WIRE_NAMES: ClassVar = {"subgraphs": "bodies"}
+
+    node: str
+    op_type: str
+    subgraphs: Annotated[Mapping[str, int], "number of nodes, by attribute"]
+
+
+@record
+class Capture:
+    """Description of the model that was imported."""
+
+    sha256: Annotated[Sha256, "of the model file as given"]
+    size: int
+    producer_name: str = ""
+    producer_version: str = ""
+    domain: str = ""
+    model_version: int = 0
+    graph_name: str = ""
+    ir_version: int
+    opsets: Mapping[str, int]
+    nodes: Annotated[int, "in the main graph"]
+    nodes_total: Annotated[int, "including subgraphs and functions"]
+    op_types: Annotated[Mapping[str, int], "nodes by domain::op_type, including subgraphs"]
+    initializers: int
+    initializer_bytes: int
+    constants: Annotated[int, "Constant nodes"] = 0
+    functions: Annotated[tuple[str, ...], "domain::name of model-local functions"] = ()
+    custom_ops: Annotated[
+        tuple[str, ...], "domain::op_type of domains other than ONNX's and ORT's"
+    ] = ()
+    contrib_ops: Annotated[tuple[str, ...], "domain::op_type of ORT's own domains"] = ()
+    control_flow: tuple[ControlFlow, ...] = ()
+    side_inputs: Annotated[tuple[str, ...], "outer values that subgraphs read, as node: value"] = ()
+    external_data: tuple[ExternalFile, ...] = ()
+    quantized: Annotated[bool, "has quantized operators"] = False
+    half: Annotated[bool, "has float16 or bfloat16 tensors"] = False
+    metadata: Annotated[
+        Mapping[str, int], "removed from the graphs: bytes of doc_string and metadata_props"
+    ] = field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+
+# Consistency of the shapes of a manifest: buckets, relations, padding and fixtures.
+#
+# The types do not express these rules; without the check, a call could fail, or allocate more
+# memory than there is.
+
+
+_CAPTURING: Final = CAPTURING.ort_name
+_MAX_SIZE = 2**31
+_BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+_UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
+_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38}
+
+
+def domain_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
+    """Contradictions among the sizes of dims and the relations between them."""
+    yield from _problems_of_domain(domain, "domain")
+    for index, variant in enumerate(variants):
+        if variant.domain is not None:
+            yield from _problems_of_domain(variant.domain, f"variants[{index}].domain")
+
+
+def _problems_of_domain(domain: Domain, path: str) -> Iterator[Problem]:
+    for name, dim in domain.dims.items():
+        where = f"{path}.dims.{name}"
+        if not dim.min <= dim.opt <= dim.max <= _MAX_SIZE:
+            yield Problem(where, f"{dim.min}, {dim.opt}, {dim.max} are not increasing")
+        increasing = list(dim.buckets) == sorted(set(dim.buckets))
+        if not increasing or not all(dim.min <= size <= dim.max for size in dim.buckets):
+            yield Problem(f"{where}.buckets", "are not increasing within the bounds")
+        if dim.pad_from is not None and dim.pad_from > dim.max:
+            yield Problem(f"{where}.pad_from", f"{dim.pad_from} is more than max {dim.max}")
+    known = set(domain.dims)
+    for index, relation in enumerate(domain.relations):
+        where = f"{path}.relations[{index}]"
+        if relation.dim in known:
+            yield Problem(where, f"{relation.dim} is free, or has a relation already")
+        if not known.issuperset(relation.terms):
+            yield Problem(
+                where, "has a term that is neither free nor the dim of an earlier relation"
+            )
+        if abs(relation.constant) > _MAX_SIZE:
+            yield Problem(where, f"adds {relation.constant}")
+        known.add(relation.dim)
+
+
+def bucket_problems(
+    domain: Domain, variants: Iterable[Variant], dropped: Iterable[DroppedVariant]
+) -> Iterator[Problem]:
+    """Variants for buckets that the domain does not have, or for the same buckets."""
+    dims = domain.dims
+    bucketed = {name for name, dim in dims.items() if dim.buckets}
+    seen = set()
+    for index, variant in enumerate(variants):
+        where = f"variants[{index}].buckets"
+        if variant.buckets and variant.buckets.keys() != bucketed:
+            yield Problem(where, "do not name the bucketed dims of the domain")
+        elif any(size not in dims[name].buckets for name, size in variant.buckets.items()):
+            yield Problem(where, "are not buckets of the domain")
+        key = (variant.spec or variant.name, *sorted(variant.buckets.items()))
+        if key in seen:
+            yield Problem(where, "are also those of another variant")
+        seen.add(key)
+    for index, variant_left_out in enumerate(dropped):
+        if not bucketed.issuperset(variant_left_out.buckets):
+            yield Problem(f"dropped[{index}].buckets", "name dims without buckets")
+
+
+def capture_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
+    """Captured sizes outside the domain, or without the provider option that allows captures."""
+    for index, variant in enumerate(variants):
+        where = f"variants[{index}].graphs"
+        allowed = {
+            provider
+            for provider, options in variant.session.provider_options.items()
+            if options.get(GRAPH_OPTION, "0") != "0"
+        }
+        if allowed - {_CAPTURING}:
+            yield Problem(where, f"{', '.join(sorted(allowed))} has no CUDA graphs")
+        if bool(allowed) != (variant.graphs is not None):
+            yield Problem(where, f"must be stated exactly if {GRAPH_OPTION} is 1")
+        if variant.graphs is None:
+            continue
+        if _CAPTURING not in variant.providers:
+            yield Problem(where, "are for CUDA, which is not among the providers")
+        sizes = variant.graphs.sizes
+        if domain.dims and not sizes:
+            yield Problem(f"{where}.sizes", "name no sizes of the free dims")
+        if len(sizes) > variant.graphs.max_count:
+            yield Problem(f"{where}.sizes", f"are more than max_count {variant.graphs.max_count}")
+        if len({tuple(sorted(captured.items())) for captured in sizes}) < len(sizes):
+            yield Problem(f"{where}.sizes", "name one combination twice")
+        for number, captured in enumerate(sizes):
+            if what := _capture_problem(domain, variant.buckets, captured):
+                yield Problem(f"{where}.sizes[{number}]", what)
+
+
+def _capture_problem(
+    domain: Domain, buckets: Mapping[str, int], captured: Mapping[str, int]
+) -> str:
+    if captured.keys() != domain.dims.keys():
+        return "does not name exactly the free dims"
+    for name, size in captured.items():
+        dim = domain.dims[name]
+        # A dim with buckets is captured at these only: other sizes are not expected there.
+        inside = size in dim.buckets if dim.buckets else dim.spans(size)
+        if not inside or buckets.get(name, size) != size:
+            return f"has {name}={size}, which the variant does not take"
+    return ""
+
+
+def padding_problems(
+    padding: Padding | None,
+    domain: Domain,
+    inputs: Sequence[Value],
+    outputs: Iterable[Value],
+    fixtures: Iterable[Fixture],
+) -> Iterator[Problem]:
+    """Padding rules that are missing, or that name values or dims that do not exist."""
+    if padding is None:
+        if any(dim.pad_from is not None for dim in domain.dims.values()):
+            yield Problem("padding", "is missing, and a dim is padded")
+        return
+    given = {value.name: value for value in inputs}
+    produced = {value.name: value for value in outputs}
+    named = {dim for value in inputs for dim in value.shape or () if isinstance(dim, str)}
+    for name, spec in padding.inputs.items():
+        if name not in given:
+            yield Problem(f"padding.inputs.{name}", "is not an input")
+        elif not _fits(spec.value, given[name].dtype):
+            yield Problem(
+                f"padding.inputs.{name}.value", f"is not a value of type {given[name].dtype}"
+            )
+    for index, crop in enumerate(padding.crops):
+        if what := _crop_problem(crop, produced.get(crop.output), named):
+            yield Problem(f"padding.crops[{index}]", what)
+    for index, fixture in enumerate(fixtures):
+        if not named.issubset(fixture.sizes):
+            yield Problem(f"fixtures[{index}].sizes", "do not name every dim of the inputs")
+
+
+def _fits(value: bool | int | float | str, dtype: str) -> bool:
+    if dtype == "string" or isinstance(value, str):
+        return dtype == "string" and isinstance(value, str)
+    if dtype in _BITS:
+        return value == int(value) and -(2 ** _BITS[dtype]) <= value < 2 ** _BITS[dtype]
+    if dtype in _UNSIGNED:
+        return value == int(value) and 0 <= value < 2 ** _UNSIGNED[dtype]
+    return abs(value) <= _LARGEST.get(dtype, math.inf)
+
+
+def _crop_problem(crop: Crop, output: Value | None, named: set[str]) -> str:
+    if output is None or output.kind != "tensor":
+        return "does not name an output that is a tensor"
+    if crop.axis >= (64 if output.shape is None else len(output.shape)):
+        return f"has axis {crop.axis}, which the output does not have"
+    if not named.issuperset(crop.dims):
+        return "names a dim that no input has"
+    return f"adds {crop.constant}" if abs(crop.constant) > _MAX_SIZE else ""
+
+
+# What ORT's manifest.json states about a variant: the build writes it, the gate requires it.
+
+
+LEVEL_OPTION = "session.graph_optimization_level"
+WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
+# Our names of the optimization levels, and those of ONNX Runtime's model packages.
+_LEVELS = {
+    "disable": "disable_all",
+    "basic": "enable_basic",
+    "extended": "enable_extended",
+    "layout": "enable_layout",
+    "all": "enable_all",
+}
+
+
+def provider_options(variant: Variant) -> dict[str, str]:
+    """`executor_info.ort.provider_options`: the options of the variant's first provider.
+
+    Empty if an option names the folder of the weights, which ORT's manifest cannot express.  Only
+    `aotc.load` can load such a variant; other applications of ORT fail to load its compiled parts.
+    Without captured CUDA graphs: an application that does not name one for each size would get the
+    answers of another size.
+    """
+    first = variant.providers[0] if variant.providers else ""
+    stated = variant.session.provider_options.get(first, {})
+    if any("${" in value for value in stated.values()):
+        return {}
+    return {key: value for key, value in stated.items() if key != GRAPH_OPTION}
+
+
+def session_options(variant: Variant) -> dict[str, str]:
+    """`executor_info.ort.session_options`: level, config, and the URI of the shared weights."""
+    options = {LEVEL_OPTION: _LEVELS[variant.session.optimization], **variant.session.config}
+    if variant.weights is not None:
+        options[WEIGHTS_OPTION] = variant.weights.rpartition("/")[2].replace(
+            "sha256-", "sha256:", 1
+        )
+    return options

@@ -1,0 +1,357 @@
+"""Precision as profiles ask for it: tolerances, gates, quantization, and nodes that are kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Final, Literal
+
+from aotc.base.records import field, record
+from aotc.spec.codec import Bounds, Pattern, Problem
+
+# How good a variant must stay, beyond the tolerance of its arithmetic: by output, and by task.
+
+
+# Outputs that are not named themselves.
+ANY_OUTPUT = "*"
+ComparedWith = Literal["float32", "float64"]
+
+
+@record
+class OutputGate:
+    """Limits of one output's error over all elements, each unset unless stated.
+
+    They are judged in addition to the tolerance of the variant's arithmetic, unless
+    `instead` is true.
+    """
+
+    instead: Annotated[bool, "judge these alone, and not the tolerance under parity"] = False
+    max_abs: Annotated[Annotated[float, Bounds(0)] | None, "max |actual - reference|"] = None
+    max_rel: Annotated[
+        Annotated[float, Bounds(0)] | None, "max |actual - reference| / max |reference|"
+    ] = None
+    min_cosine: Annotated[Annotated[float, Bounds(-1, 1)] | None, "of the flattened tensors"] = None
+    min_sqnr_db: Annotated[
+        float | None, "10 log10(sum reference^2 / sum (actual - reference)^2), in decibels"
+    ] = None
+    top_k: Annotated[
+        Annotated[int, Bounds(1, 1000)], "k of min_agreement; 1 compares the largest alone"
+    ] = 1
+    min_agreement: Annotated[
+        Share | None,
+        "share of rows along the last axis whose largest reference value is among the k largest "
+        "of the variant; of integers, truth values and text: share of equal values",
+    ] = None
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        found = []
+        if self.instead and not any(value is not None for _, value in self.limits()):
+            found.append(Problem("instead", "nothing would be judged: state a limit"))
+        if self.top_k != 1 and self.min_agreement is None:
+            found.append(Problem("top_k", "has no effect without min_agreement"))
+        return found
+
+    def limits(self) -> tuple[tuple[str, float | None], ...]:
+        """All limits by their names, None where one is not stated."""
+        return (
+            ("max_abs", self.max_abs),
+            ("max_rel", self.max_rel),
+            ("min_cosine", self.min_cosine),
+            ("min_sqnr_db", self.min_sqnr_db),
+            ("min_agreement", self.min_agreement),
+        )
+
+
+@record
+class TaskGate:
+    """A labelled set, a metric, and how much worse than the original a variant may be."""
+
+    data: Annotated[
+        str,
+        "path of a .npz file with inputs and labels along their first axis, or of a folder of "
+        "such; relative to the profile's file",
+    ]
+    labels: Annotated[str, "key of the labels in each file"] = "label"
+    output: Annotated[str, "output that is judged; empty: the first"] = ""
+    metric: Annotated[
+        str,
+        Pattern(r"accuracy|top5|mean_iou|[A-Za-z_][\w.]*:[A-Za-z_]\w*"),
+        "accuracy, top5, mean_iou, or module:function, called with the output and the labels of "
+        "the whole set; more is better",
+    ] = "accuracy"
+    ignore_label: Annotated[
+        int | None, "label that does not count, such as 255 for pixels of no class"
+    ] = None
+    max_drop: Annotated[float, Bounds(0), "of the metric, against the original model"] = 0.0
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether the metric is a function of the user's."""
+        return ":" in self.metric
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        if self.runs_code and self.ignore_label is not None:
+            text = "has no effect: a function is called with all labels"
+            return [Problem("ignore_label", text)]
+        return []
+
+
+@record
+class TaskVerdict:
+    """What a variant was judged by on a labelled set; the evidence holds what was measured."""
+
+    metric: str
+    output: str
+    samples: int
+    max_drop: float
+    data: Annotated[
+        str,
+        "sha256 of the file of the labelled set; of a folder, that of each .npz file's name, a "
+        "zero byte and its sha256 in binary, in the order of names",
+    ]
+
+
+@record
+class GateSpec:
+    """How good every variant must stay."""
+
+    against: Annotated[
+        ComparedWith,
+        "what answers are compared with: the original model as it is, or computed in float64",
+    ] = "float32"
+    noise: Annotated[
+        bool, "measure the error of the original in float32 too; against: float64 always does"
+    ] = False
+    outputs: Annotated[Mapping[str, OutputGate], "by output; '*' for those not named"] = field(
+        default_factory=dict
+    )
+    task: TaskGate | None = None
+
+    @property
+    def measures_noise(self) -> bool:
+        """Whether the original is computed in float64."""
+        return self.noise or self.against == "float64"
+
+    def of_output(self, name: str) -> OutputGate | None:
+        """The gate of one output, if there is one."""
+        return self.outputs.get(self.key_of(name))
+
+    def key_of(self, name: str) -> str:
+        """The key under which the gate of one output stands, if there is one."""
+        return name if name in self.outputs else ANY_OUTPUT
+
+
+# How a profile wants a model quantized, and on which data activations are observed.
+
+
+Form = Literal["auto", "static", "dynamic", "weights"]
+# What `auto` may stand for.
+QuantizedForm = Literal["static", "dynamic", "weights"]
+Integers = Literal["auto", "int8", "uint8"]
+RangeMethod = Literal["minmax", "entropy", "percentile"]
+_QUANTIZED: Final = frozenset({"int8", "int4", "auto"})
+
+
+@record
+class QuantizationSpec:
+    """How `precision: int8` and `int4` change a model; without effect for other precisions."""
+
+    form: Annotated[
+        Form,
+        "static: ranges of activations are observed on calibration data; dynamic: they are found "
+        "in each call; weights: activations stay in floating point.  auto is static for int8 if "
+        "there is calibration data, else dynamic; int4 is always weights",
+    ] = "auto"
+    per_channel: Annotated[bool, "a scale for each channel of weights, not one for all"] = True
+    activations: Annotated[Integers, "type of quantized activations"] = "auto"
+    weights: Annotated[Integers, "type of quantized weights"] = "auto"
+    reduce_range: Annotated[
+        bool | None,
+        "weights of products in 7 bits: their sums fit into 16 bits on every x86-64 CPU.  Unset: "
+        "where the variant must mean the same on CPUs with and without VNNI",
+    ] = None
+    block_size: Annotated[
+        Literal[16, 32, 64, 128, 256], "weights that share a scale, in the form weights"
+    ] = 32
+    operators: Annotated[
+        tuple[str, ...], "operators that are quantized; none: all that gain by it"
+    ] = ()
+
+
+@record
+class CalibrationSpec:
+    """Data on which activations are observed, and how their ranges follow from it."""
+
+    data: Annotated[
+        str,
+        "path of a .npz file, or of a folder of such or of ONNX test data; relative to "
+        "the profile's file.  Empty: that of --calibration, else of --fixtures",
+    ] = ""
+    method: Annotated[RangeMethod, "how ranges follow from the values"] = "minmax"
+    percentile: Annotated[float, Bounds(50, 100), "of the values, with method percentile"] = 99.99
+    max_samples: Annotated[int, Bounds(1, 1_000_000), "samples that are used, the first ones"] = 512
+
+
+def quantization_problems(
+    shared: QuantizationSpec,
+    variants: Sequence[tuple[WantedPrecision, QuantizationSpec | None]],
+    tuned: Collection[Precision],
+) -> list[Problem]:
+    """Statements of a profile that have no effect, and forms that int4 does not have.
+
+    `variants` are their precisions and what they state themselves, `tuned` the precisions that
+    tuning may choose.
+    """
+    found: dict[Problem, None] = {}
+    possible = {*(precision for precision, _ in variants), *tuned}
+    if shared != QuantizationSpec() and not possible & _QUANTIZED:
+        text = "has no effect: no variant has the precision int8, int4 or auto"
+        found[Problem("quantization", text)] = None
+    for index, (precision, own) in enumerate(variants):
+        where = "quantization" if own is None else f"variants[{index}].quantization"
+        form = (own or shared).form
+        if precision == "int4" and form in ("static", "dynamic"):
+            text = f"int4 is of weights alone: {form} is a form of int8"
+            found[Problem(f"{where}.form", text)] = None
+        if own not in (None, QuantizationSpec()) and not {precision, *tuned} & _QUANTIZED:
+            found[Problem(where, f"has no effect: its precision is {precision}")] = None
+    return list(found)
+
+
+# What a build does to find the nodes that make a variant in a lower precision too inexact.
+
+
+@record
+class BlameSpec:
+    """The search for the nodes to blame, which a build does only where it fails otherwise."""
+
+    trials: Annotated[
+        int,
+        Bounds(0, 1000),
+        "sessions that searches for the smallest set of nodes to keep in float32 may make and run, "
+        "together for a variant, or for one candidate of its tuning; 0: it is not searched",
+    ] = 15
+
+
+# How often a build repeats a call, to see whether equal calls have equal answers.
+
+
+@record
+class RepeatSpec:
+    """Repeated calls of every variant that the build host runs; AOTC-N040 tells of other bytes."""
+
+    runs: Annotated[
+        int, Bounds(0, 10_000), "calls of one fixture after the first; 0: none are repeated"
+    ] = 3
+
+
+# Parts of a profile that artifacts and reports repeat, and read without the profile's records.
+
+
+Share = Annotated[float, Bounds(0, 1)]
+
+# The precision that a variant computes in; `keep` is that of the model's own types.
+Precision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4"]
+# What a profile may ask for; `auto` is the quickest one that passes all gates.
+WantedPrecision = Literal["keep", "tf32", "float16", "bfloat16", "int8", "int4", "auto"]
+# Classes of arithmetic, each of which has a tolerance in `ParitySpec`.
+Arithmetic = Literal["float32", "float16", "quantized", "tf32", "bfloat16", "int8", "int4"]
+Isa = Literal["baseline", "host"]
+Prepack = Literal["at-load", "saved", "off"]
+Level = Literal["auto", "basic", "extended"]
+Name = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
+
+
+@record
+class Tolerance:
+    """|actual - reference| <= atol + rtol * max|reference| over an output; cosine >= min_cosine."""
+
+    atol: Annotated[float, Bounds(0)]
+    rtol: Annotated[float, Bounds(0)]
+    min_cosine: Annotated[float, Bounds(-1, 1)] = 0.0
+
+
+@record
+class Traffic:
+    """The requests that the shapes were learned from, as `aotc profile learn` writes them."""
+
+    requests: Annotated[int, Bounds(1), "requests in the file"]
+    sha256: Annotated[str, Pattern(r"[0-9a-f]{64}"), "of the file"]
+    coverage: Annotated[Share, "of requests that the profile accepts"]
+    padding: Annotated[float, Bounds(0), "elements added, for each element of the requests"]
+    plan: Annotated[str, "what was chosen, in words"] = ""
+
+
+# How exact a variant must be: a tolerance for each class of arithmetic.
+
+
+@record
+class ParitySpec:
+    """How exact a variant must be, by its class of arithmetic, and how many shapes are compared."""
+
+    float32: Tolerance = Tolerance(atol=1e-5, rtol=1e-3, min_cosine=0.9999)
+    float16: Tolerance = Tolerance(atol=1e-3, rtol=2e-2, min_cosine=0.999)
+    quantized: Annotated[Tolerance, "models with quantized operators"] = Tolerance(
+        atol=1e-2, rtol=0.1, min_cosine=0.99
+    )
+    tf32: Annotated[Tolerance, "float32 models that compute in TF32"] = Tolerance(
+        atol=1e-3, rtol=2e-2, min_cosine=0.999
+    )
+    bfloat16: Annotated[Tolerance, "models that compute in bfloat16"] = Tolerance(
+        atol=1e-2, rtol=5e-2, min_cosine=0.995
+    )
+    int8: Annotated[Tolerance, "models that aotc quantizes to 8 bits"] = Tolerance(
+        atol=1e-2, rtol=0.1, min_cosine=0.99
+    )
+    int4: Annotated[Tolerance, "models that aotc quantizes to 4 bits"] = Tolerance(
+        atol=2e-2, rtol=0.2, min_cosine=0.98
+    )
+    random_shapes: Annotated[int, Bounds(0, 64), "shapes drawn at random between the corners"] = 2
+    seed: Annotated[int, Bounds(0, 2**32 - 1), "seed of generated fixtures"] = 1729
+
+
+# Names of nodes as a line of a profile.
+
+
+def kept_line(names: Iterable[str]) -> str:
+    """`keep_float32: [...]` in YAML, in one line and in ASCII, whatever the names contain."""
+    return f"keep_float32: [{', '.join(map(_quoted, names))}]"
+
+
+def _quoted(name: str) -> str:
+    """A double-quoted scalar (YAML 1.1, section 5.7): other characters are escaped by number."""
+    return '"' + "".join(map(_escaped, name)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\':
+        return f"\\{character}"
+    if " " <= character <= "~":
+        return character
+    number = ord(character)
+    return f"\\x{number:02x}" if number < 0x100 else f"\\U{number:08x}"
+
+
+# Names of nodes that a profile keeps in float32: exact names, or patterns with `*`.
+
+
+def matching_names(names: Collection[str], patterns: Iterable[str]) -> frozenset[str]:
+    """Those of `names` that one of `patterns` matches; only `*` is special, for any characters."""
+    found: set[str] = set()
+    known = frozenset(names)
+    for pattern in patterns:
+        if pattern in known:
+            found.add(pattern)
+            continue
+        if "*" in pattern:
+            parts = map(re.escape, pattern.split("*"))
+            matched = re.compile(".*".join(parts), re.DOTALL).fullmatch
+            found.update(name for name in known if matched(name))
+    return frozenset(found)
+
+
+def unmatched(names: Collection[str], patterns: Iterable[str]) -> tuple[str, ...]:
+    """The patterns that match none of `names`, in order."""
+    return tuple(pattern for pattern in patterns if not matching_names(names, (pattern,)))

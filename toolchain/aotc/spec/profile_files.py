@@ -1,0 +1,160 @@
+"""Profiles and targets by name or from a file, and the paths that a profile states."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TypeVar
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.base.text import nearest
+from aotc.spec.codec import ParseError, Problem, decode
+from aotc.spec.profile import Profile
+from aotc.spec.target import Target
+from aotc.spec.yaml import MAX_YAML_BYTES, DocumentPlaces, located, place_of, strict_yaml
+
+# Profiles and targets, loaded by name if they are built in, or from a file.
+
+
+T = TypeVar("T", Profile, Target)
+
+
+def data_folder(name: str) -> Path:
+    """The path of `profiles` or `manifests`, in the installed package or in a checkout."""
+    package = Path(__file__).resolve().parent.parent
+    shipped = package / f"_{name}"
+    return shipped if shipped.is_dir() else package.parent.parent / name
+
+
+@cache
+def builtin_profiles() -> tuple[str, ...]:
+    """Names of the built-in profiles."""
+    return tuple(sorted(path.stem for path in data_folder("profiles").glob("*.yaml")))
+
+
+@cache
+def builtin_targets() -> tuple[str, ...]:
+    """Names of the built-in targets; `host` is not among them, as it is probed."""
+    return tuple(sorted(path.stem for path in (data_folder("profiles") / "targets").glob("*.yaml")))
+
+
+def load_profile(name_or_path: str | Path) -> Profile:
+    """A built-in profile by its name, or the profile in a YAML file.
+
+    Raises AOTC-I021 (there is no such profile), I022 (it is not valid), I046 (it is of a newer
+    aotc) or I001 (the file cannot be read).
+    """
+    return load_profile_file(name_or_path)[0]
+
+
+def load_profile_file(name_or_path: str | Path) -> tuple[Profile, DocumentPlaces]:
+    """The same, with the places of its settings."""
+    builtin = builtin_profiles()
+    folder = data_folder("profiles")
+    profile, places = _load_document(name_or_path, Profile, "profile", folder, builtin)
+    if str(name_or_path) not in builtin:
+        profile = with_absolute_paths(profile, Path(name_or_path).parent)
+    return profile, places
+
+
+def load_target(name_or_path: str | Path) -> Target:
+    """A built-in target by its name, or the target in a YAML file.
+
+    The target `host` is not loaded but probed (`aotc.host.probe`).  Raises AOTC-I021 (there is no
+    such target), I022 (it is not valid), I046 (it is of a newer aotc) or I001 (the file cannot be
+    read).
+    """
+    folder = data_folder("profiles") / "targets"
+    return _load_document(name_or_path, Target, "target", folder, builtin_targets())[0]
+
+
+def _load_document(
+    name_or_path: str | Path, record: type[T], kind: str, folder: Path, builtin: tuple[str, ...]
+) -> tuple[T, DocumentPlaces]:
+    text = str(name_or_path)
+    path = Path(text)
+    if text in builtin:
+        path = folder / f"{text}.yaml"
+    elif not path.is_file():
+        close = nearest(text, builtin)
+        raise AotcError(
+            "AOTC-I021",
+            f"no such {kind}: {text!r}" + (f"; did you mean {close!r}?" if close else ""),
+            expected=f"a YAML file, or one of: {', '.join(builtin)}",
+        )
+    data = b""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MAX_YAML_BYTES + 1)
+        document = strict_yaml(data)
+        schema = document.get("schema") if isinstance(document, dict) else None
+        if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):
+            raise ParseError([Problem("schema", f"this is not a {kind}: its schema is {schema}")])
+        return decode(record, document), DocumentPlaces(file=str(path), data=data)
+    except ParseError as error:
+        first, *others = [
+            AotcError(
+                problem.code or "AOTC-I022",
+                problem.what,
+                where=f"{path}: {problem.path or '(top)'}",
+                place=place_of(problem, str(path)),
+            )
+            for problem in located(error.problems, data)
+        ]
+        first.also = tuple(others)
+        raise first from None
+    except OSError as error:
+        raise AotcError(
+            "AOTC-I001", f"cannot read the {kind}", where=str(path), found=str(error.strerror)
+        ) from None
+
+
+# Paths that a profile states, relative to its file: of plugin libraries, and of data.
+
+
+def with_absolute_paths(profile: Profile, folder: Path) -> Profile:
+    """`profile` with absolute paths of plugin libraries and data; relative ones start at `folder`.
+
+    Raises AOTC-I022 if a path starts with `~` and there is no such home folder.
+    """
+    base = folder.resolve()
+    plugins = {
+        name: replace(spec, library=_absolute(spec.library, base, f"plugins.{name}.library"))
+        for name, spec in profile.plugins.items()
+    }
+    calibration, gates = profile.calibration, profile.gates
+    if calibration.data:
+        data = _absolute(calibration.data, base, "calibration.data")
+        calibration = replace(calibration, data=data)
+    if gates.task is not None:
+        data = _absolute(gates.task.data, base, "gates.task.data")
+        gates = replace(gates, task=replace(gates.task, data=data))
+    return replace(profile, plugins=plugins, calibration=calibration, gates=gates)
+
+
+def without_folders(profile: Profile) -> Profile:
+    """`profile` with names of its libraries and data alone: builds in two folders are equal."""
+    plugins = {
+        name: replace(spec, library=Path(spec.library).name)
+        for name, spec in profile.plugins.items()
+    }
+    calibration, gates = profile.calibration, profile.gates
+    if calibration.data:
+        calibration = replace(calibration, data=Path(calibration.data).name)
+    if gates.task is not None:
+        gates = replace(gates, task=replace(gates.task, data=Path(gates.task.data).name))
+    return replace(profile, plugins=plugins, calibration=calibration, gates=gates)
+
+
+def _absolute(path: str, base: Path, field: str) -> str:
+    try:
+        return str(base / Path(path).expanduser())
+    except RuntimeError:
+        kind = "library" if field.startswith("plugins") else "data"
+        raise AotcError(
+            "AOTC-I022",
+            f"the path of the {kind} starts with a home folder that does not exist",
+            where=field,
+            found=path,
+        ) from None

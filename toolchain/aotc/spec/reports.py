@@ -1,0 +1,427 @@
+"""What `build`, `verify`, `inspect`, `load` and `debug parity` answer, in Python and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal
+
+from aotc.base.errors import Place
+from aotc.base.records import field, record
+from aotc.spec.attestation_kinds import Usage
+from aotc.spec.evidence import (
+    FormTiming,
+    NodeErrors,
+    OutputError,
+    Repeats,
+    TaskResult,
+    TuningCandidate,
+    VariantEvidence,
+)
+from aotc.spec.manifest import Capture
+from aotc.spec.payload import Finding, Value, ValueShapes
+from aotc.spec.precision import OutputGate, Tolerance, Traffic
+from aotc.spec.shapes import Domain
+from aotc.spec.variant import (
+    Certainty,
+    GraphCapture,
+    IntegerProducts,
+    MemoryPlan,
+    Parity,
+    PartitionReport,
+    PassRecord,
+    Requirements,
+    Toolchain,
+    TransferTotals,
+)
+
+# What `build`, `verify`, `inspect` and `load` report, in Python and with `--json`.
+
+
+Verdict = Literal["optimal", "degraded", "incompatible"]
+
+
+Status = Literal["passed", "failed", "not-run"]
+
+
+@record
+class CheckResult:
+    """The result of one step of the gate, or of one compatibility check."""
+
+    step: str
+    status: Status
+    detail: str = ""
+
+
+@record
+class Refusal:
+    """One reason for a refusal."""
+
+    WIRE_NAMES: ClassVar = {"fix": "mend"}
+
+    code: str
+    what: str
+    where: str = ""
+    expected: str = ""
+    found: str = ""
+    fix: str = ""
+    rows: Annotated[tuple[Mapping[str, str], ...], "table of details: cells by column"] = ()
+    place: Annotated[
+        Place | None, "where a file is wrong, or states what was not met; None: in no such file"
+    ] = None
+
+
+@record
+class VariantVerdict:
+    """Whether one variant runs on the host, and the reasons if not."""
+
+    name: str
+    runs: bool
+    reasons: tuple[Refusal, ...] = ()
+
+
+@record
+class VerifyReport:
+    """`aotc verify --json`."""
+
+    schema: Literal["aotc.verify/1"] = "aotc.verify/1"
+    artifact: str
+    artifact_id: Annotated[str, "sha256 of aotc.json; empty if it was not read"] = ""
+    authentic: bool
+    verdict: Verdict | Literal["unverified"]
+    signers: Annotated[
+        tuple[str, ...], "ids (sha256 of the SPKI PEM) of keys whose signatures verified"
+    ] = ()
+    signer_names: Annotated[
+        tuple[str, ...],
+        "each signer's id in the policy, and names in its certificate; empty: neither",
+    ] = ()
+    development_key: bool = False
+    target: str
+    steps: tuple[CheckResult, ...]
+    refusals: tuple[Refusal, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    variants: tuple[VariantVerdict, ...] = ()
+    policy: Annotated[
+        PolicyDecision | None, "decision of the trust policy; None: there is no policy"
+    ] = None
+    bytes_hashed: int = 0
+    seconds: float = 0.0
+
+
+@record
+class BuildReport:
+    """`aotc build --json`: the artifact that was built, and its measurements."""
+
+    schema: Literal["aotc.build/1"] = "aotc.build/1"
+    artifact: Annotated[str, "path of the folder that was written"]
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    payload_bytes: int
+    key_id: Annotated[str, "of the signing key; that of a keyless signature is not used again"]
+    identity: Annotated[str, "of a keyless signature, and its issuer; empty for a key"] = ""
+    development_key: bool
+    variants: tuple[VariantEvidence, ...]
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
+    cached: Annotated[bool, "taken from the build cache; nothing was compiled"] = False
+    findings: tuple[Finding, ...] = ()
+    stages: Annotated[Mapping[str, float], "seconds by stage"]
+    seconds: float
+
+
+@record
+class VariantLoad:
+    """The time for loading one variant, in seconds."""
+
+    name: str
+    session_seconds: float
+    warmup_seconds: Annotated[float, "placement check and warm-up runs; 0 without them"] = 0.0
+    first_run_seconds: Annotated[float | None, "first run of the warm-up; None without one"] = None
+    warmed: bool = False
+    accepted: Annotated[int, "number of fixtures that matched, padded if necessary"] = 0
+    accepted_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
+
+
+@record
+class LoadReport:
+    """What was loaded, and the time for it in seconds."""
+
+    schema: Literal["aotc.load/1"] = "aotc.load/1"
+    artifact_id: str
+    variant: str
+    verdict: Verdict
+    from_store: Annotated[bool, "the store had it already"]
+    hashed: Annotated[bool, "digests were checked now; false: only when it was installed"] = True
+    verify_seconds: Annotated[float, "signature, digests, and the copy into the store, if any"]
+    session_seconds: float
+    warmup_seconds: Annotated[float, "placement check, and running and comparing fixtures"]
+    first_request_seconds: Annotated[float | None, "first call of model.run; None before it"] = None
+    fixtures: Annotated[int, "number of fixtures that matched on this host"] = 0
+    fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
+    variants: Annotated[tuple[VariantLoad, ...], "variants that were loaded"] = ()
+    findings: tuple[Finding, ...] = ()
+
+
+@record
+class Claim:
+    """What an attestation states about itself, not verified."""
+
+    path: Annotated[str, "file in the artifact"]
+    key_id: Annotated[str, "key that it names; empty if it names none"] = ""
+    development_key: Annotated[bool, "it names this user's development key"] = False
+    predicate_type: str = ""
+    says: Annotated[str, "summary of the predicate; empty if its type is unknown"] = ""
+
+
+@record
+class LimitSummary:
+    """One limit that the profile states for an output, with the worst that was measured."""
+
+    output: str
+    limit: str
+    measured: Annotated[str, "in words; empty: there is no evidence"] = ""
+    passed: bool = True
+
+
+@record
+class VariantSummary:
+    """One variant, by its manifest and its evidence."""
+
+    name: str
+    component: str
+    buckets: Annotated[Mapping[str, int], "its bucket of each dim; empty: it takes all sizes"] = (
+        field(default_factory=dict)
+    )
+    graphs: Annotated[GraphCapture | None, "sizes captured as CUDA graphs; None: no capture"] = None
+    integer_products: Annotated[
+        IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
+    ] = None
+    shape_nodes: int = 0
+    shape_nodes_dropped: int = 0
+    providers: tuple[str, ...]
+    device: str
+    precision: str
+    optimization: str
+    provider_options: Annotated[
+        Mapping[str, Mapping[str, str]], "what sessions state of each provider"
+    ] = field(default_factory=dict)
+    requirements: Requirements
+    placement: Annotated[Certainty, "how the placement is known"]
+    nodes: int
+    partitions: int
+    share: Annotated[Mapping[str, float], "of nodes, by provider"]
+    partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
+    transfers: TransferTotals = TransferTotals()
+    parity: Parity
+    worst: Annotated[tuple[OutputError, ...], "largest error of each output over all shapes"] = ()
+    limits: Annotated[tuple[LimitSummary, ...], "gates of outputs"] = ()
+    task: Annotated[TaskResult | None, "on the user's labelled set"] = None
+    memory: MemoryPlan
+    passes: tuple[PassRecord, ...] = ()
+    load_seconds: float | None = None
+    run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
+    peak_memory_bytes: int | None = None
+    timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
+    repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None
+
+
+@record
+class DimCoverage:
+    """How much of one dim's range was compared with the original model at build time."""
+
+    dim: str
+    sizes: Annotated[str, "sizes that callers may pass, such as 1..8"]
+    compared: Annotated[tuple[int, ...], "sizes that were compared for any variant"]
+    share: Annotated[float, "compared share of the sizes that callers may pass"]
+    gap: Annotated[
+        tuple[int, int] | None, "widest gap between two compared sizes; None: there is no gap"
+    ] = None
+
+
+@record
+class TrafficCoverage:
+    """How an artifact would run recorded requests."""
+
+    path: str
+    sha256: Annotated[str, "of the file"]
+    requests: int
+    accepted: Annotated[float, "share of requests"]
+    exact: Annotated[float, "share that runs unpadded on a variant for exactly these sizes"]
+    padded: float
+    routed: Annotated[float, "share that runs unpadded on the dynamic variant"]
+    compared: Annotated[
+        float, "share whose sizes were compared with the original model at build time"
+    ]
+    padding: Annotated[float, "elements added, for each element of accepted requests"]
+    variants: Annotated[Mapping[str, int], "requests by variant, for the profile's first variant"]
+    refused: Annotated[Mapping[str, int], "number of requests by refused sizes, largest first"] = (
+        field(default_factory=dict)
+    )
+
+
+@record
+class ShapeReport:
+    """Shapes of outputs, and how much of the accepted shapes was compared."""
+
+    outputs: tuple[ValueShapes, ...]
+    dims: tuple[DimCoverage, ...] = ()
+    learned: Annotated[Traffic | None, "requests that the profile was learned from"] = None
+    traffic: Annotated[TrafficCoverage | None, "coverage of the given traffic file"] = None
+
+
+@record
+class ArtifactSummary:
+    """What an artifact states about itself, in addition to its model; not verified."""
+
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    profile: str
+    target: str
+    toolchain: Toolchain
+    claims: Annotated[tuple[Claim, ...], "attestations, unverified"] = ()
+    variants: tuple[VariantSummary, ...]
+    sizes: Annotated[Mapping[str, int], "bytes by role of file, as the manifest lists them"]
+    payload_bytes: int
+    files: int
+    fixtures: int
+    shapes: ShapeReport | None = None
+    built_at: Annotated[str, "UTC, ISO 8601; empty without evidence"] = ""
+    tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
+
+
+@record
+class InspectReport:
+    """`aotc inspect --json`: what an artifact or a model states about itself, not verified."""
+
+    schema: Literal["aotc.inspect/1"] = "aotc.inspect/1"
+    status: Literal["UNVERIFIED"] = "UNVERIFIED"
+    kind: Literal["artifact", "model"]
+    path: str
+    name: str
+    source: Annotated[Capture, "the model, or the model that an artifact was built from"]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    domain: Annotated[Domain | None, "proven shapes; None for a model"] = None
+    strict: bool = False
+    artifact: Annotated[ArtifactSummary | None, "None for a model"] = None
+    findings: tuple[Finding, ...] = ()
+    problems: Annotated[tuple[Refusal, ...], "what could not be read"] = ()
+    node_errors: Annotated[
+        Mapping[str, NodeErrors], "by variant; measured on request, with the model"
+    ] = field(default_factory=dict)
+
+
+# What a trust policy decided about an artifact, and why: part of `aotc verify --json`.
+
+
+ChannelSource = Literal["", "argument", "approval"]
+
+
+@record
+class RuleMatch:
+    """Whether a rule matches the artifact's name and channel."""
+
+    rule: str
+    name: Annotated[str, "pattern"]
+    channel: Annotated[str, "pattern"]
+    matches: bool
+
+
+@record
+class ConsideredAttestation:
+    """An attestation that was considered for a requirement, and whether it counts."""
+
+    path: str
+    key: Annotated[str, "key id: sha256 of the public key's PEM"]
+    id: Annotated[str, "id of the key or authority in the policy"]
+    counts: bool
+    code: Annotated[str, "reason why it does not count; empty if it counts"] = ""
+    why: str = ""
+
+
+@record
+class RequirementResult:
+    """The result of one requirement of the rule that applies."""
+
+    predicate: Usage
+    signers: tuple[str, ...]
+    threshold: int
+    distinct: Annotated[int, "number of distinct signers that count"]
+    met: bool
+    considered: tuple[ConsideredAttestation, ...] = ()
+
+
+@record
+class ArtifactRelease:
+    """A release of an artifact, ordered by version, by time of approval, or by time of build."""
+
+    kind: Literal["version", "approved", "built"]
+    value: str
+
+
+@record
+class PolicyDecision:
+    """The decision of a policy, with the rule that applies and its requirements."""
+
+    policy: str
+    sequence: int
+    sha256: Annotated[str, "of the policy file"]
+    expires: str
+    roots: Annotated[tuple[str, ...], "key ids of the roots that signed it; empty: unsigned"] = ()
+    artifact: Annotated[str, "name of the artifact"] = ""
+    channel: str = ""
+    channel_from: ChannelSource = ""
+    accepted: bool = False
+    rule: Annotated[str, "name of the rule that matches; empty: none or several match"] = ""
+    rules: tuple[RuleMatch, ...] = ()
+    requirements: tuple[RequirementResult, ...] = ()
+    qualified: Annotated[
+        tuple[str, ...] | None, "variants that may be loaded here, if a rule requires it; None: all"
+    ] = None
+    release: ArtifactRelease | None = None
+    highest: Annotated[ArtifactRelease | None, "highest release seen on this host before"] = None
+
+
+# What `aotc debug parity` answers: outputs and inner values of a variant against its model.
+
+
+@record
+class FailingSubmodel:
+    """The smallest part of a variant that is out of tolerance by itself, fed as in the model.
+
+    With `accumulated` it is a range of nodes, as none of them alone is out of tolerance.
+    """
+
+    value: Annotated[str, "value of the model that it makes"]
+    nodes: Annotated[tuple[str, ...], "nodes of the model that it stands for, in order"]
+    variant_nodes: Annotated[tuple[str, ...], "its nodes, as the variant names them"]
+    ops: Annotated[tuple[str, ...], "domain::op_type of its nodes, in order"]
+    inputs: Annotated[tuple[str, ...], "values of the model that it is fed"]
+    error: OutputError
+    accumulated: bool = False
+    trials: Annotated[int, "parts that were run in isolation"] = 0
+    files: Annotated[tuple[str, ...], "written to the folder of -o"] = ()
+
+
+@record
+class ParityDebugReport:
+    """`aotc debug parity --json`: where a variant's values leave its model's; nothing is verified.
+
+    `failed` is empty if all outputs are within the tolerance, and what their gates state, on the
+    inputs that were given.
+    """
+
+    schema: Literal["aotc.parity-debug/1"] = "aotc.parity-debug/1"
+    status: Literal["UNVERIFIED"] = "UNVERIFIED"
+    artifact: str
+    artifact_id: Annotated[str, "sha256 of aotc.json"]
+    model: str
+    variant: str
+    fixture: Annotated[str, "inputs on which the nodes were compared"]
+    compared: Annotated[tuple[str, ...], "all inputs on which the outputs were"] = ()
+    tolerance: Tolerance
+    gates: Annotated[Mapping[str, OutputGate], "limits that the profile stated, by output"] = field(
+        default_factory=dict
+    )
+    outputs: Annotated[tuple[OutputError, ...], "on `fixture`"]
+    errors: NodeErrors
+    submodel: FailingSubmodel | None = None
+    findings: tuple[Finding, ...] = ()
+    failed: tuple[Refusal, ...] = ()

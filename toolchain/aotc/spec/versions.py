@@ -1,0 +1,119 @@
+"""Versions of the wire formats, with their history, and names of artifacts by path or id."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+# Versions of the wire formats, with their history.
+#
+# A reader refuses another major version and an unknown required feature, and warns of a newer minor
+# version.
+
+
+VERSION = "0.1.0"
+
+# 2026-11-21  manifest 1.0: first.
+# 2026-11-21  manifest 1.1: variants by bucket, padding, shapes of outputs.
+# 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
+# 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
+# 2026-11-23  manifest 1.4: sizes captured as CUDA graphs, what passes matched and kept.
+# 2026-11-23  manifest 1.5: how integer products are exact, gates of outputs, the verdict of a task,
+#             variants that a fixture does not judge.
+MANIFEST_SCHEMA = "aotc.manifest/1.5"
+
+# Features that a reader must know to read an artifact correctly; an artifact with several variants
+# by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
+# replay a CUDA graph of one size for calls of another; one without `output-gates` would judge a
+# load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
+# would judge variants by fixtures that they were not compared with.
+KNOWN_FEATURES = frozenset(
+    {
+        "captured-sizes",
+        "ep-context",
+        "fixture-variants",
+        "output-gates",
+        "rejected-routes",
+        "shape-domain",
+        "shape-routing",
+        "shared-weights",
+    }
+)
+
+_VERSIONED = re.compile(r"(aotc\.[a-z-]+/|urn:aotc:[a-z-]+:v)([0-9]{1,9})(?:\.[0-9]{1,9})?")
+
+# A release of an artifact: a version such as 1.4.0.
+RELEASE = r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}"
+
+
+def manifest_version(schema: str) -> tuple[int, int] | None:
+    """(major, minor) of a manifest's `schema`, or None if it is not a manifest's."""
+    match = re.fullmatch(r"aotc\.manifest/([0-9]{1,4})\.([0-9]{1,4})", schema)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def is_newer(found: object, known: str) -> bool:
+    """Whether `found` names a later major version of the schema or predicate type `known`."""
+    ours, theirs = _VERSIONED.fullmatch(known), _VERSIONED.fullmatch(str(found))
+    return (
+        ours is not None
+        and theirs is not None
+        and theirs[1] == ours[1]
+        and int(theirs[2]) > int(ours[2])
+    )
+
+
+def unsupported_reason(schema: object) -> str:
+    """Why this release does not read a manifest with this `schema`, as a sentence.
+
+    Empty if it does, or if the schema is not a manifest's.
+    """
+    version = manifest_version(schema) if isinstance(schema, str) else None
+    if is_newer(schema, MANIFEST_SCHEMA):
+        return "the artifact was made by a newer aotc"
+    if version is not None and version[0] != (manifest_version(MANIFEST_SCHEMA) or version)[0]:
+        return "the manifest's version is not supported"
+    return ""
+
+
+def release(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version, such as (1, 31, 1) for `1.31.1+cu13`.
+
+    A number of more than 18 digits counts as 10^18, because Python refuses very long ones.
+    """
+    match = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    parts = match[0].split(".") if match else []
+    return tuple(int(part) if len(part) <= 18 else 10**18 for part in parts)
+
+
+# How an artifact is named: by a path, or by `sha256-<id>`, which names an entry of a store.
+#
+# `sha256-` and 64 hexadecimal digits are always an id, even if the working directory has a folder
+# of that name; such a folder is named `./sha256-…`. Everything else is a path.
+
+
+ID_PREFIX: Final = "sha256-"
+_NAME: Final = re.compile(rf"{ID_PREFIX}([0-9a-f]{{64}})")
+
+
+def stated_id(name: str | Path) -> str | None:
+    """The id (64 hexadecimal digits) if `name` is `sha256-<id>`, or None if it is a path."""
+    match = _NAME.fullmatch(str(name))
+    return match[1] if match else None
+
+
+def artifact_path(name: str | Path) -> Path:
+    """`name` as a path that still is an id or a path, whichever `name` was.
+
+    `Path` would turn the paths `./sha256-…` and `sha256-…/` into an id, so they become absolute.
+    """
+    from pathlib import Path
+
+    path = Path(name)
+    if stated_id(path) is not None and stated_id(name) is None:
+        return path.absolute()
+    return path

@@ -1,0 +1,250 @@
+"""YAML: a strict reader and a writer, and the line of each value for who says what is wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final
+
+from aotc.base.errors import Place
+from aotc.base.records import record, replace
+from aotc.spec.codec import Json, ParseError, Problem, encode
+from aotc.spec.json import MAX_INTEGER, check_text
+
+# A strict reader of YAML documents, and a writer of what it reads back as the same value.
+
+
+MAX_YAML_BYTES = 1 << 20
+# Reading a value takes fifty microseconds.
+MAX_YAML_VALUES = 50_000
+
+
+def strict_yaml(data: bytes) -> Json:
+    """The value of one YAML document, made of the types of JSON.
+
+    Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
+    only: `1e-3` is a number, and `no` is text.  Keys are text.  Raises `ParseError` for duplicate
+    keys, keys that are not text, aliases, tags, unpaired surrogates, integers beyond 2^53 - 1, and
+    for more than `MAX_YAML_BYTES` bytes or `MAX_YAML_VALUES` values.
+    """
+    import yaml
+
+    if len(data) > MAX_YAML_BYTES:
+        raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
+    try:
+        value = yaml.load(data.decode("utf-8"), loader())  # noqa: S506 - a SafeLoader
+        check_text(value)
+        return value
+    except ParseError:
+        raise
+    except UnicodeDecodeError as error:
+        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
+    except RecursionError:
+        raise ParseError([Problem("", "nested too deeply")]) from None
+    except (yaml.YAMLError, ValueError, KeyError, IndexError) as error:
+        mark = getattr(error, "problem_mark", None)
+        what = getattr(error, "problem", None) or str(error) or type(error).__name__
+        raise ParseError([_problem(mark, "", f"not YAML: {what}")]) from None
+
+
+def yaml_text(record: Any, *, full: bool = True) -> str:
+    """A record as YAML that `strict_yaml` reads back; with all defaults, if `full`.
+
+    Lists of plain values stay on one line each.
+    """
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """Quotes text that the loader would read as another type."""
+
+    def text(dumper: Any, value: str) -> Any:
+        """Writes text of several lines, such as a PEM key, as these lines."""
+        style = "|" if "\n" in value else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+    Dumper.add_representer(str, text)
+    Dumper.yaml_implicit_resolvers = loader().yaml_implicit_resolvers
+    return str(
+        yaml.dump(
+            encode(record, full=full),
+            Dumper=Dumper,
+            sort_keys=False,
+            default_flow_style=None,
+            # Long names are not wrapped: their second lines would look like names of fields.
+            width=float("inf"),
+        )
+    )
+
+
+# Tag, pattern, and the characters that a word of the tag may begin with.
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", tuple("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+        r"|\.(?:nan|NaN|NAN)",
+        tuple("-+.0123456789"),
+    ),
+)
+
+
+@cache
+def loader() -> Any:
+    """PyYAML's class of a loader that reads documents as `strict_yaml` says."""
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        values = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if isinstance(event, yaml.AliasEvent):
+                raise ParseError([_problem(event.start_mark, "", "aliases are not allowed")])
+            if getattr(event, "tag", None) is not None:
+                # Some tags make values of any size, and others values of other types.
+                raise ParseError([_problem(event.start_mark, "", "tags are not allowed")])
+            self.values += 1
+            if self.values > MAX_YAML_VALUES:
+                raise ParseError([Problem("", f"more than {MAX_YAML_VALUES} values")])
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            seen = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    raise ParseError([_problem(key.start_mark, "", "a key is not plain text")])
+                if key.value in seen:
+                    raise ParseError([_problem(key.start_mark, key.value, "duplicate key")])
+                seen.add(key.value)
+                key.tag = "tag:yaml.org,2002:str"
+            return super().construct_mapping(node, deep=True)
+
+        def construct_yaml_int(self, node: Any) -> int:
+            value = int(node.value)
+            if abs(value) > MAX_INTEGER:
+                what = f"integer {node.value} exceeds 2^53 - 1"
+                raise ParseError([_problem(node.start_mark, "", what)])
+            return value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.yaml_implicit_resolvers = {}
+    for name, pattern, first in _WORDS:
+        tag = f"tag:yaml.org,2002:{name}"
+        Loader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern})\Z"), list(first))
+    return Loader
+
+
+def _problem(mark: Any, path: str, what: str) -> Problem:
+    """A problem at a mark of PyYAML, which counts from 0; None: nowhere."""
+    if mark is None:
+        return Problem(path, what)
+    line = int(mark.line) + 1
+    return Problem(path, f"line {line}: {what}", line=line, column=int(mark.column) + 1)
+
+
+# The line and column of each value of a YAML document, for who says what is wrong with it.
+#
+# Positions are found by a second reading, and only once something is to be told: what is valid is
+# read once.
+
+
+# Line and column, from 1, by the path of a value (`variants[0].inputs[2].shape`); "" is the top.
+Positions = Mapping[str, tuple[int, int]]
+
+
+def positions(data: bytes) -> Positions:
+    """Where each value of a document stands: its key, or in a list the value itself.
+
+    Empty for what is not YAML, or longer than `MAX_YAML_BYTES`.
+    """
+    import yaml
+
+    if len(data) > MAX_YAML_BYTES:
+        return {}
+    try:
+        # A character that YAML does not allow is refused here already.
+        reading = loader()(data.decode("utf-8", "replace"))
+    except yaml.YAMLError:
+        return {}
+    try:
+        root = reading.get_single_node()
+        return {"": (1, 1)} if root is None else {"": _position(root), **dict(_below(root, ""))}
+    except (yaml.YAMLError, ParseError, RecursionError, ValueError):
+        return {}
+    finally:
+        reading.dispose()
+
+
+def _below(node: Any, path: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            name = f"{path}.{key.value}" if path else str(key.value)
+            yield name, _position(key)
+            yield from _below(value, name)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            name = f"{path}[{index}]"
+            yield name, _position(value)
+            yield from _below(value, name)
+
+
+def _position(node: Any) -> tuple[int, int]:
+    return int(node.start_mark.line) + 1, int(node.start_mark.column) + 1
+
+
+def nearest_position(known: Positions, path: str) -> tuple[int, int]:
+    """The position of a value, or of the nearest one around it that the document has."""
+    while path and path not in known:
+        # A name may hold a dot itself: then what is around is found a step later.
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return known.get(path, (1, 1))
+
+
+def located(problems: Sequence[Problem], data: bytes) -> tuple[Problem, ...]:
+    """Problems of a document, each with its line and column."""
+    known = positions(data) if any(not problem.line for problem in problems) else {}
+    found = []
+    for problem in problems:
+        line, column = nearest_position(known, problem.path)
+        found.append(problem if problem.line else replace(problem, line=line, column=column))
+    return tuple(found)
+
+
+def place_of(problem: Problem, file: str) -> Place | None:
+    """The place of a problem in its file; None where its line is not known."""
+    return Place(file=file, line=problem.line, column=problem.column) if problem.line else None
+
+
+# Where a document of the user states a setting, so that a gate is told with its line.
+
+
+@record
+class DocumentPlaces:
+    """A YAML file as it was read; without a file, as for a profile made in Python, no places.
+
+    `overridden` are settings of the file that the command line replaces, which have no place.
+    """
+
+    file: str = ""
+    data: bytes = b""
+    overridden: frozenset[str] = frozenset()
+
+    def of(self, setting: str) -> Place | None:
+        """Where `setting`, such as `budgets.cpu_share`, stands, or else what is around it."""
+        if not self.file or setting in self.overridden:
+            return None
+        line, column = nearest_position(_positions(self.data), setting)
+        return Place(file=self.file, line=line, column=column)
+
+
+@cache
+def _positions(data: bytes) -> Positions:
+    return positions(data)
+
+
+NO_PLACES: Final = DocumentPlaces()

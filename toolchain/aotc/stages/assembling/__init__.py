@@ -1,1 +1,0 @@
-"""From proven variants to the fixtures, file entries and manifests of a payload."""

@@ -1,1 +1,0 @@
-"""What a build does about a variant that is too inexact in a lower precision."""

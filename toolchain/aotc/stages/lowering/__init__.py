@@ -1,1 +1,0 @@
-"""From partitions to compiled parts, and to the session that runs them."""

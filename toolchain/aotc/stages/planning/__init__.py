@@ -1,1 +1,0 @@
-"""The request of a build, and the variants that follow from it."""

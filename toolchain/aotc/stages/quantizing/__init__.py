@@ -1,1 +1,0 @@
-"""Quantized graphs for variants: observed ranges, and the pass that uses them."""

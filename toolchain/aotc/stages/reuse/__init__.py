@@ -1,1 +1,0 @@
-"""Reusing what was built before, from the build cache."""

@@ -1,1 +1,0 @@
-"""Choosing variants by measurement."""

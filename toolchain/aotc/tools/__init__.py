@@ -1,0 +1,1 @@
+"""What works on models and artifacts besides building: bench, diff, debug, check, inspect."""

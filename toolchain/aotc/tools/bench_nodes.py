@@ -1,0 +1,665 @@
+"""Time per node and per provider, from ONNX Runtime's profile, and as a trace."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_read
+from aotc.base.files.work_folders import temporary_folder
+from aotc.base.records import field, record, replace
+from aotc.runtime.model import ReadyModel
+from aotc.runtime.runners import open_runner
+from aotc.runtime.warmup import open_variant
+from aotc.session.device.cuda_place import CudaPlace
+from aotc.session.padding import Padder
+from aotc.session.sessions import ort_errors, ort_message
+from aotc.spec.bench_reports import NodesReport, NodeTime, ProviderTime
+from aotc.spec.codec import Json
+from aotc.spec.providers import ASYNCHRONOUS
+from aotc.spec.variant import NodePlacement, Partition, Variant
+from aotc.tools.bench_sides import Inputs, Measured, Side
+from aotc.trust.references import InMemory, MalformedModel, fields, text
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
+
+
+# Time per node and per provider, from the profile that ONNX Runtime writes of a session.
+
+
+_NODE: Final = "Node"
+_KERNEL: Final = "_kernel_time"
+_RUN: Final = "model_run"
+
+
+@record
+class NodeEvent:
+    """One execution of one node, in microseconds of the profile's clock.
+
+    `own` is its duration without that of the nodes in its subgraphs.
+    """
+
+    node: str
+    op: str
+    provider: str
+    start: float
+    duration: float
+    own: float
+
+
+@record
+class ProfiledRun:
+    """One run of the session, in microseconds, with the nodes that it executed."""
+
+    start: float
+    duration: float
+    nodes: tuple[NodeEvent, ...]
+
+
+def profiled_runs(events: Sequence[TraceEvent], where: Path) -> list[ProfiledRun]:
+    """The runs in a profile, in order; raises AOTC-I066 if it holds none."""
+    runs = sorted(
+        (event for event in events if event.category == "Session" and event.name == _RUN),
+        key=lambda event: event.start,
+    )
+    if not runs:
+        raise AotcError("AOTC-I066", "the profile holds no run", where=str(where))
+    nodes = sorted(_node_events(events), key=lambda node: (node.start, -node.duration))
+    starts = [run.start for run in runs]
+    grouped: list[list[NodeEvent]] = [[] for _ in runs]
+    index = 0
+    for node in nodes:
+        while index + 1 < len(starts) and node.start >= starts[index + 1]:
+            index += 1
+        if node.start >= starts[index]:
+            grouped[index].append(node)
+    return [
+        ProfiledRun(start=run.start, duration=run.duration, nodes=tuple(group))
+        for run, group in zip(runs, grouped, strict=True)
+    ]
+
+
+class KnownNodes:
+    """What the manifest says of the nodes that ONNX Runtime's profile names."""
+
+    def __init__(self, runs: Sequence[ProfiledRun], variant: Variant, payload: Path) -> None:
+        """`payload` is the folder of the variant's model."""
+        self.promised = {node.name: node.provider for node in variant.placement.nodes}
+        self._names = PayloadNodes(payload / variant.model, variant.placement.nodes)
+        self._partitions = _partitions_by_node(runs, variant)
+
+    def name(self, profiled: str, op_type: str) -> str:
+        """The payload's name of a node; that of the profile, if ONNX Runtime made it at load."""
+        part = self._partitions.get(profiled)
+        return part.name if part else self._names.name_of(profiled, op_type) or profiled
+
+    def partition(self, profiled: str) -> Partition | None:
+        """The compiled partition that a node is; None if it is a single node."""
+        return self._partitions.get(profiled)
+
+
+def faster_half(runs: Sequence[ProfiledRun]) -> tuple[ProfiledRun, ...]:
+    """The runs that took no longer than the median one, in order.
+
+    One run that was interrupted would outweigh all others in a mean; and medians of single nodes
+    would not add up to a run.
+    """
+    median = sorted(run.duration for run in runs)[(len(runs) - 1) // 2]
+    return tuple(run for run in runs if run.duration <= median)
+
+
+def nodes_report(
+    runs: Sequence[ProfiledRun], variant: Variant, known: KnownNodes, profiled_count: int
+) -> NodesReport:
+    """Means over `runs`, one at least of all that were profiled, for each node that ran."""
+    own: dict[tuple[str, str, str], float] = defaultdict(float)
+    calls: dict[tuple[str, str, str], int] = defaultdict(int)
+    for event in itertools.chain.from_iterable(run.nodes for run in runs):
+        key = event.node, event.op, event.provider
+        own[key] += event.own / 1e6
+        calls[key] += 1
+    total = sum(own.values())
+    nodes = []
+    for key, seconds in sorted(own.items(), key=lambda item: (-item[1], item[0])):
+        profiled, op, provider = key
+        name, part = known.name(profiled, op), known.partition(profiled)
+        nodes.append(
+            NodeTime(
+                name=name,
+                op=op,
+                provider=provider,
+                promised=known.promised.get(name, part.provider if part else ""),
+                partition=part.name if part else "",
+                partition_nodes=part.nodes if part else 0,
+                calls=calls[key] / len(runs),
+                seconds=seconds / len(runs),
+                share=seconds / total if total else 0.0,
+            )
+        )
+    return NodesReport(
+        variant=variant.name,
+        profiled_runs=profiled_count,
+        runs=len(runs),
+        run_seconds=sum(run.duration for run in runs) / 1e6 / len(runs),
+        node_seconds=total / len(runs),
+        providers=_by_provider(nodes),
+        nodes=tuple(nodes),
+        asynchronous=tuple(name for name in variant.providers if name in ASYNCHRONOUS),
+    )
+
+
+def _by_provider(nodes: Sequence[NodeTime]) -> tuple[ProviderTime, ...]:
+    grouped: Mapping[str, list[NodeTime]] = defaultdict(list)
+    for node in nodes:
+        grouped[node.provider].append(node)
+    found = (
+        ProviderTime(
+            provider=provider,
+            nodes=len(group),
+            seconds=sum(node.seconds for node in group),
+            share=sum(node.share for node in group),
+        )
+        for provider, group in grouped.items()
+    )
+    return tuple(sorted(found, key=lambda each: (-each.seconds, each.provider)))
+
+
+def _partitions_by_node(runs: Sequence[ProfiledRun], variant: Variant) -> dict[str, Partition]:
+    """The compiled partitions by the names under which they were profiled.
+
+    A provider may name the node of a partition anew: after itself, and a number.  If as many nodes
+    of it ran under such names as it has partitions, they are those, in the order of execution.
+    """
+    report = variant.partitioning
+    compiled = [part for part in report.partitions if part.compiled] if report else []
+    found = {part.name: part for part in compiled}
+    promised = {node.name for node in variant.placement.nodes}
+    for provider in {part.provider for part in compiled}:
+        parts = [part for part in compiled if part.provider == provider]
+        renamed = [
+            name
+            for name in dict.fromkeys(node.node for run in runs[:1] for node in run.nodes)
+            if name.startswith(provider) and name not in promised
+        ]
+        if len(renamed) == len(parts):
+            found |= dict(zip(renamed, parts, strict=True))
+    return found
+
+
+def _node_events(events: Sequence[TraceEvent]) -> Iterator[NodeEvent]:
+    """Executions of nodes, with their own time: nodes of a subgraph run within its node's time."""
+    threads: dict[int, list[TraceEvent]] = defaultdict(list)
+    for event in events:
+        if event.category == _NODE and event.name.endswith(_KERNEL):
+            threads[event.thread].append(event)
+    for found in threads.values():
+        # Of two that begin in the same microsecond, the longer one holds the other.
+        found.sort(key=lambda event: (event.start, -event.duration))
+        within = [0.0] * len(found)
+        around: list[int] = []
+        for index, event in enumerate(found):
+            while around and event.start >= found[around[-1]].start + found[around[-1]].duration:
+                around.pop()
+            if around:
+                within[around[-1]] += event.duration
+            around.append(index)
+        for event, inner in zip(found, within, strict=True):
+            yield NodeEvent(
+                node=event.name.removesuffix(_KERNEL),
+                op=str(event.args.get("op_name", "")),
+                provider=str(event.args.get("provider", "")),
+                start=event.start,
+                duration=event.duration,
+                # Times are whole microseconds, so that rounded parts may exceed the whole.
+                own=max(0.0, event.duration - inner),
+            )
+
+
+# The payload's names of nodes that ONNX Runtime replaced when the session was created.
+#
+# Where it gives a node's tensors another layout, it makes a new node. Convolutions in blocks of
+# channels are named after the value that they compute, `VALUE_nchwc`; others get the name of the
+# old node and a number, `NAME_token_7`, and stay the same operator. Values are read without onnx.
+
+
+# Field numbers of onnx.proto.
+_MODEL_GRAPH: Final = 7
+_GRAPH_NODE: Final = 1
+_NODE_OUTPUT, _NODE_NAME, _NODE_ATTRIBUTE = 2, 3, 5
+_ATTRIBUTE_GRAPH: Final = 6
+# ONNX Runtime's, of nodes that it made of others.
+_LAYOUT_SUFFIX: Final = "_nchwc"
+_COPIED: Final = re.compile(r"(.+)_token_\d+", re.DOTALL)
+_MAX_DEPTH: Final = 32
+
+
+class PayloadNodes:
+    """The names of a variant's nodes, for the names that ONNX Runtime's profile has."""
+
+    def __init__(self, model: Path, placed: Iterable[NodePlacement]) -> None:
+        """`model` is the variant's ONNX file, `placed` are the nodes of its placement."""
+        self._ops = {node.name: node.op for node in placed}
+        self._model = model
+        self._by_output: dict[str, str] | None = None
+
+    def name_of(self, profiled: str, op_type: str) -> str | None:
+        """The payload's name of a profiled node; None if ONNX Runtime made it at load."""
+        if profiled in self._ops:
+            return profiled
+        copied = _COPIED.fullmatch(profiled)
+        if copied and self._ops.get(copied[1], "").rpartition("::")[2] == op_type:
+            return copied[1]
+        if not profiled.endswith(_LAYOUT_SUFFIX):
+            return None
+        if self._by_output is None:
+            self._by_output = _names_by_output(self._model)
+        found = self._by_output.get(profiled.removesuffix(_LAYOUT_SUFFIX))
+        return found if found in self._ops else None
+
+
+def _names_by_output(model: Path) -> dict[str, str]:
+    """Names of nodes by their outputs; empty where the file cannot be read this way."""
+    try:
+        source = InMemory(model.read_bytes())
+        return {
+            output: name
+            for number, _, start, length in fields(source, 0, source.size)
+            if number == _MODEL_GRAPH
+            for output, name in _nodes(source, start, start + length, 0)
+        }
+    except (MalformedModel, OSError):
+        return {}
+
+
+def _nodes(source: InMemory, start: int, end: int, depth: int) -> Iterator[tuple[str, str]]:
+    """Outputs of all nodes of a graph and of its subgraphs, each with its node's name."""
+    if depth > _MAX_DEPTH:
+        return
+    for number, _, node, length in fields(source, start, end):
+        if number != _GRAPH_NODE:
+            continue
+        name, outputs = "", []
+        for part, _, at, size in fields(source, node, node + length):
+            if part == _NODE_NAME:
+                name = text(source, at, size)
+            elif part == _NODE_OUTPUT:
+                outputs.append(text(source, at, size))
+            elif part == _NODE_ATTRIBUTE:
+                for item, _, graph, count in fields(source, at, at + size):
+                    if item == _ATTRIBUTE_GRAPH:
+                        yield from _nodes(source, graph, graph + count, depth + 1)
+        yield from ((output, name) for output in outputs)
+
+
+# Events of the Trace Event Format, which Perfetto and Chrome show: read, and written.
+#
+# ONNX Runtime writes its profile in the same format, as a list without an object around it.
+
+
+# A profile of a million events, which is the most that ONNX Runtime keeps, has about a gigabyte.
+_MAX_BYTES: Final = 2 << 30
+_MICROSECONDS: Final = 1e6
+
+
+@record
+class Span:
+    """Something that took time, in seconds since the beginning of the trace."""
+
+    name: str
+    category: str
+    start: float
+    seconds: float
+    thread: int = 0
+    process: int = 1
+    args: dict[str, Json] = field(default_factory=dict)
+
+
+@record
+class TraceEvent:
+    """A complete event that was read: times in microseconds, as they stand in the file."""
+
+    name: str
+    category: str
+    start: float
+    duration: float
+    thread: int
+    args: dict[str, Any]
+
+
+def read_events(path: Path) -> list[TraceEvent]:
+    """The complete events (`ph` X) of a trace, or of a profile of ONNX Runtime, in their order.
+
+    Raises AOTC-I066 if the file is cut off or is neither, and I001 if it cannot be read.
+    """
+    try:
+        size = path.stat().st_size
+        data = path.read_bytes() if size <= _MAX_BYTES else b""
+    except OSError as error:
+        raise cannot_read(error, "the trace cannot be read", str(path)) from None
+    if size > _MAX_BYTES:
+        raise _unreadable(path, f"{size} bytes, at most {_MAX_BYTES} are read")
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(path, str(error)) from None
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):
+        raise _unreadable(path, "it holds no list of events")
+    return [_event(event, path) for event in events if _is_complete(event, path)]
+
+
+def trace_text(
+    spans: Sequence[Span],
+    processes: dict[int, str],
+    threads: dict[tuple[int, int], str],
+    other: dict[str, Json],
+) -> str:
+    """A trace: `processes` are names by id, `threads` by ids of process and thread.
+
+    Times are in microseconds, as the format has them, with three digits after the point.
+    """
+    events: list[Json] = [*_names(processes, threads)]
+    for span in sorted(spans, key=lambda each: (each.start, -each.seconds)):
+        events.append(
+            {
+                "name": span.name,
+                "cat": span.category,
+                "ph": "X",
+                "ts": round(span.start * _MICROSECONDS, 3),
+                "dur": round(span.seconds * _MICROSECONDS, 3),
+                "pid": span.process,
+                "tid": span.thread,
+                "args": span.args,
+            }
+        )
+    document = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
+    # Of the characters that steer a terminal the one that is ASCII and that JSON leaves as it is.
+    return json.dumps(document, allow_nan=False).replace("\x7f", "\\u007f") + "\n"
+
+
+def _names(processes: dict[int, str], threads: dict[tuple[int, int], str]) -> Iterator[Json]:
+    for process, name in processes.items():
+        yield _metadata("process_name", process, 0, {"name": name})
+        yield _metadata("process_sort_index", process, 0, {"sort_index": process})
+    for (process, thread), name in threads.items():
+        yield _metadata("thread_name", process, thread, {"name": name})
+        yield _metadata("thread_sort_index", process, thread, {"sort_index": thread})
+
+
+def _metadata(name: str, process: int, thread: int, args: dict[str, Json]) -> Json:
+    return {"name": name, "ph": "M", "pid": process, "tid": thread, "args": args}
+
+
+def _is_complete(event: Any, path: Path) -> bool:
+    if not isinstance(event, dict):
+        raise _unreadable(path, "an event is not an object")
+    return event.get("ph") == "X"
+
+
+def _event(event: dict[str, Any], path: Path) -> TraceEvent:
+    start, duration = event.get("ts"), event.get("dur")
+    args, thread = event.get("args", {}), event.get("tid", 0)
+    name, category = event.get("name"), event.get("cat", "")
+    if not (
+        isinstance(name, str)
+        and isinstance(category, str)
+        and isinstance(args, dict)
+        and isinstance(thread, int)
+        and _is_time(start)
+        and _is_time(duration)
+    ):
+        raise _unreadable(path, "an event has no name, no time, or another form")
+    return TraceEvent(
+        name=name,
+        category=category,
+        start=float(start),  # type: ignore[arg-type]
+        duration=float(duration),  # type: ignore[arg-type]
+        thread=thread,
+        args=args,
+    )
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def _unreadable(path: Path, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-I066", "the trace is cut off, or is none", where=str(path), found=found[:300]
+    )
+
+
+# The trace of a measurement: loads, warm-ups, timed calls by stream, and the profiled nodes.
+
+
+_MEASURED: Final = 1
+_PROFILED: Final = 2
+_STEPS: Final = 0
+_PROFILED_RUNS: Final = 1
+# More timed calls make a file that viewers open slowly, and show nothing more.
+_MAX_CALLS: Final = 200_000
+_TRACE_MICROSECONDS: Final = 1e6
+
+
+def bench_trace(
+    artifact: str,
+    sides: Sequence[Side],
+    measured: Measured,
+    streams: int,
+    profiled: Profiled,
+    facts: Mapping[str, Json],
+) -> str:
+    """The trace as JSON text; `facts` stand in its `otherData`.
+
+    Process 1 is the measurement: a thread for what was done once, and one for each stream of each
+    side.  Process 2 is the session that was profiled, on the same clock.
+    """
+    zero = min(step.start for side in sides for step in side.steps)
+    threads = {(_MEASURED, _STEPS): "load and warm-up", (_PROFILED, _PROFILED_RUNS): "runs"}
+    numbers: dict[tuple[str, int], int] = {}
+    for side in sides:
+        for stream in range(streams):
+            number = len(numbers) + 1
+            numbers[side.name, stream] = number
+            threads[_MEASURED, number] = f"{side.name}, stream {stream + 1}"
+    spans = [
+        Span(
+            name=f"{side.name}: {step.name}",
+            category=step.name,
+            start=step.start - zero,
+            seconds=step.seconds,
+            thread=_STEPS,
+            process=_MEASURED,
+        )
+        for side in sides
+        for step in side.steps
+    ]
+    calls = list(_calls(measured, numbers, zero))
+    spans += calls[:_MAX_CALLS]
+    spans += _profiled_nodes(profiled, zero)
+    other = {**facts, "calls": len(calls), "calls_left_out": max(0, len(calls) - _MAX_CALLS)}
+    processes = {
+        _MEASURED: f"aotc bench {artifact}",
+        _PROFILED: f"profiled session, variant {profiled.report.variant}",
+    }
+    return trace_text(spans, processes, threads, other)
+
+
+def _calls(
+    measured: Measured, numbers: Mapping[tuple[str, int], int], zero: float
+) -> Iterator[Span]:
+    for block in measured.blocks:
+        for call in block.calls:
+            yield Span(
+                name=f"run {block.side}",
+                category=block.side,
+                start=call.start - zero,
+                seconds=call.seconds,
+                thread=numbers[block.side, call.stream],
+                process=_MEASURED,
+                args={"round": block.round + 1},
+            )
+
+
+def _profiled_nodes(profiled: Profiled, zero: float) -> Iterator[Span]:
+    """The profiled runs, moved from the profile's clock to that of the trace.
+
+    Times in a profile are cut to whole microseconds, so that a part may seem to end after the
+    whole; then it ends with it, because viewers drop events that overlap without being nested.
+    """
+    offset = profiled.start - zero - profiled.runs[0].start / _TRACE_MICROSECONDS
+    for number, run in enumerate(profiled.runs, 1):
+        yield _profiled_span(f"run {number}", "run", run.start, run.duration, offset, {})
+        ends = [run.start + run.duration]
+        for node in run.nodes:
+            while len(ends) > 1 and node.start >= ends[-1]:
+                ends.pop()
+            ends.append(min(node.start + node.duration, ends[-1]))
+            name, partition = profiled.names.get(node.node, (node.node, ""))
+            args: dict[str, Json] = {"op": node.op, "provider": node.provider, "run": number}
+            if partition:
+                args["partition"] = partition
+            duration = max(0.0, ends[-1] - node.start)
+            yield _profiled_span(name, node.provider, node.start, duration, offset, args)
+
+
+def _profiled_span(
+    name: str, category: str, start: float, duration: float, offset: float, args: dict[str, Json]
+) -> Span:
+    return Span(
+        name=name,
+        category=category,
+        start=max(0.0, start / _TRACE_MICROSECONDS + offset),
+        seconds=duration / _TRACE_MICROSECONDS,
+        thread=_PROFILED_RUNS,
+        process=_PROFILED,
+        args=args,
+    )
+
+
+# A session of the artifact's own, profiled by ONNX Runtime: no call in it is timed otherwise.
+
+
+# The first runs of a session allocate memory, and choose kernels.
+_WARM_UP: Final = 3
+_RUNS: Final = 20
+_SECONDS: Final = 5.0
+# ONNX Runtime's profiler keeps a million events, and nothing of later ones.
+_MAX_EVENTS: Final = 500_000
+# Operators whose subgraph runs as often as their inputs say.
+_REPEATING: Final = ("Loop", "Scan")
+
+
+@record
+class Profiled:
+    """The times per node, and the profiled runs; `start` is that of the first, by `perf_counter`.
+
+    `names` are the payload's names of nodes, and their partitions, by the names in the runs.
+    """
+
+    report: NodesReport
+    start: float
+    names: Mapping[str, tuple[str, str]]
+    runs: tuple[ProfiledRun, ...]
+
+
+def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Profiled:
+    """Time per node of the variant that takes these inputs, padded as `run` pads them.
+
+    A variant that captures CUDA graphs runs without them here, because a replayed graph has no
+    nodes that could be told apart.  With a loop, the events of one run are counted first, in a
+    session of its own.  Raises as creating a session does, R005, AOTC-I066 if ONNX Runtime's
+    profile was cut off or lacks a run, and I018 and I026 if it cannot be written.
+    """
+    route = ready.route(inputs)
+    variant = next(each for each in ready.variants if each.name == route.variant)
+    sizes = route.padded_to or route.sizes
+    if route.padded_to:
+        padder = Padder(ready.manifest.inputs, ready.manifest.padding)
+        inputs = padder.pad(inputs, route.sizes, route.padded_to).inputs
+    with temporary_folder("profile") as folder:
+        events = len(variant.placement.nodes)
+        if any(node.op in _REPEATING for node in variant.placement.nodes):
+            path, _, _ = _run(ready.payload, variant, inputs, sizes, threads, folder, 1)
+            found = read_events(path)
+            _require_runs(profiled_runs(found, path), 1, path)
+            events = len(found)
+            path.unlink()
+        most = max(1, _MAX_EVENTS // max(1, events))
+        path, start, count = _run(ready.payload, variant, inputs, sizes, threads, folder, most)
+        runs = profiled_runs(read_events(path), path)
+        _require_runs(runs, count, path)
+        runs = runs[min(_WARM_UP, most - 1) :]
+    known = KnownNodes(runs, variant, ready.payload)
+    profiled = {node.node: node.op for run in runs for node in run.nodes}
+    parts = {name: known.partition(name) for name in profiled}
+    return Profiled(
+        report=nodes_report(faster_half(runs), variant, known, len(runs)),
+        start=start,
+        names={
+            name: (known.name(name, profiled[name]), part.name if part else "")
+            for name, part in parts.items()
+        },
+        runs=tuple(runs),
+    )
+
+
+def _require_runs(runs: Sequence[ProfiledRun], count: int, path: Path) -> None:
+    """Raise AOTC-I066 unless all runs are in the profile, of which the first events are kept."""
+    if len(runs) != count:
+        raise AotcError(
+            "AOTC-I066",
+            "ONNX Runtime's profile lacks runs, as it keeps a million events",
+            where=str(path),
+            expected=f"{count} runs",
+            found=f"{len(runs)} runs",
+            fix="Measure without --nodes and --trace, or with fewer rounds of the model's loops.",
+        )
+
+
+def _run(
+    payload: Path,
+    variant: Variant,
+    inputs: Inputs,
+    sizes: Mapping[str, int],
+    threads: int | None,
+    folder: Path,
+    most: int,
+) -> tuple[Path, float, int]:
+    """The profile, the start of the first run after the warm-up, and the number of all runs.
+
+    There are at most `most` runs, and no warm-up if that is 1.
+    """
+
+    def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
+        return open_variant(
+            payload, variant, threads=threads, settings=settings, profile=folder / "session"
+        )
+
+    runner = open_runner(replace(variant, graphs=None), CudaPlace(), opened)
+    try:
+        count = min(_WARM_UP, most - 1)
+        for _ in range(count):
+            runner.run(inputs, None, sizes)
+        last = min(count + _RUNS, most)
+        start, first = time.perf_counter(), count
+        while count < last and (count == first or time.perf_counter() - start < _SECONDS):
+            runner.run(inputs, None, sizes)
+            count += 1
+        try:
+            written = Path(runner.session.end_profiling())
+        except ort_errors() as error:
+            raise AotcError(
+                "AOTC-I066", "ONNX Runtime wrote no profile", found=ort_message(error)
+            ) from None
+    finally:
+        runner.close()
+    return written, start, count

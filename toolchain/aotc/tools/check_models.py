@@ -1,0 +1,281 @@
+"""Checks every model below a folder: built in a sandbox, answers compared, outcomes reported."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import closing, contextmanager
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from aotc.base.errors import AotcError, missing_package
+from aotc.base.files import failures
+from aotc.base.files.work_folders import temporary_folder
+from aotc.base.progress import Progress, Reporter
+from aotc.base.records import record, replace
+from aotc.host.probe import probe
+from aotc.session.sessions import import_onnxruntime
+from aotc.spec.codec import Json, encode
+from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile, ToolVersions
+from aotc.spec.profile import Profile, WorkerLimits
+from aotc.spec.profile_files import load_profile, with_absolute_paths
+from aotc.spec.reports import Refusal
+from aotc.spec.versions import VERSION
+from aotc.tools import check_outcomes as outcomes
+from aotc.tools.doctor import capabilities
+from aotc.tools.found_models import FoundModel, find_models, matches, model_referring_to
+from aotc.tools.model_sandbox import Sandbox
+from aotc.trust import key_files, provenance
+
+DEFAULT_SECONDS: Final = 1800.0
+_MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
+
+
+def check_models(
+    folder: str | Path,
+    *,
+    profile: str | Path | Profile = "edge",
+    jobs: int = 1,
+    seconds: float = DEFAULT_SECONDS,
+    pattern: str = "*",
+    fixtures: bool = False,
+    cache: bool = False,
+    against: str | Path | None = None,
+    progress: Progress | None = None,
+) -> CheckModelsReport:
+    """Build every ONNX model below `folder`, and report the outcome of each.
+
+    Up to `jobs` models are built at a time, each in its own process and temporary folder, for at
+    most `seconds` of wall time.  If there is a folder `test_data_set_N` next to a model, the
+    artifact runs it; with `fixtures` the build also gets it.  With `cache`, builds use the user's
+    cache.  `pattern` is a glob for names of models, and `against` the file of an earlier report to
+    compare with.  A failing model does not end the run; an interrupt does, and the report covers
+    the models until then.  Raises AOTC-I001 (no model, or an unreadable folder), I019 to I022, I026
+    and I027.
+    """
+    started = time.monotonic()
+    top = Path(folder)
+    before = outcomes.read_report(Path(against)) if against is not None else None
+    chosen = (
+        with_absolute_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
+    )
+    if before is not None:
+        # Models that the pattern excludes do not count as gone.
+        matching = tuple(check for check in before.models if matches(check.model, pattern))
+        before = replace(before, models=matching)
+    found, skipped = find_models(top, pattern)
+    versions = _versions()
+    limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
+    request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
+    checks: dict[str, ModelCheck] = {}
+    with _temporary_folder() as work:
+        private, public = key_files.generate(work / "key.pem")
+        pem = public.read_text("ascii")
+        request["key"] = str(private)
+        checker = _Checker(request, pem, fixtures, work, limits)
+        try:
+            with closing(checker.check_all(found, jobs, progress)) as done_checks:
+                for check in done_checks:
+                    checks[check.model] = check
+        except KeyboardInterrupt:
+            # The report has what is known; the caller sees which models are unchecked.
+            pass
+    unchecked = tuple(model.name for model in found if model.name not in checks)
+    models, not_models = _split_external_data(found, checks)
+    return CheckModelsReport(
+        folder=str(folder),
+        profile=chosen.name,
+        fixtures=fixtures,
+        versions=versions,
+        host=provenance.describe_host(probe(gpus=False)),
+        summary=outcomes.summary_of(models),
+        models=models,
+        skipped=(*skipped, *not_models),
+        unchecked=unchecked,
+        against=(
+            outcomes.changes(before, str(against), models, unchecked)
+            if before is not None
+            else None
+        ),
+        seconds=time.monotonic() - started,
+    )
+
+
+@record(kw_only=False)
+class _Checker:
+    """Checks models one after the other or in parallel; `pem` is the public half of the key."""
+
+    request: Json
+    pem: str
+    fixtures: bool
+    work: Path
+    limits: WorkerLimits
+
+    def check_all(
+        self, models: Sequence[FoundModel], jobs: int, progress: Progress | None
+    ) -> Generator[ModelCheck, None, None]:
+        """Each model's outcome, as soon as it is known."""
+        waiting = list(enumerate(models, 1))[::-1]
+        running: dict[Future[ModelCheck], str] = {}
+        reporter, checked = Reporter(progress), 0
+        reporter.begin_items("check", len(models), "models")
+        with ThreadPoolExecutor(jobs) as pool, Sandbox(self.limits) as sandbox:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    number, model = waiting.pop()
+                    step = f"{number}/{len(models)} {model.name}"
+                    reporter.note(step)
+                    running[pool.submit(self._check, model, number, sandbox)] = step
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    check, checked = future.result(), checked + 1
+                    reporter.count(checked, len(models), "models")
+                    reporter.finished(running.pop(future), check.seconds)
+                    yield check
+        reporter.end()
+
+    def _check(self, model: FoundModel, number: int, sandbox: Sandbox) -> ModelCheck:
+        """Build one model, compare its answers, and remove its folder."""
+        started = time.monotonic()
+        folder = self.work / str(number)
+        folder.mkdir()
+        try:
+            check = self._outcome(model, folder, sandbox)
+        except OSError as error:
+            check = _refused(model, failures.refusal_of(error), folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return replace(check, seconds=time.monotonic() - started)
+
+    def _outcome(self, model: FoundModel, folder: Path, sandbox: Sandbox) -> ModelCheck:
+        artifact = folder / f"{model.path.stem}.aotc"
+        source = str(model.path.absolute())
+        request = {
+            **self.request,
+            "model": source,
+            "artifact": str(artifact),
+            "fixtures": self._fixtures(model, folder / "fixtures"),
+        }
+        try:
+            built = sandbox.run(
+                "aotc.tools.model_sandbox:build_model",
+                request,
+                folder=folder / "build",
+                where=model.path.name,
+            ).value
+        except AotcError as error:
+            return _refused(model, error, folder)
+        check = ModelCheck(
+            model=model.name,
+            outcome="built",
+            verdict=built["verdict"],
+            findings=tuple(built["findings"]),
+        )
+        if not model.data:
+            return check
+        data = [str(data_set.absolute()) for data_set in model.data]
+        key = {"pem": self.pem, "origin": "the key of this check", "development": False}
+        request = {"artifact": str(artifact), "keys": [key], "model": source, "data": data}
+        try:
+            found = sandbox.run(
+                "aotc.tools.model_sandbox:compare_answers",
+                request,
+                folder=folder / "answers",
+                where=model.path.name,
+            ).value
+        except AotcError as error:
+            found = {"answers": "refused", **error.to_dict()}
+        return replace(
+            check,
+            answers=found["answers"],
+            code=found.get("code", ""),
+            compared=len(data),
+            **_refusal_fields(found, folder),
+        )
+
+    def _fixtures(self, model: FoundModel, folder: Path) -> str | None:
+        """A folder of the model's test data for its build; None if there is none to give."""
+        if not self.fixtures:
+            return None
+        for data_set in model.data:
+            for file in sorted(data_set.glob("input_*.pb")):
+                (folder / data_set.name).mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, folder / data_set.name / file.name)
+        return str(folder) if folder.is_dir() else None
+
+
+def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
+    """The outcome of a model that was not built."""
+    return ModelCheck(
+        model=model.name,
+        outcome=outcomes.outcome_of(error.code),
+        code=error.code,
+        also=tuple(
+            Refusal(code=each.code, fix=each.fix, **_refusal_fields(each.to_dict(), folder))
+            for each in error.every()
+            if each is not error
+        ),
+        **_refusal_fields(error.to_dict(), folder),
+    )
+
+
+def _refusal_fields(error: Json, folder: Path) -> dict[str, Any]:
+    """The texts of a refusal, without the name of the temporary folder."""
+    names = ("what", "where", "expected", "found")
+    return {name: error.get(name, "").replace(f"{folder}/", "") for name in names}
+
+
+def _split_external_data(
+    found: Sequence[FoundModel], checks: dict[str, ModelCheck]
+) -> tuple[tuple[ModelCheck, ...], tuple[SkippedFile, ...]]:
+    """Outcomes of models; and files that are external data of a model in the same folder."""
+    models: list[ModelCheck] = []
+    skipped: list[SkippedFile] = []
+    for model in found:
+        check = checks.get(model.name)
+        if check is None:
+            continue
+        user = model_referring_to(model.path) if check.code == "AOTC-I002" else ""
+        if user:
+            skipped.append(SkippedFile(path=model.name, why=f"external data of {user}"))
+        else:
+            models.append(check)
+    return tuple(models), tuple(skipped)
+
+
+def _versions() -> ToolVersions:
+    """The versions of the packages that build here; raises AOTC-I019 and I020."""
+    runtime = import_onnxruntime()
+    try:
+        onnx, numpy = metadata.version("onnx"), metadata.version("numpy")
+    except metadata.PackageNotFoundError as error:
+        missing = ModuleNotFoundError(name=error.name)
+        raise missing_package(missing, "'aotc check-models'") from None
+    return ToolVersions(
+        aotc=VERSION,
+        python=platform.python_version(),
+        onnx=onnx,
+        onnxruntime=runtime.__version__,
+        numpy=numpy,
+        providers={item.name: item.version for item in capabilities() if item.available},
+    )
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder for everything that is built, removed at the end; raises AOTC-I018 and I026."""
+    with temporary_folder("check") as folder:
+        try:
+            yield folder
+        finally:
+            # A process that an interrupt ends may still write for a moment.
+            for _ in range(_MAX_REMOVALS):
+                shutil.rmtree(folder, ignore_errors=True)
+                if not folder.exists():
+                    break
+                time.sleep(_PAUSE_SECONDS)

@@ -1,0 +1,571 @@
+"""`aotc debug parity`: where a variant leaves its model, and the smallest part that does."""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from aotc.base.codes import REASONS
+from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_write
+from aotc.base.files.folders import PAYLOAD
+from aotc.base.files.reading import file_sha256, require_model_file
+from aotc.base.files.replacing import put_in_place
+from aotc.base.files.work_folders import draft_path, prepare_output, temporary_folder
+from aotc.base.records import record, replace
+from aotc.graph import values
+from aotc.graph.values import Data
+from aotc.graph.view import op_of
+from aotc.host.probe import probe
+from aotc.pipeline.import_model import import_model
+from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.types import SourceModel
+from aotc.precision.node_comparison import Side, as_loaded, node_errors
+from aotc.runtime.routing import choose
+from aotc.runtime.warmup import warmup_fixtures
+from aotc.session.inference import open_original, outputs_of
+from aotc.session.padding import Padder
+from aotc.session.parity import FORM, TOLERANCE, compare, stated_limits
+from aotc.session.sessions import import_onnxruntime
+from aotc.session.worker_pool import Workers
+from aotc.sizes.inputs.fixtures import read_fixtures
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import NodeErrors, OutputError
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Finding, Fixture
+from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
+from aotc.spec.profile import Profile, profile_of
+from aotc.spec.reports import FailingSubmodel, ParityDebugReport, Refusal
+from aotc.spec.variant import SessionSpec, Variant
+from aotc.spec.versions import artifact_path
+from aotc.tools.inspect import read_manifest, read_manifest_bytes
+from aotc.tools.smallest_failing import (
+    FailingPart,
+    SmallestFailing,
+    copy_report,
+    fails,
+    session_of,
+    write_report,
+)
+from aotc.trust.compatibility import judge, probe_host
+from aotc.trust.container import Container
+from aotc.trust.opening import open_container
+from aotc.trust.references import require_inside
+
+_BREACH: Final = "AOTC-N037"
+_ACCUMULATED: Final = "AOTC-N038"
+_CHANGED: Final = "AOTC-N039"
+_JOBS: Final = "aotc.tools.debug_parity"
+
+
+def debug_parity(
+    artifact: str | Path,
+    model: Path,
+    *,
+    fixtures: Path | None = None,
+    variant: str | None = None,
+    output: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> ParityDebugReport:
+    """Compare a variant of `artifact` with the model that it was built from, node by node.
+
+    Outputs are compared on all `fixtures` (default: the artifact's), nodes on those whose outputs
+    are worst.  If an output is out of tolerance or breaches its gate, the smallest part that is out
+    of tolerance by itself is searched and written to the new folder `output`.  Signatures are not
+    looked at; digests of the files that are read are.
+
+    Raises AOTC-I083 (another model), I084 (no inputs), I085 (the variant takes none of them), C009
+    (the variant does not run here), I027 (no such variant), I017 and I026 (the folder), G005, G014,
+    I001 and I024 (fixtures), and what importing a model and the sandbox raise.
+    """
+    if output is not None:
+        prepare_output(output, folder=True)
+    with _Comparison(artifact, model, fixtures, variant, progress) as comparison:
+        comparison.announce("compare")
+        answer = comparison.run("parity_job", isolate=True)
+        submodel = _submodel(answer["submodel"])
+        if output is not None and submodel is not None:
+            with draft_path(output) as draft:
+                draft.mkdir()
+                copy_report(comparison.work / "job" / REPORT_FOLDER, draft)
+                put_in_place(draft, output)
+        report = ParityDebugReport(
+            artifact=str(comparison.given.path),
+            artifact_id=comparison.given.artifact_id,
+            model=str(model),
+            variant=comparison.variant.name,
+            fixture=answer["fixture"],
+            compared=tuple(comparison.inputs),
+            tolerance=comparison.tolerance,
+            gates=comparison.gates,
+            outputs=tuple(decode(OutputError, error) for error in answer["outputs"]),
+            errors=decode(NodeErrors, answer["errors"]),
+            submodel=submodel if output is not None or submodel is None else _unwritten(submodel),
+        )
+    return _judged(report)
+
+
+def measure_nodes(
+    artifact: str | Path,
+    model: Path,
+    *,
+    fixtures: Path | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> tuple[str, NodeErrors]:
+    """The variant that this host prefers, and its errors by node; raises as `debug_parity` does."""
+    with _Comparison(artifact, model, fixtures, None, progress) as comparison:
+        comparison.announce("compare")
+        found = decode(NodeErrors, comparison.run("nodes_job", isolate=False))
+        return comparison.variant.name, found
+
+
+def _submodel(found: Json) -> FailingSubmodel | None:
+    return None if found is None else decode(FailingSubmodel, found)
+
+
+def _unwritten(submodel: FailingSubmodel) -> FailingSubmodel:
+    return replace(submodel, files=())
+
+
+def _judged(report: ParityDebugReport) -> ParityDebugReport:
+    """The report with what follows from it."""
+    findings: list[Finding] = []
+    where = f"variant {report.variant}"
+    if report.errors.outputs_changed:
+        findings.append(
+            Finding(
+                code=_CHANGED,
+                what="the variant answers with other bits while its inner values are read",
+                where=where,
+            )
+        )
+    failed = []
+    for error in report.outputs:
+        if not error.passed:
+            gate = report.gates.get(error.output)
+            by_gate = gate is not None and not {FORM, TOLERANCE} & {*error.breached}
+            failed.append(
+                Refusal(
+                    code=_BREACH,
+                    what=f"output {error.output!r} "
+                    + ("is out of tolerance" if not by_gate else "breaches its gate"),
+                    where=f"{where}, fixture {report.fixture}",
+                    expected=_limits(report.tolerance, gate),
+                    found=error.reason,
+                    fix=REASONS[_BREACH].fix,
+                )
+            )
+    if failed and (report.submodel is None or report.submodel.accumulated):
+        findings.append(
+            Finding(
+                code=_ACCUMULATED,
+                what="no single node is out of tolerance by itself"
+                + ("; the smallest range that is was found" if report.submodel else "")
+                + ("" if report.submodel else ", nor a range of nodes that can run alone"),
+                where=where,
+            )
+        )
+    return replace(report, findings=tuple(findings), failed=tuple(failed))
+
+
+def _limits(tolerance: Tolerance, gate: OutputGate | None) -> str:
+    """What an output is judged by: its gate, and unless that takes its place the tolerance."""
+    stated = stated_limits(gate) if gate is not None else ()
+    if gate is not None and gate.instead:
+        return ", ".join(stated)
+    bound = f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
+    return ", ".join((bound, f"cosine >= {tolerance.min_cosine:g}", *stated))
+
+
+class _Comparison:
+    """An artifact, its model and inputs, ready for jobs; a context manager that removes its files.
+
+    `inputs` are files by name of the fixture and of the input.
+    """
+
+    def __init__(
+        self,
+        artifact: str | Path,
+        model: Path,
+        fixtures: Path | None,
+        variant: str | None,
+        progress: Callable[[str], None] | None,
+    ) -> None:
+        from contextlib import ExitStack
+
+        self.announce = progress or (lambda text: None)
+        self._stack = ExitStack()
+        self.inputs: dict[str, dict[str, str]] = {}
+        with ExitStack() as stack:
+            self.work = stack.enter_context(temporary_folder("debugging"))
+            self.given = stack.enter_context(open_given(artifact, model))
+            manifest = self.given.manifest
+            self._profile = profile_of(manifest)
+            self.variant = _chosen(manifest, variant, self._profile)
+            parity = self.variant.parity
+            self.gates = parity.gates
+            self.tolerance: Tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
+            if fixtures is None and not manifest.fixtures:
+                raise AotcError(
+                    "AOTC-I084", "there are no inputs to compare on", where=str(self.given.path)
+                )
+            self._workers = stack.enter_context(Workers(self._profile.limits, (_JOBS,)))
+            self.announce("import")
+            self._source = self._imported(model)
+            self.announce("copy the variant")
+            self._payload = self.work / "payload"
+            self._payload.mkdir()
+            copy_files(self.given.container, manifest, self.variant.files, self._payload)
+            self._read_inputs(fixtures)
+            self._stack = stack.pop_all()
+
+    def __enter__(self) -> _Comparison:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self, job: str, *, isolate: bool) -> Any:
+        """The answer of a job of `parity_job`."""
+        variant = self.variant
+        folder = posixpath.dirname(variant.model) if variant.weights is None else variant.weights
+        source = self._source
+        graph, weights = (
+            (source.reference, source.reference.parent)
+            if source.reference is not None
+            else (source.graph, source.weights)
+        )
+        return self._workers.run(
+            f"{_JOBS}:{job}",
+            {
+                "source": {"model": str(graph), "weights": str(weights)},
+                "variant": {
+                    "model": str(self._payload / variant.model),
+                    "weights": str(self._payload / folder),
+                    "session": encode(variant.session),
+                    "providers": list(variant.providers),
+                    "libraries": {
+                        spec.provider: spec.library for spec in self._profile.plugins.values()
+                    },
+                },
+                "tolerance": encode(self.tolerance),
+                "gates": {name: encode(gate) for name, gate in self.gates.items()},
+                "inputs": self.inputs,
+                "isolate": isolate,
+            },
+            folder=self.work / "job",
+            where=f"variant {variant.name}",
+        ).value
+
+    def _imported(self, model: Path) -> SourceModel:
+        work = self.work / "source"
+        work.mkdir()
+        host = probe(gpus=False)
+        options = BuildOptions(
+            profile=self._profile, target=host, host=host, work=work, workers=self._workers
+        )
+        source = import_model(model, options)
+        if source.capture.external_data != self.given.manifest.source.external_data:
+            raise AotcError(
+                "AOTC-I083",
+                "the model's external data is not what the artifact was built from",
+                where=str(model),
+            )
+        return source
+
+    def _read_inputs(self, fixtures: Path | None) -> None:
+        """The inputs that the variant takes, padded if it needs that."""
+        manifest = self.given.manifest
+        folder = self.work / "inputs"
+        given = _given(manifest, fixtures, folder / "given")
+        known = {fixture.name: fixture for fixture, _ in given}
+        fitting = warmup_fixtures(replace(manifest, fixtures=tuple(known.values())), self.variant)
+        if fixtures is None:
+            paths = [each.path for fixture, _ in fitting for each in fixture.inputs]
+            copy_files(self.given.container, manifest, paths, folder / "given")
+        files = {fixture.name: paths for fixture, paths in given}
+        padder = Padder(manifest.inputs, manifest.padding)
+        for fixture, wanted in fitting:
+            if not self._takes(wanted):
+                continue
+            own = files[fixture.name]
+            if dict(wanted) != dict(fixture.sizes):
+                loaded = {name: values.load(Path(path)) for name, path in own.items()}
+                padded = padder.pad(loaded, fixture.sizes, wanted).inputs
+                place = folder / "padded" / str(len(self.inputs))
+                place.mkdir(parents=True)
+                own = {
+                    name: str(values.save(value, place / f"input_{index}"))
+                    for index, (name, value) in enumerate(padded.items())
+                }
+            self.inputs[fixture.name] = own
+        if not self.inputs:
+            raise AotcError(
+                "AOTC-I085",
+                "the variant takes none of the inputs",
+                where=f"variant {self.variant.name}",
+                found="; ".join(
+                    ", ".join(f"{dim}={size}" for dim, size in fixture.sizes.items())
+                    for fixture in list(known.values())[:5]
+                ),
+            )
+
+    def _takes(self, sizes: Mapping[str, int]) -> bool:
+        domain = self.variant.domain or self.given.manifest.domain
+        known = {name: size for name, size in sizes.items() if name in domain.dims}
+        return domain.accepts(domain.complete(known)) if known else True
+
+
+def _chosen(manifest: Manifest, name: str | None, profile: Profile) -> Variant:
+    """The variant of that name, or the one that this host prefers; raises C009 and I027."""
+    plugins = {spec.provider: Path(spec.library) for spec in profile.plugins.values()}
+    result = judge(manifest, probe_host(manifest, plugins))
+    chosen = choose(manifest, result.variants, name)
+    return next((each for each in chosen if each.name == (name or result.best)), chosen[0])
+
+
+def _given(
+    manifest: Manifest, fixtures: Path | None, folder: Path
+) -> list[tuple[Fixture, dict[str, str]]]:
+    """Fixtures with their files of inputs: the artifact's own, or those at a path."""
+    if fixtures is None:
+        return [
+            (fixture, {each.name: str(folder / each.path) for each in fixture.inputs})
+            for fixture in manifest.fixtures
+        ]
+    found = []
+    for item in read_fixtures(fixtures, manifest.inputs, folder):
+        loaded = {name: values.load(Path(path)) for name, path in item["inputs"].items()}
+        sizes = {
+            dim: int(size)
+            for value in manifest.inputs
+            for dim, size in zip(
+                value.shape or (), getattr(loaded[value.name], "shape", ()), strict=False
+            )
+            if isinstance(dim, str)
+        }
+        fixture = Fixture(name=item["name"], origin="user", sizes=sizes, inputs=(), outputs=())
+        found.append((fixture, item["inputs"]))
+    return found
+
+
+# An artifact that is opened beside the model that it says it was built from.
+
+
+@record
+class GivenArtifact:
+    """What an artifact says of itself, and its container."""
+
+    path: Path
+    container: Container
+    manifest: Manifest
+    artifact_id: str
+
+
+@contextmanager
+def open_given(artifact: str | Path, model: Path) -> Iterator[GivenArtifact]:
+    """Open an artifact whose source is `model`, byte for byte.
+
+    Raises AOTC-I083 for another model, I001 if there is nothing at either path, and what
+    `inspection.summary.inspect` does for an artifact that cannot be read.
+    """
+    path = artifact_path(artifact)
+    require_model_file(model)
+    with open_container(path) as container:
+        content = read_manifest_bytes(container, path)
+        manifest = read_manifest(content)
+        digest = file_sha256(model)
+        if digest != manifest.source.sha256:
+            raise AotcError(
+                "AOTC-I083",
+                "the artifact was built from another model",
+                where=str(model),
+                expected=f"sha256 {manifest.source.sha256}",
+                found=f"sha256 {digest}",
+            )
+        yield GivenArtifact(
+            path=path,
+            container=container,
+            manifest=manifest,
+            artifact_id=hashlib.sha256(content).hexdigest(),
+        )
+
+
+# In a worker: a variant against its model, on the outputs, inside, and part by part.
+
+
+# The folder of the report of a bug, in the folder of the job.
+REPORT_FOLDER: Final = "report"
+
+
+def parity_job(request: Json) -> Json:
+    """Compare outputs on all inputs, then nodes on those with the largest error.
+
+    Outputs are judged by their gates, nodes by the tolerance.  Where an output fails, and
+    `isolate` is true, the smallest failing part is searched, and written to the folder `report`.
+    """
+    source, variant = _source(request["source"]), _variant(request["variant"])
+    tolerance = decode(Tolerance, request["tolerance"])
+    place = Path("loaded")
+    place.mkdir()
+    gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
+    compared = _compared_outputs(source, variant, request["inputs"], tolerance, gates)
+    chosen = max(compared, key=lambda name: _badness(compared[name]))
+    given = _read(request["inputs"][chosen])
+    variant = as_loaded(variant, place)
+    errors = node_errors(source, variant, given, tolerance, fixture=chosen)
+    failed = any(not error.passed for error in compared[chosen])
+    submodel = None
+    if failed and request["isolate"]:
+        search = SmallestFailing(source, variant, given, tolerance)
+        found = search.search(errors)
+        if found is not None:
+            files = _written(found, source, tolerance)
+            # What the script does not show is no report of a bug.
+            if fails(Path(REPORT_FOLDER)):
+                submodel = replace(_described(found), trials=search.trials, files=files)
+    return {
+        "fixture": chosen,
+        "outputs": encode(compared[chosen]),
+        "errors": encode(errors),
+        "submodel": None if submodel is None else encode(submodel),
+    }
+
+
+def nodes_job(request: Json) -> Json:
+    """The errors by node alone, on the first inputs."""
+    source, variant = _source(request["source"]), _variant(request["variant"])
+    name = next(iter(request["inputs"]))
+    found: NodeErrors = node_errors(
+        source,
+        variant,
+        _read(request["inputs"][name]),
+        decode(Tolerance, request["tolerance"]),
+        fixture=name,
+        work=Path(),
+    )
+    return encode(found)
+
+
+def _source(request: Json) -> Side:
+    model, weights = Path(request["model"]), Path(request["weights"])
+    level, _ = open_original(model, weights)
+    return Side(model=model, weights=weights, session=SessionSpec(optimization=level, threads=1))
+
+
+def _variant(request: Json) -> Side:
+    return Side(
+        model=Path(request["model"]),
+        weights=Path(request["weights"]),
+        session=decode(SessionSpec, request["session"]),
+        providers=tuple(request["providers"]),
+        libraries={name: Path(path) for name, path in request["libraries"].items()},
+    )
+
+
+def _read(files: Mapping[str, str]) -> dict[str, Any]:
+    return {name: values.load(Path(path)) for name, path in files.items()}
+
+
+def _compared_outputs(
+    source: Side,
+    variant: Side,
+    inputs: Mapping[str, Mapping[str, str]],
+    tolerance: Tolerance,
+    gates: Mapping[str, OutputGate],
+) -> dict[str, tuple[OutputError, ...]]:
+    """Errors of the outputs, by the name of the inputs."""
+    reference, session = source.opened(source.read()), variant.opened(variant.read())
+    found: dict[str, tuple[OutputError, ...]] = {}
+    for name, files in inputs.items():
+        given = _read(files)
+        expected = outputs_of(reference, given)
+        actual = outputs_of(session, given)
+        found[name] = tuple(
+            compare(expected[output], actual.get(output), tolerance, output, gates.get(output))
+            for output in expected
+        )
+    return found
+
+
+def _badness(errors: tuple[OutputError, ...]) -> tuple[bool, float]:
+    return any(not error.passed for error in errors), max(error.max_rel for error in errors)
+
+
+def _described(found: FailingPart) -> FailingSubmodel:
+    return FailingSubmodel(
+        value=found.value.name,
+        nodes=found.covers,
+        variant_nodes=tuple(node.name for node in found.nodes),
+        ops=tuple(op_of(node) for node in found.nodes),
+        inputs=tuple(found.inputs),
+        error=found.error,
+        accumulated=found.accumulated,
+    )
+
+
+def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[str, ...]:
+    folder = Path(REPORT_FOLDER)
+    folder.mkdir()
+    arrays: dict[str, Mapping[str, Data]] = {
+        "inputs": found.inputs,
+        "expected": {found.value.name: found.expected},
+        "found": {found.value.name: found.found},
+    }
+    report = {
+        "what": "submodel.onnx answers otherwise than reference.onnx on inputs.npz",
+        "value": found.value.name,
+        "nodes": list(found.covers),
+        "submodel_nodes": [{"name": node.name, "op": op_of(node)} for node in found.nodes],
+        "error": encode(found.error),
+        "tolerance": encode(tolerance),
+        "accumulated": found.accumulated,
+        "session": session_of(found.side),
+        "reference_session": session_of(source),
+        "versions": {"onnxruntime": str(import_onnxruntime().__version__)},
+    }
+    return write_report(folder, found.part, found.reference, arrays, report)
+
+
+# A variant's files out of an artifact's container, each with the digest that the manifest states.
+#
+# No signature is looked at: who made the artifact stays open, and what it says of its files does
+# not.
+
+
+_BUFFER: Final = 1 << 20
+
+
+def copy_files(
+    container: Container, manifest: Manifest, paths: Iterable[str], folder: Path
+) -> None:
+    """Copy payload files into `folder`, under their paths.
+
+    Raises AOTC-G005 where a digest differs, G006, G014 (a model refers to other files), I018, I026.
+    """
+    wanted = dict.fromkeys(paths)
+    require_inside(container, manifest, wanted.keys())
+    entries = {entry.path: entry for entry in manifest.files}
+    for path in wanted:
+        target = folder / path
+        digest = hashlib.sha256()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with container.open(f"{PAYLOAD}/{path}") as source, target.open("wb") as file:
+                while part := source.read(_BUFFER):
+                    digest.update(part)
+                    file.write(part)
+        except OSError as error:
+            raise cannot_write(error, "cannot copy a file of the artifact", path) from None
+        if digest.hexdigest() != entries[path].sha256:
+            raise AotcError(
+                "AOTC-G005",
+                "a file of the payload is not the one that the manifest lists",
+                where=f"{PAYLOAD}/{path}",
+                expected=entries[path].sha256,
+                found=digest.hexdigest(),
+            )

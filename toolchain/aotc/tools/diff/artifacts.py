@@ -1,0 +1,240 @@
+"""Two artifacts compared, area by area, and the areas in which they must not differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.base.text import hint
+from aotc.spec.diff_report import (
+    AREAS,
+    MEASURED,
+    AllowedDiff,
+    Area,
+    AreaDiff,
+    Change,
+    ComparedArtifact,
+    DiffReport,
+    NodesDiff,
+    VariantPair,
+)
+from aotc.spec.reports import Refusal
+from aotc.tools.diff import areas as measured_areas
+from aotc.tools.diff import areas as model_areas
+from aotc.tools.diff.areas import contents_changes, manifest_changes, trust_changes
+from aotc.tools.diff.graphs import (
+    GraphComparison,
+    Weights,
+    by_name_alone,
+    compare_graphs,
+    is_moved,
+    placement_changes,
+)
+from aotc.tools.diff.opened_artifact import (
+    ArtifactContents,
+    Pair,
+    change,
+    open_artifact,
+    pair_variants,
+)
+
+# Two artifacts compared, area by area.
+
+
+def compare(
+    a: str | Path, b: str | Path, *, fail_on: Iterable[str] = (), weights: bool = True
+) -> DiffReport:
+    """What changed from artifact `a` to artifact `b`, folders, packed files or ids of a store.
+
+    Nothing is verified, and the digests that the manifests state are believed.  `fail_on` names
+    areas that must not differ, or not by more than a ratio (`size:1.05`): `failed` of the report
+    holds those that do.  Without onnx and numpy, weights are not compared, and nodes are
+    matched by name alone.  With `weights` false, weights are not read, unless `fail_on` names them.
+
+    Raises AOTC-I059 for what is no artifact, I060 for an unknown area, I019 if `fail_on` names
+    weights that cannot be read for want of a package, and what `aotc inspect` does for an artifact
+    that cannot be read.
+    """
+    allowed = read_allowed(fail_on)
+    asked: Weights = "where-possible" if weights else "never"
+    if any(each.area == "weights" for each in allowed):
+        asked = "always"
+    with ExitStack() as stack:
+        one = open_artifact(a)
+        stack.callback(one.container.close)
+        other = open_artifact(b)
+        stack.callback(other.container.close)
+        report = _compared(one, other, asked)
+    where = f"{one.path} and {other.path}"
+    return replace(report, allowed=allowed, failed=failures(allowed, report.areas, where))
+
+
+def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> DiffReport:
+    pairs, alone = pair_variants(a.manifest.variants, b.manifest.variants)
+    same = a.artifact_id == b.artifact_id
+    # Of one manifest: both list the same files, so there is nothing to read.
+    graphs = by_name_alone(pairs) if same else compare_graphs(a, b, pairs, weights)
+    left_out = _left_out(alone)
+    areas = [
+        _area("source", model_areas.source_changes(a, b)),
+        _area("toolchain", model_areas.toolchain_changes(a, b)),
+        _area("profile", model_areas.profile_changes(a, b)),
+        _area("variants", model_areas.variant_changes(a, b, pairs, alone)),
+        _area("passes", model_areas.pass_changes(pairs), left_out),
+        _area("placement", _placement(pairs, graphs.nodes), left_out),
+        _area("shapes", model_areas.shape_changes(a, b, pairs), left_out),
+        _area("precision", model_areas.precision_changes(pairs), left_out),
+        _measured("exactness", measured_areas.exactness(a, b, pairs), left_out),
+        _measured("memory", measured_areas.memory(pairs), left_out),
+        _measured("size", measured_areas.size(a, b)),
+        _weights(graphs, left_out),
+        _area("requirements", model_areas.requirement_changes(a, b, pairs), left_out),
+        _area("trust", trust_changes(a, b)),
+        _area("contents", contents_changes(a, b, pairs)),
+    ]
+    if not same and not any(area.changes for area in areas):
+        areas[-1] = _area("contents", manifest_changes(a, b))
+    return DiffReport(
+        a=_described(a),
+        b=_described(b),
+        same_id=same,
+        areas=tuple(areas),
+        variants=(*(pair.row() for pair in pairs), *alone),
+        nodes=graphs.nodes,
+        weights=graphs.weights,
+        measured=measured_areas.measured_rows(a, b, pairs),
+        problems=(*a.problems, *b.problems, *graphs.problems),
+    )
+
+
+def _described(artifact: ArtifactContents) -> ComparedArtifact:
+    return ComparedArtifact(
+        path=str(artifact.path),
+        name=artifact.manifest.name,
+        artifact_id=artifact.artifact_id,
+        manifest=artifact.manifest.schema,
+        payload_bytes=artifact.payload_bytes,
+        built_at=artifact.evidence.built_at if artifact.evidence is not None else "",
+    )
+
+
+def _left_out(alone: Sequence[VariantPair]) -> str:
+    """Why areas of variants are compared in part: which variants there is no other of."""
+    found = [f"{row.a} of A" if row.a else f"{row.b} of B" for row in alone]
+    return f"nothing to compare with {', '.join(found)}" if found else ""
+
+
+def _area(
+    area: Area, changes: Sequence[Change], reason: str = "", ratio: float | None = None
+) -> AreaDiff:
+    """One area; with a `reason` it was compared in part at most, so it is never the same."""
+    status: Literal["same", "changed", "not-compared"] = "same"
+    if changes:
+        status = "changed"
+    elif reason:
+        status = "not-compared"
+    return AreaDiff(area=area, status=status, reason=reason, ratio=ratio, changes=tuple(changes))
+
+
+def _measured(area: Area, found: measured_areas.Measured, left_out: str = "") -> AreaDiff:
+    reason = "; ".join(filter(None, (found.reason, left_out)))
+    return _area(area, found.changes, reason, found.ratio)
+
+
+def _placement(pairs: Sequence[Pair], nodes: Sequence[NodesDiff]) -> Sequence[Change]:
+    changes = list(placement_changes(pairs))
+    for each in nodes:
+        if is_moved(each):
+            for what in ("moved", "added", "removed", "replaced", "altered"):
+                count = len(getattr(each, what))
+                if count:
+                    changes.append(change(f"nodes {what}", None, count, each.variant))
+    return changes
+
+
+def _weights(graphs: GraphComparison, left_out: str) -> AreaDiff:
+    if graphs.why_no_weights:
+        return AreaDiff(area="weights", status="not-compared", reason=graphs.why_no_weights)
+    changes = []
+    for each in graphs.weights:
+        for what in ("changed", "added", "removed"):
+            count = len(getattr(each, what))
+            if count:
+                changes.append(change(f"tensors {what}", None, count, ", ".join(each.variants)))
+    return _area("weights", changes, left_out)
+
+
+# `--fail-on`: areas in which two artifacts must not differ, or not by more than a ratio.
+
+
+_RATIO = re.compile(r"\d{1,9}(\.\d{1,9})?", re.ASCII)
+
+
+def read_allowed(words: Iterable[str]) -> tuple[AllowedDiff, ...]:
+    """`AREA` or `AREA:RATIO` words as records; raises AOTC-I060 for another area or no ratio."""
+    found: dict[str, AllowedDiff] = {}
+    for word in words:
+        name, colon, number = word.partition(":")
+        area = next((each for each in AREAS if each == name), None)
+        if area is None:
+            raise _refused(f"no area is called {name!r}{hint(name, AREAS, 0)}", word)
+        if area in found:
+            raise _refused(f"{area} is named twice", word)
+        if colon and area not in MEASURED:
+            raise _refused(f"{area} has no ratio; those with one: {', '.join(MEASURED)}", word)
+        if colon and not (_RATIO.fullmatch(number) and float(number) > 0):
+            raise _refused(f"{number!r} is not a ratio such as 1.05", word)
+        found[area] = AllowedDiff(area=area, ratio=float(number) if colon else None)
+    return tuple(found.values())
+
+
+def _refused(what: str, word: str) -> AotcError:
+    return AotcError("AOTC-I060", what, where="--fail-on", found=word)
+
+
+def failures(
+    allowed: Sequence[AllowedDiff], areas: Sequence[AreaDiff], measured_from: str
+) -> tuple[Refusal, ...]:
+    """One AOTC-I061 for each area that differs by more than is allowed, with what was measured."""
+    by_name = {area.area: area for area in areas}
+    found = []
+    for each in allowed:
+        why = _exceeded(each, by_name[each.area])
+        if why is not None:
+            expected, measured = why
+            found.append(
+                Refusal(
+                    code="AOTC-I061",
+                    what=f"the artifacts differ in their {each.area}",
+                    where=measured_from,
+                    expected=expected,
+                    found=measured,
+                )
+            )
+    return tuple(found)
+
+
+def _exceeded(allowed: AllowedDiff, area: AreaDiff) -> tuple[str, str] | None:
+    """What was expected and what was found; None if the area is as allowed."""
+    if area.status == "not-compared":
+        return "a comparison", f"not compared: {area.reason}"
+    if allowed.ratio is None:
+        if area.status == "same":
+            return None
+        count = len(area.changes)
+        first = f", the first of {area.changes[0].what}" if area.changes else ""
+        return "no difference", f"{count or 'some'} difference{'' if count == 1 else 's'}{first}"
+    expected = f"at most {allowed.ratio:g} times A's"
+    if area.reason:
+        # The number is not of all that is promised.
+        return expected, area.reason
+    if area.status == "same" or (area.ratio is not None and area.ratio <= allowed.ratio):
+        return None
+    if area.ratio is None:
+        return expected, "a ratio that is not known"
+    return expected, f"{area.ratio:.4g} times A's"

@@ -1,0 +1,148 @@
+"""What this machine has of each provider, and what is wrong with NVIDIA's side of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from aotc.host.nvidia import DRIVER_MIN
+from aotc.host.plugin_libraries import stated_libraries
+from aotc.providers.base import BACKENDS, Backend, Capability
+from aotc.providers.named_backends import backend_of
+from aotc.spec.command_reports import DoctorCheck, GpuState, NvidiaState
+from aotc.spec.profile import Profile
+from aotc.spec.providers import RUNTIME_WHEELS
+from aotc.trust.checks.base import at_least
+
+# What is wrong with NVIDIA's side of this host, each with its fix, as `aotc doctor` shows it.
+
+
+_WHEEL: Final = next(w.distribution for w in RUNTIME_WHEELS if len(w.providers) > 1)
+# The CUDA version for which that wheel is built.
+_CUDA_MAJOR: Final = max(DRIVER_MIN)
+_FIX_LIBRARIES: Final = f"pip install '{_WHEEL}[cuda,cudnn]'"
+
+
+def gpu_checks(state: NvidiaState, *, needed: bool) -> tuple[DoctorCheck, ...]:
+    """The GPUs, the driver, cuDNN and torch as doctor's checks.
+
+    `needed` says that ONNX Runtime for GPUs is installed: a problem is then `bad`, else a `note`.
+    """
+    problem: Literal["bad", "note"] = "bad" if needed else "note"
+    if not state.gpus and state.driver is None:
+        return (DoctorCheck(name="GPU", status="note", found="no NVIDIA GPU found"),)
+    return (
+        *(map(_gpu, state.gpus) if state.gpus else [_no_gpu(problem)]),
+        _driver(state, problem),
+        *_libraries(state, problem, needed=needed),
+        *_torch(state, problem),
+    )
+
+
+def _gpu(gpu: GpuState) -> DoctorCheck:
+    words = [gpu.name, f"compute capability {gpu.compute_capability}"]
+    if gpu.memory_bytes is not None:
+        words.append(f"{gpu.memory_bytes / 1e9:.1f} GB")
+    if gpu.free_bytes is not None:
+        words.append(f"{gpu.free_bytes / 1e9:.1f} GB free")
+    return DoctorCheck(name=f"GPU {gpu.index}", status="ok", found=", ".join(words))
+
+
+def _no_gpu(problem: Literal["bad", "note"]) -> DoctorCheck:
+    """With a driver, but without a GPU that it lists."""
+    return DoctorCheck(
+        name="GPU",
+        status=problem,
+        found=_coded("AOTC-R025", "NVIDIA's driver is here, and shows no GPU"),
+        fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine, and "
+        "CUDA_VISIBLE_DEVICES must not hide it.",
+    )
+
+
+def _driver(state: NvidiaState, problem: Literal["bad", "note"]) -> DoctorCheck:
+    name, minimum = "NVIDIA driver", DRIVER_MIN[_CUDA_MAJOR]
+    if state.driver is None:
+        return DoctorCheck(
+            name=name,
+            status=problem,
+            found="its version cannot be read",
+            fix="Install NVIDIA's driver again; nvidia-smi must list the GPUs.",
+        )
+    found = state.driver + (f", CUDA {state.cuda}" if state.cuda else "")
+    if at_least(state.driver, minimum):
+        return DoctorCheck(name=name, status="ok", found=found)
+    what = f"{found}: too old for CUDA {_CUDA_MAJOR}"
+    fix = f"Install NVIDIA driver {minimum} or newer."
+    return DoctorCheck(name=name, status=problem, found=_coded("AOTC-C007", what), fix=fix)
+
+
+def _coded(code: str, what: str) -> str:
+    return f"{code} {what}"
+
+
+def _libraries(
+    state: NvidiaState, problem: Literal["bad", "note"], *, needed: bool
+) -> Iterator[DoctorCheck]:
+    if state.cudnn_file:
+        version = state.cudnn or "does not load"
+        status = "ok" if state.cudnn else problem
+        fix = "" if state.cudnn else _FIX_LIBRARIES
+        yield DoctorCheck(
+            name="cuDNN", status=status, found=f"{version}, {state.cudnn_file}", fix=fix
+        )
+    if needed and state.missing_libraries:
+        names = ", ".join(state.missing_libraries)
+        yield DoctorCheck(
+            name="CUDA libraries",
+            status="bad",
+            found=_coded("AOTC-C020", f"not found: {names}"),
+            fix=_FIX_LIBRARIES,
+        )
+
+
+def _torch(state: NvidiaState, problem: Literal["bad", "note"]) -> Iterator[DoctorCheck]:
+    torch = state.torch
+    if torch is None:
+        return
+    wanted = f"{torch.distribution}{'==' if torch.version else ''}{torch.version}"
+    installed = ", ".join(state.cudnn_packages) or "no package of cuDNN"
+    fixes = f"pip install '{wanted}', or keep torch in another environment."
+    others = [name for name in state.cudnn_packages if not name.startswith(torch.distribution)]
+    differs = torch.version and not _same_release(torch.version, state.cudnn or "")
+    if others or (state.cudnn and differs):
+        loaded = ", and is imported in this process" if torch.loaded else ""
+        what = (
+            f"torch {torch.torch} wants {wanted}{loaded}; found: {installed}; "
+            f"a session would load cuDNN {state.cudnn or 'of an unknown version'}"
+        )
+        yield DoctorCheck(name="torch", status=problem, found=_coded("AOTC-C021", what), fix=fixes)
+        return
+    yield DoctorCheck(name="torch", status="ok", found=f"{torch.torch}, {wanted}")
+
+
+def _same_release(pinned: str, version: str) -> bool:
+    """Whether a distribution's version (9.19.0.56) is that which the library states (9.19.0)."""
+    return pinned.split(".")[:3] == version.split(".")[:3]
+
+
+# What this machine has of each execution provider that a profile can name.
+
+
+def capabilities() -> tuple[Capability, ...]:
+    """The capability of every backend, and of the libraries that the environment states."""
+    found = []
+    for name in BACKENDS.names():
+        backend: Backend = BACKENDS.load(name)()
+        found.append(backend.probe())
+    for ort_name, library in stated_libraries().items():
+        from aotc.providers.plugin import PluginBackend
+
+        found.append(PluginBackend(library.name, ort_name, library, {}).probe())
+    return tuple(found)
+
+
+def check_names(profile: Profile) -> None:
+    """Raise AOTC-P007 for a provider that is neither built in nor one of the profile's plugins."""
+    orders = (profile.providers, *(spec.providers or () for spec in profile.variants))
+    for name in (name for order in (*orders, *profile.tune.providers) for name in order):
+        backend_of(name, profile.plugins)

@@ -1,0 +1,213 @@
+"""The process from which checked models are built, and in which their answers are compared."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aotc.base.errors import AotcError
+from aotc.base.files.folders import MANIFEST
+from aotc.pipeline.build import PRELOADED_MODULES, build
+from aotc.runtime.model import ReadyModel
+from aotc.runtime.rehearsal import open_staged
+from aotc.session import sessions as session
+from aotc.session.inference import open_original
+from aotc.session.parity import compare
+from aotc.session.worker_pool import JobResult, Workers
+from aotc.sizes.inputs.fixtures import read_test_data
+from aotc.spec.codec import Json, decode
+from aotc.spec.command_reports import Answers
+from aotc.spec.json import strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Value
+from aotc.spec.precision import ParitySpec, Tolerance
+from aotc.spec.profile import Profile, WorkerLimits
+from aotc.trust.compatibility import judge, probe_host
+
+# The process from which models are built, restarted if a model takes it down.
+
+
+# Imported once, so that the processes of models need not do it.
+_IMPORTS: Final = (
+    "onnxruntime",
+    "aotc.pipeline.build",
+    "cyclonedx.contrib.license.factories",
+    "cyclonedx.model.bom",
+    "cyclonedx.model.tool",
+    "cyclonedx.output.json",
+    "packageurl",
+    "aotc.sizes.analysis",
+    "aotc.pipeline.optimize",
+    "aotc.pipeline.prove",
+    "aotc.runtime.rehearsal",
+    "aotc.tools.model_sandbox",
+    "aotc.tools.model_sandbox",
+)
+
+
+class Sandbox:
+    """Runs jobs within `limits`, each in a separate process; use with `with`."""
+
+    def __init__(self, limits: WorkerLimits) -> None:
+        self._limits = limits
+        self._lock = threading.Lock()
+        self._closed = False
+
+    def __enter__(self) -> Sandbox:
+        self._workers = Workers(self._limits, _IMPORTS).__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._closed = True
+        self._workers.__exit__(*error)
+
+    def run(self, job: str, request: Json, *, folder: Path, where: str) -> JobResult:
+        """As `Workers.run`; if all processes went down together, the job is run once more."""
+        workers = self._workers
+        try:
+            return workers.run(job, request, folder=folder, where=where)
+        except AotcError:
+            if not self._renew(workers):
+                raise
+        return self._workers.run(job, request, folder=folder, where=where)
+
+    def _renew(self, workers: Workers) -> bool:
+        """Whether `workers` had ended; then new ones replace them for all threads."""
+        if not workers.ended:
+            return False
+        with self._lock:
+            if self._closed:
+                return False
+            if self._workers is workers:
+                workers.__exit__(None, None, None)
+                self._workers = Workers(self._limits, _IMPORTS).__enter__()
+        return True
+
+
+# Builds one model in a separate process, as `aotc build` would.
+
+
+def build_model(request: Json) -> Json:
+    """Build the `model` to `artifact`, signed with the key in the file `key`.
+
+    Returns the verdict on this host and the codes of findings.  Raises as `build` does.
+    """
+    profile = decode(Profile, request["profile"])
+    artifact = Path(request["artifact"])
+    with Workers(profile.limits, PRELOADED_MODULES, forked=True) as workers:
+        report = build(
+            Path(request["model"]),
+            profile=profile,
+            output=artifact,
+            key=request["key"],
+            fixtures=request["fixtures"],
+            cache=request["cache"],
+            workers=workers,
+        )
+    manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
+    libraries = {plugin.provider: Path(plugin.library) for plugin in profile.plugins.values()}
+    return {
+        "verdict": judge(manifest, probe_host(manifest, libraries)).verdict,
+        "findings": sorted({finding.code for finding in report.findings}),
+    }
+
+
+# Compares an artifact's answers to test data with the data's outputs, or ONNX Runtime's.
+
+
+# With several sets of test data, the worst answer counts.
+_WORST_LAST: Final[tuple[Answers, ...]] = ("", "as expected", "as onnxruntime", "refused", "differ")
+
+Outputs = Mapping[str, Any]
+
+
+def compare_answers(request: Json) -> Json:
+    """Run every set of the `data` with the `artifact`, and if necessary with the `model`.
+
+    `keys` is the one that signed the artifact.  Answers are compared by the tolerance of the
+    artifact's own parity.  Returns `answers`, the `code` of a refusal, `what` and `where`.
+    """
+    try:
+        with open_staged({**request, "libraries": {}}, None) as model:
+            result = [
+                _compare_set(model, Path(request["model"]), Path(set_)) for set_ in request["data"]
+            ]
+    except AotcError as error:
+        return _refused(error, "")
+    return max(result, key=lambda answer: _WORST_LAST.index(answer["answers"]))
+
+
+def _compare_set(model: ReadyModel, original: Path, folder: Path) -> dict[str, Json]:
+    try:
+        inputs = read_test_data(folder, model.inputs)
+        expected = _expected_outputs(folder, model.outputs)
+    except AotcError as error:
+        return _refused(error, folder.name)
+    try:
+        result = model.run(inputs)
+    except AotcError as error:
+        refused = _refused(error, folder.name)
+        # If the original model does not run the data either, the data is at fault.
+        same = error.code == "AOTC-R005" and not _original_runs(original, inputs, model.outputs)
+        return {**refused, "code": "", "answers": "as onnxruntime"} if same else refused
+    tolerance = model.variant.parity.tolerance or ParitySpec().float32
+    wrong = _difference(expected, result, tolerance) if expected is not None else ""
+    if expected is not None and not wrong:
+        return {"answers": "as expected"}
+    try:
+        other = _run_original(original, inputs, model.outputs)
+    except AotcError as error:
+        # There are only the outputs in the data to compare with.
+        return {
+            "answers": "differ" if wrong else "",
+            "what": wrong or f"ONNX Runtime does not run the data: {error.found or error.what}",
+            "where": folder.name,
+        }
+    against = _difference(other, result, tolerance)
+    if not against:
+        return {"answers": "as onnxruntime", "what": wrong, "where": folder.name}
+    return {"answers": "differ", "what": against, "where": folder.name}
+
+
+def _expected_outputs(folder: Path, outputs: Sequence[Value]) -> Outputs | None:
+    """The outputs in the test data; None if it has none."""
+    if not any(folder.glob("output_*.pb")):
+        return None
+    return read_test_data(folder, outputs, "output")
+
+
+def _run_original(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Value]) -> Outputs:
+    _, opened = open_original(path)
+    names = [value.name for value in outputs]
+    return dict(zip(names, session.run(opened, inputs, names), strict=True))
+
+
+def _original_runs(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Value]) -> bool:
+    try:
+        _run_original(path, inputs, outputs)
+    except AotcError:
+        return False
+    return True
+
+
+def _difference(expected: Outputs, result: Outputs, tolerance: Tolerance) -> str:
+    """How the first differing output differs, in words; "" if none does."""
+    for name, value in expected.items():
+        compared = compare(value, result[name], tolerance, name)
+        if not compared.passed:
+            return f"{name}: {compared.reason}"
+    return ""
+
+
+def _refused(error: AotcError, where: str) -> dict[str, Json]:
+    return {
+        "answers": "refused",
+        "code": error.code,
+        "what": error.what,
+        "where": where or error.where,
+        "expected": error.expected,
+        "found": error.found,
+    }

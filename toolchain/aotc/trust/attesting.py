@@ -1,0 +1,287 @@
+"""Adding attestations, such as approvals, to an artifact of which nothing else changes."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aotc.base.errors import AotcError
+from aotc.base.records import replace
+from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage
+from aotc.spec.attestations import (
+    CHANNEL,
+    Approval,
+    ArtifactName,
+    AttestReport,
+    Predicate,
+    Qualification,
+    format_instant,
+    parse_date,
+)
+from aotc.spec.codec import Json, encode
+from aotc.spec.trust_policy import Sealer, Signer
+from aotc.spec.versions import artifact_path
+from aotc.trust import oms, sealing, statements
+from aotc.trust.container import MAX_BUNDLES, FolderContainer
+from aotc.trust.gate import AuthenticArtifact, authenticate
+from aotc.trust.policy.host_trust import Trust, resolve
+from aotc.trust.signers import findings_of, own_key, signed_by
+
+# Adding attestations to an existing artifact, of which nothing else changes.
+#
+# An artifact must have a trusted signature, or nothing is signed.
+
+
+_FIX_UNTRUSTED: Final = (
+    "Give a file with the public key that signed the artifact, such as its builder's, with --trust."
+)
+# How many digits of a key's id a file name has.
+_TAG_DIGITS: Final = 16
+
+
+def sign(
+    artifact: str | Path,
+    signer: Signer | Sealer,
+    *,
+    trust: str | Path | None = None,
+    force: bool = False,
+) -> AttestReport:
+    """Add another OMS signature over the payload of an artifact that a trusted key signed.
+
+    `trust` is a file of public keys, or a trust policy, of which only the keys are used.  Without
+    it this user's development key and the signer's own key, if it has one, are trusted.  The name
+    of the file holds the id of the key or identity; `force` replaces a file of that name.
+
+    Raises the gate's refusals (AOTC-G), AOTC-I001 (there is no such artifact), I017 (there is such
+    a file), I018 and I026 (it cannot be written), and I036 (the key signed the payload already, or
+    the artifact takes no further attestation).
+    """
+    place = artifact_path(artifact)
+    name = KINDS["oms"].file_stem(signer_tag(signer))
+    check_can_add(place, name, force=force)
+    found = authenticate_artifact(place, signer, trust)
+    own = own_key(signer)
+    if not force and own is not None and own.pem in {key.pem for key in found.keys}:
+        raise AotcError(
+            "AOTC-I036",
+            "this key has already signed the payload",
+            where=str(place),
+            found=f"key {signer_tag(signer)}",
+        )
+    bundle = oms.sign(found.digests, signer)
+    by = signed_by(bundle, signer)
+    path, replaced = _add(place, name, bundle, force=force)
+    return AttestReport(
+        artifact=str(place),
+        artifact_id=found.id,
+        path=str(path),
+        predicate_type=oms.PREDICATE_TYPE,
+        key_id=by.key_id,
+        identity=by.identity,
+        development_key=by.development_key,
+        replaced=replaced,
+        findings=findings_of(signer),
+    )
+
+
+def approve(
+    artifact: str | Path,
+    signer: Signer | Sealer,
+    *,
+    channel: str,
+    expires: str,
+    note: str = "",
+    trust: str | Path | None = None,
+    force: bool = False,
+) -> AttestReport:
+    """Add an approval of an artifact for a channel, valid until `expires`.
+
+    `expires` is a date or time in UTC, such as 2027-01-31 or 2027-01-31T12:00:00Z.  `trust` and
+    `force` are as for `sign`.  Raises what `sign` does, and AOTC-I036 if channel, date or note is
+    not valid.
+    """
+    place = artifact_path(artifact)
+    name = KINDS["approval"].file_stem(channel, signer_tag(signer))
+    now = datetime.datetime.now(datetime.UTC)
+    # Refuses wrong arguments before anything is read.
+    unknown = ArtifactName(name="", id="0" * 64)
+    make_approval(unknown, channel=channel, expires=expires, note=note, now=now)
+    check_can_add(place, name, force=force)
+    found = authenticate_artifact(place, signer, trust)
+    predicate = make_approval(
+        ArtifactName(name=found.manifest.name, id=found.id),
+        channel=channel,
+        expires=expires,
+        note=note,
+        now=now,
+    )
+    return add_statement(place, name, "approval", predicate, signer, force=force)
+
+
+def check_can_add(artifact: Path, name: str, *, force: bool) -> None:
+    """Raise AOTC-I001, I017 or I036 if an attestation `name` cannot be added to an artifact."""
+    if not artifact.exists():
+        raise AotcError("AOTC-I001", "there is no such artifact", where=str(artifact))
+    path = sealing.attestation_path(artifact, name, force=force)
+    if _count_beside(path) >= MAX_BUNDLES and not path.exists():
+        raise _too_many(path)
+
+
+def _add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
+    """Add an attestation, unless other processes have meanwhile added as many as readers take."""
+    path, replaced = sealing.add_attestation(artifact, name, bundle, force=force)
+    if not replaced and _count_beside(path) > MAX_BUNDLES:
+        path.unlink(missing_ok=True)
+        raise _too_many(path)
+    return path, replaced
+
+
+def _count_beside(path: Path) -> int:
+    """The number of attestations in the folder of one."""
+    return sum(file.name.endswith(BUNDLE_SUFFIX) for file in path.parent.iterdir())
+
+
+def _too_many(path: Path) -> AotcError:
+    return AotcError(
+        "AOTC-I036",
+        "the artifact would have more attestations than readers accept",
+        where=str(path.parent),
+        expected=f"at most {MAX_BUNDLES}",
+        found=str(_count_beside(path)),
+    )
+
+
+def signer_tag(signer: Signer | Sealer) -> str:
+    """The 16 hexadecimal digits that identify a signer in the name of a file."""
+    return signer.tag() if isinstance(signer, Sealer) else signer.key_id[:_TAG_DIGITS]
+
+
+def attesting_trust(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
+    """The trust by which an artifact must be signed before it gets another attestation.
+
+    It is the keys in `trust`, or by default this user's development key and the signer's own.  The
+    rules of a policy are not applied, because they may require the attestation that is to be added.
+    Raises what `verification.policy.host_trust.resolve` does.
+    """
+    found = resolve(trust, remember=False)
+    if found.policy is not None:
+        return replace(found, rules=False)
+    own = own_key(signer)
+    if trust is not None or own is None or own.pem in {key.pem for key in found.keys}:
+        return found
+    return replace(found, keys=(*found.keys, own))
+
+
+def authenticate_artifact(
+    artifact: Path, signer: Signer | Sealer, trust: str | Path | None
+) -> AuthenticArtifact:
+    """The artifact after signature and digests were verified.
+
+    Raises the gate's refusals (AOTC-G), and AOTC-I001 if there is no such artifact.
+    """
+    with FolderContainer(artifact) as container:
+        try:
+            return authenticate(container, attesting_trust(signer, trust))
+        except AotcError as error:
+            for refusal in (error, *error.also):
+                if refusal.code == "AOTC-G002":
+                    # The reason's own fix names --key, which here is the key that signs.
+                    refusal.fix = _FIX_UNTRUSTED
+            raise
+
+
+def add_statement(
+    artifact: Path,
+    name: str,
+    usage: Usage,
+    predicate: Predicate,
+    signer: Signer | Sealer,
+    *,
+    force: bool,
+) -> AttestReport:
+    """Sign a predicate about an artifact, and add it as the attestation `name`.
+
+    `predicate` is the record of the kind of attestation `usage`.  Raises AOTC-I017, I018, I026 and
+    I036.
+    """
+    predicate_type = KINDS[usage].predicate_type
+    document: Json = encode(predicate)
+    subjects: Mapping[str, str] = {"aotc.json": predicate.artifact.id}
+    bundle = statements.sign(predicate_type, document, subjects, signer)
+    by = signed_by(bundle, signer)
+    path, replaced = _add(artifact, name, bundle, force=force)
+    return AttestReport(
+        artifact=str(artifact),
+        artifact_id=predicate.artifact.id,
+        path=str(path),
+        predicate_type=predicate_type,
+        key_id=by.key_id,
+        identity=by.identity,
+        development_key=by.development_key,
+        replaced=replaced,
+        approval=predicate if isinstance(predicate, Approval) else None,
+        qualification=predicate if isinstance(predicate, Qualification) else None,
+        findings=findings_of(signer),
+    )
+
+
+# Approvals: statements that an artifact may be used in a channel until they expire.
+
+
+def make_approval(
+    artifact: ArtifactName, *, channel: str, expires: str, note: str = "", now: datetime.datetime
+) -> Approval:
+    """The approval of an artifact, issued `now`.
+
+    `expires` is a time such as 2027-01-31T12:00:00Z, or a date, which is its start in UTC.  Raises
+    AOTC-I036 if the channel is not a valid name, the expiry is not a valid time or not after `now`,
+    or the note has more than 2000 characters.
+    """
+    if not re.fullmatch(CHANNEL, channel):
+        raise AotcError(
+            "AOTC-I036",
+            "this is not a valid name of a channel",
+            where="--channel",
+            expected="lowercase letters, digits, '.', '-' and '_', at most 64",
+            found=channel,
+        )
+    until = _parse_expiry(expires)
+    if until <= now:
+        raise AotcError(
+            "AOTC-I036",
+            "the approval would have expired already",
+            where="--expires",
+            expected=f"after {format_instant(now)}",
+            found=expires,
+        )
+    if len(note) > 2000:
+        raise AotcError(
+            "AOTC-I036",
+            "the note is too long",
+            where="--note",
+            expected="at most 2000 characters",
+            found=str(len(note)),
+        )
+    return Approval(
+        channel=channel,
+        expires=format_instant(until),
+        issued_at=format_instant(now),
+        artifact=artifact,
+        note=note,
+    )
+
+
+def _parse_expiry(text: str) -> datetime.datetime:
+    try:
+        return parse_date(text)
+    except ValueError:
+        raise AotcError(
+            "AOTC-I036",
+            "this is not a valid date",
+            where="--expires",
+            expected="a date such as 2027-01-31, or a time such as 2027-01-31T12:00:00Z",
+            found=text,
+        ) from None

@@ -1,0 +1,39 @@
+"""AOTC-C005."""
+
+from __future__ import annotations
+
+from aotc.spec.payload import Finding
+from aotc.spec.reports import Refusal
+from aotc.spec.target import Target
+from aotc.spec.variant import Requirements
+from aotc.trust.checks.base import Check, at_least
+
+
+class OnnxRuntimeVersion(Check):
+    """The host has an ONNX Runtime in the range that the variant was proven with.
+
+    Optimized graphs hold internal operators of a version, which another may not have, and whose
+    kernels may compute differently.
+    """
+
+    code = "AOTC-C005"
+
+    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+        """Compare with the minimum version and with the first one that was not proven."""
+        minimum, below = requirements.onnxruntime_min, requirements.onnxruntime_below
+        expected = f">= {minimum}, < {below}"
+        fix = f'pip install "onnxruntime>={minimum},<{below}"'
+        if host.onnxruntime is None:
+            if host.probed:
+                return self.refuse(
+                    "ONNX Runtime is not installed", expected=expected, found="none", fix=fix
+                )
+            return self.unchecked(f"ONNX Runtime {expected}", host)
+        if at_least(host.onnxruntime, minimum) and not at_least(host.onnxruntime, below):
+            return ()
+        return self.refuse(
+            "ONNX Runtime is outside the proven range",
+            expected=expected,
+            found=host.onnxruntime,
+            fix=fix,
+        )

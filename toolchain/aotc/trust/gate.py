@@ -1,0 +1,430 @@
+"""The gate: what an artifact must pass before it is trusted, loaded or run.
+
+1. Container and limits: regular files, not too many, not too deep, not too large.
+2. Strict parse: bundles, aotc.json and manifest.json are unambiguous JSON.
+3. Signature: an OMS bundle is signed by a trusted key; no other bundle is invalid.
+4. Digests: every signed file exists and has the signed digest.
+5. Nothing unlisted: there is no file and no folder besides the signed ones.
+6. Schema: aotc.json matches its record, and agrees with manifest.json and the signature.
+7. Policy: if there is one, exactly one of its rules matches the artifact, and it is met.
+8. Host compatibility: the requirements of each variant are checked against the host or target.
+9. Verdict: optimal, degraded or incompatible.
+
+`verify` collects all reasons that are cheap to find.  A step that lacks the result of an earlier
+one is `not-run`.  The claims of an untrusted signer can add refusals, but never remove one.
+Without a trusted signature no manifest is parsed and no file is hashed: step 3 precedes that part
+of step 2. `authenticate`, for loading, stops at the first step that fails.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+from aotc.base.errors import AotcError
+from aotc.base.records import record, replace
+from aotc.spec.manifest import Manifest
+from aotc.spec.payload import Finding
+from aotc.spec.reports import (
+    CheckResult,
+    PolicyDecision,
+    Status,
+    VariantVerdict,
+    Verdict,
+    VerifyReport,
+)
+from aotc.spec.target import Target
+from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id
+from aotc.spec.versions import artifact_path, stated_id
+from aotc.trust import authenticity, contents
+from aotc.trust.authenticity import Examination
+from aotc.trust.compatibility import CompatibilityResult, error_of, judge, probe_host, refusal_of
+from aotc.trust.container import Container, reread
+from aotc.trust.digests import Sink
+from aotc.trust.opening import open_container, other_artifact
+from aotc.trust.policy.host_trust import Trust, resolve
+
+STEPS = (
+    "1 container and limits",
+    "2 strict parse",
+    "3 signature",
+    "4 digests",
+    "5 nothing unlisted",
+    "6 schema",
+    "7 policy",
+    "8 host compatibility",
+    "9 verdict",
+)
+
+# What is at the path cannot be read as an artifact.
+_NOT_AN_ARTIFACT = frozenset({"AOTC-G008", "AOTC-G012", "AOTC-G015", "AOTC-G039"})
+
+
+@record
+class AuthenticArtifact:
+    """An artifact that passed steps 1 to 7: trusted `keys` signed all of its content.
+
+    `id` is the sha256 (hex) of aotc.json; `digests` maps every signed file to its sha256.
+    """
+
+    manifest: Manifest
+    id: str
+    digests: Mapping[str, str]
+    keys: tuple[TrustedKey, ...]
+    findings: tuple[Finding, ...]
+    bytes_hashed: int
+    hashed_files: frozenset[str] | None
+    """The payload files whose digests were checked; None: all."""
+    trust: Trust
+    """The trust by which it was verified, at that time."""
+    decision: PolicyDecision | None = None
+
+    @property
+    def development(self) -> bool:
+        """Whether it is signed by development keys only."""
+        return all(key.development for key in self.keys)
+
+
+@record
+class CompatibleArtifact:
+    """An authentic artifact that runs on `host`, preferably with the variant `best`."""
+
+    authentic: AuthenticArtifact
+    host: Target
+    verdict: Verdict
+    best: str
+    variants: tuple[VariantVerdict, ...]
+    findings: tuple[Finding, ...]
+
+
+def authenticate(
+    container: Container,
+    trust: Trust | Iterable[Anchor],
+    *,
+    sink: Sink | None = None,
+    attestations: Container | None = None,
+    files_to_read: Callable[[Manifest], Collection[str]] | None = None,
+) -> AuthenticArtifact:
+    """Run steps 1 to 7, for loading; stops at the first step that fails.
+
+    `files_to_read` gives, for the verified manifest, the payload files that the caller will read.
+    The existence of the other files is checked, but not their digests, so the caller must not read
+    them.  With `sink`, the verified bytes are copied there while they are read.  With
+    `attestations`, the signatures are read from that container instead.
+    The release of the artifact is not remembered yet: see `remember_release`.
+    Raises the first refusal (AOTC-G, or I001), with the others of that step in `also`.
+    """
+    state = Examination(container, Trust.of(trust).at_present(), files_to_read=files_to_read)
+    _run_steps(state, attestations or container, sink=sink, full=False, collect=False)
+    _raise_first(state)
+    if state.manifest is None or state.digests is None or not state.signers:
+        raise AotcError("AOTC-R999", "the gate passed an artifact without a trusted signature")
+    return AuthenticArtifact(
+        manifest=state.manifest,
+        id=state.artifact_id,
+        digests=state.digests,
+        keys=tuple(state.signers),
+        findings=tuple(state.findings),
+        bytes_hashed=state.bytes_hashed,
+        hashed_files=state.hashed_files,
+        trust=state.trust,
+        decision=state.decision,
+    )
+
+
+def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> None:
+    """Run steps 1 to 3 without parsing manifests, before an artifact is copied anywhere.
+
+    Raises the first refusal, with the others of that step in `also`.
+    """
+    state = Examination(container, Trust.of(trust).at_present())
+    authenticity.list_files(state, container)
+    _raise_first(state)
+    authenticity.parse_bundles(state)
+    _raise_first(state)
+    authenticity.check_signatures(state)
+    _raise_first(state)
+
+
+def _raise_first(state: Examination) -> None:
+    if state.refusals:
+        first, *others = state.refusals
+        first.also = tuple(others)
+        raise first
+
+
+def remember_release(authentic: AuthenticArtifact) -> None:
+    """Remember, for a policy, that this release was accepted, after every other check.
+
+    Raises AOTC-G030 (a later one was accepted), G035 (no usable trust state) or G036 (the clock).
+    """
+    if authentic.decision is not None:
+        note_release(authentic.trust, authentic.decision, authentic.id)
+
+
+def check_compatibility(authentic: AuthenticArtifact, host: Target) -> CompatibleArtifact:
+    """Run steps 8 and 9.
+
+    Raises AOTC-C009 if no variant runs, with the reasons of each variant in `also`.
+    """
+    result = judge(authentic.manifest, host, allowed_variants(authentic.decision))
+    if result.best is None:
+        first, *others = (error_of(refusal) for refusal in result.refusals)
+        first.also = tuple(others)
+        raise first
+    return CompatibleArtifact(
+        authentic=authentic,
+        host=host,
+        verdict=result.verdict,
+        best=result.best,
+        variants=result.variants,
+        findings=(*authentic.findings, *result.findings),
+    )
+
+
+def verify(
+    artifact: str | Path,
+    *,
+    trust: str | Path | Trust | None = None,
+    key: str | Path | None = None,
+    target: str | Path = "host",
+    full: bool = False,
+    channel: str | None = None,
+    unsafe_no_trust_state: bool = False,
+) -> VerifyReport:
+    """Run the complete gate on an artifact, and report every reason for a refusal.
+
+    `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
+    `trust` (the path of a trust policy or a file of public keys) or `key` (the path of one public
+    key) replaces the default trust, this user's development key.  A host with root keys takes only
+    a policy that they signed.  `channel` is the channel for which a policy is applied.  `target` is
+    "host", the name of a built-in target, or the path of a target file.  `full` also hashes files
+    as a whole whose chunks were hashed.  With `unsafe_no_trust_state`, nothing is remembered about
+    a policy and the releases it accepts, so older ones may be accepted later; a finding says so.
+
+    A bad artifact raises no error.  Arguments that cannot be used raise AOTC-I001 (there is no such
+    file), G013, G019 to G022, G035, G036, G041, G042, I021, I022, I023 or I027.
+    """
+    started = time.perf_counter()
+    path = artifact_path(artifact)
+    described = None if str(target) == "host" else _load_target(target)
+    trusted = resolve(
+        trust,
+        key,
+        channel=channel,
+        target=described,
+        unsafe_no_trust_state=unsafe_no_trust_state,
+    ).at_present()
+    return reread(
+        path,
+        lambda: _verify_once(path, trusted, described, full=full, started=started),
+        holds=lambda report: report.authentic,
+    )
+
+
+def _verify_once(
+    path: Path, trusted: Trust, described: Target | None, *, full: bool, started: float
+) -> VerifyReport:
+    """Run all steps on what is at the path now."""
+    try:
+        container = open_container(path)
+    except AotcError as error:
+        if error.code not in _NOT_AN_ARTIFACT:
+            raise
+        return VerifyReport(
+            artifact=str(path),
+            authentic=False,
+            verdict="unverified",
+            target=described.name if described else "host",
+            steps=_not_run(0, failed=True),
+            refusals=tuple(refusal_of(refusal) for refusal in (error, *error.also)),
+            seconds=time.perf_counter() - started,
+        )
+    with container:
+        state = Examination(container, trusted)
+        steps = _run_steps(state, container, sink=None, full=full, collect=True)
+    requested = stated_id(path)
+    if requested is not None and state.artifact_id not in ("", requested):
+        # It was replaced after it was opened.
+        state.refuse(other_artifact(container.root, requested, state.artifact_id))
+    authentic = not state.refusals
+    compatibility: CompatibilityResult | None = None
+    if authentic and state.manifest is not None:
+        # 8.
+        host = described or probe_host(state.manifest)
+        compatibility = judge(state.manifest, host, allowed_variants(state.decision))
+        runs = compatibility.best is not None
+        if runs and state.decision is not None:
+            try:
+                note_release(trusted, state.decision, state.artifact_id)
+            except AotcError as error:
+                # Another process has just accepted a later release.
+                state.refuse(error)
+                state.decision = replace(state.decision, accepted=False)
+                authentic = False
+        steps.append(_step_result(7, "passed" if runs else "failed", f"target {host.name}"))
+        # 9.
+        detail = compatibility.verdict + (f": {compatibility.best}" if compatibility.best else "")
+        steps.append(_step_result(8, "passed" if runs else "failed", detail))
+    else:
+        steps += _not_run(7)
+    return VerifyReport(
+        artifact=str(path),
+        artifact_id=state.artifact_id,
+        authentic=authentic,
+        verdict=compatibility.verdict if compatibility else "unverified",
+        signers=tuple(key_id(key.pem) for key in state.signers),
+        signer_names=tuple(trusted.names_of(key) for key in state.signers),
+        development_key=bool(state.signers) and all(key.development for key in state.signers),
+        target=described.name if described else "host",
+        steps=tuple(steps),
+        refusals=(
+            *(refusal_of(error) for error in state.refusals),
+            *(compatibility.refusals if compatibility else ()),
+        ),
+        findings=(*state.findings, *(compatibility.findings if compatibility else ())),
+        variants=compatibility.variants if compatibility else (),
+        policy=state.decision,
+        bytes_hashed=state.bytes_hashed,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _run_steps(
+    state: Examination,
+    attestations: Container,
+    *,
+    sink: Sink | None,
+    full: bool,
+    collect: bool,
+) -> list[CheckResult]:
+    """Run steps 1 to 7; without `collect`, stop at the first step that fails."""
+    steps: list[CheckResult] = []
+    state.findings += state.trust.findings
+    reported = 0
+
+    def finish_step(*, established: bool = True) -> bool:
+        """Add the result of a step; returns whether to continue."""
+        nonlocal reported
+        found, reported = len(state.refusals) - reported, len(state.refusals)
+        if found:
+            steps.append(_step_result(len(steps), "failed", f"{found} refused"))
+        else:
+            steps.append(_step_result(len(steps), "passed" if established else "not-run"))
+        return collect or not state.refusals
+
+    # 1.
+    can_continue = authenticity.list_files(state, attestations)
+    if not finish_step() or not can_continue:
+        return [*steps, *_not_run(len(steps), before=7)]
+    # 2 and 3.
+    if not _check_bundles(state, collect=collect, finish_step=finish_step):
+        return steps
+    is_signed = state.digests is not None
+    if not is_signed:
+        detail = "bundles only: there is no trusted signature over the manifests"
+        steps[1] = _with_detail(steps[1], detail)
+    # 4.
+    contents.check_digests(state, sink=sink, full=full)
+    can_continue = finish_step(established=is_signed and not state.unread_reason)
+    steps[-1] = _with_detail(steps[-1], state.unread_reason)
+    if not can_continue:
+        return steps
+    # 5.
+    contents.check_unlisted(state, sink)
+    if not finish_step(established=is_signed):
+        return steps
+    # 6.
+    contents.check_schema(state)
+    if not finish_step(established=state.manifest is not None):
+        return steps
+    # 7.
+    detail = check_policy(state)
+    finish_step(established=state.decision is not None)
+    steps[-1] = replace(steps[-1], detail=steps[-1].detail or detail)
+    return steps
+
+
+def _check_bundles(state: Examination, *, collect: bool, finish_step: Callable[[], bool]) -> bool:
+    """Run steps 2 and 3; returns whether to continue.
+
+    The manifests are parsed after a trusted signature over their bytes was found; their refusals
+    still come before those of signatures.
+    """
+    authenticity.parse_bundles(state)
+    if state.refusals and not collect:
+        return finish_step()
+    start = len(state.refusals)
+    authenticity.check_signatures(state)
+    signature_refusals = state.refusals[start:]
+    if collect or not signature_refusals:
+        authenticity.parse_documents(state)
+    document_refusals = state.refusals[start + len(signature_refusals) :]
+    state.refusals[start:] = document_refusals
+    can_continue = finish_step()
+    state.refusals += signature_refusals
+    return can_continue and finish_step()
+
+
+def _with_detail(result: CheckResult, detail: str) -> CheckResult:
+    return replace(result, detail="; ".join(text for text in (result.detail, detail) if text))
+
+
+def _step_result(index: int, status: Status, detail: str = "") -> CheckResult:
+    return CheckResult(step=STEPS[index], status=status, detail=detail)
+
+
+def _not_run(
+    start: int, *, before: int = len(STEPS), failed: bool = False
+) -> tuple[CheckResult, ...]:
+    """The results of steps that were not run; with `failed`, the first of them failed."""
+    return tuple(
+        _step_result(index, "failed" if failed and index == start else "not-run")
+        for index in range(start, before)
+    )
+
+
+def _load_target(target: str | Path) -> Target:
+    from aotc.spec.profile_files import load_target
+
+    return load_target(target)
+
+
+# Step 7 of the gate: applying a policy to an artifact whose signatures and digests are valid.
+
+
+def check_policy(state: Examination) -> str:
+    """Apply the policy; returns the detail of the step, such as `rule default`.
+
+    Without a signed manifest nothing is decided.  Nothing is remembered yet.
+    """
+    if state.trust.policy is None:
+        return "no policy"
+    if not state.trust.rules:
+        return "the keys of the policy, without its rules"
+    if state.manifest is None or state.digests is None:
+        return ""
+    from aotc.trust.policy.evaluation import judge
+
+    try:
+        result = judge(state.trust, state.artifact_id, state.manifest.name, state.statements)
+    except AotcError as error:
+        state.refuse(error)
+        return ""
+    for refusal in result.refusals:
+        state.refuse(refusal)
+    state.decision = replace(result.decision, accepted=not state.refusals)
+    return f"rule {result.decision.rule}" if result.decision.rule else ""
+
+
+def allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
+    """The names of the variants that a policy allows; None: all."""
+    return decision.qualified if decision is not None else None
+
+
+def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+    """Remember the release of an accepted artifact; raises AOTC-G030, G035 and G036."""
+    from aotc.trust.policy import evaluation as evaluate
+
+    evaluate.note_release(trust, decision, artifact_id)

@@ -1,0 +1,1 @@
+"""Trust policies: reading, writing, signing and applying them."""

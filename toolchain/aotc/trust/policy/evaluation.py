@@ -1,0 +1,679 @@
+"""Applying a policy to an artifact whose digests and signatures are valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+
+from aotc.base.errors import AotcError, expected_and_found
+from aotc.base.files.folders import ATTESTATIONS
+from aotc.base.records import field, record
+from aotc.spec.attestation_kinds import Usage, older_kind
+from aotc.spec.attestations import format_instant, parse_instant, target_digest
+from aotc.spec.reports import (
+    ArtifactRelease,
+    ChannelSource,
+    ConsideredAttestation,
+    PolicyDecision,
+    RequirementResult,
+    RuleMatch,
+)
+from aotc.spec.target import Target
+from aotc.spec.trust_anchors import TrustedKey, key_id
+from aotc.spec.trust_policy import Limits, PolicySigner, Requirement, Rule, TrustPolicy
+from aotc.trust.policy.host_trust import AppliedPolicy, Trust
+from aotc.trust.policy.signed_attestations import SignedStatement
+from aotc.trust.policy.state import check_artifact, is_below, is_version, release_order
+
+# The channel for which a policy is applied: the requested one, or that of the approvals.
+
+
+@record(kw_only=False)
+class Channel:
+    """The name of a channel and its source; the name is empty if there is none."""
+
+    name: str
+    source: ChannelSource
+
+
+def channel_of(
+    requested: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
+) -> Channel:
+    """The channel `requested`, or that of the approvals that count.
+
+    Raises AOTC-G024 if none is requested and the approvals are for several channels.
+    """
+    if requested is not None:
+        return Channel(requested, "argument")
+    names: dict[str, None] = {}
+    for statement in statements:
+        if statement.usage != "approval":
+            continue
+        try:
+            name = statement.approval().channel
+        except AotcError:
+            continue  # The requirement of approvals reports it.
+        if statement_rejection(applied, statement, Subject("", name, None), None) is None:
+            names[name] = None
+    if len(names) > 1:
+        raise AotcError(
+            "AOTC-G024",
+            "the artifact is approved for several channels",
+            where=ATTESTATIONS,
+            expected="--channel with one of them",
+            found=", ".join(names),
+        )
+    return Channel(next(iter(names), ""), "approval" if names else "")
+
+
+# The number of distinct signers of some signatures, which does not depend on their order.
+
+
+def distinct_signers(signed: Iterable[tuple[str, str]]) -> int:
+    """The maximum number of signers that have both a key and a name of their own.
+
+    `signed` are pairs of the key and the name of each signature, of which there are few: an
+    artifact has at most 64 bundles.  A name may have several keys, and a key may be certified for
+    several names, so this is the size of a maximum matching of keys and names (by Berge's theorem,
+    a matching without an augmenting path is a maximum).
+    """
+    names: dict[str, set[str]] = {}
+    for key, name in signed:
+        names.setdefault(key, set()).add(name)
+    keys: dict[str, str] = {}
+
+    def assign(key: str, tried: set[str]) -> bool:
+        """Assign a name to a key, moving other keys to other names if necessary."""
+        for name in sorted(names[key] - tried):
+            if name in tried:
+                continue
+            tried.add(name)
+            if name not in keys or assign(keys[name], tried):
+                keys[name] = key
+                return True
+        return False
+
+    return sum(assign(key, set()) for key in names)
+
+
+# Applying a policy to an artifact whose digests and signatures are valid.
+#
+# 1. The artifact is not revoked.
+# 2. Exactly one rule matches its name and channel.
+# 3. Every requirement of the rule is met, by distinct public keys.
+# 4. Its release is not older than the policy requires, or than one that this host has accepted.
+#
+# Keys are compared themselves, not their names, hints or signatures; the kind of an attestation is
+# its signed type, not the name of its file.
+
+
+@record(frozen=False, kw_only=False)
+class PolicyResult:
+    """The decision of a policy, and every reason for a refusal."""
+
+    decision: PolicyDecision
+    refusals: list[AotcError] = field(default_factory=list)
+
+
+def judge(
+    trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
+) -> PolicyResult:
+    """Apply the policy of `trust` to an artifact, without remembering anything.
+
+    The digests of the artifact and the signatures of the statements must have been verified.
+    """
+    applied = trust.policy
+    if applied is None:
+        raise AotcError("AOTC-R999", "there is no policy to apply")
+    refusals: list[AotcError] = []
+    if artifact_id in applied.policy.revoked.artifacts:
+        refusals.append(
+            AotcError(
+                "AOTC-G029", "the policy revokes this artifact", where=name, found=artifact_id
+            )
+        )
+    channel = Channel("", "")
+    rule: Rule | None = None
+    try:
+        channel = channel_of(trust.channel, statements, applied)
+        rule_matches = match_rules(applied.policy, name, channel.name)
+        rule = select_rule(applied.policy, rule_matches, name, channel.name)
+    except AotcError as error:
+        rule_matches = match_rules(applied.policy, name, channel.name)
+        refusals.append(error)
+    results: list[RequirementResult] = []
+    subject = Subject(name, channel.name, trust.target)
+    for requirement in rule.require if rule else ():
+        result, refused = _check_requirement(applied, requirement, subject, statements)
+        results.append(result)
+        refusals += refused
+    release = _find_release(applied, subject, rule, statements) if rule else None
+    qualified = qualified_variants(applied, rule, subject, statements) if rule else None
+    highest = applied.state.read().artifacts.get(name) if applied.state else None
+    if rule is not None:
+        refusals += _release_refusals(applied, rule, name, artifact_id, release, highest)
+    return PolicyResult(
+        PolicyDecision(
+            policy=applied.policy.name,
+            sequence=applied.policy.sequence,
+            sha256=applied.sha256,
+            expires=applied.policy.expires,
+            roots=applied.roots,
+            artifact=name,
+            channel=channel.name,
+            channel_from=channel.source,
+            accepted=not refusals,
+            rule=rule.name if rule else "",
+            rules=rule_matches,
+            requirements=tuple(results),
+            qualified=qualified,
+            release=release,
+            highest=highest,
+        ),
+        refusals,
+    )
+
+
+def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+    """Remember the release of an accepted artifact.
+
+    Raises AOTC-G030 if another process has meanwhile remembered a later one, G035 and G036.
+    """
+    applied = trust.policy
+    if applied is None or applied.state is None or not applied.remembers:
+        return
+    if decision.release is None:
+        return
+    applied.state.note_artifact(
+        decision.artifact,
+        decision.release,
+        applied.now,
+        allowed=artifact_id in applied.policy.rollback,
+    )
+
+
+def _check_requirement(
+    applied: AppliedPolicy,
+    requirement: Requirement,
+    subject: Subject,
+    statements: Iterable[SignedStatement],
+) -> tuple[RequirementResult, list[AotcError]]:
+    considered: list[ConsideredAttestation] = []
+    newer: list[str] = []
+    rejected: list[AotcError] = []
+    by_others: list[AotcError] = []
+    counted: list[tuple[str, str]] = []
+    for statement in statements:
+        if statement.usage != requirement.predicate:
+            known = older_kind(statement.predicate_type)
+            if known is not None and known.usage == requirement.predicate:
+                newer.append(statement.path)
+            continue
+        reason = statement_rejection(applied, statement, subject, requirement)
+        signer = applied.signer_of(statement.key)
+        if reason is None:
+            # A person with two keys is one signer, and so is a key with two names.
+            counted.append((statement.key.pem, applied.signer_name(statement.key)))
+        # Statements by other signers, or for another channel, do not make the requirement fail.
+        elif signer is not None and signer.id in requirement.signers and reason.code != "AOTC-G025":
+            rejected.append(reason)
+        elif reason.code != "AOTC-G025":
+            by_others.append(reason)
+        considered.append(
+            ConsideredAttestation(
+                path=statement.path,
+                key=key_id(statement.key.pem),
+                id=signer.id if signer else "",
+                counts=reason is None,
+                code=reason.code if reason else "",
+                why=reason.what + expected_and_found(reason.expected, reason.found)
+                if reason
+                else "",
+            )
+        )
+    distinct = distinct_signers(counted)
+    met = distinct >= requirement.threshold
+    result = RequirementResult(
+        predicate=requirement.predicate,
+        signers=requirement.signers,
+        threshold=requirement.threshold,
+        distinct=distinct,
+        met=met,
+        considered=tuple(considered),
+    )
+    if met:
+        return result, []
+    return result, _unmet(requirement, subject, result, rejected, by_others, newer)
+
+
+def _unmet(
+    requirement: Requirement,
+    subject: Subject,
+    result: RequirementResult,
+    rejected: list[AotcError],
+    by_others: list[AotcError],
+    newer: list[str],
+) -> list[AotcError]:
+    """Why a requirement is not met: rejected attestations of its signers, or missing signers."""
+    if rejected and result.distinct + len(rejected) >= requirement.threshold:
+        return rejected
+    signers = ", ".join(requirement.signers)
+    expected = f"{requirement.predicate} by {requirement.threshold} of: {signers}"
+    counts = {attestation.id for attestation in result.considered if attestation.counts}
+    missing = ", ".join(signer for signer in requirement.signers if signer not in counts)
+    if not counts and not rejected:
+        where = ATTESTATIONS
+        if requirement.predicate == "approval":
+            where = f"channel {subject.channel!r}"
+        others = f"; {len(result.considered)} others do not count" if result.considered else ""
+        others += f"; made by a newer aotc: {', '.join(newer)}" if newer else ""
+        return [
+            AotcError(
+                "AOTC-G025",
+                f"the required {requirement.predicate} is missing",
+                where=where,
+                expected=expected,
+                found=f"none by them{others}",
+            ),
+            *by_others,
+        ]
+    return [
+        AotcError(
+            "AOTC-G026",
+            f"too few distinct keys made the required {requirement.predicate}",
+            where=ATTESTATIONS,
+            expected=expected,
+            found=f"{result.distinct} that count" + (f"; none by {missing}" if missing else ""),
+        ),
+        *rejected,
+    ]
+
+
+def _find_release(
+    applied: AppliedPolicy,
+    subject: Subject,
+    rule: Rule,
+    statements: Iterable[SignedStatement],
+) -> ArtifactRelease:
+    """The release of an artifact, by statements that the policy accepts (see `release`).
+
+    It is the latest release that as many signers as the rule requires agree on: an equal payload
+    may be released again, which must not need fewer signers than the rule requires.
+    """
+    stated: dict[str, list[tuple[ArtifactRelease, str, str]]] = {
+        "version": [],
+        "approved": [],
+        "built": [],
+    }
+    for statement in statements:
+        requirements: list[Requirement | None] = []
+        requirements += [need for need in rule.require if need.predicate == statement.usage]
+        if all(
+            statement_rejection(applied, statement, subject, need) is not None
+            for need in requirements or [None]
+        ):
+            continue
+        signer = (statement.key.pem, applied.signer_name(statement.key))
+        made = statement.made_at()
+        if made is not None and made > applied.now + FUTURE_SLACK:
+            # Once remembered, a future time would make every later release too old.
+            made = None
+        if statement.usage == "provenance":
+            if is_version(statement.version()):
+                release = ArtifactRelease(kind="version", value=statement.version())
+                stated["version"].append((release, *signer))
+            if made is not None:
+                release = ArtifactRelease(kind="built", value=format_instant(made))
+                stated["built"].append((release, *signer))
+        elif statement.usage == "approval" and made is not None:
+            release = ArtifactRelease(kind="approved", value=format_instant(made))
+            stated["approved"].append((release, *signer))
+    for kind, usage in (
+        ("version", "provenance"),
+        ("approved", "approval"),
+        ("built", "provenance"),
+    ):
+        thresholds = (need.threshold for need in rule.require if need.predicate == usage)
+        threshold = max(thresholds, default=1)
+        signed: list[tuple[str, str]] = []
+        latest_first = sorted(stated[kind], key=lambda item: release_order(item[0]), reverse=True)
+        for release, key, name in latest_first:
+            signed.append((key, name))
+            if distinct_signers(signed) >= threshold:
+                return release
+    return ArtifactRelease(kind="built", value="")
+
+
+def _release_refusals(
+    applied: AppliedPolicy,
+    rule: Rule,
+    name: str,
+    artifact_id: str,
+    release: ArtifactRelease | None,
+    highest: ArtifactRelease | None,
+) -> list[AotcError]:
+    found: list[AotcError] = []
+    if release is None:
+        return found
+    allowed = artifact_id in applied.policy.rollback
+    for minimum in (rule.min_version, applied.policy.min_versions.get(name)):
+        if minimum is not None and is_below(release, minimum):
+            found.append(
+                AotcError(
+                    "AOTC-G030",
+                    "the artifact is older than the policy requires",
+                    where=name,
+                    expected=f"{minimum} or later",
+                    found=f"{release.kind} {release.value}" if release.value else "no version",
+                )
+            )
+    try:
+        check_artifact(highest, name, release, allowed=allowed)
+    except AotcError as error:
+        found.append(error)
+    return found
+
+
+# Whether an attestation counts for a policy: its key, its age and its content.
+
+
+# How far the clocks of signers may be ahead.
+FUTURE_SLACK = timedelta(hours=1)
+
+
+@record(kw_only=False)
+class Subject:
+    """The name, channel and target host (None: this one) for which a policy is applied."""
+
+    name: str
+    channel: str
+    target: Target | None
+
+
+def statement_rejection(
+    applied: AppliedPolicy,
+    statement: SignedStatement,
+    subject: Subject,
+    requirement: Requirement | None,
+) -> AotcError | None:
+    """Why a statement does not count for a requirement; None if it counts.
+
+    Without a requirement, only its key and its own content are checked.
+    """
+    if statement.usage is None:
+        return _refusal(
+            "AOTC-G025", statement, "the policy does not know this kind of attestation", "", ""
+        )
+    reason = key_rejection(applied, statement.key, statement.usage)
+    if reason is not None:
+        reason.where = statement.path
+        return reason
+    signer = applied.signer_of(statement.key)
+    if requirement is not None and (signer is None or signer.id not in requirement.signers):
+        return _refusal(
+            "AOTC-G026",
+            statement,
+            "the rule does not name this key",
+            ", ".join(requirement.signers),
+            signer.id if signer else key_id(statement.key.pem),
+        )
+    try:
+        if statement.usage == "approval":
+            return _approval_rejection(applied, statement, subject, requirement) or _age_rejection(
+                applied, statement, requirement
+            )
+        if statement.usage == "qualification":
+            return _qualification_rejection(statement, subject, requirement) or _age_rejection(
+                applied, statement, requirement
+            )
+    except AotcError as error:
+        return error
+    allowed = (
+        requirement.builders if requirement is not None and statement.usage == "provenance" else ()
+    )
+    if allowed and statement.builder() not in allowed:
+        return _refusal(
+            "AOTC-G031",
+            statement,
+            "the rule does not list the builder",
+            ", ".join(allowed),
+            statement.builder() or "no builder",
+        )
+    return _age_rejection(applied, statement, requirement)
+
+
+def key_rejection(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> AotcError | None:
+    """Why a key's signature of a kind does not count now; None if it counts.
+
+    The reason is AOTC-G002 (unknown key), G027 (not allowed) or G028 (revoked, or not valid now).
+    """
+    signer = applied.signer_of(key)
+    identity = key_id(key.pem)
+    if signer is None:
+        return AotcError("AOTC-G002", "the policy does not know the key", found=identity)
+    if usage not in signer.usage:
+        return AotcError(
+            "AOTC-G027",
+            "the policy does not allow the key this kind of attestation",
+            expected=f"{signer.id}: {', '.join(signer.usage)}",
+            found=usage,
+        )
+    reason = _revocation(applied.policy, signer, (identity, *key.issuers))
+    if reason:
+        return AotcError("AOTC-G028", "the key is revoked", expected=signer.id, found=reason)
+    now = applied.now
+    if signer.valid_from is not None and now < parse_instant(signer.valid_from):
+        return _outside_validity(signer, f"from {signer.valid_from}", now)
+    if signer.valid_until is not None and now >= parse_instant(signer.valid_until):
+        return _outside_validity(signer, f"before {signer.valid_until}", now)
+    return None
+
+
+def _revocation(policy: TrustPolicy, signer: PolicySigner, keys: tuple[str, ...]) -> str:
+    """Why the signer, the key or a CA on its path is revoked; empty if none is."""
+    if signer.revoked is not None:
+        return signer.revoked
+    for id_ in (signer.id, *keys):
+        if id_ in policy.revoked.keys:
+            return f"{id_} is listed under revoked.keys"
+    return ""
+
+
+def _approval_rejection(
+    applied: AppliedPolicy,
+    statement: SignedStatement,
+    subject: Subject,
+    requirement: Requirement | None,
+) -> AotcError | None:
+    approval = statement.approval()
+    wanted = (
+        requirement.channel
+        if requirement is not None and requirement.channel is not None
+        else subject.channel
+    )
+    if approval.channel != wanted:
+        return _refusal(
+            "AOTC-G025",
+            statement,
+            "the approval is for another channel",
+            f"channel {wanted!r}",
+            f"channel {approval.channel!r}",
+        )
+    if applied.now >= parse_instant(approval.expires):
+        return _refusal(
+            "AOTC-G032",
+            statement,
+            "the approval has expired",
+            f"before {approval.expires}",
+            format_instant(applied.now),
+        )
+    return None
+
+
+def _qualification_rejection(
+    statement: SignedStatement, subject: Subject, requirement: Requirement | None
+) -> AotcError | None:
+    found = statement.qualification()
+    # The digest identifies the host, so it must be that of the target.
+    if found.target_sha256 != target_digest(found.target) or found.verdict == "incompatible":
+        return _refusal(
+            "AOTC-G033", statement, "the qualification failed, or contradicts itself", "", ""
+        )
+    if requirement is None or requirement.target == "any":
+        return None
+    wanted = target_digest(_host(subject, found.target))
+    if found.target_sha256 != wanted:
+        return _refusal(
+            "AOTC-G033",
+            statement,
+            "the qualification is for another kind of host",
+            f"target {wanted}",
+            f"target {found.target_sha256}",
+        )
+    return None
+
+
+def _host(subject: Subject, like: Target) -> Target:
+    """The target host; for this host, its GPUs are probed only if `like` has some."""
+    if subject.target is not None:
+        return subject.target
+    from aotc.host.probe import probe
+
+    return probe(gpus=bool(like.gpus or like.nvidia_driver or like.cuda_major is not None))
+
+
+def _age_rejection(
+    applied: AppliedPolicy, statement: SignedStatement, requirement: Requirement | None
+) -> AotcError | None:
+    if requirement is None or requirement.max_age is None:
+        return None
+    made = statement.made_at()
+    oldest = applied.now - timedelta(days=requirement.max_age)
+    if made is not None and oldest <= made <= applied.now + FUTURE_SLACK:
+        return None
+    return _refusal(
+        "AOTC-G032",
+        statement,
+        "the attestation is too old, or does not say when it was made",
+        f"{format_instant(oldest)} or later, and not in the future",
+        format_instant(made) if made is not None else "no time",
+    )
+
+
+def _outside_validity(signer: PolicySigner, expected: str, now: datetime) -> AotcError:
+    return AotcError(
+        "AOTC-G028",
+        "the key is outside its validity period",
+        expected=f"{signer.id}: {expected}",
+        found=format_instant(now),
+    )
+
+
+def _refusal(
+    code: str, statement: SignedStatement, what: str, expected: str, found: str
+) -> AotcError:
+    return AotcError(code, what, where=statement.path, expected=expected, found=found)
+
+
+# The variants that a rule allows on a target: those with enough qualifications for it.
+
+
+def qualified_variants(
+    applied: AppliedPolicy, rule: Rule, subject: Subject, statements: Iterable[SignedStatement]
+) -> tuple[str, ...] | None:
+    """The sorted names of these variants; None if the rule does not require such a qualification.
+
+    A qualification covers only the variants that were loaded for it.
+    """
+    requirements = [
+        requirement
+        for requirement in rule.require
+        if requirement.predicate == "qualification" and requirement.target != "any"
+    ]
+    if not requirements:
+        return None
+    qualifications = [item for item in statements if item.usage == "qualification"]
+    allowed: set[str] | None = None
+    for requirement in requirements:
+        signed: dict[str, list[tuple[str, str]]] = {}
+        for statement in qualifications:
+            if statement_rejection(applied, statement, subject, requirement) is None:
+                signer = (statement.key.pem, applied.signer_name(statement.key))
+                for name in statement.qualification().variants:
+                    signed.setdefault(name, []).append(signer)
+        found = {
+            name
+            for name, signers in signed.items()
+            if distinct_signers(signers) >= requirement.threshold
+        }
+        allowed = found if allowed is None else allowed & found
+    return tuple(sorted(allowed or ()))
+
+
+# The rule of a policy for an artifact: exactly one must match.
+
+
+def match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
+    """For every rule of the policy, whether it matches this name and channel."""
+    return tuple(
+        RuleMatch(
+            rule=rule.name,
+            name=rule.match.name,
+            channel=rule.match.channel,
+            matches=fnmatchcase(name, rule.match.name) and fnmatchcase(channel, rule.match.channel),
+        )
+        for rule in policy.rules
+    )
+
+
+def select_rule(
+    policy: TrustPolicy, rule_matches: tuple[RuleMatch, ...], name: str, channel: str
+) -> Rule:
+    """The rule that matches; raises AOTC-G023 if none does, and G024 if several do."""
+    chosen = [match.rule for match in rule_matches if match.matches]
+    found = f"name {name!r}, channel {channel!r}"
+    if not chosen:
+        raise AotcError(
+            "AOTC-G023",
+            "no rule of the policy matches the artifact, so it is refused",
+            where=f"policy {policy.name}",
+            expected="; ".join(f"{match.name} in {match.channel}" for match in rule_matches),
+            found=found,
+        )
+    if len(chosen) > 1:
+        raise AotcError(
+            "AOTC-G024",
+            "several rules of the policy match the artifact",
+            where=f"policy {policy.name}",
+            expected="one rule",
+            found=f"{', '.join(chosen)} for {found}",
+        )
+    return next(rule for rule in policy.rules if rule.name == chosen[0])
+
+
+# The limits of a policy for the size of an artifact, checked before anything is hashed.
+
+
+def exceeded_limits(limits: Limits, payload: Mapping[str, int], bundles: int) -> list[AotcError]:
+    """AOTC-G034 for each limit that is exceeded.
+
+    `payload` maps paths to sizes in bytes, and `bundles` is the number of bundles.
+    """
+    found = []
+    for name, maximum, count in (
+        ("payload_bytes", limits.payload_bytes, sum(payload.values())),
+        ("files", limits.files, len(payload)),
+        ("bundles", limits.bundles, bundles),
+    ):
+        if maximum is not None and count > maximum:
+            found.append(
+                AotcError(
+                    "AOTC-G034",
+                    "the artifact exceeds a limit of the policy",
+                    where=f"limits.{name}",
+                    expected=f"at most {maximum}",
+                    found=str(count),
+                )
+            )
+    return found

@@ -1,0 +1,189 @@
+"""Root keys, which must sign the policy of a host.
+
+Next to the policy file `trust.yaml` there is a bundle for each root key that signed it:
+`trust.yaml.<first 16 digits of the key id>.sigstore.json`, a DSSE envelope with an in-toto
+Statement whose subject is the sha256 of the policy file.  The host's file of root keys states how
+many must have signed.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_read
+from aotc.base.files.folders import config_folder
+from aotc.base.records import record
+from aotc.spec.trust_anchors import TrustedKey, key_id
+from aotc.trust import dsse, statements
+
+if TYPE_CHECKING:
+    from aotc.spec.payload import Finding
+    from aotc.spec.trust_policy import RootKeys
+    from aotc.trust.policy.document import PolicyFile
+
+
+ROOT_VARIABLE: Final = "AOTC_TRUST_ROOT"
+SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
+POLICY_NAME: Final = "trust.yaml"
+MAX_BUNDLES: Final = 64
+_SUFFIX: Final = ".sigstore.json"
+# The fixes of the catalogue are for bundles of artifacts.
+_FIXES: Final = {
+    "AOTC-G002": "Have the holder of a root key of this host sign with 'aotc trust sign', or "
+    "remove the file.",
+    "AOTC-G003": "The policy was changed after it was signed: sign again with 'aotc trust sign'.",
+    "AOTC-G004": "Sign again with 'aotc trust sign', or remove the file.",
+}
+
+
+@record(kw_only=False)
+class Roots:
+    """The root keys of this host, and the file that states them."""
+
+    path: Path
+    record: RootKeys
+
+    @property
+    def policy_path(self) -> Path:
+        """The policy that is used by default."""
+        return self.path.with_name(POLICY_NAME)
+
+
+def host_roots() -> Roots | None:
+    """The root keys of this host, or None if it has none; raises AOTC-I001, I046 and G019.
+
+    They are in /etc/aotc/root.yaml, $AOTC_TRUST_ROOT or aotc/root.yaml in the user's configuration
+    folder, the first of these that exists; so a variable cannot replace the administrator's file.
+    """
+    stated = os.environ.get(ROOT_VARIABLE)
+    if _exists(SYSTEM_ROOT):
+        path = SYSTEM_ROOT
+    elif stated:
+        path = Path(stated)
+    else:
+        own = _user_root()
+        if own is None or not _exists(own):
+            return None
+        path = own
+    from aotc.trust.policy.document import read_roots
+
+    return Roots(path, read_roots(path))
+
+
+def require_named_policy(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
+    """Check that a policy is the one that the file of root keys names, or replaces it.
+
+    Returns a finding if that file does not name a policy.  Raises AOTC-G042 if it names another
+    one.
+    """
+    from aotc.spec.payload import Finding
+
+    policy, named = file.policy, roots.record.policy
+    if named is None:
+        what = "the root keys do not name the policy that this host takes: the first seen counts"
+        return (Finding(code="AOTC-G043", what=what, where=str(roots.path)),)
+    if named not in (policy.name, *policy.replaces):
+        raise AotcError(
+            "AOTC-G042",
+            "the root keys of this host name another policy",
+            where=str(file.path),
+            expected=f"policy {named}, which {roots.path} names, or one that replaces it",
+            found=f"policy {policy.name}",
+        )
+    return ()
+
+
+def bundle_path(policy: Path, identity: str) -> Path:
+    """The path of the bundle of the root key with this id."""
+    return policy.with_name(f"{policy.name}.{identity[:16]}{_SUFFIX}")
+
+
+def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
+    """The ids of the distinct root keys that signed the policy.
+
+    Raises AOTC-G021 if they are fewer than the threshold; `also` says what is wrong with bundles.
+    """
+    trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
+    signers, problems = _signers(file, trusted)
+    if len(signers) >= roots.threshold:
+        return signers
+    raise AotcError(
+        "AOTC-G021",
+        "the policy is not signed by enough root keys",
+        where=str(file.path),
+        expected=f"{roots.threshold} of {len(roots.keys)} root keys",
+        found=", ".join(id_[:16] for id_ in signers) or "none",
+        also=problems,
+    )
+
+
+def root_signers(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
+    """The ids of the distinct root keys that signed the policy, even if they are too few."""
+    return _signers(file, [TrustedKey(pem=pem, origin="root key") for pem in roots.keys])[0]
+
+
+def _signers(
+    file: PolicyFile, trusted: list[TrustedKey]
+) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
+    """The ids of root keys that signed, and an error for each bundle that does not count."""
+    signers: dict[str, None] = {}
+    problems: list[AotcError] = []
+    for path in _bundles(file.path):
+        try:
+            signers[_signer(path, file, trusted)] = None
+        except AotcError as error:
+            error.where = error.where or str(path)
+            error.fix = _FIXES.get(error.code, error.fix)
+            problems.append(error)
+    return tuple(signers), tuple(problems)
+
+
+def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
+    from aotc.spec.trust_policy import POLICY_PREDICATE
+
+    try:
+        with path.open("rb") as opened:
+            bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
+    except OSError as error:
+        raise cannot_read(error, "cannot read the bundle", str(path)) from None
+    attestation = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
+    if tuple(attestation.subjects.values()) != (file.sha256,):
+        raise AotcError(
+            "AOTC-G003",
+            "the signature is for another policy file",
+            where=str(path),
+            expected=f"sha256 {file.sha256}",
+            found=", ".join(attestation.subjects.values()),
+        )
+    return key_id(attestation.key.pem)
+
+
+def _bundles(policy: Path) -> list[Path]:
+    try:
+        names = sorted(
+            name
+            for name in os.listdir(policy.parent)  # noqa: PTH208 - only names are needed
+            if name.startswith(f"{policy.name}.") and name.endswith(_SUFFIX)
+        )
+    except OSError:
+        return []
+    return [policy.parent / name for name in names[:MAX_BUNDLES]]
+
+
+def _user_root() -> Path | None:
+    configured = config_folder()
+    return None if configured is None else configured / "aotc" / "root.yaml"
+
+
+def _exists(path: Path) -> bool:
+    """Whether a file exists; one that cannot be examined counts, and is refused when it is read."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

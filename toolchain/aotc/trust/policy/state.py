@@ -1,0 +1,399 @@
+"""The trust state: sequences, releases and times that this user has seen, against rollback.
+
+It is a canonical JSON file, `aotc/trust-state.json` in $XDG_STATE_HOME or ~/.local/state.  It is
+changed under a lock and replaced atomically after it is on disk, so neither a crash nor another
+process can damage it or undo a change.  If it exists but cannot be read, it is refused (AOTC-G035)
+and not created again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from aotc.base.errors import AotcError
+from aotc.base.files.folders import PRIVATE, belongs_to_others, make_folder, state_folder
+from aotc.base.files.locks import locked
+from aotc.base.files.writing import write_atomically
+from aotc.base.records import field, record, replace
+from aotc.spec.attestations import Instant, format_instant, parse_instant
+from aotc.spec.codec import Bounds, ParseError, Problem, decode, encode
+from aotc.spec.json import canonical_json, strict_json
+from aotc.spec.payload import Sha256
+from aotc.spec.reports import ArtifactRelease
+from aotc.spec.versions import RELEASE
+
+SCHEMA: Final = "aotc.trust-state/1"
+# Prefix of the names of unsigned policies; a name of a policy has no colon.
+UNSIGNED: Final = "unsigned:"
+MAX_STATE_BYTES: Final = 16 << 20
+CLOCK_SLACK: Final = timedelta(hours=1)
+# If nothing else changed, the latest time is written only after this period.
+_TIME_STEP: Final = timedelta(minutes=1)
+_NO_WAITING: Final = (
+    getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+)
+_FIX_NOT_WRITABLE: Final = (
+    "Set XDG_STATE_HOME to a persistent folder that this user may write to, such as a volume of "
+    "the container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older "
+    "policy or release may be accepted."
+)
+
+
+@record
+class SeenPolicy:
+    """The highest sequence of a policy that was seen."""
+
+    sequence: Annotated[int, Bounds(1)]
+    sha256: Sha256
+
+
+@record
+class TrustState:
+    """The content of the file."""
+
+    # Without a default, so that an empty document is not valid.
+    schema: Literal["aotc.trust-state/1"]
+    latest: Annotated[Instant | None, "latest time of the clock when an artifact was accepted"] = (
+        None
+    )
+    policies: Annotated[Mapping[str, SeenPolicy], "policies by name"] = field(default_factory=dict)
+    artifacts: Annotated[
+        Mapping[str, ArtifactRelease], "latest accepted release of artifacts, by name"
+    ] = field(default_factory=dict)
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        try:
+            if self.latest is not None:
+                parse_instant(self.latest)
+            for release in self.artifacts.values():
+                release_order(release)
+        except ValueError as error:
+            return [Problem("", str(error))]
+        return []
+
+
+@record(kw_only=False)
+class StateFile:
+    """The file of the trust state of this user."""
+
+    path: Path
+
+    @property
+    def real_path(self) -> Path:
+        """The path of the file without links, so that a link is not replaced by a file."""
+        return Path(os.path.realpath(self.path))
+
+    def read(self) -> TrustState:
+        """The trust state, empty if the file does not exist; raises AOTC-G035 and I046."""
+        try:
+            data = _read_bytes(self.path)
+        except OSError as error:
+            raise self._unusable("cannot be read", str(error.strerror)) from None
+        if data is None:
+            return TrustState(schema=SCHEMA)
+        try:
+            return decode(TrustState, strict_json(data, limit=MAX_STATE_BYTES))
+        except ParseError as error:
+            if error.problems[0].code:
+                raise AotcError(
+                    error.problems[0].code,
+                    "the trust state cannot be read",
+                    where=str(self.path),
+                    found=error.problems[0].what,
+                ) from None
+            raise self._unusable("is damaged", str(error.problems[0])) from None
+
+    def require_writable(self) -> None:
+        """Raise AOTC-G035 if the state could not be read or written; writes nothing."""
+        import tempfile
+
+        self.read()
+        folder = self.real_path.parent
+        existing = next(
+            (path for path in (folder, *folder.parents) if os.path.lexists(path)), folder
+        )
+        lock = self.real_path.with_name(f"{self.real_path.name}.lock")
+        self._refuse_foreign_folder()
+        try:
+            # Permissions are not enough: some folders take no files at all.
+            tempfile.TemporaryFile(dir=existing).close()
+            with contextlib.suppress(FileNotFoundError):
+                os.close(os.open(lock, os.O_RDWR | getattr(os, "O_CLOEXEC", 0)))
+        except OSError as error:
+            raise self._not_writable(error) from None
+
+    def note_policy(
+        self,
+        name: str,
+        seen: SeenPolicy,
+        now: datetime,
+        *,
+        exact: bool,
+        replaces: Iterable[str] = (),
+        first: bool = False,
+    ) -> None:
+        """Check a policy and remember its sequence, also under the names that it `replaces`.
+
+        The time is not remembered, as the policy has not accepted anything yet.
+        Raises AOTC-G036 if the clock went back, G035, G041, and what `check_policy` does.
+        """
+        with self._locked():
+            state = self.read()
+            check_clock(state, now)
+            names = (name, *replaces)
+            check_policy(state, names, seen, exact=exact, first=first)
+            changes = {known: seen for known in names if state.policies.get(known) != seen}
+            if changes:
+                self._save(replace(state, policies={**state.policies, **changes}))
+
+    def note_artifact(
+        self, name: str, release: ArtifactRelease, now: datetime, *, allowed: bool
+    ) -> ArtifactRelease | None:
+        """Check a release of an artifact and remember it; returns the latest release until now.
+
+        Raises AOTC-G030 if a later release was seen and this one is not `allowed`, G035, G036 and
+        G041.
+        """
+        with self._locked():
+            state = self.read()
+            check_clock(state, now)
+            known = state.artifacts.get(name)
+            check_artifact(known, name, release, allowed=allowed)
+            changed = state
+            if known is None or is_older(known, release):
+                changed = replace(state, artifacts={**state.artifacts, name: release})
+            latest = parse_instant(state.latest) if state.latest is not None else None
+            if changed is not state or latest is None or now - latest >= _TIME_STEP:
+                if latest is None or now > latest:
+                    changed = replace(changed, latest=format_instant(now))
+                self._save(changed)
+            return known
+
+    def _save(self, state: TrustState) -> None:
+        data = canonical_json(encode(state, full=True))
+        try:
+            decode(TrustState, strict_json(data, limit=MAX_STATE_BYTES))
+        except ParseError as error:
+            # An unreadable state would make every later verification fail.
+            raise self._unusable("would be damaged", str(error.problems[0])) from None
+        self._write(data)
+
+    def _write(self, data: bytes) -> None:
+        try:
+            write_atomically(self.real_path, data, mode=0o600, durable=True)
+        except OSError as error:
+            raise self._not_writable(error) from None
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the state; raises AOTC-G035 and G041."""
+        place = self.real_path
+        what = "another process holds the lock of the trust state"
+        with contextlib.ExitStack() as held:
+            try:
+                # Checked before a folder is created at the target of a broken link.
+                _refuse_broken_link(self.path)
+            except OSError as error:
+                raise self._unusable("cannot be read", str(error.strerror)) from None
+            self._refuse_foreign_folder()
+            try:
+                make_folder(place.parent, PRIVATE)
+                held.enter_context(locked(place.with_name(f"{place.name}.lock"), what=what))
+            except OSError as error:
+                raise self._not_writable(error) from None
+            yield
+
+    def _refuse_foreign_folder(self) -> None:
+        """Raise AOTC-G035 if another user owns the folder, and could place links in it."""
+        try:
+            found = belongs_to_others(self.path.parent)
+        except OSError:
+            return  # It does not exist yet, or writing into it will fail.
+        if found:
+            what = "is in another user's folder"
+            raise self._unusable(what, str(self.path.parent), _FIX_NOT_WRITABLE)
+
+    def _not_writable(self, error: OSError) -> AotcError:
+        """AOTC-G035 for a state that cannot be written, as in a read-only container."""
+        return self._unusable("cannot be written", str(error.strerror), _FIX_NOT_WRITABLE)
+
+    def _unusable(self, what: str, found: str, fix: str = "") -> AotcError:
+        return AotcError(
+            "AOTC-G035", f"the trust state {what}", where=str(self.path), found=found, fix=fix
+        )
+
+
+def user_state() -> StateFile:
+    """The trust state of this user; raises AOTC-G035 if the user does not have a home folder."""
+    folder = state_folder()
+    if folder is None:
+        raise AotcError(
+            "AOTC-G035",
+            "this user does not have a home folder for a trust state",
+            fix="Set XDG_STATE_HOME.",
+        )
+    return StateFile(folder / "aotc" / "trust-state.json")
+
+
+def state_to_compare() -> StateFile | None:
+    """The trust state of this user for comparison only; None if it cannot be accessed."""
+    try:
+        state = user_state()
+        _read_bytes(state.path)
+    except (AotcError, PermissionError):
+        return None
+    except OSError:
+        pass  # A damaged file is refused when it is read.
+    return state
+
+
+def check_clock(state: TrustState, now: datetime) -> None:
+    """Raise AOTC-G036 if `now` is more than an hour before the latest time that was seen."""
+    if state.latest is not None and now < parse_instant(state.latest) - CLOCK_SLACK:
+        raise AotcError(
+            "AOTC-G036",
+            "the clock is behind a time that it has shown before",
+            expected=f"{state.latest} or later",
+            found=format_instant(now),
+        )
+
+
+def check_policy(
+    state: TrustState, names: Sequence[str], seen: SeenPolicy, *, exact: bool, first: bool = False
+) -> None:
+    """Check that a policy is not older than one that was seen.
+
+    `names` are its own name and those that it replaces.  Raises AOTC-G022 if a higher sequence was
+    seen under one of them or, with `exact`, the same sequence with other content.  With `first`,
+    raises G042 if signed policies were seen, but only with other names.
+    """
+    for name in names:
+        _check_sequence(state.policies.get(name), name, seen, exact=exact)
+    signed = [name for name in state.policies if not name.startswith(UNSIGNED)]
+    if first and signed and not set(signed) & set(names):
+        raise AotcError(
+            "AOTC-G042",
+            "this host has taken a policy of another name, as its root keys name none",
+            where=names[0],
+            expected=", ".join(signed),
+            found=names[0],
+        )
+
+
+def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, exact: bool) -> None:
+    if known is None or seen.sequence > known.sequence:
+        return
+    if seen.sequence < known.sequence:
+        found = f"sequence {seen.sequence}"
+        expected = f"sequence {known.sequence} or higher"
+    elif exact and seen.sha256 != known.sha256:
+        found = f"other content of sequence {seen.sequence}: sha256 {seen.sha256}"
+        expected = f"sha256 {known.sha256}, or a higher sequence"
+    else:
+        return
+    raise AotcError(
+        "AOTC-G022",
+        "a later policy of this name was used on this host",
+        where=name,
+        expected=expected,
+        found=found,
+    )
+
+
+def check_artifact(
+    known: ArtifactRelease | None, name: str, release: ArtifactRelease, *, allowed: bool
+) -> None:
+    """Raise AOTC-G030 if `release` is older than `known` and not `allowed`."""
+    if known is None or allowed or not is_older(release, known):
+        return
+    raise AotcError(
+        "AOTC-G030",
+        "a later release of this artifact was accepted on this host",
+        where=name,
+        expected=f"{known.kind} {known.value} or later",
+        found=f"{release.kind} {release.value}" if release.value else "no version",
+    )
+
+
+def _read_bytes(path: Path) -> bytes | None:
+    """The bytes of the state file, or None if it does not exist.
+
+    Raises OSError, also for a broken link and for anything that is not a regular file.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+    except FileNotFoundError:
+        _refuse_broken_link(path)
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        return file.read(MAX_STATE_BYTES + 1)
+
+
+def _refuse_broken_link(path: Path) -> None:
+    """Raise OSError if a link on the path is broken: then the state was lost, and is not new."""
+    for link in (path, *path.parents):
+        if link.is_symlink() and not link.exists():
+            raise OSError(errno.ENOENT, "a broken link", str(link))
+
+
+# The order of the releases of an artifact.
+#
+# The version that the provenance states counts first, then the time of the latest approval, then
+# the time when the build ended. Without versions, those who approve decide what runs: approving an
+# old artifact again makes it the current one.
+
+
+_KINDS = ("built", "approved", "version")
+
+
+def release_order(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
+    """The sort key of releases: a version is later than none, so it cannot be omitted.
+
+    Raises ValueError if the value is not valid for its kind.
+    """
+    if release.kind == "version":
+        return _KINDS.index(release.kind), _version(release.value)
+    value = (parse_instant(release.value).timestamp(),) if release.value else ()
+    return _KINDS.index(release.kind), value
+
+
+def is_older(one: ArtifactRelease, other: ArtifactRelease) -> bool:
+    """Whether `one` is an older release than `other`."""
+    return release_order(one) < release_order(other)
+
+
+def is_below(release: ArtifactRelease, minimum: str) -> bool:
+    """Whether a release is older than a policy's minimum, which is a version or a time.
+
+    A release that cannot be compared with it counts as older.
+    """
+    if "T" in minimum:
+        if release.kind == "version" or not release.value:
+            return True
+        return parse_instant(release.value) < parse_instant(minimum)
+    return release.kind != "version" or _version(release.value) < _version(minimum)
+
+
+def is_version(text: str) -> bool:
+    """Whether a text is a version such as 1.4.0."""
+    return re.fullmatch(RELEASE, text) is not None
+
+
+def _version(text: str) -> tuple[float, ...]:
+    if not is_version(text):
+        raise ValueError(f"{text[:40]!r} is not a version")
+    parts = [int(part) for part in text.split(".")]
+    while len(parts) > 1 and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)

@@ -1,0 +1,408 @@
+"""SLSA provenance v1: the inputs, software and options that an artifact was built with.
+
+Source: slsa.dev/spec/v1.0/provenance.  It has names of files, but not of folders, hosts or users.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import os
+import re
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Protocol
+
+from aotc.base.errors import AotcError
+from aotc.base.files.names import data_files
+from aotc.base.records import field, record
+from aotc.spec.attestation_kinds import KINDS
+from aotc.spec.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
+from aotc.spec.codec import Json
+from aotc.spec.manifest import Manifest
+from aotc.spec.providers import BY_ORT_NAME, RUNTIMES
+from aotc.spec.target import Target
+from aotc.spec.versions import RELEASE, VERSION
+
+BUILDER_VARIABLE: Final = "AOTC_BUILDER_ID"
+# Distributions that read, compile, encode or sign; their requirements are added.
+_ROOTS: Final = (
+    *("onnx", *RUNTIMES, "numpy", "ml_dtypes"),
+    *("rfc8785", "PyYAML", "cryptography", "cyclonedx-python-lib"),
+)
+_URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
+
+
+@record
+class Library:
+    """A Python distribution.
+
+    `sha256` is the digest of what `digest_of` names: its RECORD, or its list of files without one.
+    """
+
+    name: str
+    version: str
+    sha256: str
+    digest_of: str = "RECORD"
+    licences: tuple[str, ...] = ()
+
+    @property
+    def purl(self) -> str:
+        """The package URL (purl specification, type pypi)."""
+        return f"pkg:pypi/{_normalized(self.name)}@{self.version.replace('+', '%2B')}"
+
+
+@record
+class BuildLabel:
+    """What the builder states about itself and the build; `invocation` and `release` may be empty.
+
+    `builder` is a URI, `invocation` the id of the run, and `release` the version of the artifact.
+    """
+
+    builder: str
+    invocation: str = ""
+    release: str = ""
+
+
+@record
+class Materials:
+    """The inputs and the environment of a build; times are in UTC.
+
+    `model` is the name of its file.  `given` maps names of fixtures, and of other data that the
+    manifest does not list, to their sha256.  `source_sha256` is the digest of the source of aotc.
+    `cached` says that the payload is that of an earlier build with equal inputs and tools.
+    """
+
+    model: str
+    label: BuildLabel
+    started: datetime.datetime
+    finished: datetime.datetime
+    given: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Json] = field(default_factory=dict)
+    host: Mapping[str, str] = field(default_factory=dict)
+    source_sha256: str
+    cached: bool = False
+    licence: str = ""
+
+
+def build_label(builder_id: str | None, invocation: str = "", release: str = "") -> BuildLabel:
+    """The label of a build; the builder defaults to $AOTC_BUILDER_ID or urn:aotc:builder:local.
+
+    `release` is a version such as 1.4.0, or "tag" for that of the tag which the CI builds.
+    Raises AOTC-I027 if the builder's id is not a URI, or `release` is not a version; and what
+    `release_of_tag` does.
+    """
+    if release == TAG:
+        release = release_of_tag()
+    where = "--builder-id" if builder_id is not None else f"${BUILDER_VARIABLE}"
+    found = builder_id
+    if found is None:
+        found = os.environ.get(BUILDER_VARIABLE) or LOCAL_BUILDER
+    if release and not re.fullmatch(RELEASE, release):
+        raise AotcError(
+            "AOTC-I027",
+            "the release is not a version",
+            where="--release",
+            expected="one to four numbers, such as 1.4.0, or nothing for the CI's tag",
+            found=release,
+        )
+    if not _URI.fullmatch(found):
+        raise AotcError(
+            "AOTC-I027",
+            "the builder's id is not a URI",
+            where=where,
+            expected="such as https://ci.example.com/builders/1 or urn:example:builder",
+            found=found,
+        )
+    return BuildLabel(builder=found, invocation=invocation, release=release)
+
+
+def build_predicate(manifest: Manifest, materials: Materials, libraries: Iterable[Library]) -> Json:
+    """The provenance predicate of the artifact with this manifest, as JSON-like data."""
+    metadata_: dict[str, Json] = {
+        "startedOn": format_instant(materials.started),
+        "finishedOn": format_instant(materials.finished),
+    }
+    if materials.label.invocation:
+        metadata_["invocationId"] = materials.label.invocation
+    parameters: dict[str, Json] = {
+        "model": materials.model,
+        "profile": manifest.profile,
+        "target": {"name": manifest.target, "sha256": manifest.target_sha256},
+        "options": dict(materials.options),
+    }
+    if materials.label.release:
+        parameters["version"] = materials.label.release
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": parameters,
+            "internalParameters": {
+                "python": manifest.toolchain.python,
+                "onnxruntime_build": manifest.toolchain.onnxruntime_build,
+                "host": dict(materials.host),
+                "from_cache": materials.cached,
+            },
+            "resolvedDependencies": _dependencies(manifest, materials, libraries),
+        },
+        "runDetails": {
+            "builder": {"id": materials.label.builder, "version": {"aotc": VERSION}},
+            "metadata": metadata_,
+        },
+    }
+
+
+def _normalized(name: str) -> str:
+    """The normalized name of a distribution (packaging.python.org, name normalization)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def libraries(manifest: Manifest) -> tuple[Library, ...]:
+    """The installed distributions that decide the bytes of an artifact, with their requirements.
+
+    They are sorted by name.  Those of an execution provider are included if a variant uses it, and
+    those that rewrite graphs if they rewrote one; optional requirements are included only if they
+    are listed here by name.
+    """
+    found: dict[str, Library] = {}
+    used = {name for variant in manifest.variants for name in variant.providers}
+    known = [BY_ORT_NAME[name] for name in used if name in BY_ORT_NAME]
+    wanted = [*_ROOTS, *(root for row in known for root in row.distributions)]
+    for variant in manifest.variants:
+        wanted += (name for change in variant.passes for name in change.libraries)
+    while wanted:
+        name = wanted.pop()
+        key = _normalized(name)
+        if key in found:
+            continue
+        try:
+            distribution = metadata.distribution(name)
+        except metadata.PackageNotFoundError:
+            continue
+        found[key] = _library(distribution)
+        wanted += _required(distribution.requires or ())
+    return tuple(found[key] for key in sorted(found))
+
+
+class BuildInputs(Protocol):
+    """The arguments of a build that its provenance states."""
+
+    @property
+    def model(self) -> str | Path | bytes:
+        """The path of the model, or its bytes."""
+
+    @property
+    def dims(self) -> Mapping[str, str | int] | None:
+        """Ranges and sizes of dims by name, as the user wrote them."""
+
+    @property
+    def fixtures(self) -> str | Path | None:
+        """The user's fixtures: a file or a folder."""
+
+    @property
+    def tuned_from(self) -> str | Path | None:
+        """The artifact or evidence whose tuning is used."""
+
+    @property
+    def licence(self) -> str:
+        """The license of the model, as an SPDX expression."""
+
+
+def gather_materials(
+    inputs: BuildInputs,
+    *,
+    label: BuildLabel,
+    started: datetime.datetime,
+    options: Mapping[str, Json],
+    host: Target,
+    source_sha256: str,
+    cached: bool,
+    data: Mapping[str, str],
+) -> Materials:
+    """The materials of a build that ends now, with digests of the files that it was given.
+
+    `data` maps names of data that the options state to their sha256.
+    """
+    given = (
+        Path(path) if path is not None else None for path in (inputs.fixtures, inputs.tuned_from)
+    )
+    return Materials(
+        model="model" if isinstance(inputs.model, bytes) else Path(inputs.model).name,
+        label=label,
+        started=started,
+        finished=datetime.datetime.now(datetime.UTC),
+        given={**_given_digests(*given), **data},
+        options={
+            "dims": {name: str(text) for name, text in (inputs.dims or {}).items()},
+            **options,
+        },
+        host=describe_host(host),
+        source_sha256=source_sha256,
+        cached=cached,
+        licence=inputs.licence,
+    )
+
+
+def describe_host(host: Target) -> dict[str, str]:
+    """The properties of a build host that can decide bytes, without names."""
+    return {"os": host.os, "architecture": host.architecture, "isa": " ".join(host.isa or ())}
+
+
+def _given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, str]:
+    """The sha256 of the files that a build read besides the model, by purpose and name."""
+    found: dict[str, str] = {}
+    if fixtures is not None and fixtures.is_file():
+        found[f"fixtures/{fixtures.name}"] = _sha256(fixtures)
+    elif fixtures is not None:
+        for path in data_files(fixtures):
+            found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
+    if tuned_from is not None:
+        evidence = tuned_from / KINDS["evidence"].path
+        place = evidence if tuned_from.is_dir() else tuned_from
+        found[f"tuning/{place.name}"] = _sha256(place)
+    return found
+
+
+def _dependencies(
+    manifest: Manifest, materials: Materials, libraries: Iterable[Library]
+) -> list[Json]:
+    source = manifest.source
+    found: list[Json] = [
+        _resource(materials.model, source.sha256, role="model", size=str(source.size))
+    ]
+    found += [
+        _resource(file.location, file.sha256, role="external data", size=str(file.size))
+        for file in source.external_data
+    ]
+    found += [
+        _resource(name, digest, role="given") for name, digest in sorted(materials.given.items())
+    ]
+    found.append(
+        _resource("aotc", materials.source_sha256, role="toolchain", version=VERSION, of="sources")
+    )
+    found += [
+        {
+            **_resource(
+                library.name,
+                library.sha256,
+                role="library",
+                version=library.version,
+                of=library.digest_of,
+            ),
+            "uri": library.purl,
+        }
+        for library in libraries
+    ]
+    found += [
+        _resource(plugin.name, plugin.sha256, role="plugin", version=plugin.version, of="libraries")
+        for plugin in manifest.toolchain.plugins
+        if plugin.sha256 is not None
+    ]
+    return found
+
+
+def _resource(name: str, sha256: str, **notes: str) -> dict[str, Json]:
+    """A ResourceDescriptor of the in-toto attestation framework v1."""
+    return {
+        "name": name,
+        "digest": {"sha256": sha256},
+        "annotations": {key: value for key, value in notes.items() if value},
+    }
+
+
+def _library(distribution: metadata.Distribution) -> Library:
+    # RECORD lists itself without a digest; reading it as text would change its line ends.
+    text = distribution.read_text("RECORD") or ""
+    own = re.search(r"^(.+\.dist-info/RECORD),,$", text, re.MULTILINE)
+    if own is not None:
+        listed = Path(str(distribution.locate_file(own[1]))).read_bytes()
+    else:
+        listed = "".join(
+            f"{file}\n" for file in sorted(map(str, distribution.files or ()))
+        ).encode()
+    return Library(
+        name=distribution.metadata["Name"],
+        version=distribution.version,
+        sha256=hashlib.sha256(listed).hexdigest(),
+        digest_of="RECORD" if own is not None else "names of files",
+        licences=_licences(distribution),
+    )
+
+
+def _licences(distribution: metadata.Distribution) -> tuple[str, ...]:
+    """The licenses in its metadata: an SPDX expression (PEP 639), classifiers, or a name."""
+    about = distribution.metadata.json
+    if expression := about.get("license_expression"):
+        return (str(expression),)
+    prefix = "License :: "
+    named = tuple(
+        classifier.rpartition(" :: ")[2]
+        for classifier in about.get("classifier", ())
+        if classifier.startswith(prefix) and classifier != f"{prefix}OSI Approved"
+    )
+    text = str(about.get("license", "")).strip()
+    # Some distributions put the complete license text there.
+    return (text,) if text and "\n" not in text and len(text) <= 100 else named
+
+
+def _required(lines: Iterable[str]) -> list[str]:
+    """The names of unconditional requirements (PEP 508), whether installed or not."""
+    names = []
+    for line in lines:
+        needed, _, marker = line.partition(";")
+        match = re.match(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)", needed)
+        if match and "extra" not in marker:
+            names.append(match[1])
+    return names
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# The version that a CI system builds: that of the tag which started its job.
+
+
+TAG: Final = "tag"
+"""What stands for the CI's tag in place of a version."""
+# GitLab's, Buildkite's and CircleCI's own documentation of the variables of a job.
+_TAG_VARIABLES: Final = ("CI_COMMIT_TAG", "BUILDKITE_TAG", "CIRCLE_TAG")
+
+
+def release_of_tag() -> str:
+    """The version in the tag of this CI job: `1.4.0` of the tag `1.4.0` or `v1.4.0`.
+
+    The tag is $GITHUB_REF_NAME where $GITHUB_REF_TYPE is "tag", else the first of $CI_COMMIT_TAG,
+    $BUILDKITE_TAG and $CIRCLE_TAG that is set.  Raises AOTC-I068 without a tag, and I069 if the tag
+    is not a version.
+    """
+    variable, tag = _tag()
+    version = tag.removeprefix("v")
+    if not re.fullmatch(RELEASE, version):
+        raise AotcError(
+            "AOTC-I069",
+            "the tag of this CI job is not a version",
+            where=f"${variable}",
+            expected="one to four numbers, such as 1.4.0 or v1.4.0",
+            found=tag,
+        )
+    return version
+
+
+def _tag() -> tuple[str, str]:
+    """The variable with the tag, and the tag."""
+    if os.environ.get("GITHUB_REF_TYPE") == "tag" and os.environ.get("GITHUB_REF_NAME"):
+        return "GITHUB_REF_NAME", os.environ["GITHUB_REF_NAME"]
+    for name in _TAG_VARIABLES:
+        if os.environ.get(name):
+            return name, os.environ[name]
+    branch = os.environ.get("GITHUB_REF_NAME") or os.environ.get("CI_COMMIT_BRANCH") or ""
+    raise AotcError(
+        "AOTC-I068",
+        "there is no tag to take the release from",
+        where="--release",
+        expected="a CI job that a tag started, or a version",
+        found=f"a job for {branch}" if branch else "",
+    )

@@ -1,1 +1,0 @@
-"""The gate that an artifact must pass before it is loaded: integrity, trust and compatibility."""

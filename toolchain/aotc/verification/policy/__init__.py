@@ -1,1 +1,0 @@
-"""Trust policies: reading them, checking their signatures, and applying them to artifacts."""

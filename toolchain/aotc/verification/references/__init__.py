@@ -1,1 +1,0 @@
-"""What models refer to outside their own files, read without onnx."""
