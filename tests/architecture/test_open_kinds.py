@@ -19,7 +19,7 @@ from aotc.trust.checks import checks
 
 PACKAGE = Path(__file__).resolve().parents[2] / "toolchain" / "aotc"
 TABLE = Path(attestation_kinds.__file__)
-CHECKS = PACKAGE / "verification" / "checks"
+CHECKS = PACKAGE / "trust" / "checks"
 # Fields that no check of a host compares: what the provider itself is asked at load.
 OF_LOADING = {"compatibility"}
 

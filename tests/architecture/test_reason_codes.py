@@ -12,7 +12,9 @@ from aotc.base.codes import REASONS
 
 PACKAGE = ROOT / "toolchain" / "aotc"
 SOURCES = [
-    path for path in sorted(PACKAGE.rglob("*.py")) if (PACKAGE / "reasons") not in path.parents
+    path
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if (PACKAGE / "base" / "codes") not in path.parents
 ]
 CODE = re.compile(r"AOTC-[A-Z]\d{3}")
 # In the catalogue, and not yet given by any code: each with the reason why it stays.

@@ -143,7 +143,8 @@ def test_devices_and_pipes_are_written_to(tmp_path: Path) -> None:
 def test_standard_output_is_written_at_its_position(tmp_path: Path) -> None:
     """The target of a shell's `> log` is open: it is neither replaced nor truncated."""
     job = (
-        "import sys; from pathlib import Path; from aotc.base.files.writing import write_atomically\n"
+        "import sys; from pathlib import Path\n"
+        "from aotc.base.files.writing import write_atomically\n"
         "print('before'); write_atomically(Path('/dev/stdout'), b'data\\n'); print('after')"
     )
     log = tmp_path / "log"

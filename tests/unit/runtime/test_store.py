@@ -234,7 +234,8 @@ def test_leftovers_of_a_crash_go_with_the_next_install(
     artifact: Path, user_store: Store, trust: tuple[TrustedKey, ...]
 ) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from aotc.runtime.store.publication import Draft; "
+        "import os, sys; from pathlib import Path; "
+        "from aotc.runtime.store.publication import Draft; "
         "Path(sys.argv[1]).mkdir(); draft = Draft(Path(sys.argv[1])); "
         "draft.open('payload/x').write(0, memoryview(b'half')); os._exit(9)"
     )
