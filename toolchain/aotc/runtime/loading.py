@@ -69,13 +69,14 @@ def load(
     4. Compare the observed placements with the promised ones.
     5. Run the fixtures: they warm up the sessions, and must match the golden outputs.
 
-    `path` is an artifact, or `sha256-<id>` of one in the store.  `variant` names one of the
-    profile's variants, for all of its buckets, or some buckets.  `threads` is the number per
+    `path` is an artifact, or `sha256-<id>` of one in the store. `variant` names one of the
+    profile's variants, for all of its buckets, or some buckets. `threads` is the number per
     operator (None: one per core); `store` is the store's folder (see
-    `aotc.runtime.store.system_store`), and `trust_store` accepts a copy in a system-wide store as it
-    was verified at install, even if this process could change it.  `warm_up` may name the variants for step 5; `ready` is true once
-    all are warm.  `rerun_fixtures` runs all fixtures in step 5; by default one is enough of those
-    that matched when this user loaded the artifact before (see `aotc.runtime.warmup`).
+    `aotc.runtime.store.system_store`), and `trust_store` accepts a copy in a system-wide store as
+    it was verified at install, even if this process could change it. `warm_up` may name the
+    variants for step 5; `ready` is true once all are warm. `rerun_fixtures` runs all fixtures in
+    step 5; by default one is enough of those that matched when this user loaded the artifact before
+    (see `aotc.runtime.warmup`).
     `device` is the index of the GPU that CUDA uses, and `stream` the handle of a stream of it on
     which all is to run (None: one of the model's own).
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; by

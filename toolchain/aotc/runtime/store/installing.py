@@ -40,9 +40,9 @@ def install(
     """Verify an artifact, a folder or packed, into a store; it is on the disk afterwards.
 
     `store` is the store's folder, `system` stands for the system-wide one (see
-    `aotc.runtime.store.system_store`); with neither, it is the user's own.  A store that is
-    created here is readable by everyone, the user's own only by the user.  Leftovers of dead
-    installers are removed.  Raises the gate's refusals, AOTC-R006, R007, and R016 if others may change the store.
+    `aotc.runtime.store.system_store`); with neither, it is the user's own. A store that is created
+    here is readable by everyone, the user's own only by the user. Leftovers of dead installers are
+    removed. Raises the gate's refusals, AOTC-R006, R007, and R016 if others may change the store.
     """
     started = time.perf_counter()
     trust = Trust.of(keys)
