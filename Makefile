@@ -75,7 +75,7 @@ schemas: $(STAMP)  ## generate the JSON Schemas from the records
 compat: $(STAMP)  ## keep an artifact of this release in manifests/compat, for every later one
 	$(BIN)/python ci/make_compat.py
 
-docs: $(STAMP)  ## generate the pages of codes, of conformance and of rooms, and the pictures
+docs: $(STAMP)  ## generate the pages of codes, of conformance and of wings, and the pictures
 	$(BIN)/python ci/generate_docs.py --write
 	$(BIN)/python ci/conformance.py --page
 	$(BIN)/python ci/architecture --write

@@ -13,7 +13,7 @@ from repository import ROOT
 @pytest.mark.parametrize(
     "script",
     ["ci/generate_docs.py", "ci/architecture", "ci/pictures/draw_pictures.py"],
-    ids=["the page of codes", "the picture and table of rooms", "the pictures"],
+    ids=["the page of codes", "the picture and table of wings", "the pictures"],
 )
 def test_what_is_generated_is_current(script: str) -> None:
     result = subprocess.run(
