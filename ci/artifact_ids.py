@@ -48,13 +48,15 @@ _MAX_SHOWN_LINES: Final = 24
 _BUILDER: Final = """\
 import json, sys
 import aotc
-from aotc.base.errors import AotcError
 print(json.dumps({"from": aotc.__file__, "version": aotc.__version__}), flush=True)
 for line in sys.stdin:
     wanted = json.loads(line)
     try:
         outcome = {"id": aotc.build(**wanted).artifact_id}
-    except AotcError as error:
+    except Exception as error:
+        # The error of either toolchain, wherever its class stands.
+        if not hasattr(error, "line"):
+            raise
         outcome = {"refused": error.line()}
     print(json.dumps(outcome), flush=True)
 """
