@@ -65,7 +65,7 @@ def record(
         noise=statistics.median(spread(samples) for samples in (*fixed.values(), *moving.values())),
         backend=f"onnxruntime {ort.__version__}, {PROVIDER} "
         f"{version('onnxruntime-ep-openvino')} in {HINTS[precision]}, 2 cores of {_cpu()}",
-        source=file_sha256(model),
+        model_sha256=file_sha256(model),
         others={"batch": 1},
     )
 

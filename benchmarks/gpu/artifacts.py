@@ -33,7 +33,7 @@ def profile_fields(
         "limits": {"seconds": 3600, "memory_bytes": 64 << 30},
     }
     if not settings.cpu:
-        graphs: dict[str, Any] = {"capture": "sizes" if capture else "none", "refused": "fail"}
+        graphs: dict[str, Any] = {"capture": "sizes" if capture else "none", "on_refusal": "fail"}
         if static:
             graphs["static"] = True
         fields |= {"cuda": {"graphs": graphs}}

@@ -79,7 +79,7 @@ def blamed(request: dict[str, Any]) -> dict[str, Any]:
     first = next(iter(journal.blamed), None)
     return {
         "line": line,
-        "kept": list(first.kept) if first else [],
+        "kept": list(first.keep_float32) if first else [],
         "trials": first.trials if first else 0,
         "candidates": first.candidates if first else 0,
         "seconds": seconds,

@@ -101,18 +101,18 @@ def _learn_plan(workshop: Workshop, precision: str, label: str, highest: int) ->
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the learned dims, and the learner's verdict."""
+    import aotc
     from aotc.spec.yaml import yaml_text
-    from aotc.tools.learn import learn as choose
 
-    answer, table = choose(
+    answer = aotc.profile_learn(
         request["traffic"],
         model=request["model"],
         profile=request["profile"],
         seconds=request["seconds"],
         max_variants=MAX_VARIANTS,
     )
-    if PROVIDER not in table.backend:
-        raise RuntimeError(f"the costs were measured with {table.backend}")
+    if PROVIDER not in answer.backend:
+        raise RuntimeError(f"the costs were measured with {answer.backend}")
     dims = yaml.safe_load(yaml_text(answer.profile, full=False))["dims"]
     return {"verdict": answer.verdict, "dims": dims}
 

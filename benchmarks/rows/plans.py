@@ -113,17 +113,17 @@ def _built(workshop: Workshop, name: str, profile: Path) -> Path:
 
 def learn(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: the learned profile, and the learner's plan for a stepped backend."""
+    import aotc
     from aotc.spec.yaml import yaml_text
-    from aotc.tools.learn import learn as choose
 
-    answer, _ = choose(
+    answer = aotc.profile_learn(
         request["traffic"],
         model=request["model"],
         max_variants=MAX_VARIANTS,
         seconds=request["seconds"],
     )
     Path(request["output"]).write_text(yaml_text(answer.profile, full=False))
-    stepped, _ = choose(
+    stepped = aotc.profile_learn(
         request["traffic"],
         costs=ROOT / "benchmarks" / "data" / "openvino-bert-base.costs.json",
         max_variants=MAX_VARIANTS,

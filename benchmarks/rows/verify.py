@@ -62,7 +62,7 @@ def run(workshop: Workshop) -> Result:
                 found = {
                     "sha256sum": size / sums.seconds,
                     "hashlib": size / float(hashed.printed),
-                    "verify": report["bytes_hashed"] / report["seconds"],
+                    "verify": report["hashed_bytes"] / report["seconds"],
                     "command": ours.seconds,
                     "model_signing": theirs.seconds,
                     "memory": float(ours.peak),

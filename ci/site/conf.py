@@ -71,6 +71,7 @@ _GUIDES: Final = {
         "reference/python",
         "reference/reports",
         "reference/schemas",
+        "docs/glossary",
         "docs/codes",
         "docs/limits",
         "docs/benchmarks",

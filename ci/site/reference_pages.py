@@ -13,21 +13,27 @@ from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
 import schemas
 
+import aotc
 from aotc.base.records import fields, is_record
 from aotc.cli import main as cli
 from aotc.cli.commands import COMMANDS
 from aotc.cli.grammar import Group, built
-from aotc.spec import reports
-from aotc.spec.command_reports import CheckModelsReport
 
-FUNCTIONS: Final = ("build", "verify", "inspect", "load", "check_models")
-REPORTS: Final = (
-    reports.BuildReport,
-    reports.VerifyReport,
-    reports.InspectReport,
-    reports.LoadReport,
-    CheckModelsReport,
+# What `import aotc` offers, in the order in which it is shown.
+_NAMES: Final = tuple(name for name in aotc.__all__ if name != "__version__")
+_FIRST: Final = ("build", "verify", "inspect", "load")
+FUNCTIONS: Final = (
+    *_FIRST,
+    *sorted(name for name in _NAMES if name.islower() and name not in _FIRST),
 )
+RECORDS: Final = tuple(getattr(aotc, name) for name in _NAMES if is_record(getattr(aotc, name)))
+CLASSES: Final = tuple(
+    name
+    for name in _NAMES
+    if not name.islower() and getattr(aotc, name) not in (*RECORDS, aotc.AotcError)
+)
+# Those that functions return; the records in them follow.
+REPORTS: Final = tuple(each for each in RECORDS if each.__name__.endswith("Report"))
 _COLUMNS: Final = "100"
 
 
@@ -67,17 +73,18 @@ def _shown(words: tuple[str, ...]) -> str:
 
 
 def python() -> str:
-    """The functions of `aotc`, the loaded model and the error, for autodoc."""
+    """The functions and classes of `aotc`, for autodoc; records are on a page of their own."""
     parts = [
         "# Python reference",
         "Made from the docstrings. The [guide](../docs/guides/python.md) has examples, "
-        "[reports](reports.md) the records that these functions return.",
+        "[reports](reports.md) the records that these functions return. Everything that is not in "
+        "`aotc.__all__` is private, and may change in any release.",
         "## Functions",
         *(_directive(f"autofunction:: aotc.{name}") for name in FUNCTIONS),
-        "## The loaded model",
-        _directive("autoclass:: aotc.runtime.model.ReadyModel", ":members:"),
+        "## Classes",
+        *(_directive(f"autoclass:: aotc.{name}", ":members:") for name in CLASSES),
         "## Errors",
-        _directive("autoexception:: aotc.base.errors.AotcError", ":members:"),
+        _directive("autoexception:: aotc.AotcError", ":members:"),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -92,7 +99,7 @@ def records() -> str:
     parts = [
         "# Reports",
         "Frozen records, which `--json` prints as documents of the same fields; see "
-        "[schemas](schemas.md). `aotc.spec.codec.encode` makes such data of them.",
+        "[schemas](schemas.md). `aotc.to_json` makes such data of them.",
     ]
     parts += [_record(cls) for cls in _reachable()]
     return "\n\n".join(parts) + "\n"
@@ -100,7 +107,7 @@ def records() -> str:
 
 def _reachable() -> list[type]:
     found: list[type] = []
-    pending: list[Any] = list(REPORTS)
+    pending: list[Any] = [*REPORTS, *RECORDS]
     while pending:
         kind = pending.pop(0)
         if isinstance(kind, type) and is_record(kind):
@@ -113,7 +120,10 @@ def _reachable() -> list[type]:
 
 
 def _record(cls: type) -> str:
-    lines = [f".. py:class:: {cls.__module__}.{cls.__qualname__}", ""]
+    lines, place = [f".. py:class:: {_name(cls)}"], f"{cls.__module__}.{cls.__qualname__}"
+    # Signatures of functions name a public one by its place.
+    lines += [f"   :canonical: {place}"] if _name(cls) != place else []
+    lines += [""]
     lines += [f"   {_plain(line.strip())}" for line in (cls.__doc__ or "").strip().splitlines()]
     hints = typing.get_type_hints(cls, include_extras=True)
     for each in fields(cls):
@@ -124,6 +134,12 @@ def _record(cls: type) -> str:
         lines += [f"      {_plain(note)}"] if note else []
     body = "\n".join(lines)
     return f"## {cls.__name__}\n\n```{{eval-rst}}\n{body}\n```"
+
+
+def _name(cls: type) -> str:
+    """The name by which users have a record; of one that is not public, where it is."""
+    public = cls in RECORDS
+    return f"aotc.{cls.__name__}" if public else f"{cls.__module__}.{cls.__qualname__}"
 
 
 def _plain(text: str) -> str:
@@ -154,7 +170,7 @@ def _type(kind: Any) -> str:
     if kind is NoneType:
         return "None"
     if isinstance(kind, type) and is_record(kind):
-        return f"{kind.__module__}.{kind.__qualname__}"
+        return _name(kind)
     return getattr(kind, "__name__", str(kind))
 
 

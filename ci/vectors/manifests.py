@@ -125,7 +125,7 @@ _BAD_MANIFESTS: tuple[tuple[str, str, str, Callable[[Json], object]], ...] = (
         "manifest-unknown-feature",
         "G011",
         "a reader must understand it, and this one does not",
-        lambda m: m.update(required_features=["shape-domain", "from-the-future"]),
+        lambda m: m.update(required_features=["shape-routing", "from-the-future"]),
     ),
     (
         "manifest-newer-minor-unknown-feature",

@@ -85,7 +85,7 @@ def manifest_of(data: bytes, options: Mapping[str, str]) -> dict[str, Json]:
         {"path": MODEL_FILE, "size": len(data), "sha256": sha256(data), "role": "model"},
     ]
     return {
-        "schema": "aotc.manifest/1.2",
+        "schema": "aotc.manifest/1.0",
         "name": "vector",
         "source": {
             "sha256": sha256(data),
@@ -113,7 +113,7 @@ def manifest_of(data: bytes, options: Mapping[str, str]) -> dict[str, Json]:
                 "model": MODEL_FILE,
                 "files": [MODEL_FILE],
                 "session": session,
-                "placement": {"how": "observed", "nodes": [], "share": {}},
+                "placement": {"origin": "observed", "nodes": [], "share": {}},
                 "memory": {"weights_bytes": 0},
                 "parity": {"status": "passed"},
                 "requirements": {

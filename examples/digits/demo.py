@@ -19,7 +19,6 @@ import numpy.typing as npt
 import onnxruntime as ort
 
 import aotc
-from aotc.base.errors import AotcError
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -123,7 +122,7 @@ def refuse_the_flipped_byte() -> None:
     try:
         # A store of its own, as on another machine: in the other one lies an intact copy.
         aotc.load(TAMPERED, key=PUBLIC, store=WORK / "another-store")
-    except AotcError as error:
+    except aotc.AotcError as error:
         print(f"\naotc.load refuses it too: {error.line()}")
         expect(error.code == DIGEST_MISMATCH, f"aotc.load refused with {error.code}")
     else:
@@ -151,7 +150,7 @@ def main() -> int:
         aotc_command("inspect", ARTIFACT)
         compare_accuracy()
         refuse_the_flipped_byte()
-    except (Unexpected, AotcError) as error:
+    except (Unexpected, aotc.AotcError) as error:
         print(f"\nThe demo failed: {error}", file=sys.stderr)
         return 1
     print(f"\nAll as expected, in {time.perf_counter() - started:.0f} s. See build/demo.")

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
+from built_wheel import build_sdist, build_wheel
 from repository import ROOT
 
 
 def test_what_is_in_the_wheel(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("*.whl")
+    wheel = build_wheel(tmp_path)
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if name.startswith("aotc/")}
         licences = {name for name in archive.namelist() if "/licenses/" in name}
@@ -45,3 +37,12 @@ def test_what_is_in_the_wheel(tmp_path: Path) -> None:
         if path.is_file():
             wanted.add(f"aotc/_ci/templates/{path.relative_to(templates).as_posix()}")
     assert names == wanted
+
+
+def test_type_checkers_are_told_of_types(tmp_path: Path) -> None:
+    """By a marker, without which they take everything for `Any`."""
+    with zipfile.ZipFile(build_wheel(tmp_path)) as wheel:
+        assert wheel.read("aotc/py.typed") == b""
+    sdist = build_sdist(tmp_path)
+    with tarfile.open(sdist) as archive:
+        assert f"{sdist.name.removesuffix('.tar.gz')}/toolchain/aotc/py.typed" in archive.getnames()

@@ -123,7 +123,7 @@ def test_wrong_usage(
     shown = capsys.readouterr()
     assert shown.out == ""
     lines = shown.err.splitlines()
-    assert lines[:2] == ["error: AOTC-I027 argument is unusable", f"  what:     {what}"]
+    assert lines[:2] == ["error: AOTC-I027 argument is not valid", f"  what:     {what}"]
     assert (f"  where:    {where}" in lines) == bool(where)
     assert lines[-1].startswith("  fix:      See ")
 
@@ -350,7 +350,7 @@ def test_keygen(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert Path(document["public_key"]) == path.with_suffix(".pub")
     assert path.stat().st_mode & 0o777 == 0o600
     assert cli.main(["keygen", "-o", str(path)]) == 3
-    assert capsys.readouterr().err.startswith("error: AOTC-I017 output exists\n")
+    assert capsys.readouterr().err.startswith("error: AOTC-I017 output already exists\n")
 
 
 @pytest.mark.parametrize(

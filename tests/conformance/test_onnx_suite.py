@@ -117,6 +117,6 @@ def test_some_cases_are_as_they_are_kept(checked: dict[str, Any], kept: CheckMod
     assert checked["unchecked"] == []
     assert {model["model"] for model in checked["models"]} == set(SOME)
     against = checked["against"]
-    assert (against["worse"], against["better"], against["changed"], against["new"]) == ([],) * 4
+    assert (against["worse"], against["better"], against["changed"], against["added"]) == ([],) * 4
     # Also cases with other outcomes than success.
     assert len({rank(model) for model in kept.models if model.model in SOME}) > 2

@@ -43,7 +43,11 @@ def test_the_site_builds(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
     for name in ("index", "docs/guides/profiles", "reference/commands", "reference/python"):
         assert (site / f"{name}.html").is_file()
-    assert 'id="aotc.load"' in (site / "reference" / "python.html").read_text("utf-8")
+    reference = (site / "reference" / "python.html").read_text("utf-8")
+    assert all(f'id="aotc.{name}"' in reference for name in ("load", "bench", "Model", "Watcher"))
+    # What functions return is linked.
+    assert 'href="reports.html#aotc.BuildReport"' in reference
+    assert 'id="aotc.BenchReport"' in (site / "reference" / "reports.html").read_text("utf-8")
     assert "aotc trust add [OPTIONS]" in (site / "reference" / "commands.html").read_text("utf-8")
     assert (site / "searchindex.js").is_file()
 

@@ -16,7 +16,8 @@ from pathlib import Path
 FUZZ = Path(__file__).resolve().parent
 CORPUS = FUZZ / "corpus"
 # The fuzzer and its children run without pytest, and find targets and what those use by this.
-sys.path.extend((str(FUZZ / "targets"), str(FUZZ.parent / "support")))
+SUPPORT = FUZZ.parent / "support"
+sys.path.extend(map(str, (FUZZ / "targets", SUPPORT, SUPPORT / "keyless")))
 NAMES = (
     "archive",
     "bundle",

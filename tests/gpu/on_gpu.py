@@ -14,7 +14,7 @@ import onnx
 
 import aotc
 from aotc.graph.view import shape_nodes
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.spec.reports import BuildReport
 
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -51,7 +51,7 @@ def built(
     **fields: Any,
 ) -> Built:
     """The artifact of `model` for CUDA, with a profile of these fields; not from the cache."""
-    graphs = {"capture": capture, "refused": refused}
+    graphs = {"capture": capture, "on_refusal": refused}
     document = {
         "schema": "aotc.profile/1",
         "name": "gpu-test",
@@ -77,14 +77,14 @@ def note(name: str, value: object) -> None:
     print(name, value)
 
 
-def operators(model: ReadyModel) -> Counter[str]:
+def operators(model: Model) -> Counter[str]:
     """The operators of the first variant's graph, as it is in the payload."""
     path = model.payload / model.variant.model
     graph = onnx.load(path, load_external_data=False).graph
     return Counter(node.op_type for node in graph.node)
 
 
-def not_on_cuda(model: ReadyModel) -> list[str]:
+def not_on_cuda(model: Model) -> list[str]:
     """The nodes that are not on CUDA, without those that compute shapes."""
     graph = onnx.load(model.payload / model.variant.model, load_external_data=False)
     shapes = shape_nodes(graph)

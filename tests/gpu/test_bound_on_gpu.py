@@ -15,14 +15,14 @@ from residual_artifacts import image
 
 import aotc
 from aotc.base.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 
 pytestmark = pytest.mark.gpu
 ON_CUDA = (2, 0)
 
 
 @pytest.fixture(scope="module")
-def model(captured: Built) -> Iterator[ReadyModel]:
+def model(captured: Built) -> Iterator[Model]:
     with aotc.load(captured.path) as loaded:
         yield loaded
 
@@ -62,7 +62,7 @@ def library(name: str) -> Library:
 
 @pytest.mark.parametrize("name", ["torch", "cupy", "jax"])
 @pytest.mark.parametrize("batch", [1, 4, 7])
-def test_inputs_and_outputs_stay_on_the_device(model: ReadyModel, name: str, batch: int) -> None:
+def test_inputs_and_outputs_stay_on_the_device(model: Model, name: str, batch: int) -> None:
     used = library(name)
     given = image(batch)
     array = used.make(given["image"])
@@ -79,7 +79,7 @@ def test_inputs_and_outputs_stay_on_the_device(model: ReadyModel, name: str, bat
 
 
 @pytest.mark.parametrize("name", ["torch", "cupy", "jax"])
-def test_a_further_tensor_is_copied_on_the_device(model: ReadyModel, name: str) -> None:
+def test_a_further_tensor_is_copied_on_the_device(model: Model, name: str) -> None:
     used = library(name)
     call = model.bind({"image": used.make(image(4)["image"])})
     for seed in range(1, 4):
@@ -90,7 +90,7 @@ def test_a_further_tensor_is_copied_on_the_device(model: ReadyModel, name: str) 
         np.testing.assert_array_equal(call(given)["logits"].numpy(), found)
 
 
-def test_what_the_tensor_holds_is_read_anew(model: ReadyModel) -> None:
+def test_what_the_tensor_holds_is_read_anew(model: Model) -> None:
     torch = pytest.importorskip("torch")
     tensor = torch.from_numpy(image(4)["image"]).cuda()
     call = model.bind({"image": tensor})
@@ -103,7 +103,7 @@ def test_what_the_tensor_holds_is_read_anew(model: ReadyModel) -> None:
 
 
 @pytest.mark.parametrize("batch", [2, 3])
-def test_a_bound_call_is_padded_to_a_captured_size(model: ReadyModel, batch: int) -> None:
+def test_a_bound_call_is_padded_to_a_captured_size(model: Model, batch: int) -> None:
     torch = pytest.importorskip("torch")
     call = model.bind({"image": torch.from_numpy(image(batch)["image"]).cuda()})
     assert call.captured
@@ -114,7 +114,7 @@ def test_a_bound_call_is_padded_to_a_captured_size(model: ReadyModel, batch: int
         close_to(torch.from_dlpack(found).cpu().numpy(), model.run(given)["logits"], 1e-4)
 
 
-def test_a_call_waits_for_the_stream_of_its_caller(model: ReadyModel) -> None:
+def test_a_call_waits_for_the_stream_of_its_caller(model: Model) -> None:
     torch = pytest.importorskip("torch")
     stream = torch.cuda.Stream()
     tensor = torch.from_numpy(image(4)["image"]).cuda()
@@ -130,7 +130,7 @@ def test_a_call_waits_for_the_stream_of_its_caller(model: ReadyModel) -> None:
 
 @pytest.mark.parametrize("told", [True, False])
 def test_a_call_waits_for_the_stream_on_which_a_new_tensor_is_made(
-    model: ReadyModel, told: bool
+    model: Model, told: bool
 ) -> None:
     """Also where nobody says which stream that is: torch knows."""
     torch = pytest.importorskip("torch")
@@ -147,7 +147,7 @@ def test_a_call_waits_for_the_stream_on_which_a_new_tensor_is_made(
             close_to(found, model.run(image(4, seed))["logits"], 1e-4)
 
 
-def test_a_call_waits_for_what_the_default_stream_waits_for(model: ReadyModel) -> None:
+def test_a_call_waits_for_what_the_default_stream_waits_for(model: Model) -> None:
     """Streams that are not made otherwise keep the default one waiting."""
     torch = pytest.importorskip("torch")
     error, handle = import_module("cuda.bindings.runtime").cudaStreamCreate()
@@ -185,7 +185,7 @@ def test_a_model_may_be_on_the_stream_of_its_caller(captured: Built, given: str)
             close_to(found, other.run(image(4, seed))["logits"], 1e-4)
 
 
-def test_bound_calls_of_several_threads_do_not_mix(model: ReadyModel) -> None:
+def test_bound_calls_of_several_threads_do_not_mix(model: Model) -> None:
     torch = pytest.importorskip("torch")
     expected = [model.run(image(4, seed))["logits"] for seed in range(8)]
     wrong: list[Any] = []
@@ -237,7 +237,7 @@ def wrong_tensor(kind: str) -> Any:
 
 
 @pytest.mark.parametrize("code", ["AOTC-R002", "AOTC-R003", "AOTC-R004", "AOTC-R011", "AOTC-R022"])
-def test_tensors_that_do_not_fit_are_refused(model: ReadyModel, code: str) -> None:
+def test_tensors_that_do_not_fit_are_refused(model: Model, code: str) -> None:
     with pytest.raises(AotcError) as caught:
         model.bind({"image": wrong_tensor(code)})
     assert caught.value.code == code

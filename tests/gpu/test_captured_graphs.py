@@ -27,7 +27,10 @@ def test_sizes_of_the_profile_are_captured_before_the_model_is_ready(captured: B
         note("captured at warm-up", sizes)
         assert {size["batch"] for size in sizes} >= {1, 4}
         promised = [
-            size for one in model.manifest.variants if one.graphs for size in one.graphs.sizes
+            size
+            for one in model.manifest.variants
+            if one.cuda_graphs
+            for size in one.cuda_graphs.sizes
         ]
         assert {size["batch"] for size in promised} == {size["batch"] for size in sizes}
 

@@ -14,14 +14,14 @@ from on_gpu import CPU, CUDA, note
 import aotc
 from aotc.base.errors import AotcError
 from aotc.host.nvidia_facts import nvidia_state
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.session.sessions import observe
 from aotc.tools.doctor import gpu_checks
 
 pytestmark = pytest.mark.gpu
 
 
-def shares(model: ReadyModel) -> dict[str, float]:
+def shares(model: Model) -> dict[str, float]:
 
     return {
         name: round(share, 4) for name, share in observe(model._runners[0].session).share.items()
@@ -34,7 +34,7 @@ def test_a_prediction_holds(name: str, elsewhere: Path) -> None:
     report = aotc.verify(path, key=elsewhere / "key.pub")
     assert (report.authentic, report.verdict) == (True, "degraded")
     with aotc.load(path, key=elsewhere / "key.pub") as model:
-        assert model.variant.placement.how == "predicted"
+        assert model.variant.placement.origin == "predicted"
         placed = shares(model)
         note(
             f"{name} placement",
@@ -107,7 +107,7 @@ def test_a_build_here_is_observed_and_proven(tmp_path: Path) -> None:
     )
     with aotc.load(output) as model:
         assert model.variant.parity.status == "passed"
-        assert model.variant.placement.how == "observed"
+        assert model.variant.placement.origin == "observed"
         note("build here", {"share": dict(model.variant.placement.share), "stages": report.stages})
     worst = max(e.max_rel for v in report.variants for c in v.comparisons for e in c.outputs)
     note("float32 error, TF32 off", worst)
@@ -160,7 +160,7 @@ def test_convolutions_are_searched_at_warm_up_where_the_profile_allows(tmp_path:
     profile = tmp_path / "searched.yaml"
     profile.write_text(
         "schema: aotc.profile/1\nname: searched\nproviders: [cuda, cpu]\n"
-        "cuda: {search: exhaustive, graphs: {capture: sizes}}\n"
+        "cuda: {conv_algo_search: exhaustive, graphs: {capture: sizes}}\n"
     )
     dims: dict[str, str | int] = {"batch": 4}
     aotc.build(network, profile=profile, output=output, dims=dims, cache=False)

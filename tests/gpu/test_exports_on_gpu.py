@@ -45,7 +45,7 @@ def test_an_export_of_today_is_fused_and_captured(name: str, dtype: str, tmp_pat
         found = operators(model)
         note(f"{name} exported in {dtype}", dict(found))
         assert model.variant.parity.status == "passed"
-        assert model.variant.placement.how == "observed"
+        assert model.variant.placement.origin == "observed"
         assert not_on_cuda(model) == []
         assert model._runners[0].captured
         if name == "resnet50":

@@ -44,7 +44,7 @@ def test_a_transformer_is_fused_and_captured(name: str, precision: str, tmp_path
         matched = {one.name: dict(one.matched) for one in variant.passes if one.matched}
         note(f"{name} {precision}", {"share": share, "matched": matched, "operators": dict(found)})
         assert variant.parity.status == "passed"
-        assert variant.placement.how == "observed"
+        assert variant.placement.origin == "observed"
         assert not_on_cuda(model) == []
         # Every layer's softmax is inside an attention.
         assert sum(found[op] for op in ATTENTION) >= 2
@@ -62,7 +62,7 @@ def test_convolutions_are_laid_out_for_cuda_and_captured(tmp_path: Path) -> None
         assert options["prefer_nhwc"] == "1"
         assert not_on_cuda(model) == []
         assert model.variant.parity.status == "passed"
-        assert model.variant.placement.how == "observed"
+        assert model.variant.placement.origin == "observed"
         assert all(runner.captured for runner in model._runners)
 
 

@@ -25,7 +25,7 @@ def test_a_float32_model_in_half(precision: str, without_graphs: Built, tmp_path
         note(precision, {"share": dict(variant.placement.share), "kept in float32": kept})
         assert (variant.precision, variant.parity.status) == (precision, "passed")
         assert variant.parity.arithmetic == precision
-        assert variant.placement.how == "observed"
+        assert variant.placement.origin == "observed"
         assert variant.placement.share[CUDA] == 1.0
         assert [value.dtype for value in (*model.inputs, *model.outputs)] == ["float32", "float32"]
         for batch in (1, 4):

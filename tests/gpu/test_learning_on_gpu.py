@@ -64,7 +64,7 @@ def test_costs_are_those_in_half_precision(
     assert casts
     assert bench._captured is not None
     found = measure_job(asked)
-    note(f"costs of {name} in float16", {key: found[key] for key in ("static", "new_size")})
+    note(f"costs of {name} in float16", {key: found[key] for key in ("static", "new_size_seconds")})
     assert len(found["static"]) == 3
     assert len(found["dynamic"]) == 4
-    assert found["new_size"] >= 0
+    assert found["new_size_seconds"] >= 0

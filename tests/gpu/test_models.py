@@ -56,10 +56,13 @@ def test_a_model_is_built_observed_and_proven(name: str, tmp_path: Path) -> None
     with aotc.load(output) as model:
         for variant in model.manifest.variants:
             share = dict(variant.placement.share)
-            note(f"{name} {variant.name}", {"share": share, "graphs": variant.graphs is not None})
-            assert variant.placement.how == "observed"
+            note(
+                f"{name} {variant.name}",
+                {"share": share, "graphs": variant.cuda_graphs is not None},
+            )
+            assert variant.placement.origin == "observed"
             assert variant.parity.status == "passed"
-            assert (variant.graphs is None) == (name in WITHOUT_GRAPHS)
+            assert (variant.cuda_graphs is None) == (name in WITHOUT_GRAPHS)
         assert model.variant.placement.share[CUDA] > 0
         assert model.report.fixtures > 0
         # What the manifest says of graphs holds where it is loaded.

@@ -230,7 +230,7 @@ def _variant(
         weights=weights,
         session=SessionSpec(optimization="all"),
         placement=Placement(
-            how="observed",
+            origin="observed",
             nodes=(NodePlacement(name="gemm", op="Gemm", provider=CPU[0]),),
             share={CPU[0]: 1.0},
         ),
@@ -248,7 +248,6 @@ def _manifest(
     shape = ("batch", FEATURES)
     return Manifest(
         schema=MANIFEST_SCHEMA,
-        required_features=("shape-domain", "shared-weights"),
         name="linear",
         source=Capture(
             sha256=hashlib.sha256(_model().SerializeToString()).hexdigest(),

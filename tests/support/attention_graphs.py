@@ -7,15 +7,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime as ort
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 HEADS, WIDTH = 2, 4
 HIDDEN = HEADS * WIDTH
 LOWEST = float(np.finfo(np.float32).min)
-
-
-def value(name: str, shape: list[Any], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def attention(
@@ -50,8 +47,8 @@ def attention(
     graph = helper.make_graph(
         nodes,
         "attention",
-        [value("x", ["batch", "length", HIDDEN], kind), *masks],
-        [value("y", ["batch", "length", HIDDEN], kind)],
+        [info("x", ["batch", "length", HIDDEN], kind), *masks],
+        [info("y", ["batch", "length", HIDDEN], kind)],
         [numpy_helper.from_array(np.asarray(item), name) for name, item in held.items()],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=10)
@@ -103,4 +100,4 @@ def opset(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
 
 
 ROOT: dict[str, Any] = {"root": np.float32(2)}
-CONDITION = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
+CONDITION = info("c", ["b", 1, "length", "length"], TensorProto.BOOL)

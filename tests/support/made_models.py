@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx
+from model_parts import OPSET, model_of
 from onnx import TensorProto, helper, numpy_helper
 
 FEATURES = 16
-IR_VERSION = 10
-OPSET = 21
-
-
-def model_of(
-    nodes: Sequence[onnx.NodeProto],
-    *,
-    inputs: Sequence[onnx.ValueInfoProto] = (),
-    outputs: Sequence[onnx.ValueInfoProto] = (),
-    initializers: Sequence[onnx.TensorProto] = (),
-    opset: int = OPSET,
-    domains: Sequence[str] = (),
-) -> onnx.ModelProto:
-    """A model of one graph."""
-    graph = helper.make_graph(nodes, "made", inputs, outputs, initializers)
-    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(name, 1) for name in domains)]
-    return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets)
 
 
 def linear(*, opset: int = OPSET, features: int = FEATURES) -> onnx.ModelProto:

@@ -19,7 +19,7 @@ def small_profile(base: str, **fields: Any) -> Profile:
     """The same for one size, quick to prove and to tune, its partitions kept however small."""
     small = {
         "dims": {"batch": 2},
-        "partitioning": {"weigh_borders": False},
+        "partitioning": {"weigh_boundaries": False},
         "parity": {"random_shapes": 0},
         "tune": {"rounds": 3},
     }

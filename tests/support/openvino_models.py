@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
+import model_parts
 import numpy as np
 import onnx
+from model_parts import constant, info
 from onnx import TensorProto, helper, numpy_helper
+
+MICROSOFT = "com.microsoft"
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 WIDTH = 32
 ROWS = 4
 
-
-def info(name: str, shape: Sequence[int | str], kind: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
+# With ONNX Runtime's own domain.
+model_of = partial(model_parts.model_of, opset=18, ir_version=9, domains=(MICROSOFT,))
 
 
 def weight(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
@@ -23,25 +25,9 @@ def weight(name: str, *shape: int, seed: int = 0) -> onnx.TensorProto:
     return numpy_helper.from_array(values.astype(np.float32), name)
 
 
-def number(name: str, value: Any) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.asarray(value), name)
-
-
-def model_of(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto],
-    constants: Sequence[onnx.TensorProto] = (),
-) -> onnx.ModelProto:
-    """A model of one graph, with ONNX Runtime's own domain."""
-    graph = helper.make_graph(nodes, "made", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
-
-
 def refused(read: str, output: str, name: str) -> onnx.NodeProto:
     """An operator of ONNX Runtime's own domain that OpenVINO lacks."""
-    return helper.make_node("Trilu", [read], [output], name=name, domain="com.microsoft")
+    return helper.make_node("Trilu", [read], [output], name=name, domain=MICROSOFT)
 
 
 def dense(read: str, weights: str, output: str) -> list[onnx.NodeProto]:
@@ -113,6 +99,6 @@ def branching() -> onnx.ModelProto:
             weight("only_then", WIDTH, WIDTH),
             weight("only_else", WIDTH),
             weight("last", WIDTH, WIDTH),
-            number("zero", np.float32(0)),
+            constant("zero", np.float32(0)),
         ],
     )

@@ -27,7 +27,7 @@ def variant(name: str, *, exact: bool = False) -> Variant:
         model="model/model.onnx",
         files=("model/model.onnx",),
         session=SessionSpec(optimization="all"),
-        placement=Placement(how="observed", nodes=(), share={}),
+        placement=Placement(origin="observed", nodes=(), share={}),
         memory=MemoryPlan(weights_bytes=0),
         parity=Parity(status="passed"),
         requirements=Requirements(

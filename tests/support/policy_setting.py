@@ -109,16 +109,11 @@ class Setting:
             bundle_path(self.path, self.keys[root].key_id).write_bytes(bundle)
         return self.path
 
-    def write_roots(self, threshold: int, *names: str, policy: str | None = "prod") -> Path:
-        """Write the host's root keys to $AOTC_TRUST_ROOT of the tests.
-
-        Without `policy`, as on hosts that were set up before roots named one.
-        """
+    def write_roots(self, threshold: int, *names: str, policy: str = "prod") -> Path:
+        """Write the host's root keys to $AOTC_TRUST_ROOT of the tests."""
         path = self.folder / "root.yaml"
         keys = [self.keys[name].public_pem for name in names]
-        record = {"schema": "aotc.root/2", "policy": policy, "threshold": threshold, "keys": keys}
-        if policy is None:
-            record = {"schema": "aotc.root/1", "threshold": threshold, "keys": keys}
+        record = {"schema": "aotc.root/1", "policy": policy, "threshold": threshold, "keys": keys}
         path.write_text(yaml.safe_dump(record))
         return path
 

@@ -14,7 +14,7 @@ from shared_workers import build
 
 from aotc import load
 from aotc.graph.model import read_model
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.sizes.inputs.fixtures import generate
 from aotc.sizes.inputs.hints import hints_of
 from aotc.spec.codec import decode
@@ -22,6 +22,7 @@ from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.precision import Tolerance
 from aotc.spec.reports import BuildReport
+from aotc.spec.variant import Variant
 from aotc.trust import key_files
 
 
@@ -88,10 +89,16 @@ class Workbench:
         manifest = decode(Manifest, strict_json(text))
         return Built(path=output, source=source, report=report, manifest=manifest)
 
-    def load(self, built: Built, variant: str | None = None) -> ReadyModel:
+    def load(self, built: Built, variant: str | None = None) -> Model:
         """Load an artifact, with one thread per operator."""
         store = self.folder / "store"
         return load(built.path, key=self.public, store=store, variant=variant, threads=1)
+
+
+def only_variant(built: Built) -> Variant:
+    """The variant of an artifact that has no other."""
+    (variant,) = built.manifest.variants
+    return variant
 
 
 def plain_session(model: Path) -> ort.InferenceSession:

@@ -1,35 +1,210 @@
 """aotc: an ahead-of-time build toolchain for ONNX models.
 
-`build`, `check_models`, `verify`, `inspect` and `load` are imported when first used, so a host that
-only verifies artifacts needs neither onnx, onnxruntime nor numpy.
+What `__all__` names is public; everything else is private, and may change in any release.  Each
+name is imported when it is first used, so a host that only verifies artifacts needs neither onnx,
+onnxruntime nor numpy.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from aotc.spec.versions import VERSION as __version__
 
 if TYPE_CHECKING:
+    from aotc.base.errors import AotcError, Place
+    from aotc.base.progress import Count, Watcher
+    from aotc.base.text import printable
     from aotc.pipeline.build import build
+    from aotc.report.html.artifact_page import write_page
+    from aotc.runtime.binding import BoundCall, DeviceTensor
     from aotc.runtime.loading import load
+    from aotc.runtime.model import Model
+    from aotc.runtime.telemetry import Telemetry, TelemetryCollector, prometheus_text
+    from aotc.session.worker_pool import Workers
+    from aotc.spec.bench_reports import BenchReport, NodesReport, NodeTime, Timing
+    from aotc.spec.command_reports import (
+        CallRoute,
+        CheckModelsReport,
+        LearnReport,
+        ModelCheck,
+        PlanRow,
+    )
+    from aotc.spec.diff_report import AreaDiff, Change, DiffReport
+    from aotc.spec.evidence import OutputError, VariantEvidence
+    from aotc.spec.json import to_json
+    from aotc.spec.manifest import Manifest
+    from aotc.spec.payload import Finding, Value
+    from aotc.spec.profile import Profile
+    from aotc.spec.profile_files import load_profile
+    from aotc.spec.reports import (
+        ArtifactSummary,
+        BuildReport,
+        CheckResult,
+        Claim,
+        InspectReport,
+        LoadReport,
+        Refusal,
+        VariantLoad,
+        VariantSummary,
+        VariantVerdict,
+        VerifyReport,
+    )
+    from aotc.spec.run_report import Gate, Journal, Measurement
+    from aotc.spec.traffic import TelemetryReport, VariantTelemetry
+    from aotc.spec.trust_policy import Signer
+    from aotc.spec.variant import Variant
+    from aotc.tools.bench import bench
     from aotc.tools.check_models import check_models
+    from aotc.tools.diff.artifacts import diff
     from aotc.tools.inspect import inspect
+    from aotc.tools.learn import profile_learn
     from aotc.trust.gate import verify
+    from aotc.trust.keyless_signing import KeylessSigner
 
-__all__ = ["__version__", "build", "check_models", "inspect", "load", "verify"]
+__all__ = [
+    "AotcError",
+    "AreaDiff",
+    "ArtifactSummary",
+    "BenchReport",
+    "BoundCall",
+    "BuildReport",
+    "CallRoute",
+    "Change",
+    "CheckModelsReport",
+    "CheckResult",
+    "Claim",
+    "Count",
+    "DeviceTensor",
+    "DiffReport",
+    "Finding",
+    "Gate",
+    "InspectReport",
+    "Journal",
+    "KeylessSigner",
+    "LearnReport",
+    "LoadReport",
+    "Manifest",
+    "Measurement",
+    "Model",
+    "ModelCheck",
+    "NodeTime",
+    "NodesReport",
+    "OutputError",
+    "Place",
+    "PlanRow",
+    "Profile",
+    "Refusal",
+    "Signer",
+    "Telemetry",
+    "TelemetryCollector",
+    "TelemetryReport",
+    "Timing",
+    "Value",
+    "Variant",
+    "VariantEvidence",
+    "VariantLoad",
+    "VariantSummary",
+    "VariantTelemetry",
+    "VariantVerdict",
+    "VerifyReport",
+    "Watcher",
+    "Workers",
+    "__version__",
+    "bench",
+    "build",
+    "check_models",
+    "diff",
+    "inspect",
+    "load",
+    "load_profile",
+    "printable",
+    "profile_learn",
+    "prometheus_text",
+    "to_json",
+    "verify",
+    "write_page",
+]
 
+# Where each name is: the same as above, which type checkers read.
 _PUBLIC = {
+    "AotcError": "aotc.base.errors",
+    "AreaDiff": "aotc.spec.diff_report",
+    "ArtifactSummary": "aotc.spec.reports",
+    "BenchReport": "aotc.spec.bench_reports",
+    "BoundCall": "aotc.runtime.binding",
+    "BuildReport": "aotc.spec.reports",
+    "CallRoute": "aotc.spec.command_reports",
+    "Change": "aotc.spec.diff_report",
+    "CheckModelsReport": "aotc.spec.command_reports",
+    "CheckResult": "aotc.spec.reports",
+    "Claim": "aotc.spec.reports",
+    "Count": "aotc.base.progress",
+    "DeviceTensor": "aotc.runtime.binding",
+    "DiffReport": "aotc.spec.diff_report",
+    "Measurement": "aotc.spec.run_report",
+    "Finding": "aotc.spec.payload",
+    "Gate": "aotc.spec.run_report",
+    "InspectReport": "aotc.spec.reports",
+    "Journal": "aotc.spec.run_report",
+    "KeylessSigner": "aotc.trust.keyless_signing",
+    "LearnReport": "aotc.spec.command_reports",
+    "LoadReport": "aotc.spec.reports",
+    "Manifest": "aotc.spec.manifest",
+    "Model": "aotc.runtime.model",
+    "ModelCheck": "aotc.spec.command_reports",
+    "NodeTime": "aotc.spec.bench_reports",
+    "NodesReport": "aotc.spec.bench_reports",
+    "OutputError": "aotc.spec.evidence",
+    "Place": "aotc.base.errors",
+    "PlanRow": "aotc.spec.command_reports",
+    "Profile": "aotc.spec.profile",
+    "Refusal": "aotc.spec.reports",
+    "Signer": "aotc.spec.trust_policy",
+    "Telemetry": "aotc.runtime.telemetry",
+    "TelemetryCollector": "aotc.runtime.telemetry",
+    "TelemetryReport": "aotc.spec.traffic",
+    "Timing": "aotc.spec.bench_reports",
+    "Value": "aotc.spec.payload",
+    "Variant": "aotc.spec.variant",
+    "VariantEvidence": "aotc.spec.evidence",
+    "VariantLoad": "aotc.spec.reports",
+    "VariantSummary": "aotc.spec.reports",
+    "VariantTelemetry": "aotc.spec.traffic",
+    "VariantVerdict": "aotc.spec.reports",
+    "VerifyReport": "aotc.spec.reports",
+    "Watcher": "aotc.base.progress",
+    "Workers": "aotc.session.worker_pool",
+    "bench": "aotc.tools.bench",
     "build": "aotc.pipeline.build",
     "check_models": "aotc.tools.check_models",
-    "verify": "aotc.trust.gate",
+    "diff": "aotc.tools.diff.artifacts",
     "inspect": "aotc.tools.inspect",
     "load": "aotc.runtime.loading",
+    "load_profile": "aotc.spec.profile_files",
+    "printable": "aotc.base.text",
+    "profile_learn": "aotc.tools.learn",
+    "prometheus_text": "aotc.runtime.telemetry",
+    "to_json": "aotc.spec.json",
+    "verify": "aotc.trust.gate",
+    "write_page": "aotc.report.html.artifact_page",
 }
+# What only loads and runs artifacts, for which ONNX Runtime's package is enough.
+_LOADS = frozenset(("BoundCall", "DeviceTensor", "Model", "bench", "load"))
+# What another extra than `cpu` brings the packages of.
+_EXTRAS = {"write_page": "report"}
 
 
-def __getattr__(name: str) -> Any:
-    if name in _PUBLIC:
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
+
+
+if not TYPE_CHECKING:
+    # Else a type checker would take every name for one of the package's.
+
+    def __getattr__(name: str) -> object:
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'aotc' has no attribute {name!r}")
         from importlib import import_module
 
         try:
@@ -37,5 +212,5 @@ def __getattr__(name: str) -> Any:
         except ModuleNotFoundError as error:
             from aotc.base.errors import missing_package
 
-            raise missing_package(error, f"aotc.{name}", only_loads=name == "load") from None
-    raise AttributeError(f"module 'aotc' has no attribute {name!r}")
+            extra = _EXTRAS.get(name, "cpu")
+            raise missing_package(error, f"aotc.{name}", extra, only_loads=name in _LOADS) from None

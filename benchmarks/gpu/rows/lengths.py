@@ -95,10 +95,10 @@ def learn(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In a fresh process: the learned dims, the learner's verdict, and what new sizes cost."""
     import yaml
 
+    import aotc
     from aotc.spec.yaml import yaml_text
-    from aotc.tools.learn import learn as choose
 
-    answer, _ = choose(
+    answer = aotc.profile_learn(
         request["traffic"],
         model=request["model"],
         profile=request["profile"],
@@ -109,7 +109,7 @@ def learn(request: dict[str, Any]) -> Iterator[dict[str, Any]]:
     if isinstance(dims["sequence"], dict):
         # Shorter requests than those recorded may come.
         dims["sequence"]["min"] = 1
-    yield {"verdict": answer.verdict, "new_size": answer.new_size, "dims": dims}
+    yield {"verdict": answer.verdict, "new_size_seconds": answer.new_size_seconds, "dims": dims}
 
 
 def time_streams(request: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -285,7 +285,7 @@ def refused(place: Path, key: Path, code: str) -> None:
         ArchiveContainer(place)
     assert caught.value.code == code, caught.value.line()
     report = verify(place, key=key)
-    assert (report.authentic, report.verdict, report.bytes_hashed) == (False, "unverified", 0)
+    assert (report.authentic, report.verdict, report.hashed_bytes) == (False, "unverified", 0)
     assert [refusal.code for refusal in report.refusals] == [code]
     assert report.refusals[0].where
     with pytest.raises(AotcError) as caught:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from artifact_builder import payload_digests, sign_artifact
 from cryptography.hazmat.primitives.serialization import Encoding
 from made_certificates import Issued, authority, leaf, p256, public_pem
-from policy_host import SIGNATURE, loaded, policy_host, resign
+from policy_host import SIGNATURE, loaded, resign
 from policy_setting import Setting
 
 from aotc.base.errors import AotcError
@@ -33,12 +32,6 @@ from aotc.trust.policy.host_trust import resolve
 
 MAX_CHECKS = 32
 MAX_REPORTED = 20
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def put(host: Setting, name: str, bundle: bytes) -> None:

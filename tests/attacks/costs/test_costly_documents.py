@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from artifact_builder import build_artifact
+from refusals import refusal
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record
@@ -59,10 +60,9 @@ def searches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def refused(reader: Callable[[Path], object], path: Path) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        reader(path)
-    assert caught.value.code != "AOTC-R999"
-    return caught.value
+    error = refusal(reader, path)
+    assert error.code != "AOTC-R999"
+    return error
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_an_id_that_is_in_no_store_is_refused(
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert (error["code"], error["where"]) == ("AOTC-I001", name)
     assert str(scene.store) in error["found"]
-    assert f"./{name}" in error["mend"]
+    assert f"./{name}" in error["fix"]
 
 
 @pytest.mark.parametrize("command", ["sign", "attest", "pack"])
@@ -101,7 +101,7 @@ def test_commands_that_change_a_folder_take_no_id(
     assert main([command, scene.name, *more, "--json"]) == 3
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert error["code"] == "AOTC-I001"
-    assert f"./{scene.name}" in error["mend"]
+    assert f"./{scene.name}" in error["fix"]
     assert sorted(scene.here.rglob("*")) == before
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from made_certificates import Issued, authority, leaf, p256, public_pem
-from policy_host import loaded, policy_host, resign
+from policy_host import loaded, resign
 from policy_setting import Setting, ahead
 
 from aotc.base.errors import AotcError
@@ -20,12 +19,6 @@ from aotc.trust.key_loading import PrivateKey
 from aotc.trust.policy.host_trust import resolve
 
 REVOKED = "AOTC-G028"
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def key_of(issued: Issued) -> str:

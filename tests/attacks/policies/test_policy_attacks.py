@@ -14,6 +14,7 @@ import yaml
 from artifact_builder import build_artifact
 from made_certificates import authority, leaf
 from policy_setting import BUILDER, Setting, ago, ahead, make_keys
+from refusals import refusal_code
 
 from aotc.base.errors import AotcError
 from aotc.cli.main import main
@@ -52,13 +53,6 @@ def host(
     monkeypatch.setattr(roots_module, "SYSTEM_ROOT", tmp_path / "etc" / "root.yaml")
     shutil.copytree(template, tmp_path / "linear.aotc")
     return Setting(tmp_path, keys)
-
-
-def refusal(call: Callable[[], object]) -> str:
-    """The code of the error that a call raises."""
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value.code
 
 
 # Attestations that do not count.
@@ -292,21 +286,21 @@ def test_a_policy_must_be_signed_by_enough_distinct_roots(
 ) -> None:
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(2, "root-a", "root-b")))
     host.write()
-    assert refusal(host.verify) == "AOTC-G021"
+    assert refusal_code(host.verify) == "AOTC-G021"
     host.write("root-a")
-    assert refusal(host.verify) == "AOTC-G021"
+    assert refusal_code(host.verify) == "AOTC-G021"
     # The same root under another file name, and a key that is not a root.
     (one,) = host.folder.glob("trust.yaml.*.sigstore.json")
     shutil.copy(one, one.with_name("trust.yaml.0000000000000000.sigstore.json"))
-    assert refusal(host.verify) == "AOTC-G021"
+    assert refusal_code(host.verify) == "AOTC-G021"
     host.write("root-a", "stranger")
-    assert refusal(host.verify) == "AOTC-G021"
+    assert refusal_code(host.verify) == "AOTC-G021"
     host.write("root-a", "root-b")
     assert host.verify().authentic
     assert len(host.verify().policy.roots) == 2  # type: ignore[union-attr]
     # With one more byte, no signature is valid.
     host.path.write_bytes(host.path.read_bytes() + b"\n")
-    assert refusal(host.verify) == "AOTC-G021"
+    assert refusal_code(host.verify) == "AOTC-G021"
 
 
 def test_the_policy_does_not_say_how_many_roots_it_needs(
@@ -315,7 +309,7 @@ def test_the_policy_does_not_say_how_many_roots_it_needs(
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(2, "root-a", "root-b")))
     host.policy["threshold"] = 1
     host.path.write_text(json.dumps(host.policy))
-    assert refusal(host.verify) == "AOTC-G019"
+    assert refusal_code(host.verify) == "AOTC-G019"
 
 
 def test_a_statement_of_another_kind_is_not_a_signature_of_a_policy(
@@ -327,7 +321,7 @@ def test_a_statement_of_another_kind_is_not_a_signature_of_a_policy(
     said = statements.read_unverified(bundle.read_bytes())
     replayed = statements.sign("urn:aotc:approval:v1", {}, said.subjects, host.keys["root-a"])
     bundle.write_bytes(replayed)
-    assert refusal(lambda: resolve(path)) == "AOTC-G021"
+    assert refusal_code(lambda: resolve(path)) == "AOTC-G021"
 
 
 def test_where_roots_are_set_nothing_else_is_trusted(
@@ -336,11 +330,11 @@ def test_where_roots_are_set_nothing_else_is_trusted(
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a")))
     public = host.folder / "release.pub"
     public.write_text(host.keys["release"].public_pem)
-    assert refusal(lambda: verify(host.artifact, key=public)) == "AOTC-G021"
-    assert refusal(lambda: verify(host.artifact, trust=public)) == "AOTC-G021"
+    assert refusal_code(lambda: verify(host.artifact, key=public)) == "AOTC-G021"
+    assert refusal_code(lambda: verify(host.artifact, trust=public)) == "AOTC-G021"
     # The user's development key is not trusted: without --trust, the policy next to the roots
     # decides.
-    assert refusal(lambda: verify(host.artifact)) == "AOTC-I001"
+    assert refusal_code(lambda: verify(host.artifact)) == "AOTC-I001"
     host.write("root-a")
     assert verify(host.artifact).authentic
 
@@ -353,17 +347,17 @@ def test_the_administrators_roots_are_not_replaced_by_a_variable(
     shutil.copy(host.write_roots(1, "root-a"), system)
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "stranger")))
     host.write("stranger")
-    assert refusal(host.verify) == "AOTC-G021"
+    assert refusal_code(host.verify) == "AOTC-G021"
 
 
 def test_a_policy_is_taken_only_within_its_period(host: Setting) -> None:
     host.policy["expires"] = ago(minutes=1)
     host.write()
-    assert refusal(host.verify) == "AOTC-G020"
+    assert refusal_code(host.verify) == "AOTC-G020"
     host.policy["expires"] = ahead(days=2)
     host.policy["valid_from"] = ahead(days=1)
     host.write()
-    assert refusal(host.verify) == "AOTC-G020"
+    assert refusal_code(host.verify) == "AOTC-G020"
 
 
 @pytest.mark.parametrize("roots", [(), ("root-a",)])
@@ -377,7 +371,7 @@ def test_an_older_policy_is_not_taken_again(
     assert host.verify().authentic
     host.policy["sequence"] = 6
     host.write(*roots)
-    assert refusal(host.verify) == "AOTC-G022"
+    assert refusal_code(host.verify) == "AOTC-G022"
     host.policy["sequence"] = 8
     host.write(*roots)
     assert host.verify().authentic
@@ -389,7 +383,7 @@ def test_one_sequence_has_one_content(host: Setting, monkeypatch: pytest.MonkeyP
     assert host.verify().authentic
     host.policy["expires"] = ahead(days=300)
     host.write("root-a")
-    assert refusal(host.verify) == "AOTC-G022"
+    assert refusal_code(host.verify) == "AOTC-G022"
 
 
 def test_a_policy_that_nobody_signed_replaces_none(
@@ -448,7 +442,7 @@ def test_a_clock_that_was_set_back_is_noticed(host: Setting) -> None:
     seen = json.loads(state.path.read_bytes())
     seen["latest"] = ahead(hours=2)
     state.path.write_bytes(canonical_json(seen))
-    assert refusal(host.verify) == "AOTC-G036"
+    assert refusal_code(host.verify) == "AOTC-G036"
     seen["latest"] = ahead(minutes=30)
     state.path.write_bytes(canonical_json(seen))
     assert host.verify().authentic
@@ -469,7 +463,7 @@ def test_a_damaged_state_is_not_replaced_by_an_empty_one(damage: bytes, host: Se
     assert host.verify().authentic
     path = user_state().path
     path.write_bytes(damage)
-    assert refusal(host.verify) == "AOTC-G035"
+    assert refusal_code(host.verify) == "AOTC-G035"
     assert path.read_bytes() == damage
 
 
@@ -589,7 +583,7 @@ def test_a_policy_is_never_read_as_a_list_of_its_keys(
     assert len(codes) == 1
     assert codes[0] in ("AOTC-G013", "AOTC-G019", "AOTC-G028")
     # It is never read as a key, whatever its name is.
-    assert refusal(lambda: verify(host.artifact, key=path)) == "AOTC-I023"
+    assert refusal_code(lambda: verify(host.artifact, key=path)) == "AOTC-I023"
 
 
 class _Blocks(yaml.SafeDumper):

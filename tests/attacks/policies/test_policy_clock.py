@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from made_certificates import NOW, authority, leaf
-from policy_host import loaded, policy_host, resign
+from policy_host import loaded, resign
 from policy_setting import Setting, ago
+from refusals import refusal_code
 
-from aotc.base.errors import AotcError
 from aotc.runtime.store.installing import install
 from aotc.spec.attestations import format_instant, parse_instant
 from aotc.trust.container import FolderContainer
 from aotc.trust.gate import authenticate, verify
 from aotc.trust.policy.document import read_policy
 from aotc.trust.policy.host_trust import Trust, apply_policy, resolve, trust_in_policy
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def soon(steps: Callable[[], object]) -> str:
@@ -39,12 +32,6 @@ def soon(steps: Callable[[], object]) -> str:
 def wait_until(instant: str) -> None:
     while (left := (parse_instant(instant) - datetime.now(UTC)).total_seconds()) >= 0:
         time.sleep(left + 0.01)
-
-
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value.code
 
 
 def codes(host: Setting, trust: Trust, channel: str | None = None) -> list[str]:
@@ -110,11 +97,11 @@ def test_what_ends_while_a_policy_is_kept(host: Setting) -> None:
         lambda: install(host.artifact, policy, store=host.folder / "store"),
         lambda: resolve(policy).at_present(),
     ):
-        assert refusal(call) == "AOTC-G020"
+        assert refusal_code(call) == "AOTC-G020"
     assert loaded(host, policy) == "AOTC-G020"
     for trust, code in ((key, "AOTC-G028"), (approval, "AOTC-G032")):
         assert codes(host, trust, "prod") == [code]
-        assert refusal(lambda trust=trust: authenticated_id(host, trust)) == code  # type: ignore[misc]
+        assert refusal_code(lambda trust=trust: authenticated_id(host, trust)) == code  # type: ignore[misc]
         assert loaded(host, trust, channel="prod") == code
     # The resolved policy is unchanged; only time has passed.
     assert codes(certified, certificate) == ["AOTC-G037"]
@@ -125,7 +112,7 @@ def test_a_policy_that_does_not_begin_yet(host: Setting) -> None:
     begins = soon(host.write)
     host.policy["valid_from"] = begins
     host.write()
-    assert refusal(lambda: resolve(host.path)) == "AOTC-G020"
+    assert refusal_code(lambda: resolve(host.path)) == "AOTC-G020"
     wait_until(begins)
     assert authenticated_id(host, resolve(host.path)) == host.id
 
@@ -147,7 +134,7 @@ def test_certificates_are_checked_for_the_time_of_the_policy(days: int, host: Se
     assert codes(host, trust_in_policy(apply_policy(file, now))) == []
     other = trust_in_policy(apply_policy(file, now + timedelta(days=days)))
     assert codes(host, other) == ["AOTC-G037"]
-    assert refusal(lambda: authenticated_id(host, other)) == "AOTC-G037"
+    assert refusal_code(lambda: authenticated_id(host, other)) == "AOTC-G037"
     assert loaded(host, other) == "AOTC-G037"
 
 

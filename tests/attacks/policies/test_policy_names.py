@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import yaml
-from policy_host import policy_host
 from policy_setting import Setting
+from refusals import refusal
 from repository import ROOT
 
-from aotc.base.errors import AotcError
 from aotc.cli.main import main
 from aotc.trust.gate import verify
 from aotc.trust.policy.authoring import sign_policy
@@ -21,18 +20,6 @@ from aotc.trust.policy.document import read_policy, read_roots
 from aotc.trust.policy.host_trust import resolve
 from aotc.trust.policy.roots import bundle_path
 from aotc.trust.policy.state import user_state
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as made:
-        yield made
-
-
-def refusal(call: Callable[[], object]) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value
 
 
 def write_strict(host: Setting, sequence: int) -> None:
@@ -66,37 +53,10 @@ def test_another_policy_by_the_same_roots_is_not_taken(
     assert main(["trust", "check", str(host.path)]) == 1
 
 
-def test_roots_that_name_no_policy_take_the_first_and_say_so(
-    host: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=None)))
-    write_strict(host, 9)
-    report = host.verify("prod")
-    assert [finding.code for finding in report.findings] == ["AOTC-G043"]
-    write_lenient(host)
-    refused = refusal(lambda: host.verify("prod"))
-    assert (refused.code, refused.expected, refused.found) == ("AOTC-G042", "prod", "trials")
-    assert refusal(lambda: resolve(host.path, remember=False)).code == "AOTC-G042"
-    assert set(user_state().read().policies) == {"prod"}
-    write_strict(host, 10)
-    assert host.codes("prod") == ["AOTC-G025"]
-
-
-def test_a_policy_that_nobody_signed_is_not_a_first_one(
-    host: Setting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_lenient(host)
-    assert verify(host.artifact, trust=host.path).authentic
-    monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=None)))
-    write_strict(host, 1)
-    assert host.codes("prod") == ["AOTC-G025"]
-
-
-@pytest.mark.parametrize("named", ["prod", None])
 def test_a_name_is_changed_by_a_policy_that_says_so(
-    named: str | None, host: Setting, monkeypatch: pytest.MonkeyPatch
+    host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy=named)))
+    monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a", policy="prod")))
     write_strict(host, 9)
     host.verify("prod")
     old = {path.name: path.read_bytes() for path in host.folder.glob("trust.yaml*")}
@@ -118,10 +78,7 @@ def test_a_name_is_changed_by_a_policy_that_says_so(
     del host.policy["replaces"]
     host.policy["sequence"] = 11
     host.write("root-a")
-    if named is None:
-        assert host.codes("prod") == []
-    else:
-        assert refusal(lambda: host.verify("prod")).code == "AOTC-G042"
+    assert refusal(lambda: host.verify("prod")).code == "AOTC-G042"
 
 
 def test_the_command_renames_a_policy_that_hosts_take_then(
@@ -133,7 +90,7 @@ def test_the_command_renames_a_policy_that_hosts_take_then(
     words = ["trust", "root", "-o", str(root), "--policy", "prod", "--key", str(public)]
     assert main([*words, "--threshold", "1"]) == 0
     stated = yaml.safe_load(root.read_text())
-    assert (stated["schema"], stated["policy"]) == ("aotc.root/2", "prod")
+    assert (stated["schema"], stated["policy"]) == ("aotc.root/1", "prod")
     monkeypatch.setenv("AOTC_TRUST_ROOT", str(root))
     host.policy["name"] = "prod"
     host.write("root-a")
@@ -164,22 +121,23 @@ def test_the_administrator_names_another_policy(
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"schema": "aotc.root/2"}, "policy is missing"),
-        ({"schema": "aotc.root/1", "policy": "prod"}, "not a field of aotc.root/1"),
-        ({"schema": "aotc.root/3", "policy": "prod"}, "schema"),
-        ({"schema": "aotc.root/2", "policy": "a b"}, "policy"),
+        ({"policy": None}, "policy"),
+        ({"schema": "aotc.root/2", "policy": "prod"}, "schema"),
+        ({"policy": "a b"}, "policy"),
     ],
 )
-def test_roots_that_contradict_themselves(change: dict[str, str], said: str, host: Setting) -> None:
-    path = host.write_roots(1, "root-a", policy=None)
+def test_roots_that_contradict_themselves(
+    change: dict[str, str | None], said: str, host: Setting
+) -> None:
+    path = host.write_roots(1, "root-a")
     path.write_text(yaml.safe_dump({**yaml.safe_load(path.read_text()), **change}))
     refused = refusal(lambda: read_roots(path))
     # Roots of a newer aotc are not reported as malformed, but refused as well.
-    assert refused.code == ("AOTC-I046" if change["schema"] == "aotc.root/3" else "AOTC-G019")
+    assert refused.code == ("AOTC-I046" if "schema" in change else "AOTC-G019")
     assert said in f"{refused.where} {refused.found}"
 
 
-def test_roots_of_an_earlier_release_still_take_its_artifact(
+def test_roots_of_a_release_take_its_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compat = ROOT / "manifests" / "compat" / "0.1.0"
@@ -193,7 +151,6 @@ def test_roots_of_an_earlier_release_still_take_its_artifact(
         channel="prod",
     )
     assert report.authentic, report.refusals
-    assert "AOTC-G043" in [finding.code for finding in report.findings]
 
 
 # The subject of an approval.

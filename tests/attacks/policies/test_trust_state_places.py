@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from lock_holding import held_by_another
-from policy_host import loaded, policy_host
+from policy_host import loaded
 from policy_setting import Setting, ago
+from refusals import refusal
 from repository import ROOT
 
-from aotc.base.errors import AotcError
 from aotc.base.files import locks as locking
 from aotc.trust.gate import verify
 from aotc.trust.policy.host_trust import resolve
@@ -29,16 +29,9 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as made:
-        made.write()
-        yield made
-
-
-def refusal(call: Callable[[], object]) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value
+def host(host: Setting) -> Setting:
+    host.write()
+    return host
 
 
 # A damaged state is not a new one.
@@ -226,13 +219,13 @@ def test_where_no_state_can_be_kept_the_ways_out_are_named(
     assert refused["code"] == "AOTC-G035"
     assert refused["what"] == "the trust state cannot be written"
     assert str(host.folder / "home") in refused["where"]
-    assert "XDG_STATE_HOME" in refused["mend"]
-    assert "--unsafe-no-trust-state" in refused["mend"]
-    assert "Restore" not in refused["mend"]
+    assert "XDG_STATE_HOME" in refused["fix"]
+    assert "--unsafe-no-trust-state" in refused["fix"]
+    assert "Restore" not in refused["fix"]
     (check,) = (
         row for row in container("doctor", status=1)["checks"] if row["name"] == "trust state"
     )
-    assert check["status"] == "bad"
+    assert check["status"] == "failed"
     assert "cannot be written" in check["found"]
     found = container(*under, "--unsafe-no-trust-state", status=0)
     assert found["authentic"] is True

@@ -6,12 +6,10 @@ The signed type says what a bundle is, and the signed list says which files it i
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from artifact_builder import build_artifact, payload_digests
-from policy_host import SIGNATURE, loaded, policy_host
+from policy_host import SIGNATURE, loaded
 from policy_setting import Setting
 
 from aotc.base.errors import AotcError
@@ -22,12 +20,6 @@ from aotc.trust.policy.host_trust import resolve
 
 # Names sorted before and after the artifact's own signature; the last is a name of a signature.
 NAMES = ("a", "x", "evidence", "approval-prod-0000000000000000", "oms-0000000000000000")
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as made:
-        yield made
 
 
 def use_unlisted_signer(host: Setting) -> None:

@@ -120,7 +120,7 @@ def test_run_on_fixtures_and_on_files(
         [case] = document(capsys, "run")["runs"]
         assert case["outputs"][0]["value"] == "float32[3, 10]"
         logits = np.load(case["outputs"][0]["file"])
-        assert float(logits.max()) == case["outputs"][0]["most"]
+        assert float(logits.max()) == case["outputs"][0]["maximum"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_run_writes_shapes_and_counters(
     assert counters["calls"] == runs > 0
     families = parser.text_string_to_metric_families((tmp_path / "counters.prom").read_text())
     samples = [each for family in families for each in family.samples]
-    assert sum(each.value for each in samples if each.name == "aotc_requests_total") == runs
+    assert sum(each.value for each in samples if each.name == "aotc_calls_total") == runs
     lines = [json.loads(line) for line in shapes.read_text().splitlines()]
     assert [list(line) for line in lines] == [["image"]] * (2 * runs)
 
@@ -275,4 +275,4 @@ def test_doctor_names_a_key_that_others_can_read(
     [check] = [
         each for each in document(capsys, "doctor")["checks"] if each["name"] == "AOTC_SIGNING_KEY"
     ]
-    assert (check["status"], check["mend"]) == ("bad", f"chmod 600 {path}")
+    assert (check["status"], check["fix"]) == ("failed", f"chmod 600 {path}")

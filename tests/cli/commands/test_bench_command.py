@@ -65,7 +65,7 @@ def test_slower_ends_with_1_and_within_with_0(aotc: Command) -> None:
 def test_what_is_not_shown_ends_with_0(aotc: Command) -> None:
     words = ("bench", "model.aotc", "--baseline", "model.aotc", "--runs", "1", "--allow", "0.01")
     outcome = aotc(*words)
-    assert (outcome.status, outcome.document["comparison"]["verdict"]) == (0, "not shown")
+    assert (outcome.status, outcome.document["comparison"]["verdict"]) == (0, "inconclusive")
 
 
 def test_a_baseline_of_another_model(aotc: Command) -> None:
@@ -174,7 +174,9 @@ def test_a_report_has_the_quantiles_the_throughput_and_the_verdict(aotc: Command
     assert aotc(*words, "--report", "long.json").status == 0
     report = json.loads(file_of(aotc, "long.json").read_text())
     assert [gate["status"] for gate in report["gates"]] == ["passed"]
-    figures = {each["name"]: each for each in report["figures"] if each["subject"] == "artifact"}
+    figures = {
+        each["name"]: each for each in report["measurements"] if each["subject"] == "artifact"
+    }
     assert 0 < figures["p50"]["value"] <= figures["p90"]["value"] <= figures["p99"]["value"]
     assert (figures["throughput"]["unit"], figures["throughput"]["value"] > 0) == ("runs/s", True)
 
@@ -193,7 +195,7 @@ def test_a_trace_on_standard_output(aotc: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "what", "where"),
     [
-        (["--allow", "1.1"], "--allow is of --baseline", "--allow"),
+        (["--allow", "1.1"], "--allow needs --baseline", "--allow"),
         (["--trace", "-"], "--json and --trace - both write to standard output", "--trace"),
         (["--allow", "0", "--baseline", "x"], "argument --allow: '0' is not a number above 0", ""),
         (["--allow", "nan"], "argument --allow: 'nan' is not a number above 0", ""),

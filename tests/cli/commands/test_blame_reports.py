@@ -60,9 +60,9 @@ def test_every_report_has_the_nodes_and_json_the_record(refused: Outcome, place:
     assert refused.status == 1
     report = decode(RunReport, json.loads((place / "r.json").read_text(encoding="utf-8")))
     (blamed,) = report.blamed
-    assert blamed.kept == (HOSTILE,)
+    assert blamed.keep_float32 == (HOSTILE,)
     assert blamed.outputs[0].output == "y"
-    assert "AOTC-N031" in [each.code for each in report.breaches]
+    assert "AOTC-N031" in [each.code for each in report.refusals]
     for name in FORMS[1:]:
         assert "AOTC-N031" in (place / name).read_text(encoding="utf-8"), name
 
@@ -70,7 +70,7 @@ def test_every_report_has_the_nodes_and_json_the_record(refused: Outcome, place:
 def test_the_line_goes_into_the_profile_as_it_is(refused: Outcome, place: Path) -> None:
     report = decode(RunReport, json.loads((place / "r.json").read_text(encoding="utf-8")))
     line = report.blamed[0].profile
-    (fix,) = {each.fix for each in report.breaches if each.code in ("AOTC-N001", "AOTC-N031")}
+    (fix,) = {each.fix for each in report.refusals if each.code in ("AOTC-N001", "AOTC-N031")}
     assert fix.endswith(line)
     assert yaml.safe_load(line) == {"keep_float32": [HOSTILE]}
     (place / "kept.yaml").write_text(f"{PROFILE}{line}\n")

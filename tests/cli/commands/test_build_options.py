@@ -47,7 +47,7 @@ def profile(aotc: Command, name: str = "p", **fields: Any) -> Path:
     stated = {
         "schema": "aotc.profile/1",
         "name": name,
-        "partitioning": {"weigh_borders": False},
+        "partitioning": {"weigh_boundaries": False},
         "parity": {"random_shapes": 0},
         **fields,
     }
@@ -60,7 +60,7 @@ def refused(aotc: Command, code: str, status: int, *words: str | Path) -> dict[s
     """The first refusal of `aotc build model.onnx`; it says how to fix it, and leaves nothing."""
     before = {each.name for each in aotc.folder.iterdir()}
     first = aotc("build", "model.onnx", "-o", "out.aotc", *words).refused(code, status)
-    assert first["mend"]
+    assert first["fix"]
     assert {each.name for each in aotc.folder.iterdir()} <= before | {"home", "tmp"}
     assert aotc.leftovers() == []
     return first
@@ -190,7 +190,7 @@ def test_tensorrt_without_nvidias_library(aotc: Command) -> None:
         pytest.skip("NVIDIA's TensorRT library is here")
     first = refused(aotc, "AOTC-P004", 3, "--profile", "server-tensorrt")
     assert "libnvinfer.so.10" in first["found"]
-    assert "tensorrt-cu13-libs" in first["mend"]
+    assert "tensorrt-cu13-libs" in first["fix"]
     assert "allback" not in str(first)
 
 
@@ -276,10 +276,10 @@ def test_a_budget_that_is_exceeded_is_told_with_a_table(
     assert what in first["what"]
     assert first["expected"] == expected
     (row,) = first["rows"]
-    assert list(row) == ["node", "op", "domain", "refused by", "why", "mend"]
+    assert list(row) == ["node", "op", "domain", "refused by", "reason", "fix"]
     assert (row["node"], row["op"], row["domain"]) == ("odd", "Trilu", "com.microsoft")
     assert row["refused by"] == OPENVINO
-    assert "Trilu" in row["why"]
+    assert "Trilu" in row["reason"]
 
 
 @pytest.mark.openvino
@@ -312,7 +312,7 @@ def test_a_node_without_a_provider_is_named(aotc: Command) -> None:
     first = refused(aotc, "AOTC-P001", 1, "--profile", path)
     assert "odd" in first["what"] and "Trilu" in first["what"]
     assert "openvino" in first["expected"]
-    assert "Add cpu to the profile's providers" in first["mend"]
+    assert "Add cpu to the profile's providers" in first["fix"]
 
 
 @pytest.mark.openvino

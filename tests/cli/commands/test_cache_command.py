@@ -134,7 +134,7 @@ def test_a_limit_in_the_environment_that_is_no_number(
     assert cli.main(["cache", "list", "--json"]) == 3
     (error,) = json.loads(capsys.readouterr().out)["errors"]
     assert (error["code"], error["where"]) == ("AOTC-R014", "AOTC_CACHE_BYTES")
-    assert error["mend"] != AotcError("AOTC-R014", "").fix
+    assert error["fix"] != AotcError("AOTC-R014", "").fix
 
 
 def list_text() -> list[Any]:
@@ -144,8 +144,8 @@ def list_text() -> list[Any]:
             key=key,
             kind=kind,
             bytes=size,
-            created="2026-03-01T09:00:00+00:00",
-            used="2026-03-02T10:30:00+00:00",
+            created_at="2026-03-01T09:00:00+00:00",
+            used_at="2026-03-02T10:30:00+00:00",
             files=files,
         )
         for key, kind, size, files in rows

@@ -176,7 +176,7 @@ def test_what_is_wrong_with_data_has_a_code(aotc: Command, made: str, code: str,
         path.mkdir()
     error = aotc(*BUILD, "--calibration", path).refused(code, 3)
     assert error["where"].endswith(word)
-    assert error["mend"]
+    assert error["fix"]
     shown = aotc.plain(*BUILD, "--calibration", path)
     assert (shown.status, shown.stdout) == (3, "")
     assert shown.stderr.count(f"error: {code} ") == 1

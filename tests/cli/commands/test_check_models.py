@@ -138,7 +138,7 @@ def test_every_outcome_is_told_and_the_run_goes_on(aotc: Command, checked: Outco
     assert checked.status == 1
     assert sum(document["summary"].values()) == len(OUTCOMES)
     assert document["skipped"] == [
-        {"path": "weights/data.onnx", "why": "external data of external.onnx"}
+        {"path": "weights/data.onnx", "reason": "external data of external.onnx"}
     ]
     models = {each["model"]: each for each in document["models"]}
     assert models["vision/expected"]["compared"] == 2
@@ -179,7 +179,7 @@ PART = ("--pattern", "others/*")
 
 
 def test_what_is_worse_fails_and_what_is_better_does_not(aotc: Command, checked: Outcome) -> None:
-    built = {"outcome": "built", "answers": "as expected"}
+    built = {"outcome": "built", "answers": "as-expected"}
     refused = {"outcome": "refused", "code": "AOTC-S001"}
     earlier = aotc.folder / "earlier.json"
     earlier.write_text(changed(checked.document, by_runtime=built, no_such_type=refused))
@@ -195,14 +195,14 @@ def test_what_is_worse_fails_and_what_is_better_does_not(aotc: Command, checked:
     ]
     assert [each["model"] for each in found["better"]] == ["others/no_such_type.onnx"]
     # Of what the pattern leaves out, nothing is gone.
-    assert (found["new"], found["gone"]) == ([], [])
+    assert (found["added"], found["removed"]) == ([], [])
     earlier.write_text(changed(checked.document, no_such_type=refused))
     assert aotc("check-models", "models", *PART, "--against", earlier).status == 0
 
 
 def test_the_table(aotc: Command, checked: Outcome) -> None:
     earlier = aotc.folder / "table.json"
-    built = {"outcome": "built", "answers": "as expected"}
+    built = {"outcome": "built", "answers": "as-expected"}
     earlier.write_text(changed(checked.document, by_runtime=built))
     shown = aotc.plain("check-models", "models", *PART, "--against", earlier)
     assert shown.status == 1
@@ -237,7 +237,7 @@ def test_a_folder_without_models(aotc: Command, tmp_path: Path) -> None:
     found = aotc("check-models", tmp_path / "empty").refused("AOTC-I001", 3)
     assert found["what"] == "there is no *.onnx file below the folder"
     found = aotc("check-models", tmp_path / "none").refused("AOTC-I001", 3)
-    assert found["what"] == "no such folder of models"
+    assert found["what"] == "no such model folder"
     found = aotc("check-models", "models", "--pattern", "sound/*").refused("AOTC-I001", 3)
     assert found["expected"] == "one of 12, such as others/alone.onnx"
 
@@ -266,7 +266,7 @@ def test_artifacts_are_no_models(tmp_path: Path) -> None:
     assert aotc("build", "models/linear.onnx", "-o", "models/linear.aotc").status == 0
     found = aotc("check-models", "models").document
     assert [each["model"] for each in found["models"]] == ["linear.onnx"]
-    assert found["skipped"] == [{"path": "linear.aotc", "why": "an artifact"}]
+    assert found["skipped"] == [{"path": "linear.aotc", "reason": "an artifact"}]
 
 
 def test_an_interrupt_ends_with_what_is_known(tmp_path: Path) -> None:
@@ -305,5 +305,5 @@ def test_the_library_function(tmp_path: Path) -> None:
 def test_each_outcome_has_one_rank() -> None:
     pairs = [pair for row in RANKS for pair in row]
     assert len(pairs) == len(set(pairs))
-    answers = {"", "as expected", "as onnxruntime", "refused", "differ"}
+    answers = {"", "as-expected", "as-onnxruntime", "refused", "differ"}
     assert {other for outcome, other in pairs if outcome == "built"} == answers

@@ -16,7 +16,7 @@ from onnx import helper
 from replaced_payload import with_model
 from repository import ROOT
 
-SCHEMA = json.loads((ROOT / "manifests" / "parity-debug.schema.json").read_text("utf-8"))
+SCHEMA = json.loads((ROOT / "manifests" / "debug-parity.schema.json").read_text("utf-8"))
 
 
 def wrong_sign(model: onnx.ModelProto) -> None:

@@ -84,15 +84,15 @@ def test_areas_that_must_not_differ(aotc: Command) -> None:
 def test_an_area_that_is_not_one(aotc: Command) -> None:
     refused = aotc("diff", "a.aotc", "b.aotc.zip", "--fail-on", "presicion").refused("AOTC-I060", 2)
     assert refused["what"] == "no area is called 'presicion'; did you mean 'precision'?"
-    assert "exactness, memory and size may have a ratio" in refused["mend"]
+    assert "exactness, memory and size may have a ratio" in refused["fix"]
 
 
 @pytest.mark.parametrize("words", [("a.aotc", "model.onnx"), ("model.onnx", "a.aotc")])
 def test_a_model(aotc: Command, words: tuple[str, str]) -> None:
     refused = aotc("diff", *words).refused("AOTC-I059", 3)
-    assert refused["what"] == "this is a model, and artifacts are compared"
+    assert refused["what"] == "this is a model, but only artifacts can be compared"
     assert refused["where"] == "model.onnx"
-    assert refused["mend"].endswith("aotc build model.onnx -o model.aotc")
+    assert refused["fix"].endswith("aotc build model.onnx -o model.aotc")
 
 
 def test_what_is_no_artifact(aotc: Command) -> None:
@@ -156,7 +156,7 @@ def test_a_base_install(aotc: Command) -> None:
     assert done.returncode == 3
     (error,) = json.loads(done.stdout)["errors"]
     assert error["code"] == "AOTC-I019"
-    assert "[cpu]" in error["mend"]
+    assert "[cpu]" in error["fix"]
 
 
 def test_a_page_needs_an_extra(aotc: Command) -> None:
@@ -164,7 +164,7 @@ def test_a_page_needs_an_extra(aotc: Command) -> None:
     done = base_install(aotc, "--html", "page.html")
     (error,) = json.loads(done.stdout)["errors"]
     assert (done.returncode, error["code"]) == (3, "AOTC-I019")
-    assert "[report]" in error["mend"]
+    assert "[report]" in error["fix"]
     done = base_install(aotc, "--html", "page.html", "--fail-on", "toolchain")
     assert done.returncode == 1
     assert [each["code"] for each in json.loads(done.stdout)["failed"]] == ["AOTC-I061"]

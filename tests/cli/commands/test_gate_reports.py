@@ -67,7 +67,7 @@ def test_all_breaches_are_told_at_once_and_what_was_measured_is_kept(aotc: Comma
     assert not (aotc.folder / "no.aotc").exists()
     report = decode(RunReport, json.loads((aotc.folder / "r.json").read_text()))
     assert (report.outcome, report.exit_status) == ("failed", 1)
-    assert [(each.code, str(each.place)) for each in report.breaches] == [
+    assert [(each.code, str(each.place)) for each in report.refusals] == [
         ("AOTC-M001", "gated.yaml:4:3"),
         ("AOTC-N020", "gated.yaml:9:7"),
         ("AOTC-N020", "gated.yaml:10:7"),
@@ -77,7 +77,7 @@ def test_all_breaches_are_told_at_once_and_what_was_measured_is_kept(aotc: Comma
     assert gates["gates.outputs.y.min_agreement"].status == "passed"
     assert gates["gates.outputs.y.min_sqnr_db"].measured.endswith(" dB")
     assert gates["gates.task.max_drop"].status == "failed"
-    figures = {figure.name: figure for figure in report.figures}
+    figures = {figure.name: figure for figure in report.measurements}
     assert 100 < figures["SQNR"].value < 300
     assert figures["SQNR"].unit == "dB"
     assert figures["falling:falling of the original"].value == 1
@@ -144,6 +144,9 @@ def test_a_changed_set_is_another_build(aotc: Command) -> None:
 def test_a_configuration_that_nobody_named_runs_no_function(aotc: Command) -> None:
     (aotc.folder / "aotc.yaml").write_text("profile: gated.yaml\n")
     reason = aotc("build", "linear.onnx").refused("AOTC-I052", 3)
-    text = "a configuration that nobody named may not set a profile whose task runs a function"
+    text = (
+        "the configuration in the working directory must "
+        "not set a profile whose task runs a function"
+    )
     assert reason["what"] == text
     assert not (aotc.folder / "count.txt").exists()

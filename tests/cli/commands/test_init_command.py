@@ -13,7 +13,8 @@ import onnx
 import pytest
 import yaml
 from command import SCRIPT, Command
-from made_models import linear, model_of, save
+from made_models import linear, save
+from model_parts import model_of
 from onnx import TensorProto, helper
 from third_party_models import MODELS, needs_models
 

@@ -68,7 +68,7 @@ def test_a_wrong_field_in_such_a_profile_is_the_input_s(aotc: Command) -> None:
     reports = [word for form in FORMS for word in ("--report", form)]
     outcome = aotc("build", "linear.onnx", "--profile", name, *reports)
     assert outcome.status == 3
-    assert outcome.codes == [breach.code for breach in read(aotc).breaches]
+    assert outcome.codes == [breach.code for breach in read(aotc).refusals]
 
 
 @pytest.mark.parametrize("profile", ["edge", "tight.yaml"])
@@ -118,10 +118,10 @@ def test_the_report_of_standard_input_tells_what_the_answer_tells(
 ) -> None:
     model, _ = save_external(tmp_path)
     codes, report = piped(aotc, model.read_bytes())
-    assert codes == ["AOTC-I054"] == [breach.code for breach in report.breaches]
+    assert codes == ["AOTC-I054"] == [breach.code for breach in report.refusals]
     assert "stdin" not in (aotc.folder / "r.json").read_text()
     codes, report = piped(aotc, b"")
-    assert codes == ["AOTC-I053"] == [breach.code for breach in report.breaches]
+    assert codes == ["AOTC-I053"] == [breach.code for breach in report.refusals]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_words_that_mean_nothing_are_reported_too(aotc: Command, words: tuple[st
     outcome = aotc(*words, "--report", "r.json")
     assert outcome.status in (2, 3)
     report = read(aotc)
-    assert [breach.code for breach in report.breaches] == outcome.codes
+    assert [breach.code for breach in report.refusals] == outcome.codes
     assert report.exit_status == outcome.status
 
 
@@ -178,7 +178,7 @@ def test_a_build_from_the_cache_tells_the_gates_of_the_first_one(aotc: Command) 
     assert [replace(gate, place=None) for gate in first.gates] == [
         replace(gate, place=None) for gate in again.gates
     ]
-    assert first.figures == again.figures
+    assert first.measurements == again.measurements
     for one, other in zip(first.gates, again.gates, strict=True):
         assert (one.place is None) == (other.place is None)
         if one.place and other.place:

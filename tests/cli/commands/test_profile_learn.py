@@ -15,11 +15,6 @@ from aotc.spec.profile_files import load_profile
 
 
 @pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    return Command(tmp_path)
-
-
-@pytest.fixture
 def learner(aotc: Command) -> Command:
     """A model with a free batch, requests, and a table in which the batch costs in steps."""
     save(linear(), aotc.folder / "linear.onnx")
@@ -59,7 +54,7 @@ def test_a_profile_is_learned_and_builds(learner: Command) -> None:
     done = learner(*words, "--json")
     assert done.status == 0
     document = done.document
-    assert document["schema"] == "aotc.learn/1"
+    assert document["schema"] == "aotc.profile-learn/1"
     (chosen,) = [plan for plan in document["plans"] if plan["chosen"]]
     assert chosen["buckets"] == {"batch": [4, 16, 32]}
     assert chosen["seconds"] == pytest.approx((60 * 1 + 20 * 3 + 20 * 9) / 100)
@@ -161,7 +156,7 @@ def test_bad_calls(learner: Command) -> None:
     (learner.folder / "bad.json").write_text("{}")
     refused("AOTC-S026", 3, "shapes.jsonl", *model, "--costs", "bad.json")
     costs = json.loads((learner.folder / "costs.json").read_bytes())
-    for change in ({"dims": ["seq"], "sizes": {"seq": [4, 8, 16, 32]}}, {"source": "0" * 64}):
+    for change in ({"dims": ["seq"], "sizes": {"seq": [4, 8, 16, 32]}}, {"model_sha256": "0" * 64}):
         (learner.folder / "bad.json").write_text(json.dumps({**costs, **change}))
         refused("AOTC-S026", 3, "shapes.jsonl", *model, "--costs", "bad.json")
     (learner.folder / "big.csv").write_text("batch\n33\n1\n")

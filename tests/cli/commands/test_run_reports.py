@@ -12,7 +12,8 @@ import onnx
 import pytest
 from command import Command, Outcome
 from junitparser import JUnitXml
-from made_models import FEATURES, linear, model_of, save
+from made_models import FEATURES, linear, save
+from model_parts import model_of
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
@@ -69,9 +70,9 @@ def test_all_breaches_of_a_build_are_told_in_the_order_of_the_profile(aotc: Comm
     assert not (aotc.folder / "no.aotc").exists()
     report = read(aotc.folder)
     assert (report.outcome, report.exit_status, report.command) == ("failed", 1, "build")
-    told = [(each.code, str(each.place)) for each in report.breaches]
+    told = [(each.code, str(each.place)) for each in report.refusals]
     assert told == [("AOTC-M002", "tight.yaml:6:3"), ("AOTC-M001", "tight.yaml:7:3")]
-    assert [each.expected for each in report.breaches] == ["<= 1000 bytes", "<= 10 bytes"]
+    assert [each.expected for each in report.refusals] == ["<= 1000 bytes", "<= 10 bytes"]
     # What was measured is kept, of the gates that are met as well.
     gates = {gate.name: gate for gate in report.gates}
     assert gates["parity.float32"].status == "passed"
@@ -79,7 +80,7 @@ def test_all_breaches_of_a_build_are_told_in_the_order_of_the_profile(aotc: Comm
     assert gates["budgets.peak_memory_bytes"].status == "failed"
     memory = int(gates["budgets.peak_memory_bytes"].measured.split()[0])
     assert memory > 1_000_000
-    figures = {figure.name: figure for figure in report.figures}
+    figures = {figure.name: figure for figure in report.measurements}
     assert figures["peak memory"].value == memory
     assert figures["size"].value == int(gates["budgets.artifact_bytes"].measured.split()[0])
     assert set(report.stages) >= {"import", "analyze", "optimize", "partition", "lower", "prove"}
@@ -98,13 +99,13 @@ def test_parity_and_costs_are_told_together(aotc: Command) -> None:
     words = ("build", model, "--profile", "exact.yaml", "-o", "no.aotc")
     assert aotc.plain(*words, "--report", "r.json").status == 1
     report = read(aotc.folder)
-    told = [(each.code, str(each.place)) for each in report.breaches]
+    told = [(each.code, str(each.place)) for each in report.refusals]
     assert told == [
         ("AOTC-N001", "exact.yaml:4:3"),
         ("AOTC-M002", "exact.yaml:6:3"),
         ("AOTC-M001", "exact.yaml:7:3"),
     ]
-    assert report.breaches[0].found.startswith("error ")
+    assert report.refusals[0].found.startswith("error ")
     # Other forms were tried first, as ever.
     assert "AOTC-O003" in [finding.code for finding in report.findings]
 
@@ -140,7 +141,7 @@ def test_a_build_that_passes_has_a_report_and_so_has_one_from_the_cache(aotc: Co
     assert not anew["cached"]
     made = [read(aotc.folder, f"{name}.json") for name in ("first", "second", "anew")]
     for report in made:
-        assert (report.outcome, report.exit_status, report.breaches) == ("passed", 0, ())
+        assert (report.outcome, report.exit_status, report.refusals) == ("passed", 0, ())
         assert report.artifact_id == first["artifact_id"]
         assert len(report.model_sha256) == 64
     # The gates are the same; the time and the memory of another run are not.
@@ -154,9 +155,9 @@ def test_an_input_that_must_be_fixed_is_an_error_and_no_failed_gate(aotc: Comman
     assert outcome.status == 3
     report = read(aotc.folder)
     assert (report.outcome, report.exit_status) == ("error", 3)
-    assert report.breaches
+    assert report.refusals
     (suite,) = JUnitXml.fromstring((aotc.folder / "r.xml").read_bytes())
-    assert (suite.errors, suite.failures) == (len(report.breaches), 0)
+    assert (suite.errors, suite.failures) == (len(report.refusals), 0)
     (run,) = json.loads((aotc.folder / "r.sarif").read_text())["runs"]
     assert run["invocations"][0] == {"executionSuccessful": False, "exitCode": 3}
 
@@ -168,7 +169,7 @@ def test_an_error_in_a_profile_has_its_line_and_column(aotc: Command) -> None:
     document = aotc("build", "linear.onnx", "--profile", "bad.yaml", "--report", "r.json").document
     stated = [(error["code"], error["place"]["line"]) for error in document["errors"]]
     assert stated == [("AOTC-I022", 4), ("AOTC-I022", 5)]
-    assert [str(each.place) for each in read(aotc.folder).breaches] == [
+    assert [str(each.place) for each in read(aotc.folder).refusals] == [
         "bad.yaml:4:3",
         "bad.yaml:5:3",
     ]
@@ -186,7 +187,7 @@ def test_an_error_in_a_file_that_a_profile_names_is_told_in_both(aotc: Command) 
     words = ("build", "linear.onnx", "--profile", "names.yaml", "--report", "r.json")
     first = aotc(*words).refused("AOTC-I049", 3)
     assert first["place"] == {"file": "names.yaml", "line": 3, "column": 1}
-    _, *inner = read(aotc.folder).breaches
+    _, *inner = read(aotc.folder).refusals
     assert ("AOTC-I022", "here.yaml:3:1") in [(each.code, str(each.place)) for each in inner]
     # A target of the command line is not the profile's.
     outcome = aotc(*words, "--target", "here.yaml")
@@ -197,7 +198,7 @@ def test_a_verification_is_reported_by_its_steps(aotc: Command) -> None:
     outcome = aotc.plain("verify", "good.aotc", "--key", "ci.pub", *reports())
     assert outcome.status == 0, outcome
     report = read(aotc.folder)
-    assert (report.outcome, report.breaches) == ("passed", ())
+    assert (report.outcome, report.refusals) == ("passed", ())
     assert [gate.name for gate in report.gates][:3] == [
         "1 container and limits",
         "2 strict parse",
@@ -209,10 +210,10 @@ def test_a_verification_is_reported_by_its_steps(aotc: Command) -> None:
     assert outcome.status == 1
     report = read(aotc.folder)
     assert report.outcome == "failed"
-    assert "AOTC-G005" in [each.code for each in report.breaches]
+    assert "AOTC-G005" in [each.code for each in report.refusals]
     assert {gate.status for gate in report.gates} == {"passed", "failed", "not-judged"}
     (suite,) = JUnitXml.fromstring((aotc.folder / "r.xml").read_bytes())
-    assert suite.failures == len(report.breaches)
+    assert suite.failures == len(report.refusals)
 
 
 def test_a_benchmark_is_reported_by_its_figures(aotc: Command) -> None:
@@ -220,7 +221,7 @@ def test_a_benchmark_is_reported_by_its_figures(aotc: Command) -> None:
     outcome = aotc(*words, *reports())
     assert outcome.status == 0, outcome
     report = read(aotc.folder)
-    measured = {(figure.name, figure.subject): figure.value for figure in report.figures}
+    measured = {(figure.name, figure.subject): figure.value for figure in report.measurements}
     sides = {timing["name"]: timing for timing in outcome.document["timings"]}
     assert measured["median", "artifact"] == sides["artifact"]["median_seconds"]
     assert measured["latency", "artifact / model"] == outcome.document["latency_ratio"]
@@ -240,7 +241,7 @@ def test_checked_models_are_gates(aotc: Command) -> None:
         "good.onnx": "passed",
         "bad.onnx": "failed",
     }
-    (breach,) = report.breaches
+    (breach,) = report.refusals
     assert breach.where.startswith("bad")
     assert report.outcome == "failed"
 
@@ -252,11 +253,11 @@ def test_every_breach_of_a_checked_model_is_told(aotc: Command) -> None:
     outcome = aotc("check-models", "large", "--profile", "tight.yaml", *reports())
     assert outcome.status == 1
     (checked,) = outcome.document["models"]
-    found = [checked["code"], *(each["code"] for each in checked["also"])]
+    found = [checked["code"], *(each["code"] for each in checked["other_refusals"])]
     assert found == ["AOTC-M002", "AOTC-M001"]
     report = read(aotc.folder)
-    assert [each.code for each in report.breaches] == found
-    assert all(each.where.startswith("large") for each in report.breaches)
+    assert [each.code for each in report.refusals] == found
+    assert all(each.where.startswith("large") for each in report.refusals)
 
 
 @pytest.mark.parametrize("name", ["-", "-.md", "-.sarif"])

@@ -30,11 +30,6 @@ exit $status
 
 
 @pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    return Command(tmp_path)
-
-
-@pytest.fixture
 def slow(aotc: Command) -> str:
     """A model on which a build is busy until it is ended."""
     save(endless(), aotc.folder / "slow.onnx")
@@ -279,7 +274,7 @@ def test_an_interrupted_build_has_its_report(aotc: Command, slow: str) -> None:
     assert finish(process).status == 130
     report = json_of(aotc.folder / "r.json")
     assert (report["outcome"], report["exit_status"]) == ("error", 130)
-    assert [breach["code"] for breach in report["breaches"]] == ["AOTC-I025"]
+    assert [breach["code"] for breach in report["refusals"]] == ["AOTC-I025"]
     assert "import" in report["stages"]
     assert (aotc.folder / "r.md").is_file()
     assert aotc.leftovers() == []

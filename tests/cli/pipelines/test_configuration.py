@@ -18,9 +18,9 @@ from aotc.base.errors import AotcError
 
 
 @pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    save(linear(), tmp_path / "model.onnx")
-    return Command(tmp_path)
+def aotc(aotc: Command) -> Command:
+    save(linear(), aotc.folder / "model.onnx")
+    return aotc
 
 
 def write(aotc: Command, text: str, name: str = "aotc.yaml") -> Path:
@@ -93,7 +93,7 @@ def test_the_section_of_a_command_goes_before_the_rest(aotc: Command) -> None:
         aotc,
         "profile: edge\ncache: true\nkey: release.pem\nreport: all.json\n"
         "build: {profile: server-cpu, report: [a.json, b.md]}\n"
-        "check-models:\n  cache: false\nbench:\n  key: release.pub\n",
+        "check_models:\n  cache: false\nbench:\n  key: release.pub\n",
     )
     found = values(Command(aotc.folder, {"AOTC_CONFIG": "aotc.yaml"}))
     assert found["build", "profile"] == ("server-cpu", "file", "aotc.yaml:5:9")
@@ -147,10 +147,10 @@ def test_a_file_that_nobody_named_runs_no_program_and_trusts_nobody(
     write(aotc, text)
     for words in (("build", "model.onnx"), ("bench", "model.aotc"), ("config",)):
         reason = aotc(*words).refused("AOTC-I052", 3)
-        assert reason["what"] == f"a configuration that nobody named may not set {what}"
+        assert reason["what"] == f"the configuration in the working directory must not set {what}"
         assert reason["where"] == f"aotc.yaml: {field}"
         assert (reason["place"]["line"], reason["place"]["column"]) == place
-        assert "AOTC_CONFIG" in reason["mend"]
+        assert "AOTC_CONFIG" in reason["fix"]
     assert not (aotc.folder / "ran").exists()
     # Who names the file, names what it names.
     named = Command(aotc.folder, {"AOTC_CONFIG": "aotc.yaml"})
@@ -194,7 +194,7 @@ def test_config_says_where_each_value_comes_from(aotc: Command) -> None:
         line.split() for line in shown.splitlines()
     ]
     document = named("config").document
-    schema = json.loads((ROOT / "manifests" / "config-answer.schema.json").read_text())
+    schema = json.loads((ROOT / "manifests" / "config-report.schema.json").read_text())
     jsonschema.validate(document, schema)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from command import Command
@@ -34,9 +33,9 @@ tune: {rounds: 3}
 
 
 @pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    save(linear(), tmp_path / "model.onnx")
-    return Command(tmp_path)
+def aotc(aotc: Command) -> Command:
+    save(linear(), aotc.folder / "model.onnx")
+    return aotc
 
 
 def test_one_line_a_stage_with_its_time(aotc: Command) -> None:

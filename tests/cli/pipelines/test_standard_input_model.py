@@ -13,11 +13,6 @@ from made_models import linear, save, save_external
 from terminal import on_a_terminal
 
 
-@pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    return Command(tmp_path)
-
-
 def given(aotc: Command, data: bytes, *words: str) -> Outcome:
     done = subprocess.run(
         [str(SCRIPT), *words],

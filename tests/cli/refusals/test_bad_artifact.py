@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from command import TOOLCHAIN, Command, Outcome
+from file_bytes import flip_bit
 from made_models import linear, save
 
 from aotc.spec.json import canonical_json
@@ -170,9 +171,7 @@ def test_a_damaged_store_is_mended_from_the_source(aotc: Command) -> None:
     for name in ("payload/model/portable/model.onnx", "payload/aotc.json"):
         path = stored / name
         path.chmod(0o644)
-        content = bytearray(path.read_bytes())
-        content[len(content) // 2] ^= 1
-        path.write_bytes(content)
+        flip_bit(path)
         after = aotc(*words, "--variant", "portable")
         assert after.status == 0
         assert after.document["load"]["from_store"] is False

@@ -7,24 +7,19 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 from command import Command
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from made_models import FEATURES, linear, model_of, save
+from made_models import FEATURES, linear, save
+from model_parts import model_of
 from onnx import TensorProto, helper
 
 from aotc.trust import key_files
 
 GOOD = np.ones((2, FEATURES), np.float32)
-
-
-@pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +58,7 @@ def test_usage(aotc: Command, words: list[str], says: str) -> None:
     assert says in aotc(*words).refused("AOTC-I027", 2)["what"]
     plain = aotc.plain(*words)
     assert (plain.status, plain.stdout) == (2, "")
-    assert plain.stderr.startswith("error: AOTC-I027 argument is unusable\n")
+    assert plain.stderr.startswith("error: AOTC-I027 argument is not valid\n")
 
 
 def test_no_words(aotc: Command) -> None:

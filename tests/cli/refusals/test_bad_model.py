@@ -22,11 +22,6 @@ probe: {run_seconds: 1, seconds: 10}
 """
 
 
-@pytest.fixture
-def aotc(tmp_path: Path) -> Command:
-    return Command(tmp_path)
-
-
 def refused(aotc: Command, model: str | Path, code: str, *words: str) -> dict[str, str]:
     """The refusal of a build of `model`, which leaves nothing behind."""
     before = sorted(aotc.folder.iterdir())
@@ -234,7 +229,7 @@ def test_a_model_that_never_ends(aotc: Command) -> None:
     (aotc.folder / "tight.yaml").write_text(TIGHT, encoding="utf-8")
     found = refused(aotc, "endless.onnx", "AOTC-I014", "--profile", "tight.yaml")
     assert found["what"] == "analyze_job ended by its alarm (one run took too much CPU time)"
-    assert "probe.run_seconds" in found["mend"]
+    assert "probe.run_seconds" in found["fix"]
 
 
 def test_a_build_that_takes_too_long(aotc: Command) -> None:

@@ -43,7 +43,7 @@ def bench_answer() -> BenchReport:
         return Timing(
             name=name,
             load_seconds=0.00116 * factor,
-            first_seconds=0.000094 * factor,
+            first_run_seconds=0.000094 * factor,
             median_seconds=0.0000271 * factor,
             lower_seconds=0.0000266 * factor,
             upper_seconds=0.0000289 * factor,
@@ -100,7 +100,7 @@ def bench_against_answer() -> BenchReport:
         lower=1.18,
         upper=1.2345,
         confidence=0.95,
-        allow=1.05,
+        max_ratio=1.05,
         rounds=30,
         verdict="slower",
         code="AOTC-I067",

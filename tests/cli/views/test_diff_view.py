@@ -36,7 +36,7 @@ A = ComparedArtifact(
     path="edge.aotc",
     name="bert",
     artifact_id="f7" * 32,
-    manifest="aotc.manifest/1.5",
+    manifest="aotc.manifest/1.0",
     payload_bytes=438_141_077,
     built_at="2026-11-23T04:37:43Z",
 )
@@ -139,7 +139,7 @@ def report() -> DiffReport:
             MeasuredRow(variant="portable", what="run max", unit="seconds", a=1.4),
             MeasuredRow(variant="portable", what="peak memory", unit="bytes", a=6e8, b=3e8),
         ),
-        allowed=(AllowedDiff(area="size", ratio=0.5),),
+        allowed=(AllowedDiff(area="size", max_ratio=0.5),),
         failed=(
             Refusal(
                 code="AOTC-I061",
@@ -149,7 +149,7 @@ def report() -> DiffReport:
                 found="0.5005 times A's",
             ),
         ),
-        problems=(Refusal(code="AOTC-I062", what="a file of weights ends early"),),
+        problems=(Refusal(code="AOTC-I062", what="a file of weights is truncated"),),
     )
 
 

@@ -117,8 +117,8 @@ def test_every_column_of_a_store_has_its_heading(monkeypatch: pytest.MonkeyPatch
         name="m",
         bytes=1000,
         attestations=4,
-        installed="2026-11-21T16:00:00+00:00",
-        used="2026-11-21T17:00:00+00:00",
+        installed_at="2026-11-21T16:00:00+00:00",
+        used_at="2026-11-21T17:00:00+00:00",
         in_use=True,
     )
     shown = text(list_view(StoreListReport(store="/s", bytes=1000, entries=(entry,))))
@@ -135,7 +135,7 @@ def test_every_column_of_a_store_has_its_heading(monkeypatch: pytest.MonkeyPatch
 
 def test_a_decision_without_a_channel() -> None:
     counted = ConsideredAttestation(
-        path="attestations/oms.sigstore.json", key=KEY, id="release", counts=True
+        path="attestations/oms.sigstore.json", key_id=KEY, id="release", counts=True
     )
     need = RequirementResult(
         predicate="oms",

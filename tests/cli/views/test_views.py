@@ -58,9 +58,9 @@ def capture() -> Capture:
         initializer_bytes=61_000,
         contrib_ops=("com.microsoft::Gelu",),
         control_flow=(ControlFlow(node="choose", op_type="If", subgraphs={"then_branch": 3}),),
-        side_inputs=("choose.then_branch: hidden",),
+        outer_scope_values=("choose.then_branch: hidden",),
         external_data=(ExternalFile(location="weights.bin", size=2_500_000_000, sha256="a" * 64),),
-        half=True,
+        half_precision=True,
     )
 
 
@@ -86,7 +86,7 @@ def variant(name: str, *isa: str, **change: Any) -> VariantSummary:
         "precision": "keep",
         "optimization": "all",
         "requirements": requirements(*isa),
-        "placement": "observed",
+        "placement_origin": "observed",
         "nodes": 8,
         "partitions": 1,
         "share": {CPU: 1.0},
@@ -139,14 +139,14 @@ def artifact_report() -> InspectReport:
                     path="attestations/approval-prod-ab.sigstore.json",
                     key_id="ab" * 32,
                     predicate_type="urn:aotc:approval:v1",
-                    says="approved for prod until 2027-01-31T00:00:00Z",
+                    summary="approved for prod until 2027-01-31T00:00:00Z",
                 ),
                 Claim(
                     path="attestations/oms.sigstore.json",
                     key_id=KEY,
                     development_key=True,
                     predicate_type=MODEL,
-                    says="8 files of the payload",
+                    summary="8 files of the payload",
                 ),
             ),
             variants=(
@@ -159,10 +159,10 @@ def artifact_report() -> InspectReport:
                     load_seconds=None,
                     run_seconds={},
                     peak_memory_bytes=None,
-                    placement="predicted",
+                    placement_origin="predicted",
                 ),
             ),
-            sizes={"model": 8_966, "weights": 117_760, "fixture": 25_376},
+            bytes_by_role={"model": 8_966, "weights": 117_760, "fixture": 25_376},
             payload_bytes=160_131,
             files=11,
             fixtures=2,
@@ -202,7 +202,7 @@ def verify_report(**change: Any) -> VerifyReport:
             VariantVerdict(name="portable", runs=True),
             VariantVerdict(name="native", runs=True),
         ),
-        "bytes_hashed": 160_131,
+        "hashed_bytes": 160_131,
         "seconds": 0.0108,
     }
     return VerifyReport(**(fields | change))
@@ -288,7 +288,7 @@ def run_answer() -> RunReport:
 def doctor_answer() -> DoctorReport:
     checks = (
         DoctorCheck(name="Python", status="ok", found="3.11.7"),
-        DoctorCheck(name="ONNX Runtime", status="bad", found="two", fix="Uninstall one."),
+        DoctorCheck(name="ONNX Runtime", status="failed", found="two", fix="Uninstall one."),
     )
     host = Target(schema="aotc.target/1", name="host")
     return DoctorReport(healthy=False, checks=checks, host=host)

@@ -27,12 +27,12 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="aotc-fuzz-")
 atexit.register(_FOLDER.cleanup)
 FILE, AGAIN = (Path(_FOLDER.name) / name for name in ("measured.jsonl", "again.jsonl"))
 LINE = HistoryLine(
-    time="2026-01-31T12:00:00Z",
+    measured_at="2026-01-31T12:00:00Z",
     machine=Machine(cpu="Example", architecture="x86_64", cores=2),
     onnxruntime="1.31.1",
     name="digits",
     artifact_id="ab" * 32,
-    source_sha256="cd" * 32,
+    model_sha256="cd" * 32,
     variant="native",
     sizes={"batch": 1},
     load_seconds=0.001,
@@ -44,7 +44,7 @@ LINE = HistoryLine(
 )
 WANTED = Conditions(
     machine=LINE.machine,
-    source_sha256=LINE.source_sha256,
+    model_sha256=LINE.model_sha256,
     variant=LINE.variant,
     sizes=LINE.sizes,
     threads=None,

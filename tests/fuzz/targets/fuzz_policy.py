@@ -121,14 +121,12 @@ def seeds() -> Iterator[bytes]:
         ],
     }
     roots = {
-        "schema": "aotc.root/2",
+        "schema": "aotc.root/1",
         "policy": "plant",
         "threshold": 2,
         "keys": [TRUSTED.public_pem, more.public_pem],
     }
-    unnamed = {**roots, "schema": "aotc.root/1"}
-    del unnamed["policy"]
-    for item in (full, small, roots, unnamed):
+    for item in (full, small, roots):
         yield json.dumps(item).encode()
     yield yaml_text(decode(TrustPolicy, full)).encode()
     yield yaml_text(decode(RootKeys, roots)).encode()
@@ -137,7 +135,6 @@ def seeds() -> Iterator[bytes]:
 
 WORDS = words_of(TrustPolicy, RootKeys) | {
     "aotc.root/2",
-    "aotc.root/1",
     "!!binary",
     "!!python/name:os.system",
 }

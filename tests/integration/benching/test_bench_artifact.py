@@ -12,30 +12,27 @@ from made_models import linear
 from trace_format import read_trace
 from workbench import Workbench
 
+import aotc
 from aotc.base.errors import AotcError
 from aotc.spec.bench_reports import BenchReport
 from aotc.spec.codec import decode, encode
 from aotc.spec.json import canonical_json
-from aotc.tools.bench import Answer, Baseline
-from aotc.tools.bench import bench as run_bench
 from aotc.tools.bench_comparison import read_history
-from aotc.tools.bench_sides import Loading, Plan
 
 
 @pytest.fixture
-def loading(digits: BuiltArtifact, tmp_path: Path) -> Loading:
-    return Loading(key=digits.public_key, store=tmp_path / "store", variant="portable")
+def loading(digits: BuiltArtifact, tmp_path: Path) -> dict[str, Any]:
+    return {"key": digits.public_key, "store": tmp_path / "store", "variant": "portable"}
 
 
-def measure(digits: BuiltArtifact, loading: Loading, runs: int = 40, **options: Any) -> Answer:
-    plan = Plan(runs=runs, seconds=None, streams=options.pop("streams", 1), warm_up=1)
-    return run_bench(digits.path, plan, loading=loading, **options)
+def measure(
+    digits: BuiltArtifact, loading: dict[str, Any], runs: int = 40, **options: Any
+) -> BenchReport:
+    return aotc.bench(digits.path, runs=runs, warm_up=1, **loading, **options)
 
 
-def test_all_sides_run_in_turn(digits: BuiltArtifact, loading: Loading) -> None:
-    report = measure(
-        digits, loading, against=digits.source, baseline=Baseline(path=digits.path, allow=1.05)
-    ).report
+def test_all_sides_run_in_turn(digits: BuiltArtifact, loading: dict[str, Any]) -> None:
+    report = measure(digits, loading, against=digits.source, baseline=digits.path, allow=1.05)
     assert [timing.name for timing in report.timings] == ["artifact", "model", "baseline"]
     assert len(report.order) == 30
     assert all(sorted(sides) == ["artifact", "baseline", "model"] for sides in report.order)
@@ -58,20 +55,20 @@ def test_all_sides_run_in_turn(digits: BuiltArtifact, loading: Loading) -> None:
     assert found.ratio == pytest.approx(medians["artifact"] / medians["baseline"])
 
 
-def test_the_report_is_read_back_as_it_was(digits: BuiltArtifact, loading: Loading) -> None:
-    baseline = Baseline(path=digits.path, allow=1.05)
-    report = measure(digits, loading, nodes=True, baseline=baseline).report
+def test_the_report_is_read_back_as_it_was(digits: BuiltArtifact, loading: dict[str, Any]) -> None:
+    report = measure(digits, loading, nodes=True, baseline=digits.path)
     text = json.dumps(encode(report, full=True), allow_nan=False)
     assert decode(BenchReport, json.loads(text)) == report
     assert canonical_json(encode(report))
 
 
 def test_a_trace_has_loads_calls_by_stream_and_nodes(
-    digits: BuiltArtifact, loading: Loading, tmp_path: Path
+    digits: BuiltArtifact, loading: dict[str, Any], tmp_path: Path
 ) -> None:
-    answer = measure(digits, loading, against=digits.source, trace=True, streams=2)
-    path = tmp_path / "trace.json"
-    path.write_text(answer.trace)
+    path, texts = tmp_path / "trace.json", list[str]()
+    for trace in (path, texts.append):
+        report = measure(digits, loading, against=digits.source, trace=trace, streams=2)
+    assert json.loads(*texts)["traceEvents"]
     events, threads = read_trace(path)
     assert sorted(threads.values()) == [
         "artifact, stream 1", "artifact, stream 2", "load and warm-up", "model, stream 1",
@@ -80,48 +77,48 @@ def test_a_trace_has_loads_calls_by_stream_and_nodes(
     names = {event["name"] for event in events if threads[1, 0] == "load and warm-up"}
     assert {"artifact: load", "artifact: warm-up", "artifact: first run", "model: load"} <= names
     calls = [event for event in events if event["name"] == "run artifact"]
-    assert len(calls) == answer.report.runs == 40
+    assert len(calls) == report.runs == 40
     assert {threads[1, event["tid"]] for event in calls} <= {
         "artifact, stream 1", "artifact, stream 2"
     }  # fmt: skip
-    report = answer.report.nodes
-    assert report is not None
+    found = report.nodes
+    assert found is not None
     profiled = [event for event in events if event["pid"] == 2 and event["cat"] != "run"]
-    assert {event["name"] for event in profiled} == {node.name for node in report.nodes}
+    assert {event["name"] for event in profiled} == {node.name for node in found.nodes}
     assert {event["args"]["provider"] for event in profiled} == {
-        provider.provider for provider in report.providers
+        provider.provider for provider in found.providers
     }
     runs = [event for event in events if event["pid"] == 2 and event["cat"] == "run"]
-    assert len(runs) == report.profiled_runs
+    assert len(runs) == found.profiled_runs
     # Nothing else was going on while the nodes were profiled.
     assert min(run["ts"] for run in runs) >= max(call["ts"] + call["dur"] for call in calls)
 
 
 def test_a_history_is_the_baseline_of_the_next_measurement(
-    digits: BuiltArtifact, loading: Loading, tmp_path: Path
+    digits: BuiltArtifact, loading: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "history.jsonl"
     for _ in range(2):
         measure(digits, loading, history=path)
-    answer = measure(digits, loading, history=path, baseline=Baseline(path=path, allow=1000))
-    found = answer.report.comparison
+    report = measure(digits, loading, history=path, baseline=path, allow=1000)
+    found = report.comparison
     assert found is not None
     assert (found.kind, found.measurements, found.verdict) == ("history", 2, "within")
     lines = list(read_history(path))
     assert len(lines) == 3
-    assert found.time == lines[1].time
-    assert {line.artifact_id for line in lines} == {answer.report.load.artifact_id}
+    assert found.measured_at == lines[1].measured_at
+    assert {line.artifact_id for line in lines} == {report.load.artifact_id}
     assert all(line.runs == len(line.samples) == 40 for line in lines)
     assert all(list(line.samples) == sorted(line.samples) for line in lines)
 
 
 def test_slower_than_a_history_says_so(
-    digits: BuiltArtifact, loading: Loading, tmp_path: Path
+    digits: BuiltArtifact, loading: dict[str, Any], tmp_path: Path
 ) -> None:
     """The rule, on a real measurement: nothing is a thousandth of a real latency."""
     path = tmp_path / "history.jsonl"
     measure(digits, loading, history=path)
-    found = measure(digits, loading, baseline=Baseline(path=path, allow=0.001)).report.comparison
+    found = measure(digits, loading, baseline=path, allow=0.001).comparison
     assert found is not None
     assert (found.verdict, found.code) == ("slower", "AOTC-I067")
     assert found.reason == "the whole interval is above 0.001"
@@ -131,10 +128,9 @@ def test_a_baseline_of_another_model_is_refused(bench: Workbench) -> None:
     ours, other = (
         bench.build(linear(features=count), f"linear{count}", dims={"batch": 2}) for count in (4, 8)
     )
-    loading = Loading(key=bench.public, store=bench.folder / "store")
-    plan, baseline = Plan(runs=1, seconds=None), Baseline(path=other.path, allow=1.05)
+    store = bench.folder / "store"
     with pytest.raises(AotcError) as caught:
-        run_bench(ours.path, plan, loading=loading, baseline=baseline)
+        aotc.bench(ours.path, runs=1, baseline=other.path, key=bench.public, store=store)
     error = caught.value
     assert (error.code, error.where) == ("AOTC-I065", str(other.path))
     assert error.expected == f"model {ours.manifest.source.sha256}"
@@ -142,18 +138,18 @@ def test_a_baseline_of_another_model_is_refused(bench: Workbench) -> None:
 
 
 def test_a_baseline_that_is_no_history_is_refused_before_anything_is_loaded(
-    digits: BuiltArtifact, loading: Loading, tmp_path: Path
+    digits: BuiltArtifact, loading: dict[str, Any], tmp_path: Path
 ) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text('{"schema": "aotc.bench-history/1", "time"')
     steps: list[str] = []
     with pytest.raises(AotcError) as caught:
-        measure(digits, loading, baseline=Baseline(path=path, allow=1.05), progress=steps.append)
+        measure(digits, loading, baseline=path, allow=1.05, progress=steps.append)
     assert (caught.value.code, steps) == ("AOTC-I063", [])
 
 
-def test_streams_count_all_calls_together(digits: BuiltArtifact, loading: Loading) -> None:
-    report = measure(digits, loading, runs=80, streams=4).report
+def test_streams_count_all_calls_together(digits: BuiltArtifact, loading: dict[str, Any]) -> None:
+    report = measure(digits, loading, runs=80, streams=4)
     (timing,) = report.timings
     assert (report.streams, timing.samples) == (4, 80)
     assert timing.mean_seconds is not None

@@ -13,27 +13,24 @@ from made_profiles import profile_with
 from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
+from aotc import bench as run_bench
 from aotc import load
 from aotc.base.errors import AotcError
 from aotc.runtime.warmup import open_variant
-from aotc.spec.bench_reports import NodesReport
-from aotc.tools.bench import Answer
-from aotc.tools.bench import bench as run_bench
+from aotc.spec.bench_reports import BenchReport, NodesReport
 from aotc.tools.bench_nodes import profile_nodes, profiled_runs, read_events
-from aotc.tools.bench_sides import Loading, Plan, inputs_of
+from aotc.tools.bench_sides import inputs_of
 
-SHORT = Plan(runs=2, seconds=None)
 CPU = "CPUExecutionProvider"
 
 
-def measured(path: Path, key: Path, store: Path, **options: Any) -> Answer:
-    loading = Loading(key=key, store=store, **options.pop("loading", {}))
-    return run_bench(path, SHORT, loading=loading, nodes=True, **options)
+def measured(path: Path, key: Path, store: Path, **options: Any) -> BenchReport:
+    return run_bench(path, runs=2, warm_up=0, key=key, store=store, nodes=True, **options)
 
 
-def nodes_of(answer: Answer) -> NodesReport:
-    assert answer.report.nodes is not None
-    return answer.report.nodes
+def nodes_of(report: BenchReport) -> NodesReport:
+    assert report.nodes is not None
+    return report.nodes
 
 
 def assert_sound(report: NodesReport, built: Built) -> None:
@@ -60,9 +57,7 @@ def assert_sound(report: NodesReport, built: Built) -> None:
 
 def test_convolutions_have_the_payloads_names(digits: BuiltArtifact, tmp_path: Path) -> None:
     """ONNX Runtime replaces them at load, and calls the new ones after what they compute."""
-    answer = measured(
-        digits.path, digits.public_key, tmp_path / "store", loading={"variant": "portable"}
-    )
+    answer = measured(digits.path, digits.public_key, tmp_path / "store", variant="portable")
     report = nodes_of(answer)
     convolutions = {node.name for node in report.nodes if node.op == "Conv"}
     assert convolutions == {"node_conv2d", "node_conv2d_1", "node_conv2d_2"}
@@ -77,7 +72,7 @@ def test_a_padded_call_is_profiled_as_it_runs(bench: Workbench, tmp_path: Path) 
     report = nodes_of(answer)
     (variant,) = (each for each in built.manifest.variants if each.name == report.variant)
     assert variant.buckets == {"batch": 16}
-    assert answer.report.sizes == {"batch": 11}
+    assert answer.sizes == {"batch": 11}
     assert_sound(report, built)
 
 
@@ -111,7 +106,7 @@ def test_runs_that_the_profile_lacks_are_refused(bench: Workbench, tmp_path: Pat
 
 @pytest.mark.openvino
 def test_a_compiled_partition_is_one_node(bench: Workbench, tmp_path: Path) -> None:
-    fields = {"partitioning": {"weigh_borders": False}, "dims": {"batch": "1..2"}}
+    fields = {"partitioning": {"weigh_boundaries": False}, "dims": {"batch": "1..2"}}
     built = bench.build(
         openvino_models.divided(), "divided", profile=profile_with("edge-openvino", **fields)
     )

@@ -1,4 +1,4 @@
-"""What `compare` finds between real builds: of one model, and of releases and runtimes."""
+"""What `diff` finds between real builds: of one model, and of releases and runtimes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workbench import Built, Workbench
 from aotc.spec.codec import encode
 from aotc.spec.diff_report import AREAS, DiffReport
 from aotc.spec.json import strict_json
-from aotc.tools.diff.artifacts import compare
+from aotc.tools.diff.artifacts import diff
 from aotc.trust import key_files
 from aotc.trust.packing import pack
 
@@ -46,17 +46,17 @@ def whats(report: DiffReport, area: str) -> list[str]:
 
 
 def test_an_artifact_and_itself(edge: Built, tmp_path: Path) -> None:
-    report = compare(edge.path, edge.path, fail_on=AREAS)
+    report = diff(edge.path, edge.path, fail_on=AREAS)
     assert (changed(report), report.same_id, report.failed) == (set(), True, ())
     packed = Path(pack(edge.path, tmp_path / "edge.aotc.zip").archive)
-    assert changed(compare(edge.path, packed)) == set()
+    assert changed(diff(edge.path, packed)) == set()
 
 
 def test_two_builds_alike(edge: Built, bench: Workbench) -> None:
     """Times and the signer may differ, and nothing else."""
     private, _ = key_files.generate(bench.folder / "other.pem")
     again = replace(bench, private=private).build(DIGITS / "digits.onnx", "again")
-    report = compare(edge.path, again.path)
+    report = diff(edge.path, again.path)
     assert report.same_id
     assert changed(report) == {"trust"}
     assert set(whats(report, "trust")) == {"signers", "attestations"}
@@ -65,7 +65,7 @@ def test_two_builds_alike(edge: Built, bench: Workbench) -> None:
 
 def test_another_profile(edge: Built, bench: Workbench) -> None:
     server = bench.build(DIGITS / "digits.onnx", "server", profile="server-cpu")
-    report = compare(edge.path, server.path, fail_on=["size:3"])
+    report = diff(edge.path, server.path, fail_on=["size:3"])
     assert {"profile", "variants", "size"} <= changed(report)
     assert not changed(report) & {"source", "toolchain", "precision", "trust"}
     assert [(pair.a, pair.b) for pair in report.variants if not pair.a] != []
@@ -79,7 +79,7 @@ def test_another_level_of_the_optimizer(edge: Built, bench: Workbench) -> None:
     variants = [{"name": "portable", "isa": "baseline", "optimization": "basic"}]
     profile = profile_with("edge", variants=variants)
     basic = bench.build(DIGITS / "digits.onnx", "basic", profile=profile)
-    report = compare(edge.path, basic.path)
+    report = diff(edge.path, basic.path)
     assert {"profile", "passes", "placement"} <= changed(report)
     assert "onnxruntime-optimizer.options.level" in whats(report, "passes")
     (nodes,) = report.nodes
@@ -96,7 +96,7 @@ def test_half_precision_on_another_provider(edge: Built, bench: Workbench) -> No
     """Predicted where there is no GPU: nodes move, and weights are converted."""
     profile = profile_with("server-cuda", parity={"random_shapes": 0})
     half = bench.build(DIGITS / "digits.onnx", "half", profile=profile, precision="float16")
-    report = compare(edge.path, half.path, fail_on=["precision", "placement", "size:10", "source"])
+    report = diff(edge.path, half.path, fail_on=["precision", "placement", "size:10", "source"])
     assert [each.what for each in report.failed] == [
         "the artifacts differ in their precision",
         "the artifacts differ in their placement",
@@ -124,7 +124,7 @@ def test_another_weight(edge: Built, bench: Workbench) -> None:
     (bench.folder / "tuned").mkdir()
     path = bench.folder / "tuned" / "digits.onnx"
     path.write_bytes(model.SerializeToString())
-    report = compare(edge.path, bench.build(path, "tuned").path)
+    report = diff(edge.path, bench.build(path, "tuned").path)
     assert {"source", "weights"} <= changed(report)
     assert not changed(report) & {"placement", "passes", "shapes", "requirements", "memory"}
     (weights,) = report.weights
@@ -137,14 +137,14 @@ def test_another_weight(edge: Built, bench: Workbench) -> None:
 
 def test_other_shapes(edge: Built, bench: Workbench) -> None:
     fixed = bench.build(DIGITS / "digits.onnx", "fixed", dims={"batch": 4})
-    report = compare(edge.path, fixed.path)
+    report = diff(edge.path, fixed.path)
     assert {"shapes", "profile"} <= changed(report)
     assert any(what.startswith("domain.dims.batch") for what in whats(report, "shapes"))
 
 
 def test_another_opset(bench: Workbench) -> None:
     """Of two exports of one network: the operators are the same."""
-    report = compare(
+    report = diff(
         bench.build(linear(opset=17), "old").path, bench.build(linear(opset=21), "new").path
     )
     assert "source.opsets.ai.onnx" in whats(report, "source")
@@ -153,7 +153,7 @@ def test_another_opset(bench: Workbench) -> None:
 
 def test_another_runtime(edge: Built) -> None:
     """Moving from onnxruntime 1.30: what differs is named, and what does not is not."""
-    report = compare(OTHER_RUNTIME, edge.path)
+    report = diff(OTHER_RUNTIME, edge.path)
     assert changed(report) >= {"toolchain", "requirements"}
     versions = {change.what: change.a for change in report.area("toolchain").changes}
     assert versions["toolchain.onnxruntime"] == "1.30.0"
@@ -166,13 +166,13 @@ def test_another_runtime(edge: Built) -> None:
 @pytest.mark.parametrize("old", COMPAT, ids=lambda path: path.parent.name)
 def test_artifacts_of_earlier_releases(old: Path, edge: Built) -> None:
     """Other versions of the manifest are read; each release is compared with each other form."""
-    report = compare(old, edge.path)
+    report = diff(old, edge.path)
     assert report.a.manifest != ""
     assert "source" not in changed(report), "it is the same model"
-    assert changed(compare(old, old.with_name("digits.aotc.zip"))) == set()
-    assert changed(compare(old, OTHER_RUNTIME)) >= {"toolchain", "trust"}
+    assert changed(diff(old, old.with_name("digits.aotc.zip"))) == set()
+    assert changed(diff(old, OTHER_RUNTIME)) >= {"toolchain", "trust"}
     for one, other in pairwise(COMPAT):
-        changed(compare(one, other))
+        changed(diff(one, other))
 
 
 def test_a_model_of_control_flow(bench: Workbench) -> None:
@@ -200,6 +200,6 @@ def test_a_model_of_control_flow(bench: Workbench) -> None:
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
         paths.append(bench.build(model, f"flow{number:g}").path)
-    (weights,) = compare(*paths).weights
+    (weights,) = diff(*paths).weights
     assert [(each.a, each.max_abs) for each in weights.changed] == [("/choose.then_branch/c", 1.0)]
     assert weights.equal == 1

@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from file_bytes import flip_bit
 from made_profiles import small_profile
 from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
@@ -385,10 +386,7 @@ def test_a_replaced_library_is_another_key(bench: Workbench) -> None:
 
 def flip(place: Path) -> None:
     files = [path for path in (place / "files").rglob("*") if path.is_file()]
-    path = max(files, key=lambda file: file.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.write_bytes(data)
+    flip_bit(max(files, key=lambda file: file.stat().st_size))
 
 
 def cut(place: Path) -> None:
@@ -472,11 +470,11 @@ def test_what_was_compiled_survives_another_variants_failure(bench: Workbench) -
     # Times are written in seconds: an hour ago, so that a change is visible.
     for place in places(PARTITION):
         os.utime(place / SEAL, (time.time() - 3600, time.time() - 3600))
-    kept = {entry.key: entry.used for entry in entries()}
+    kept = {entry.key: entry.used_at for entry in entries()}
     assert len(kept) == len(entries(PARTITION)) == 2
     fixed = bench.build(source, "mended", profile=profile("edge-openvino", variants=variants[:1]))
     assert not fixed.report.cached
-    now = {entry.key: entry.used for entry in entries(PARTITION)}
+    now = {entry.key: entry.used_at for entry in entries(PARTITION)}
     assert now.keys() == kept.keys()
     assert all(now[key] > used for key, used in kept.items())
     assert sum(node.op_type == "EPContext" for node in fixed.nodes("whole")) == 2
@@ -532,10 +530,10 @@ def test_no_cache_takes_nothing_and_keeps_nothing(bench: Workbench) -> None:
     first = bench.build(models.plain(), "plain", profile=profile(), cache=False)
     assert not (bench.folder / "cache").exists()
     kept = bench.build(first.source, "kept", profile=profile())
-    used = [entry.used for entry in entries()]
+    used = [entry.used_at for entry in entries()]
     again = bench.build(first.source, "again", profile=profile(), cache=False)
     assert not again.report.cached
-    assert [entry.used for entry in entries()] == used
+    assert [entry.used_at for entry in entries()] == used
     assert first.report.artifact_id == kept.report.artifact_id == again.report.artifact_id
 
 

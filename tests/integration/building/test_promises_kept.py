@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +13,24 @@ import onnx
 import openvino_models as models
 import pytest
 from made_profiles import small_profile
+from model_parts import constant, info
 from onnx import helper
-from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
+from refusals import refusal
+from workbench import (
+    Built,
+    Workbench,
+    assert_agree,
+    only_variant,
+    plain_answer,
+    plain_session,
+    tolerance_of,
+)
 
 import aotc.pipeline.build
 from aotc import load
 from aotc.base.errors import AotcError
 from aotc.host.probe import probe
 from aotc.spec.profile import Profile
-from aotc.spec.variant import Variant
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 
@@ -35,17 +43,6 @@ def profile(base: str = "edge-openvino", **fields: Any) -> Profile:
 @pytest.fixture(scope="module")
 def plain(bench: Workbench) -> Built:
     return bench.build(models.plain(), "plain", profile=profile())
-
-
-def only(built: Built) -> Variant:
-    (variant,) = built.manifest.variants
-    return variant
-
-
-def refusal(call: Callable[[], Any]) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value
 
 
 def codes(error: AotcError) -> list[str]:
@@ -74,9 +71,9 @@ def uneven(width: int) -> onnx.ModelProto:
             models.refused("h", "t", "odd"),
             helper.make_node("MatMul", ["t", "last"], ["y"], name="product"),
         ],
-        [models.info("x", [32, width])],
-        [models.info("y", [32, 16])],
-        [models.weight("last", width, 16), models.number("zero", np.float32(0))],
+        [info("x", [32, width])],
+        [info("y", [32, 16])],
+        [models.weight("last", width, 16), constant("zero", np.float32(0))],
     )
 
 
@@ -90,8 +87,8 @@ def casts(kind: int) -> onnx.ModelProto:
             helper.make_node("Mul", ["s", "s"], ["q"], name="square"),
             helper.make_node("Cast", ["q"], ["y"], name="back", to=models.FLOAT),
         ],
-        [models.info("x", [32, 32])],
-        [models.info("y", [32, 32])],
+        [info("x", [32, 32])],
+        [info("y", [32, 32])],
     )
 
 
@@ -110,7 +107,7 @@ def test_parts_with_and_without_weights_stay_with_their_provider(
 ) -> None:
     built = bench.build(model, name, profile=profile(dims={}))
     assert [node.op_type for node in built.nodes()] == ["EPContext", "Trilu", "EPContext"]
-    report = only(built).partitioning
+    report = only_variant(built).partitioning
     assert report is not None
     assert [part.provider for part in report.partitions] == [OPENVINO, CPU, OPENVINO]
     assert [refusal.node for refusal in report.refusals] == ["odd"]
@@ -166,9 +163,9 @@ def test_budgets_hold_for_a_repeated_choice(bench: Workbench) -> None:
     for rounds in (5, 9, 13, 17):
         alone = {"tune": {"providers": [["cpu"]], "rounds": rounds}}
         free = bench.build(models.plain(), f"free-{rounds}", profile=profile(**alone), tune=True)
-        if only(free).providers == (CPU,):
+        if only_variant(free).providers == (CPU,):
             break
-    assert only(free).providers == (CPU,)
+    assert only_variant(free).providers == (CPU,)
     again = bench.build(free.source, "again", profile=profile(**alone), tuned_from=free.path)
     assert again.report.artifact_id == free.report.artifact_id
     for budgets in BUDGETS:
@@ -234,8 +231,8 @@ def test_the_policy_gives_the_rest_to_the_cpu(bench: Workbench) -> None:
     allowed = {"policy": "cpu", "max_node_share": 0.25}
     spec = profile(providers=["openvino"], fallback=allowed)
     built = bench.build(models.divided(), "rest", profile=spec)
-    assert only(built).placement.share[CPU] > 0
-    report = only(built).partitioning
+    assert only_variant(built).placement.share[CPU] > 0
+    report = only_variant(built).partitioning
     assert report is not None
     assert {provider.provider: provider.nodes for provider in report.providers} == {
         OPENVINO: 4,
@@ -257,9 +254,9 @@ def test_without_the_policy_every_node_is_in_the_table(bench: Workbench) -> None
     assert "odd0" in error.what
     assert [row["node"] for row in error.rows] == ["odd0", "odd1"]
     for row in error.rows:
-        assert list(row) == ["node", "op", "domain", "refused by", "why", "mend"]
+        assert list(row) == ["node", "op", "domain", "refused by", "reason", "fix"]
         assert (row["op"], row["domain"], row["refused by"]) == ("Trilu", "com.microsoft", OPENVINO)
-        assert "Trilu" in row["why"] and row["mend"]
+        assert "Trilu" in row["reason"] and row["fix"]
 
 
 # Number of threads of a caller.

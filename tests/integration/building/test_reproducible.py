@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 import pytest
 from built_artifact import DIGITS
+from file_bytes import contents_of
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.trust import key_files
@@ -59,14 +60,6 @@ def built(source: list[Path], place: Path, output: str, key: Path, profile: str,
         timeout=600,
     )
     return place / output
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
 
 
 def external_model(folder: Path) -> list[Path]:
@@ -122,7 +115,7 @@ def two_builds(
 
 
 def test_payloads_are_the_same_bytes(two_builds: tuple[Path, Path]) -> None:
-    one, other = (contents(path / "payload") for path in two_builds)
+    one, other = (contents_of(path / "payload") for path in two_builds)
     assert list(one) == list(other)
     assert [name for name in one if one[name] != other[name]] == []
 
@@ -149,13 +142,13 @@ def test_the_payload_contains_no_place_and_no_time(two_builds: tuple[Path, Path]
             "the host's name": rf'[/"@ ]{re.escape(host)}[/"@ ]',
             "a time": rf"{today:%Y}-?{today:%m}-?\d\d|{today:%Y}-\d\d-\d\dT",
         }
-        for name, data in contents(path / "payload").items():
+        for name, data in contents_of(path / "payload").items():
             found = [what for what, one in patterns.items() if re.search(one.encode(), data)]
             assert found == [], f"{name} holds {found}"
 
 
 def test_only_evidence_and_provenance_contain_the_time(two_builds: tuple[Path, Path]) -> None:
-    one, other = (contents(path / "attestations") for path in two_builds)
+    one, other = (contents_of(path / "attestations") for path in two_builds)
     assert sorted(name for name in one if one[name] != other[name]) == [
         "evidence.sigstore.json",
         "provenance.sigstore.json",

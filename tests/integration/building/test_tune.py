@@ -13,7 +13,15 @@ import openvino_models as models
 import pytest
 from made_profiles import small_profile
 from made_tables import changed_table
-from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
+from workbench import (
+    Built,
+    Workbench,
+    assert_agree,
+    only_variant,
+    plain_answer,
+    plain_session,
+    tolerance_of,
+)
 
 from aotc import verify
 from aotc.base.errors import AotcError
@@ -22,7 +30,6 @@ from aotc.spec.codec import decode
 from aotc.spec.evidence import Evidence, TuningCandidate
 from aotc.spec.json import strict_json
 from aotc.spec.profile import Profile
-from aotc.spec.variant import Variant
 from aotc.tools.inspect import inspect
 
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -66,11 +73,6 @@ def median(tried: TuningCandidate) -> float:
     return tried.median_seconds
 
 
-def only(built: Built) -> Variant:
-    (variant,) = built.manifest.variants
-    return variant
-
-
 # What is tried, and what wins.
 
 
@@ -97,7 +99,7 @@ def test_the_winner_has_the_least_median(threads: Built) -> None:
 
 def test_the_winners_threads_are_replayed(bench: Workbench, threads: Built) -> None:
     winner = chosen(threads.report.tuning)
-    assert only(threads).session.threads == winner.threads
+    assert only_variant(threads).session.threads == winner.threads
     (spec,) = threads.manifest.profile["variants"]
     assert spec.get("threads") == winner.threads
     inputs = threads.inputs({"batch": 2})
@@ -131,7 +133,7 @@ def test_any_row_may_win_and_its_threads_are_those_of_the_session(
         tuned_from=evidence,
     )
     assert chosen(built.report.tuning).threads == count
-    assert only(built).session.threads == count
+    assert only_variant(built).session.threads == count
     with bench.load(built) as model:
         assert model.report.fixtures > 0
     assert verify(built.path, key=bench.public).verdict == "optimal"
@@ -163,7 +165,7 @@ def test_orders_of_providers_are_tried_unasked(orders: Built) -> None:
     winner = chosen(table)
     assert median(winner) == min(median(row) for row in table)
     expected = OPENVINO if winner.providers[0] == "openvino" else CPU
-    assert only(orders).providers == (expected,)
+    assert only_variant(orders).providers == (expected,)
 
 
 @pytest.mark.openvino
@@ -217,7 +219,7 @@ def test_a_candidate_that_fails_parity_is_out_with_the_reason(bench: Workbench, 
     assert (out.passed, out.chosen, out.median_seconds, out.rounds) == (False, False, None, 0)
     assert out.reason.startswith("AOTC-N001")
     assert all(each.passed for key, each in by_precision.items() if key[1] == "keep")
-    assert only(built).precision == "keep"
+    assert only_variant(built).precision == "keep"
 
 
 @pytest.mark.openvino
@@ -234,7 +236,7 @@ def test_a_precision_is_tried_if_the_profile_lists_it(
 
     evidence = changed_table(built.path, tmp_path, turn)
     faster = bench.build(built.source, "faster", profile=stated, tuned_from=evidence)
-    variant = only(faster)
+    variant = only_variant(faster)
     assert (variant.precision, variant.parity.arithmetic) == ("bfloat16", "bfloat16")
 
 
@@ -384,5 +386,5 @@ def test_a_table_that_was_tampered_with_still_builds_what_is_proven(
     built = bench.build(
         threads.source, f"forged{seconds}", profile=profile(**THREADS), tuned_from=evidence
     )
-    assert only(built).parity.status == "passed"
+    assert only_variant(built).parity.status == "passed"
     assert verify(built.path, key=bench.public).verdict == "optimal"

@@ -109,7 +109,7 @@ def test_a_fused_form_gives_way_to_a_lower_level(mobilenet: Built) -> None:
 
 def test_what_the_change_costs_is_measured_and_stands_in_the_evidence(mobilenet: Built) -> None:
     for variant in mobilenet.report.variants:
-        first, second = variant.instead_of
+        first, second = variant.replaced_forms
         assert (first.form, second.form) == ("level all", "level extended")
         assert "exceeds" in first.reason or "N001" in first.reason
         assert first.slowdown is not None
@@ -191,17 +191,17 @@ def test_the_node_to_blame_goes_to_the_next_provider(openvino_build: Built) -> N
     shares = {provider.provider: provider.nodes for provider in variant.partitioning.providers}
     assert shares == {OPENVINO: 8, CPU: 1}
     assert openvino_build.finding("AOTC-P013") == (
-        f"variant portable: {OPENVINO} computes otherwise than the CPU (value y); "
+        f"variant portable: {OPENVINO} computes other results than the CPU (value y); "
         "left to the next provider: 1 node (wide)"
     )
     (refused,) = (refusal for refusal in variant.partitioning.refusals if refusal.node == "wide")
-    assert refused.reason.startswith("computes otherwise than the CPU")
+    assert refused.reason.startswith("computes other results than the CPU")
 
 
 @pytest.mark.openvino
 def test_the_rest_of_the_partition_is_right(openvino_build: Built, bench: Workbench) -> None:
     agrees(openvino_build, bench, "portable")
-    (form,) = openvino_build.report.variants[0].instead_of
+    (form,) = openvino_build.report.variants[0].replaced_forms
     assert (form.form, form.provider) == ("1 node (wide)", OPENVINO)
     assert "AOTC-N001" in form.reason
     assert form.slowdown is not None

@@ -16,6 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from quantized_images import images, quantized
+from refusals import refusal
 from replaced_payload import with_manifest, with_model
 from workbench import Built, Workbench
 
@@ -138,7 +139,7 @@ def test_a_gate_in_place_of_the_tolerance_is_what_an_output_is_judged_by(
     built: Built, tmp_path: Path
 ) -> None:
     spoiled = with_model(built.path, tmp_path / "spoiled.aotc", scaled(1.1, "w3"))
-    loose = gated_as(tmp_path / "loose.aotc", spoiled, instead=True, max_abs=100)
+    loose = gated_as(tmp_path / "loose.aotc", spoiled, replaces_tolerance=True, max_abs=100)
     report = debug_parity(loose, built.source)
     assert (report.failed, report.submodel) == ((), None)
     assert all(error.passed for error in report.outputs)
@@ -146,7 +147,7 @@ def test_a_gate_in_place_of_the_tolerance_is_what_an_output_is_judged_by(
     shown = io.StringIO()
     render.show(parity_view(report), file=shown)
     assert "max_abs 100, instead of the tolerance" in shown.getvalue()
-    strict = gated_as(tmp_path / "strict.aotc", spoiled, instead=True, max_abs=1e-6)
+    strict = gated_as(tmp_path / "strict.aotc", spoiled, replaces_tolerance=True, max_abs=1e-6)
     (refusal,) = debug_parity(strict, built.source).failed
     assert refusal.what == "output 'y' breaches its gate"
     assert refusal.expected == "max absolute error <= 1e-06"
@@ -292,10 +293,9 @@ def test_the_saturating_product_of_this_cpu_is_found(bench: Workbench, tmp_path:
 
 def refused(code: str, *arguments: Any, **options: Any) -> AotcError:
     """The error of a call, which must have `code`."""
-    with pytest.raises(AotcError) as caught:
-        debug_parity(*arguments, **options)
-    assert caught.value.code == code, caught.value
-    return caught.value
+    error = refusal(debug_parity, *arguments, **options)
+    assert error.code == code, error
+    return error
 
 
 def test_another_model_is_refused(built: Built, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import onnx
 import openvino_models as small
 import pytest
 from made_profiles import profile_with
+from model_parts import constant, info
 from onnx import TensorProto, helper
 from replaced_payload import with_manifest, with_model
 from workbench import Workbench
@@ -31,7 +32,7 @@ def test_a_node_that_was_kept_on_the_cpu_is_not_tried_elsewhere(
         providers=["openvino", "cpu"],
         precision="bfloat16",
         keep_float32=["y_*"],
-        partitioning={"weigh_borders": False},
+        partitioning={"weigh_boundaries": False},
         budgets={},
         fallback={"policy": "cpu", "max_node_share": 0.9},
         dims={"batch": "1..4"},
@@ -76,7 +77,7 @@ def in_bfloat16(spoiled: str = "") -> onnx.ModelProto:
         "bfloat16",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])],
-        [small.weight("w", 8, 8), small.number("tenth", np.float32(1.1))],
+        [small.weight("w", 8, 8), constant("tenth", np.float32(1.1))],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
@@ -118,9 +119,9 @@ def captured_in_a_body() -> onnx.ModelProto:
     )
     return small.model_of(
         [helper.make_node("If", ["c"], ["y"], "if", then_branch=outer, else_branch=own)],
-        [small.info("c", [], TensorProto.BOOL)],
-        [small.info("y", [2])],
-        [small.number("two", np.float32(2))],
+        [info("c", [], TensorProto.BOOL)],
+        [info("y", [2])],
+        [constant("two", np.float32(2))],
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from built_artifact import BuiltArtifact
+from file_bytes import flip_bit
 from sigstore_js import ROOT, install
 
 from aotc.trust import key_files
@@ -52,9 +53,7 @@ def block_of(word: str) -> str:
 def spoil(place: Path) -> None:
     """Flip one bit of a file of the payload."""
     file = sorted((place / "NAME.aotc" / "payload" / "model").glob("*/model.onnx"))[0]
-    data = bytearray(file.read_bytes())
-    data[len(data) // 2] ^= 1
-    file.write_bytes(data)
+    flip_bit(file)
 
 
 def test_there_is_a_command_for_each_tool() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from built_artifact import BuiltArtifact
+from file_bytes import flip_bit
 
 from aotc.trust import key_files
 
@@ -52,9 +53,7 @@ def test_the_artifact_is_accepted(digits: BuiltArtifact) -> None:
 )
 def test_one_flipped_bit_is_refused(digits: BuiltArtifact, altered: Path, pattern: str) -> None:
     file = sorted(altered.glob(pattern))[0]
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    file.write_bytes(content)
+    flip_bit(file)
     result = verify(digits, altered, digits.public_key)
     assert result.returncode == 1
     assert "Verification failed" in result.stdout + result.stderr

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.session.parity import RepeatedAnswers
 
 CALLERS = 2
@@ -29,7 +29,7 @@ def busy_cores() -> Iterator[None]:
             process.wait()
 
 
-def alone(model: ReadyModel, inputs: Mapping[str, Any], runs: int) -> RepeatedAnswers:
+def alone(model: Model, inputs: Mapping[str, Any], runs: int) -> RepeatedAnswers:
     """`runs` further calls, one after another."""
     first = model.run(inputs)
     answers = RepeatedAnswers(list(first), list(first.values()))
@@ -38,7 +38,7 @@ def alone(model: ReadyModel, inputs: Mapping[str, Any], runs: int) -> RepeatedAn
 
 
 def under_load(
-    model: ReadyModel, inputs: Mapping[str, Any], runs: int, first: Mapping[str, Any]
+    model: Model, inputs: Mapping[str, Any], runs: int, first: Mapping[str, Any]
 ) -> RepeatedAnswers:
     """`runs` calls by two threads at a time, compared with `first`, while the cores are busy."""
     answers = RepeatedAnswers(list(first), list(first.values()))

@@ -27,7 +27,7 @@ def ran(artifact: Path, public: Path, store: Path, **options: Any) -> int:
     with load(artifact, key=public, store=store, **options) as model:
         report = model.report
         assert report.fixtures == len(model.manifest.fixtures) > 1
-        assert report.fixtures_before == sum(each.accepted_before for each in report.variants)
+        assert report.fixtures_before == sum(each.fixtures_before for each in report.variants)
         assert model.ready
         return report.fixtures - report.fixtures_before
 

@@ -43,7 +43,7 @@ def test_the_device_is_begun_beside_for_captured_graphs_alone(
     imports.begin([variant], begin)
     imports.end()
     assert not begun
-    captured = replace(variant, graphs=GraphCapture(sizes=({"batch": 1},)))
+    captured = replace(variant, cuda_graphs=GraphCapture(sizes=({"batch": 1},)))
     other = EngineImports()
     sys.modules.pop("aotc.runtime.session_opening", None)
     other.begin([variant, captured], begin)
@@ -57,7 +57,7 @@ def test_what_fails_beside_is_left_to_where_it_is_needed(
     def begin() -> None:
         raise AotcError("AOTC-R025", "there is no CUDA device 7")
 
-    captured: Any = replace(variant, graphs=GraphCapture(sizes=({"batch": 1},)))
+    captured: Any = replace(variant, cuda_graphs=GraphCapture(sizes=({"batch": 1},)))
     imports.begin([captured], begin)
     assert imports.end().__name__ == "aotc.runtime.session_opening"
     assert not capfd.readouterr().err

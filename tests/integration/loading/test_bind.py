@@ -14,7 +14,7 @@ from masked_encoder import WIDTH, WORDS, encoder
 from workbench import Built, Workbench
 
 from aotc.base.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.store.pruning import remove_entry
 from aotc.spec.profile import Profile
 from aotc.spec.shapes import DimRange
@@ -47,7 +47,7 @@ def inputs_of(batch: int, seq: int, seed: int = 0) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("batch", "seq"), list(itertools.product((1, 2, 3, 4), (1, 3, 4, 5, 16, 17, 40)))
 )
-def test_a_bound_call_answers_as_run(model: ReadyModel, batch: int, seq: int) -> None:
+def test_a_bound_call_answers_as_run(model: Model, batch: int, seq: int) -> None:
     call = model.bind(inputs_of(batch, seq))
     for seed in range(3):
         inputs = inputs_of(batch, seq, seed)
@@ -56,7 +56,7 @@ def test_a_bound_call_answers_as_run(model: ReadyModel, batch: int, seq: int) ->
         np.testing.assert_array_equal(found.numpy(), model.run(inputs)["hidden"])
 
 
-def test_memory_is_shared_both_ways(model: ReadyModel) -> None:
+def test_memory_is_shared_both_ways(model: Model) -> None:
     inputs = inputs_of(4, 16)
     call = model.bind(inputs)
     output = np.from_dlpack(call.outputs["hidden"])
@@ -73,7 +73,7 @@ def test_memory_is_shared_both_ways(model: ReadyModel) -> None:
     np.testing.assert_array_equal(output, expected)
 
 
-def test_torch_tensors_are_taken_where_they_are(model: ReadyModel) -> None:
+def test_torch_tensors_are_taken_where_they_are(model: Model) -> None:
     torch = pytest.importorskip("torch")
     inputs = {name: torch.from_numpy(array) for name, array in inputs_of(4, 16).items()}
     call = model.bind(inputs)
@@ -99,9 +99,7 @@ class Lent:
 
 
 @pytest.mark.parametrize(("batch", "seq"), [(4, 16), (3, 16), (4, 9), (2, 3), (1, 25)])
-def test_a_tensor_in_place_is_read_anew_padded_or_not(
-    model: ReadyModel, batch: int, seq: int
-) -> None:
+def test_a_tensor_in_place_is_read_anew_padded_or_not(model: Model, batch: int, seq: int) -> None:
     inputs = inputs_of(batch, seq)
     call = model.bind({name: Lent(array) for name, array in inputs.items()})
     assert all(call.inputs[name].address == inputs[name].ctypes.data for name in inputs)
@@ -142,7 +140,7 @@ class Elsewhere:
     ids=["dtype", "shape", "strides", "device", "text", "ragged", "order", "unknown"],
 )
 def test_tensors_that_do_not_fit_are_refused(
-    model: ReadyModel, change: dict[str, Any], code: str
+    model: Model, change: dict[str, Any], code: str
 ) -> None:
     given = inputs_of(4, 4)
     with pytest.raises(AotcError) as caught:
@@ -156,7 +154,7 @@ def test_tensors_that_do_not_fit_are_refused(
     np.testing.assert_array_equal(call()["hidden"].numpy(), expected)
 
 
-def test_outputs_are_named_and_checked(model: ReadyModel) -> None:
+def test_outputs_are_named_and_checked(model: Model) -> None:
     with pytest.raises(AotcError) as caught:
         model.bind(inputs_of(1, 4), ["nothing"])
     assert caught.value.code == "AOTC-I027"
@@ -164,7 +162,7 @@ def test_outputs_are_named_and_checked(model: ReadyModel) -> None:
     assert not model.bind(inputs_of(1, 4)).captured
 
 
-def test_several_calls_and_threads_do_not_mix(model: ReadyModel) -> None:
+def test_several_calls_and_threads_do_not_mix(model: Model) -> None:
     calls = [(model.bind(inputs_of(batch, seq)), batch, seq) for batch in (1, 3) for seq in (4, 9)]
     wrong: list[Any] = []
 
@@ -222,4 +220,4 @@ def test_calls_and_refusals_are_counted(bench: Workbench, built: Built) -> None:
                 refused()
         counted = loaded.telemetry.to_dict()
         assert (counted["calls"], counted["routes"]) == (2, {"padded": 2})
-        assert counted["rejects"] == {"AOTC-R001": 1}
+        assert counted["refusals"] == {"AOTC-R001": 1}

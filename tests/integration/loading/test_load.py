@@ -22,7 +22,7 @@ from reforged_artifact import reforged, with_other_golden
 
 from aotc.base.errors import AotcError
 from aotc.runtime.loading import load
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.session import sessions as session
 from aotc.session.parity import compare
 from aotc.spec.manifest import Manifest
@@ -39,18 +39,18 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def model(digits: BuiltArtifact, store: Path) -> ReadyModel:
+def model(digits: BuiltArtifact, store: Path) -> Model:
     return load(digits.path, key=digits.public_key, store=store, threads=1)
 
 
-def images(model: ReadyModel, count: int) -> dict[str, Any]:
+def images(model: Model, count: int) -> dict[str, Any]:
     (value,) = model.inputs
     assert value.shape is not None
     shape = (count, *(size for size in value.shape[1:] if isinstance(size, int)))
     return {value.name: np.random.default_rng(0).random(shape, np.float32)}
 
 
-def output_of(model: ReadyModel) -> str:
+def output_of(model: Model) -> str:
     (value,) = model.outputs
     return value.name
 
@@ -72,10 +72,10 @@ def test_the_report_says_what_loading_cost(digits: BuiltArtifact, tmp_path: Path
         assert report.verdict == "optimal"
         assert report.fixtures == len(model.manifest.fixtures) > 0
         assert min(report.verify_seconds, report.session_seconds, report.warmup_seconds) > 0
-        assert report.first_request_seconds is None
+        assert report.first_call_seconds is None
         model.run(images(model, 1))
-        assert model.report.first_request_seconds == model.telemetry.first_request_seconds
-        assert model.report.first_request_seconds is not None
+        assert model.report.first_call_seconds == model.telemetry.first_call_seconds
+        assert model.report.first_call_seconds is not None
 
 
 @pytest.mark.parametrize("variant", ["portable", None])
@@ -96,7 +96,7 @@ def test_answers_are_the_source_models(
             assert error.passed, error
 
 
-def test_many_threads_get_their_own_answers(model: ReadyModel) -> None:
+def test_many_threads_get_their_own_answers(model: Model) -> None:
     calls = [images(model, count) for count in range(1, 9)]
     alone = [model.run(inputs)[output_of(model)] for inputs in calls]
     before = model.telemetry.to_dict()["calls"]
@@ -110,7 +110,7 @@ def test_many_threads_get_their_own_answers(model: ReadyModel) -> None:
     assert model.telemetry.to_dict()["calls"] == before + 200
 
 
-def test_a_bad_call_is_refused_and_counted(model: ReadyModel) -> None:
+def test_a_bad_call_is_refused_and_counted(model: Model) -> None:
     good = images(model, 1)
     (name,) = good
     bad: list[tuple[dict[str, Any], str]] = [
@@ -124,12 +124,12 @@ def test_a_bad_call_is_refused_and_counted(model: ReadyModel) -> None:
         with pytest.raises(AotcError) as caught:
             model.run(inputs)
         assert caught.value.code == code
-        rejects = model.telemetry.to_dict()["rejects"]
-        assert rejects[code] == before["rejects"].get(code, 0) + 1
+        rejects = model.telemetry.to_dict()["refusals"]
+        assert rejects[code] == before["refusals"].get(code, 0) + 1
     assert model.telemetry.to_dict()["calls"] == before["calls"]
 
 
-def test_outputs_are_chosen_by_name(model: ReadyModel) -> None:
+def test_outputs_are_chosen_by_name(model: Model) -> None:
     name = output_of(model)
     assert list(model.run(images(model, 1), [name])) == [name]
     with pytest.raises(AotcError) as caught:
@@ -140,7 +140,7 @@ def test_outputs_are_chosen_by_name(model: ReadyModel) -> None:
     )
 
 
-def test_a_size_that_was_never_proven_is_counted(model: ReadyModel) -> None:
+def test_a_size_that_was_never_proven_is_counted(model: Model) -> None:
     ((dim, proven),) = model.manifest.domain.dims.items()
     before = model.telemetry.to_dict()["out_of_domain"]
     model.run(images(model, proven.max + 1))
@@ -186,7 +186,7 @@ def test_a_model_tells_what_it_is(digits: BuiltArtifact, store: Path) -> None:
 
 @pytest.mark.parametrize("leave", [pickle.dumps, copy.copy, copy.deepcopy])
 def test_a_model_that_is_to_leave_its_process_says_what_to_do(
-    model: ReadyModel, leave: Callable[[object], object]
+    model: Model, leave: Callable[[object], object]
 ) -> None:
     with pytest.raises(AotcError) as caught:
         leave(model)
@@ -194,7 +194,7 @@ def test_a_model_that_is_to_leave_its_process_says_what_to_do(
     assert "aotc.load" in caught.value.fix
 
 
-def test_a_call_of_another_form_is_refused_with_the_right_one(model: ReadyModel) -> None:
+def test_a_call_of_another_form_is_refused_with_the_right_one(model: Model) -> None:
     given = images(model, 1)
     name = output_of(model)
     (array,) = given.values()

@@ -14,7 +14,7 @@ from built_artifact import BuiltArtifact
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.runtime.loading import load
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.warmup import rehearse_calls
 from aotc.spec.manifest import Manifest
 from aotc.spec.variant import Variant
@@ -33,20 +33,20 @@ def test_a_load_answers_calls_that_nothing_counts(
     digits: BuiltArtifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answered = []
-    run = ReadyModel._run
+    run = Model._run
 
-    def noted(self: ReadyModel, inputs: Any, *further: Any) -> Any:
+    def noted(self: Model, inputs: Any, *further: Any) -> Any:
         found = run(self, inputs, *further)
         answered.append(inputs)
         return found
 
-    monkeypatch.setattr(ReadyModel, "_run", noted)
+    monkeypatch.setattr(Model, "_run", noted)
     traffic = tmp_path / "traffic.jsonl"
     with load(
         digits.path, key=digits.public_key, store=tmp_path / "store", threads=1, record=traffic
     ) as model:
         assert model.ready and len(model.variants) <= len(answered) <= 10 * len(model.variants)
-        assert model.telemetry.calls == 0 and not model.telemetry.snapshot().rejects
+        assert model.telemetry.calls == 0 and not model.telemetry.snapshot().refusals
         model.run(answered[0])
         assert model.telemetry.calls == 1
     assert len(traffic.read_text().splitlines()) == 1
@@ -63,7 +63,7 @@ def test_captured_sizes_are_rehearsed_and_long_runs_are_not(loaded: Loaded) -> N
 
     (dim,) = manifest.domain.dims
     captured: Any = SimpleNamespace(sizes=({dim: 1}, {dim: 4}))
-    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, 5.0)
+    rehearse_calls(answer, replace(variant, cuda_graphs=captured), manifest, payload, 5.0)
     # A refusal is no reason to go on with such inputs.
     assert sizes == [4, 1]
     sizes.clear()
@@ -91,7 +91,7 @@ def test_an_answer_is_kept_while_the_next_call_is_made(
         answers.append(weakref.ref(found))
         return found
 
-    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
+    rehearse_calls(answer, replace(variant, cuda_graphs=captured), manifest, payload, None)
     assert alive == [0] + [1] * 9
     assert all(found() is None for found in answers)
 
@@ -128,11 +128,11 @@ def test_calls_of_captured_sizes_settle_in_arrays_of_their_own(
 
     clock = iter(range(1000))
     monkeypatch.setattr("aotc.runtime.warmup.time.perf_counter", lambda: 0.0)
-    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
+    rehearse_calls(answer, replace(variant, cuda_graphs=captured), manifest, payload, None)
     assert [array.shape[0] for array in seen] == [4] * 10 + [1] * 10
     assert len({array.ctypes.data for array in seen}) == len(seen)
     seen.clear()
     # A slow model is not rehearsed for long.
     monkeypatch.setattr("aotc.runtime.warmup.time.perf_counter", lambda: float(next(clock)))
-    rehearse_calls(answer, replace(variant, graphs=captured), manifest, payload, None)
+    rehearse_calls(answer, replace(variant, cuda_graphs=captured), manifest, payload, None)
     assert [array.shape[0] for array in seen] == [4] * 3 + [1] * 3

@@ -74,7 +74,7 @@ def test_other_bytes_are_a_finding_that_names_the_setting(racing: Built) -> None
     assert evidence.repeats is not None
     assert 0 < evidence.repeats.differing_runs <= evidence.repeats.runs == RUNS
     (output,) = evidence.repeats.outputs
-    assert (output.output, output.of) == ("y", WIDTH)
+    assert (output.output, output.total_values) == ("y", WIDTH)
     assert 0 < (output.max_abs or 0) < 1e-3
 
 

@@ -16,7 +16,7 @@ from workbench import Built, Workbench, plain_answer, plain_session
 
 from aotc import load
 from aotc.base.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.spec.profile import Profile, VariantSpec
 from aotc.spec.shapes import DimRange
 from aotc.spec.traffic import read_traffic
@@ -50,7 +50,7 @@ def call(batch: int, seq: int, seed: int = 0) -> dict[str, Any]:
     }
 
 
-def assert_right(model: ReadyModel, plain: Any, inputs: dict[str, Any]) -> None:
+def assert_right(model: Model, plain: Any, inputs: dict[str, Any]) -> None:
     expected = plain_answer(plain, inputs)["hidden"]
     found: Any = model.run(inputs)["hidden"]
     assert found.shape == expected.shape
@@ -77,7 +77,7 @@ def test_padding_is_counted_exactly(bench: Workbench, built: Built) -> None:
         model.run(call(3, 5))
         counted = model.telemetry.to_dict()["variants"]["portable.batch4-seq16"]
         # Two inputs, each from 3 x 5 to 4 x 16.
-        assert (counted["elements_given"], counted["elements_added"]) == (30, 98)
+        assert (counted["input_elements"], counted["padding_elements"]) == (30, 98)
         assert counted["padding_share"] == pytest.approx(98 / 128)
         route = model.route(call(3, 5))
         assert (route.variant, route.cause) == ("portable.batch4-seq16", "padded")
@@ -113,8 +113,8 @@ def test_nothing_runs_after_a_refusal(
         assert caught.value.code == code
         counted = model.telemetry.to_dict()
         assert counted["calls"] == 0
-        assert counted["rejects"] == {code: 1}
-        (guard,) = counted["guards"]
+        assert counted["refusals"] == {code: 1}
+        (guard,) = counted["refusals_by_place"]
         assert (guard["code"], guard["calls"]) == (code, 1)
         assert guard["where"]
 
@@ -130,8 +130,8 @@ def test_loading_warms_every_variant_and_says_what_each_cost(
         ]
         assert all(load.warmed and load.session_seconds > 0 for load in loads)
         assert all(load.first_run_seconds is not None for load in loads)
-        assert {load.accepted for load in loads} <= {1, 2}
-        assert model.report.fixtures == sum(load.accepted for load in loads)
+        assert {load.fixtures for load in loads} <= {1, 2}
+        assert model.report.fixtures == sum(load.fixtures for load in loads)
     assert not model.ready, "closed"
 
 
@@ -209,7 +209,7 @@ def test_refusals_are_counted_at_few_places(bench: Workbench, built: Built) -> N
         for seq in range(5, 41):
             with pytest.raises(AotcError, match="AOTC-S010"):
                 model.run(call(1, seq))
-        guards = model.telemetry.to_dict()["guards"]
+        guards = model.telemetry.to_dict()["refusals_by_place"]
     assert guards == [{"code": "AOTC-S010", "where": "dim batch, seq", "calls": 36}]
 
 
@@ -286,7 +286,7 @@ def test_eight_threads_with_mixed_shapes(
         total: Counter[str] = sum(done, Counter())
         counted = model.telemetry.to_dict()
         json.dumps(counted, allow_nan=False)
-    assert counted["rejects"] == {"AOTC-S010": total.pop("refused")}
+    assert counted["refusals"] == {"AOTC-S010": total.pop("refused")}
     assert counted["calls"] == sum(total.values())
     found_calls = {name: each["calls"] for name, each in counted["variants"].items()}
     assert {name: calls for name, calls in found_calls.items() if calls} == dict(total)

@@ -67,15 +67,15 @@ X = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
 
 def test_as_the_data_has_it(ask: Ask, tmp_path: Path) -> None:
     # Whatever the original answers.
-    assert ask(write(tmp_path / "a", X, 2 * X), model="broken") == {"answers": "as expected"}
+    assert ask(write(tmp_path / "a", X, 2 * X), model="broken") == {"answers": "as-expected"}
 
 
 def test_as_onnxruntime_has_it(ask: Ask, tmp_path: Path) -> None:
     found = ask(write(tmp_path / "wrong", X, 5 * X))
-    assert (found["answers"], found["where"]) == ("as onnxruntime", "wrong")
+    assert (found["answers"], found["where"]) == ("as-onnxruntime", "wrong")
     assert found["what"] == "y: error 18 exceeds 0.03"
     found = ask(write(tmp_path / "without", X))
-    assert (found["answers"], found["what"]) == ("as onnxruntime", "")
+    assert (found["answers"], found["what"]) == ("as-onnxruntime", "")
 
 
 def test_as_neither_has_it(ask: Ask, tmp_path: Path) -> None:
@@ -106,4 +106,4 @@ def test_of_several_sets_the_worst_counts(ask: Ask, tmp_path: Path) -> None:
     good, wrong = write(tmp_path / "good", X, 2 * X), write(tmp_path / "wrong", X, 5 * X)
     for order in ((good, wrong), (wrong, good)):
         assert ask(*order)["where"] == "wrong"
-    assert ask(good, good) == {"answers": "as expected"}
+    assert ask(good, good) == {"answers": "as-expected"}

@@ -18,7 +18,7 @@ from exported_models import CALLS, USUAL_IMAGES, exported, inputs_for
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.base.errors import AotcError
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.spec.profile import ProbeLimits, Profile, WorkerLimits
 from aotc.spec.shapes import Dim
 
@@ -60,10 +60,10 @@ class Opened:
         self.built = built
         self.plain = plain_session(built.source)
         self._bench = bench
-        self._model: ReadyModel | None = None
+        self._model: Model | None = None
 
     @property
-    def model(self) -> ReadyModel:
+    def model(self) -> Model:
         """The loaded artifact."""
         if self._model is None:
             self._model = self._bench.load(self.built)

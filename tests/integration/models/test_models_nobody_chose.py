@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from model_parts import node
 from onnx import TensorProto, helper, numpy_helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
@@ -28,12 +29,6 @@ _CALLS, _ELEMENTS = 8, 1 << 20
 
 def weights(*shape: int) -> Any:
     return (RANDOM.standard_normal(shape) * 0.3).astype(np.float32)
-
-
-def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    """A node of `inputs` and `outputs` in one text each; `-` is an input that is left out."""
-    given = ["" if name == "-" else name for name in inputs.split()]
-    return helper.make_node(op, given, outputs.split(), **attributes)
 
 
 def model(
@@ -259,7 +254,7 @@ def test_fused_attention_with_a_past(bench: Workbench) -> None:
     assert (dims["past"].min, dims["sequence"].min) == (0, 1)
     assert dims["past"].max + dims["sequence"].max == 256
     # With one token, or without a past, ONNX Runtime accepts more.
-    assert (dims["batch"].max, dims["batch"].stopped_by) == (1, "together")
+    assert (dims["batch"].max, dims["batch"].stopped_by) == (1, "combined")
     calls = [(1, 1, 100), (3, 1, 100), (3, 8, 0)]
     plain = plain_session(built.source)
     with bench.load(built) as loaded:

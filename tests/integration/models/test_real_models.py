@@ -13,7 +13,7 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc import inspect, verify
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.spec.shapes import Domain
 
 pytestmark = needs_models
@@ -70,7 +70,7 @@ def random_sizes(built: Built) -> dict[str, int]:
             return sizes
 
 
-def assert_matches(built: Built, model: ReadyModel, inputs: dict[str, Any]) -> dict[str, Any]:
+def assert_matches(built: Built, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
     expected = plain_answer(plain_session(built.source), inputs)
     found = model.run(inputs)
     assert list(found) == [value.name for value in built.manifest.outputs]
@@ -94,7 +94,7 @@ def test_verified_and_inspected(bench: Workbench, built: Built) -> None:
     assert [name for name in runs if name != "portable-vnni"] == list(VARIANTS)
     assert runs == [variant.name for variant in built.manifest.variants]
     assert (
-        report.bytes_hashed
+        report.hashed_bytes
         >= built.report.payload_bytes - (built.payload / "aotc.json").stat().st_size
     )
     seen = inspect(built.path)
@@ -105,7 +105,7 @@ def test_verified_and_inspected(bench: Workbench, built: Built) -> None:
     assert seen.source.size == built.source.stat().st_size
     assert seen.domain == built.manifest.domain
     for variant in seen.artifact.variants:
-        assert variant.placement == "observed"
+        assert variant.placement_origin == "observed"
         assert variant.share == {"CPUExecutionProvider": 1.0}
         assert variant.parity.status == "passed"
         assert {error.output for error in variant.worst} == {v.name for v in seen.outputs}
@@ -181,7 +181,7 @@ def test_silero_ties_its_state_to_the_batch(built: Built) -> None:
     source = built.manifest.source
     assert {flow.op_type for flow in source.control_flow} == {"If"}
     # Its subgraphs read values of the graphs around them.
-    assert source.side_inputs
+    assert source.outer_scope_values
 
 
 @of("silero_vad_op18_ifless")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
+import model_parts
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from model_parts import info
+from onnx import TensorProto, helper
+from refusals import refusal
 from shared_workers import build
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
@@ -23,39 +26,19 @@ from aotc.trust.gate import verify
 FLOAT, INT64, UINT8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.UINT8
 MICROSOFT = "com.microsoft"
 
+constant = partial(model_parts.constant, dtype=np.float32)
+model_of = partial(model_parts.model_of, domains=(MICROSOFT,))
+
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Workbench:
     return Workbench.at(tmp_path)
 
 
-def tensor(name: str, shape: Sequence[int | str], dtype: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, dtype, shape)
-
-
-def constant(name: str, values: Any, dtype: Any = np.float32) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.array(values, dtype=dtype), name)
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    initializers: Sequence[onnx.TensorProto] = (),
-    *,
-    opset: int = 21,
-    ir_version: int = 10,
-) -> onnx.ModelProto:
-    graph = helper.make_graph(nodes, "made", inputs, outputs, list(initializers))
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
-    return helper.make_model(graph, opset_imports=imports, ir_version=ir_version)
-
-
 def refused(bench: Workbench, model: onnx.ModelProto | Path, code: str) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        bench.build(model, "refused")
-    assert (caught.value.code, caught.value.exit_status) == (code, 3), caught.value
-    return caught.value
+    error = refusal(bench.build, model, "refused")
+    assert (error.code, error.exit_status) == (code, 3), error
+    return error
 
 
 def assert_works(bench: Workbench, built: Built, *calls: dict[str, Any]) -> None:
@@ -77,7 +60,7 @@ def test_outputs_without_a_type(bench: Workbench) -> None:
             helper.make_node("FusedMatMul", ["x", "w"], ["product"], domain=MICROSOFT, alpha=2.0),
             helper.make_node("SplitToSequence", ["x"], ["parts"], axis=1),
         ],
-        [tensor("x", ["batch", 4])],
+        [info("x", ["batch", 4])],
         [onnx.ValueInfoProto(name=name) for name in ("bent", "product", "parts")],
         [constant("w", np.eye(4))],
     )
@@ -104,7 +87,7 @@ def test_an_input_without_a_type(bench: Workbench) -> None:
     model = model_of(
         [helper.make_node("Relu", ["x"], ["y"])],
         [onnx.ValueInfoProto(name="x")],
-        [tensor("y", ["batch"])],
+        [info("y", ["batch"])],
     )
     assert refused(bench, model, "AOTC-I007").where == "x"
 
@@ -119,8 +102,8 @@ def test_a_constant_without_an_output(bench: Workbench) -> None:
             helper.make_node("Constant", [], [], value=value),
             helper.make_node("Relu", ["x"], ["y"]),
         ],
-        [tensor("x", ["batch"])],
-        [tensor("y", ["batch"])],
+        [info("x", ["batch"])],
+        [info("y", ["batch"])],
     )
     assert "Constant should have 1 output" in refused(bench, model, "AOTC-I012").found
 
@@ -138,15 +121,15 @@ def field(number: int, data: bytes) -> bytes:
 def nested(depth: int) -> bytes:
     """A model of `depth` Ifs within each other, the innermost of which gives x, others -x."""
     body = field(1, helper.make_node("Identity", ["x"], ["y"]).SerializeToString())
-    output = field(12, tensor("y", ["batch"]).SerializeToString())
+    output = field(12, info("y", ["batch"]).SerializeToString())
     negated = [helper.make_node("Neg", ["x"], ["no"])]
-    other = helper.make_graph(negated, "no", [], [tensor("no", ["batch"])])
+    other = helper.make_graph(negated, "no", [], [info("no", ["batch"])])
     otherwise = helper.make_attribute("else_branch", other).SerializeToString()
     for _ in range(depth):
         then = field(1, b"then_branch") + field(6, body + field(2, b"body") + output)
         node = field(1, b"choice") + field(2, b"y") + field(4, b"If") + field(5, otherwise)
         body = field(1, node + field(5, then + varint(20 << 3) + varint(5)))
-    for value in (tensor("x", ["batch"]), tensor("choice", [], TensorProto.BOOL)):
+    for value in (info("x", ["batch"]), info("choice", [], TensorProto.BOOL)):
         body += field(11, value.SerializeToString())
     graph = field(7, body + output + field(2, b"nested"))
     opset = field(8, helper.make_opsetid("", 17).SerializeToString())
@@ -176,14 +159,14 @@ def test_integers_of_less_than_a_byte(
 ) -> None:
     names = [f"int{bits}", f"uint{bits}"]
     codes = [TensorProto.DataType.Value(name.upper()) for name in names]
-    nodes, inputs, outputs = [], [tensor("x", ["batch", 3])], []
+    nodes, inputs, outputs = [], [info("x", ["batch", 3])], []
     for name, code in zip(names, codes, strict=True):
         nodes.append(helper.make_node("Cast", [f"{name}_in"], [f"{name}_wide"], to=FLOAT))
         nodes.append(helper.make_node("Cast", ["x"], [f"{name}_out"], to=code))
-        inputs.append(tensor(f"{name}_in", ["batch", 3], code))
+        inputs.append(info(f"{name}_in", ["batch", 3], code))
         outputs += [
-            tensor(f"{name}_wide", ["batch", 3]),
-            tensor(f"{name}_out", ["batch", 3], code),
+            info(f"{name}_wide", ["batch", 3]),
+            info(f"{name}_out", ["batch", 3], code),
         ]
     model = model_of(nodes, inputs, outputs, opset=opset, ir_version=ir_version)
     built = bench.build(model, "narrow")
@@ -191,8 +174,8 @@ def test_integers_of_less_than_a_byte(
     for batch in (1, 2, 5):
         given: dict[str, Any] = {"x": np.arange(batch * 3, dtype=np.float32).reshape(batch, 3) % 2}
         for name in names:
-            info = ml_dtypes.iinfo(name)
-            values = rng.integers(info.min, info.max + 1, (batch, 3))
+            limits = ml_dtypes.iinfo(name)
+            values = rng.integers(limits.min, limits.max + 1, (batch, 3))
             given[f"{name}_in"] = values.astype(np.int8).astype(name)
         with bench.load(built) as ready:
             found = ready.run(given)
@@ -211,7 +194,7 @@ def test_an_optional_list(bench: Workbench) -> None:
             helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=0),
         ],
         [helper.make_value_info("x", helper.make_optional_type_proto(listed))],
-        [tensor("y", ["rows", 4])],
+        [info("y", ["rows", 4])],
     )
     built = bench.build(model, "optional")
     assert_works(bench, built, {"x": [np.full((2, 4), i, np.float32) for i in range(3)]})
@@ -225,10 +208,10 @@ def test_a_narrow_float_next_to_a_list(bench: Workbench) -> None:
             helper.make_node("ConcatFromSequence", ["parts"], ["y"], axis=0),
         ],
         [
-            tensor("x", ["batch", 4], TensorProto.BFLOAT16),
+            info("x", ["batch", 4], TensorProto.BFLOAT16),
             helper.make_value_info("parts", listed),
         ],
-        [tensor("wide", ["batch", 4]), tensor("y", ["rows", 4])],
+        [info("wide", ["batch", 4]), info("y", ["rows", 4])],
     )
     built = bench.build(model, "beside")
     x = np.arange(8).reshape(2, 4).astype(ml_dtypes.bfloat16)
@@ -243,7 +226,7 @@ def test_a_sparse_input(bench: Workbench) -> None:
     model = model_of(
         [helper.make_node("SparseToDenseMatMul", ["x", "w"], ["y"], domain=MICROSOFT)],
         [helper.make_value_info("x", helper.make_sparse_tensor_type_proto(FLOAT, [4, 4]))],
-        [tensor("y", [4, 4])],
+        [info("y", [4, 4])],
         [constant("w", np.eye(4))],
     )
     plain_session(bench.save(model, "sparse"))
@@ -263,8 +246,8 @@ def test_errors_that_only_long_digits_can_write(bench: Workbench, power: int) ->
             helper.make_node("Conv", ["x", "w"], ["c"]),
             helper.make_node("Mul", ["c", "scale"], ["y"]),
         ],
-        [tensor("x", ["batch", 3, 16, 16])],
-        [tensor("y", ["batch", 8, 14, 14])],
+        [info("x", ["batch", 3, 16, 16])],
+        [info("y", ["batch", 8, 14, 14])],
         [constant("w", rng.normal(size=(8, 3, 3, 3))), constant("scale", [[[10.0**power]]])],
         opset=17,
         ir_version=8,
@@ -292,11 +275,11 @@ def test_errors_that_only_long_digits_can_write(bench: Workbench, power: int) ->
 
 def test_a_quantized_product_over_nothing(bench: Workbench) -> None:
     """ONNX Runtime returns memory that it never wrote: such a size is not in the domain."""
-    quantized = [constant("s", 0.1), constant("z", 128, np.uint8)]
+    quantized = [constant("s", 0.1), constant("z", 128, dtype=np.uint8)]
     model = model_of(
         [helper.make_node("QLinearMatMul", ["x", "s", "z", "w", "s", "z", "s", "z"], ["y"])],
-        [tensor("x", ["rows", "inner"], UINT8), tensor("w", ["inner", "columns"], UINT8)],
-        [tensor("y", ["rows", "columns"], UINT8)],
+        [info("x", ["rows", "inner"], UINT8), info("w", ["inner", "columns"], UINT8)],
+        [info("y", ["rows", "columns"], UINT8)],
         quantized,
     )
     built = bench.build(model, "quantized")
@@ -316,8 +299,8 @@ def test_a_plain_product_over_nothing(bench: Workbench) -> None:
     """ONNX Runtime answers zero: it is a size like others, if it is requested."""
     model = model_of(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        [tensor("x", [2, "inner"]), tensor("w", ["inner", 3])],
-        [tensor("y", [2, 3])],
+        [info("x", [2, "inner"]), info("w", ["inner", 3])],
+        [info("y", [2, 3])],
     )
     assert bench.build(model, "plain").manifest.domain.dims["inner"].min == 1
     built = bench.build(model, "asked", dims={"inner": "0..8"})
@@ -329,8 +312,8 @@ def test_an_input_beyond_the_limits_of_the_search(bench: Workbench, dims: dict[s
     """They limit the tried sizes of a free dim, and not the model."""
     model = model_of(
         [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[8, 8], strides=[8, 8])],
-        [tensor("x", ["batch", 1, 64, 64]), tensor("z", ["other"])],
-        [tensor("y", ["batch", 1, 8, 8]), tensor("z", ["other"])],
+        [info("x", ["batch", 1, 64, 64]), info("z", ["other"])],
+        [info("y", ["batch", 1, 8, 8]), info("z", ["other"])],
     )
     model.graph.output[1].name = "t"
     model.graph.node.append(helper.make_node("Relu", ["z"], ["t"]))
@@ -364,8 +347,8 @@ def linear(folder: Path) -> onnx.ModelProto:
     weight = constant("w", np.random.default_rng(2).normal(size=(32, 32)))
     return model_of(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        [tensor("x", ["batch", 32])],
-        [tensor("y", ["batch", 32])],
+        [info("x", ["batch", 32])],
+        [info("y", ["batch", 32])],
         [external(weight, folder / "weights.bin")],
     )
 
@@ -410,14 +393,14 @@ def test_a_shape_in_an_external_file(bench: Workbench) -> None:
     """ONNX Runtime accepts none; its message is quoted."""
     folder = bench.folder / "model"
     folder.mkdir()
-    shape = external(constant("shape", [-1, 4], np.int64), folder / "shape.bin")
+    shape = external(constant("shape", [-1, 4], dtype=np.int64), folder / "shape.bin")
     model = model_of(
         [
             helper.make_node("Constant", [], ["shape"], value=shape),
             helper.make_node("Reshape", ["x", "shape"], ["y"]),
         ],
-        [tensor("x", ["batch", 2, 2])],
-        [tensor("y", ["batch", 4])],
+        [info("x", ["batch", 2, 2])],
+        [info("y", ["batch", 4])],
     )
     source = folder / "model.onnx"
     source.write_bytes(model.SerializeToString())

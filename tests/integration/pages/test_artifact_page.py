@@ -14,7 +14,7 @@ from drawn_artifacts import DIGITS, built, read_page, text_of
 from third_party_models import MODELS, needs_models
 
 from aotc.base.errors import AotcError
-from aotc.report.html.artifact_page import artifact_page, write_page
+from aotc.report.html.artifact_page import artifact_page, write_page, write_run_page
 
 LOOSE = """\
 schema: aotc.profile/1
@@ -223,7 +223,7 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
                 place=place,
             ),
         ),
-        breaches=(
+        refusals=(
             SimpleNamespace(
                 code="AOTC-P005",
                 what="too much <b>runs</b> on the CPU",
@@ -237,7 +237,7 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
         findings=(),
     )
     file = tmp_path / "run.html"
-    write_page(None, file, run)
+    write_run_page(None, file, run)
     page = read_page(file.read_text("ascii"))
     said = text_of(page)
     assert "aotc build: failed" in said
@@ -245,7 +245,7 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
     assert "profiles/edge.yaml:7:3" in said
     assert "nothing was built" in said
     # Of an artifact that was refused, as `verify` may have it.
-    write_page(tmp_path / "none.aotc", file, run)
+    write_run_page(tmp_path / "none.aotc", file, run)
     said = text_of(read_page(file.read_text("ascii")))
     assert "The artifact could not be read: AOTC-I001" in said
     assert "profiles/edge.yaml:7:3" in said
@@ -256,13 +256,13 @@ def test_a_run_and_its_artifact_are_on_one_page(artifact: Path, tmp_path: Path) 
         command="build",
         outcome="passed",
         gates=(),
-        breaches=(),
+        refusals=(),
         findings=(),
-        figures=(SimpleNamespace(name="payload", subject="", value=1e6, unit="bytes"),),
+        measurements=(SimpleNamespace(name="payload", subject="", value=1e6, unit="bytes"),),
         stages={"optimize": 1.5},
     )
     file = tmp_path / "run.html"
-    write_page(artifact, file, run)
+    write_run_page(artifact, file, run)
     page = read_page(file.read_text("ascii"))
     assert "aotc build: passed" in text_of(part(page, "run"))
     assert "1e+06" in text_of(part(page, "run"))
@@ -283,7 +283,7 @@ def test_boundaries_and_refusals_of_two_providers(tmp_path: Path) -> None:
     for division in stated["partitions"]:
         assert any(label.startswith(f"partition {division['name']}, ") for label in labels)
     assert len(boxes) == len(stated["partitions"]) > 1
-    crossing = [t for t in stated["crossings"] if t["source"] and t["target"]]
+    crossing = [t for t in stated["transfers"] if t["source"] and t["target"]]
     assert f"{len(crossing)} values from one provider to another" in text_of(graph)
     marked = [e for e in graph.iter("path") if e.get("class") == "edge boundary"]
     assert marked

@@ -25,7 +25,7 @@ from aotc.spec.diff_report import (
     WeightsDiff,
 )
 from aotc.spec.reports import Refusal
-from aotc.tools.diff.artifacts import compare
+from aotc.tools.diff.artifacts import diff
 from aotc.trust import key_files
 from aotc.trust.key_loading import load_private
 
@@ -52,7 +52,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def written(a: Path, b: Path, file: Path) -> DiffReport:
     """The page of a comparison in `file`, and what it is of."""
-    report = compare(a, b)
+    report = diff(a, b)
     file.write_text(comparison_page(a, b, report), "ascii")
     assert file.stat().st_size < 2_000_000
     return report
@@ -117,7 +117,7 @@ def test_several_variants(tmp_path: Path) -> None:
 
 def test_names_of_others_are_text(pair: tuple[Path, Path]) -> None:
     """A hostile report makes the elements and attributes that a plain one makes."""
-    real = compare(*pair)
+    real = diff(*pair)
 
     def page_of(text: str) -> tuple[str, Element]:
         found = comparison_page(*pair, spoilt(real, text))
@@ -161,7 +161,7 @@ def spoilt(report: DiffReport, text: str) -> DiffReport:
 
 def test_an_artifact_that_was_replaced_since(pair: tuple[Path, Path]) -> None:
     with pytest.raises(AotcError) as refused:
-        comparison_page(pair[1], pair[1], compare(*pair))
+        comparison_page(pair[1], pair[1], diff(*pair))
     assert refused.value.code == "AOTC-G006"
 
 
@@ -203,7 +203,7 @@ def test_a_browser_runs_nothing_of_a_hostile_report(
     pair: tuple[Path, Path], tmp_path: Path
 ) -> None:
     file = tmp_path / "hostile.html"
-    file.write_text(comparison_page(*pair, spoilt(compare(*pair), HOSTILE)), "ascii")
+    file.write_text(comparison_page(*pair, spoilt(diff(*pair), HOSTILE)), "ascii")
     with chromium(tmp_path / "profile") as browser:
         browser.open(file)
         assert browser.run("return document.querySelectorAll('script').length") == 1

@@ -21,6 +21,7 @@ import clean_root
 import pytest
 import yaml
 from clean_root import Bases, Root, instructions
+from file_bytes import flip_bit
 from made_models import linear, save
 from repository import ROOT
 
@@ -69,10 +70,8 @@ def mounted(root: Root, artifact: Path, key: Path) -> Path:
 
 
 def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
     path.chmod(stat.S_IRUSR | stat.S_IWUSR | stat.S_IRGRP | stat.S_IROTH)
-    path.write_bytes(data)
+    flip_bit(path)
 
 
 def init_container(manifest: Path) -> dict[str, Any]:

@@ -166,9 +166,9 @@ def test_a_form_that_breaches_its_gates_is_tried_again_with_what_it_must_keep(
     assert table["int8", "static"].reason.startswith("AOTC-I072")
     found = table["int8", "dynamic"]
     assert found.passed and found.median_seconds is not None
-    assert set(found.kept) <= {POOLER, f"{POOLER}.planted"} and found.kept
+    assert set(found.keep_float32) <= {POOLER, f"{POOLER}.planted"} and found.keep_float32
     assert 0 < found.trials <= 15
-    assert table["keep", "auto"].kept == ()
+    assert table["keep", "auto"].keep_float32 == ()
 
 
 def test_the_nodes_that_are_kept_stand_in_the_manifest_where_int8_is_the_quickest(
@@ -184,7 +184,7 @@ def test_the_nodes_that_are_kept_stand_in_the_manifest_where_int8_is_the_quickes
     row = chosen(built)
     (spec,) = built.manifest.profile["variants"]
     assert (spec["precision"], spec["quantization"]["form"]) == ("int8", "dynamic")
-    assert tuple(spec["keep_float32"]) == row.kept != ()
+    assert tuple(spec["keep_float32"]) == row.keep_float32 != ()
     assert said(built)["AOTC-N036"].startswith("int8 dynamic passes with ")
     assert all(variant.precision == "int8" for variant in built.manifest.variants)
     assert all(variant.parity.status == "passed" for variant in built.manifest.variants)

@@ -53,14 +53,14 @@ def products(built: Built, variant: str = "portable") -> IntegerProducts:
 def test_the_portable_form_is_rewritten(built: Built) -> None:
     found = products(built)
     assert (found.form, found.feature, found.portable) == ("rewritten", "", True)
-    assert found.products == {"exact signs": 1}
+    assert found.products == {"exact-signs": 1}
 
 
 @needs_exact_cpu
 def test_the_other_form_requires_the_feature(built: Built) -> None:
     found = products(built, "portable-vnni")
     assert (found.form, found.feature, found.portable) == ("feature", FEATURE, False)
-    assert found.products == {"saturating signs": 1}
+    assert found.products == {"saturating-signs": 1}
 
 
 @needs_exact_cpu
@@ -106,14 +106,14 @@ def test_a_profile_may_do_without_the_second_form(bench: Workbench) -> None:
 def test_weights_of_seven_bits_are_portable_as_they_are(bench: Workbench) -> None:
     made = bench.build(dynamic(largest=63), "within-seven-bits")
     found = products(made)
-    assert (found.form, found.products) == ("seven-bits", {"weights in 7 bits": 1})
+    assert (found.form, found.products) == ("seven-bits", {"seven-bits": 1})
     assert [variant.name for variant in made.manifest.variants] == ["portable"]
 
 
 @needs_x86
 def test_weights_in_the_sign_of_the_activations_are_portable(bench: Workbench) -> None:
     made = bench.build(dynamic(unsigned=True), "of-one-sign")
-    assert (products(made).form, products(made).products) == ("exact-signs", {"exact signs": 1})
+    assert (products(made).form, products(made).products) == ("exact-signs", {"exact-signs": 1})
 
 
 @needs_x86

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from made_models import linear, model_of
+from made_models import linear
+from model_parts import model_of
 from onnx import TensorProto, helper
+from refusals import refusal
 from workbench import Workbench
 
 from aotc.base.errors import AotcError
@@ -30,10 +32,8 @@ def gated(bench: Workbench, gates: str, more: str = "") -> Path:
     return path
 
 
-def refusal(bench: Workbench, model: Any, profile: Path, **more: Any) -> AotcError:
-    with pytest.raises(AotcError) as refused:
-        bench.build(model, "no", profile=profile, cache=False, **more)
-    return refused.value
+def refused(bench: Workbench, model: Any, profile: Path, **more: Any) -> AotcError:
+    return refusal(bench.build, model, "no", profile=profile, cache=False, **more)
 
 
 def normalized() -> onnx.ModelProto:
@@ -58,7 +58,7 @@ def test_every_limit_is_a_gate_with_its_line(bench: Workbench) -> None:
     ]
     assert {gate.status for gate in found} == {"passed"}
     assert {gate.subject for gate in found} == {"variant portable, output 'p'"}
-    figures = {figure.name: figure for figure in journal.figures}
+    figures = {figure.name: figure for figure in journal.measurements}
     assert figures["agreement"].value == 1
     errors = [each.outputs[0] for each in built.report.variants[0].comparisons]
     assert all(error.agreement == 1 for error in errors)
@@ -82,7 +82,7 @@ def test_all_limits_that_are_breached_are_told_at_once_and_nothing_is_built(
     model.graph.output[0].name = "z"
     profile.write_text(profile.read_text() + "precision: int8\nquantization: {form: dynamic}\n")
     journal = Journal()
-    error = refusal(bench, model, profile, journal=journal)
+    error = refused(bench, model, profile, journal=journal)
     told = [each for each in error.every() if each.code == "AOTC-N020"]
     assert error.exit_status == 1
     assert [each.place.line for each in told if each.place][:2] == [6, 7]
@@ -90,15 +90,15 @@ def test_all_limits_that_are_breached_are_told_at_once_and_nothing_is_built(
     assert told[1].expected == "max relative error <= 1e-30"
     assert not (bench.folder / "no.aotc").exists()
     assert "failed" in {gate.status for gate in journal.gates if gate.name.startswith("gates.")}
-    assert "SQNR" in {figure.name for figure in journal.figures}
+    assert "SQNR" in {figure.name for figure in journal.measurements}
 
 
 def test_instead_of_the_tolerance_at_build_and_at_load(bench: Workbench) -> None:
     tight = "parity:\n  int8: {atol: 0, rtol: 0, min_cosine: 1}\n"
     int8 = "precision: int8\nquantization: {form: dynamic}\n"
-    error = refusal(bench, linear(), gated(bench, "    y: {min_sqnr_db: 10}\n", tight + int8))
+    error = refused(bench, linear(), gated(bench, "    y: {min_sqnr_db: 10}\n", tight + int8))
     assert error.code == "AOTC-N001"
-    profile = gated(bench, "    y: {min_sqnr_db: 10, instead: true}\n", tight + int8)
+    profile = gated(bench, "    y: {min_sqnr_db: 10, replaces_tolerance: true}\n", tight + int8)
     journal = Journal()
     built = bench.build(linear(), "loose", profile=profile, cache=False, journal=journal)
     assert "parity.int8" not in {gate.name for gate in journal.gates}
@@ -147,7 +147,7 @@ def test_what_is_not_finite_is_told_and_nothing_else_is_no_pass(bench: Workbench
     model.graph.node.insert(0, below)
     model.graph.node[1].op_type, model.graph.node[1].input[0] = "Div", "o"
     model.graph.node[1].input.append("o")
-    error = refusal(bench, model, gated(bench, "    y: {max_abs: 1}\n"))
+    error = refused(bench, model, gated(bench, "    y: {max_abs: 1}\n"))
     assert (error.code, error.exit_status) == ("AOTC-N021", 1)
     assert error.what.startswith("output 'y' cannot be judged by its gate")
     assert error.found == "cannot be judged: all values of the reference are NaN or infinite"
@@ -155,14 +155,14 @@ def test_what_is_not_finite_is_told_and_nothing_else_is_no_pass(bench: Workbench
 
 def test_agreement_of_rows_that_cannot_disagree_is_no_pass(bench: Workbench) -> None:
     profile = gated(bench, "    y: {min_agreement: 1, top_k: 16}\n")
-    error = refusal(bench, linear(), profile)
+    error = refused(bench, linear(), profile)
     assert (error.code, error.exit_status) == ("AOTC-N021", 1)
     assert error.found == "cannot be judged: no row has more than 16 values that are numbers"
 
 
 def test_a_gate_of_an_output_that_is_not_there(bench: Workbench) -> None:
     profile = gated(bench, "    logit: {max_abs: 1}\n    p: {max_abs: 1}\n    '*': {max_abs: 1}\n")
-    error = refusal(bench, normalized(), profile)
+    error = refused(bench, normalized(), profile)
     assert (error.code, error.exit_status) == ("AOTC-I078", 3)
     assert (error.what, error.expected) == ("the model has no output 'logit'", "p")
     assert error.also == ()
@@ -174,7 +174,7 @@ def test_candidates_of_tuning_are_judged_by_the_gates(bench: Workbench) -> None:
     tune = "tune: {optimization: [basic, extended], rounds: 3}\n"
     # No sum of float32 is that close to one of float64.
     profile = gated(bench, "    y: {min_sqnr_db: 300}\n", "  against: float64\n" + tune)
-    error = refusal(bench, linear(), profile, tune=True)
+    error = refused(bench, linear(), profile, tune=True)
     assert error.code == "AOTC-O006"
     assert "AOTC-N020" in error.found
     profile = gated(bench, "    y: {min_sqnr_db: 60}\n", "  against: float64\n" + tune)

@@ -288,7 +288,7 @@ def test_a_quantized_model_is_left_as_it_is(bench: Workbench) -> None:
     ]
     integers = (matrix() * 200).clip(-60, 60).astype(np.int8)
     built = bench.build(wide(nodes, {"w": integers}), "integers", profile=int8())
-    assert "the model is quantized, and is left as it is" in built.finding("AOTC-N014")
+    assert "the model is quantized, and is left unchanged" in built.finding("AOTC-N014")
     assert built.manifest.variants[0].precision == "keep"
 
 

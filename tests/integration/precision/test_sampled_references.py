@@ -101,9 +101,9 @@ def test_an_embedded_fixture_of_the_user_judges_it(
         embed_fixtures=True,
     )
     user, _ = built.manifest.fixtures
-    assert (user.name, user.without) == ("user0", ())
+    assert (user.name, user.excluded_variants) == ("user0", ())
     assert "AOTC-N006" not in built.codes()
-    excused = any(fixture.without for fixture in built.manifest.fixtures)
+    excused = any(fixture.excluded_variants for fixture in built.manifest.fixtures)
     assert ("fixture-variants" in built.manifest.required_features) == excused
 
 
@@ -125,14 +125,14 @@ def test_embedded_samples_judge_it_at_load(bench: Workbench, halves: tuple[Path,
     )
     built = bench.build(DIGITS / "digits.onnx", "samples", profile=both, embed_fixtures=True)
     sample, generated = built.manifest.fixtures
-    assert (sample.origin, sample.without) == ("user", ("exact",))
-    assert (generated.name, generated.without) == ("opt", ("small",))
+    assert (sample.origin, sample.excluded_variants) == ("user", ("exact",))
+    assert (generated.name, generated.excluded_variants) == ("opt", ("small",))
     # A reader that does not know so would judge by them: it must refuse.
     assert "fixture-variants" in built.manifest.required_features
     assert "AOTC-N006" not in built.codes()
     for name in ("exact", "small"):
         with aotc.load(built.path, key=bench.public, variant=name) as model:
-            assert [load.accepted for load in model.report.variants] == [1]
+            assert [load.fixtures for load in model.report.variants] == [1]
         (timed,) = accept(acceptance(built, bench, name)).latency
         assert (timed.variant, timed.fixture) == (name, sample.name if name == "small" else "opt")
 
@@ -160,8 +160,8 @@ def test_other_precisions_are_judged_by_generated_inputs(
     )
     built = bench.build(DIGITS / "digits.onnx", "both", profile=both)
     for fixture in built.manifest.fixtures:
-        assert "exact" not in fixture.without
-        assert "small" in fixture.without
+        assert "exact" not in fixture.excluded_variants
+        assert "small" in fixture.excluded_variants
         # Nor do these inputs keep to the range of the user's data, which are images in 0..1.
         (image,) = fixture.inputs
         assert float(values.load(built.payload / image.path).min()) < -1
@@ -208,7 +208,7 @@ def test_integers_of_weights_alone_are_judged_by_generated_inputs(
     assert "AOTC-N019" in built.codes()
     for variant in built.report.variants:
         # Without a GPU, the whole graph is compared on the CPU.
-        compared = variant.comparisons or variant.undivided
+        compared = variant.comparisons or variant.unpartitioned
         assert compared and not any("sample" in each.fixture for each in compared)
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from made_models import model_of
+from model_parts import model_of
 from onnx import TensorProto, helper, numpy_helper
+from refusals import refusal
 from repository import ROOT
 from workbench import Workbench
 
@@ -44,10 +45,10 @@ def judged(
     return path
 
 
-def refusal(bench: Workbench, model: Any, profile: Path, journal: Journal | None = None) -> Any:
-    with pytest.raises(AotcError) as refused:
-        bench.build(model, "no", profile=profile, cache=False, journal=journal)
-    return refused.value
+def refused(
+    bench: Workbench, model: Any, profile: Path, journal: Journal | None = None
+) -> AotcError:
+    return refusal(bench.build, model, "no", profile=profile, cache=False, journal=journal)
 
 
 def close_classes() -> onnx.ModelProto:
@@ -87,7 +88,7 @@ def test_the_digits_are_judged_by_their_labels(bench: Workbench) -> None:
     verdict = built.manifest.variants[0].parity.task
     assert verdict is not None
     assert (verdict.metric, verdict.samples) == ("accuracy", 450)
-    assert verdict.data == hashlib.sha256((DIGITS / "heldout.npz").read_bytes()).hexdigest()
+    assert verdict.data_sha256 == hashlib.sha256((DIGITS / "heldout.npz").read_bytes()).hexdigest()
     shown = inspect(built.path).artifact
     assert shown is not None
     assert shown.variants[0].task == evidence.task
@@ -99,7 +100,7 @@ def test_int8_that_keeps_to_its_tolerance_may_still_fail_the_task(bench: Workben
     text = profile.read_text()
     profile.write_text(text + "precision: int8\nquantization: {form: dynamic}\n")
     journal = Journal()
-    error = refusal(bench, close_classes(), profile, journal)
+    error = refused(bench, close_classes(), profile, journal)
     assert (error.code, error.exit_status) == ("AOTC-N024", 1)
     assert error.what == "accuracy of 200 samples dropped"
     assert error.expected == "accuracy drops by <= 0.05"
@@ -109,7 +110,7 @@ def test_int8_that_keeps_to_its_tolerance_may_still_fail_the_task(bench: Workben
     states = {(gate.name, gate.status) for gate in journal.gates}
     assert {("parity.int8", "passed"), ("gates.task.max_drop", "failed")} <= states
     assert ("parity.int8", "failed") not in states
-    figures = {figure.name: figure.value for figure in journal.figures}
+    figures = {figure.name: figure.value for figure in journal.measurements}
     assert figures["accuracy of the original"] == 1
     assert figures["accuracy"] < 0.95
     assert not (bench.folder / "no.aotc").exists()
@@ -166,7 +167,7 @@ def test_a_folder_of_files_is_one_set_and_samples_may_lack_the_models_first_axis
     for name in ("a.npz", "b.npz"):
         whole.update(name.encode() + b"\0" + hashlib.sha256((folder / name).read_bytes()).digest())
     # What lies beside or below is not read, and no part of it.
-    assert verdict.data == whole.hexdigest()
+    assert verdict.data_sha256 == whole.hexdigest()
     assert task is not None
     assert (task.samples, task.original, task.variant) == (4, 0.75, 0.75)
 
@@ -247,8 +248,8 @@ def test_a_function_of_the_user_judges_the_whole_set(bench: Workbench) -> None:
         ("own_metrics:leaves", "AOTC-N027", "own_metrics.py, line 14: SystemExit: 4"),
         ("own_metrics:text", "AOTC-N025", "own_metrics:text returned str"),
         ("own_metrics:nan", "AOTC-N025", "own_metrics:nan returned nan"),
-        ("own_metrics:number", "AOTC-N027", "number is no function in own_metrics.py"),
-        ("own_metrics:none", "AOTC-N027", "none is not there in own_metrics.py"),
+        ("own_metrics:number", "AOTC-N027", "number is not a function in own_metrics.py"),
+        ("own_metrics:none", "AOTC-N027", "none is missing in own_metrics.py"),
         ("no_such_module:f", "AOTC-N027", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("torn:f", "AOTC-N027", "torn.py, line 2: SyntaxError: '(' was never closed"),
     ],
@@ -259,7 +260,7 @@ def test_a_function_that_fails_is_told_with_its_own_line(
     np.savez(bench.folder / "data.npz", **close_set())
     (bench.folder / "own_metrics.py").write_text(METRICS)
     (bench.folder / "torn.py").write_text("x = 1\ny = (\n")
-    error = refusal(bench, close_classes(), judged(bench, metric=metric))
+    error = refused(bench, close_classes(), judged(bench, metric=metric))
     assert (error.code, error.found) == (code, found)
     assert error.place.line == 6
 
@@ -340,7 +341,7 @@ def test_a_set_that_does_not_fit_is_an_error_of_the_input(
     bench: Workbench, arrays: Any, code: str, line: int, what: str, found: str
 ) -> None:
     np.savez(bench.folder / "data.npz", **arrays)
-    error = refusal(bench, close_classes(), judged(bench))
+    error = refused(bench, close_classes(), judged(bench))
     assert (error.code, error.exit_status, error.what) == (code, 3, what)
     assert error.found.startswith(found) if code == "AOTC-I080" else error.found == found
     assert error.place.line in (line, 5)
@@ -348,19 +349,19 @@ def test_a_set_that_does_not_fit_is_an_error_of_the_input(
 
 def test_a_set_that_is_not_there_or_damaged(bench: Workbench) -> None:
     profile = judged(bench)
-    error = refusal(bench, close_classes(), profile)
-    assert (error.code, error.what) == ("AOTC-I079", "the labelled set is not there")
+    error = refused(bench, close_classes(), profile)
+    assert (error.code, error.what) == ("AOTC-I079", "the labelled set does not exist")
     (bench.folder / "data.npz").write_bytes(b"PK\3\4 no archive")
-    error = refusal(bench, close_classes(), profile)
+    error = refused(bench, close_classes(), profile)
     assert (error.code, error.what) == ("AOTC-I079", "the labelled set cannot be read")
 
 
 def test_a_metric_that_does_not_fit_the_output(bench: Workbench) -> None:
     np.savez(bench.folder / "data.npz", **close_set(count=6))
-    error = refusal(bench, close_classes(), judged(bench, metric="top5"))
+    error = refused(bench, close_classes(), judged(bench, metric="top5"))
     assert (error.code, error.exit_status) == ("AOTC-I081", 3)
     assert error.expected == "more than 5 classes along the last axis"
-    error = refusal(bench, close_classes(), judged(bench, output="logits"))
+    error = refused(bench, close_classes(), judged(bench, output="logits"))
     assert (error.code, error.what) == ("AOTC-I078", "the model has no output 'logits'")
 
 
@@ -392,8 +393,8 @@ def test_answers_with_nan_count_as_wrong_and_nothing_else_is_no_pass(bench: Work
     np.savez(bench.folder / "data.npz", x=x, label=np.array([1, 1, 0, 0]))
     task = bench.build(logarithm(), "some", profile=judged(bench)).report.variants[0].task
     assert task is not None
-    assert (task.original, task.variant, task.not_numbers) == (0.75, 0.75, 1)
+    assert (task.original, task.variant, task.nan_answers) == (0.75, 0.75, 1)
     np.savez(bench.folder / "data.npz", x=-np.abs(x), label=np.array([1, 1, 0, 0]))
-    error = refusal(bench, logarithm(), judged(bench))
+    error = refused(bench, logarithm(), judged(bench))
     assert (error.code, error.exit_status) == ("AOTC-N025", 1)
     assert error.found == "every answer has NaN"

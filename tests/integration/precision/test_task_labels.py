@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from made_models import model_of
+from model_parts import model_of
 from onnx import TensorProto, helper
+from refusals import refusal
 from workbench import Workbench
 
 from aotc.base.errors import AotcError
@@ -32,10 +33,8 @@ def judged(bench: Workbench, **more: Any) -> Path:
     return path
 
 
-def refusal(bench: Workbench, model: onnx.ModelProto, **more: Any) -> AotcError:
-    with pytest.raises(AotcError) as refused:
-        bench.build(model, "no", profile=judged(bench, **more), cache=False)
-    return refused.value
+def refused(bench: Workbench, model: onnx.ModelProto, **more: Any) -> AotcError:
+    return refusal(bench.build, model, "no", profile=judged(bench, **more), cache=False)
 
 
 def answering(kind: int) -> onnx.ModelProto:
@@ -67,7 +66,7 @@ def test_labels_that_no_answer_can_equal(
     bench: Workbench, kind: int, labels: Any, expected: str, found: str
 ) -> None:
     np.savez(bench.folder / "data.npz", x=X, label=labels)
-    error = refusal(bench, answering(kind))
+    error = refused(bench, answering(kind))
     assert (error.code, error.exit_status) == ("AOTC-I080", 3)
     assert (error.what, error.expected) == ("labels are not classes of the output", expected)
     assert error.found == f"labels of {found}" if found else "can't decode" in error.found
@@ -92,7 +91,7 @@ def test_labels_of_the_outputs_class(bench: Workbench, kind: int, labels: Any) -
 @pytest.mark.parametrize("metric", ["accuracy", "mean_iou"])
 def test_a_gate_that_nothing_can_fail_is_no_gate(bench: Workbench, metric: str) -> None:
     np.savez(bench.folder / "data.npz", x=X, label=np.array([1, 2, 0]))
-    error = refusal(bench, answering(TensorProto.INT64), metric=metric)
+    error = refused(bench, answering(TensorProto.INT64), metric=metric)
     assert (error.code, error.exit_status) == ("AOTC-N025", 1)
     assert error.what == f"the original's own {metric} is 0, below which no variant can drop"
     assert error.found == "0 on 3 samples"
@@ -112,7 +111,7 @@ def test_zero_of_a_function_may_be_its_best(bench: Workbench) -> None:
 
 def test_labels_that_are_an_input(bench: Workbench) -> None:
     np.savez(bench.folder / "data.npz", x=X, label=np.array([0, 1, 2]))
-    error = refusal(bench, answering(TensorProto.INT64), labels="x")
+    error = refused(bench, answering(TensorProto.INT64), labels="x")
     assert (error.code, error.exit_status) == ("AOTC-I080", 3)
     assert error.what == "the array of the labels is an input of the model"
     assert error.found == "x"

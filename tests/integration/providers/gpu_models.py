@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
-from openvino_models import dense, info, model_of, weight
+from openvino_models import dense, model_of, weight
 
 # Narrow boundaries around products that are worth the transfers, at BATCH rows.
 NARROW, WIDE, BATCH = 64, 1024, 1024

@@ -25,7 +25,7 @@ target: linux-x86-64
 providers: [cuda, cpu]
 unproven: allow
 compute_capabilities: ["8.6"]
-partitioning: {weigh_borders: false}
+partitioning: {weigh_boundaries: false}
 variants:
   - {name: both}
   - {name: alone, providers: [cuda]}
@@ -137,6 +137,6 @@ def test_a_build_from_the_cache_tells_of_the_variant_that_was_left_out(
             journal=journal,
         )
         assert report.cached == (number == 1)
-        told.append((journal.gates, journal.figures, journal.findings, journal.model_sha256))
+        told.append((journal.gates, journal.measurements, journal.findings, journal.model_sha256))
     assert told[0] == told[1]
     assert "not-judged" in [gate.status for gate in told[0][0]], told[0][0]

@@ -25,11 +25,11 @@ pytestmark = pytest.mark.skipif(
 )
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 SEQ = {"buckets": [4, 8, 16], "outside": "pad"}
-FREE: dict[str, Any] = {"budgets": {}, "partitioning": {"weigh_borders": False}}
+FREE: dict[str, Any] = {"budgets": {}, "partitioning": {"weigh_boundaries": False}}
 
 
 def profile(capture: str = "sizes", refused: str = "fail", **fields: Any) -> Profile:
-    graphs = {"capture": capture, "refused": refused, **fields.pop("graphs", {})}
+    graphs = {"capture": capture, "on_refusal": refused, **fields.pop("graphs", {})}
     stated = {"dims": {"batch": "1..4", "seq": SEQ}, "cuda": {"graphs": graphs}, **fields}
     return profile_with("server-cuda", **stated)
 
@@ -88,9 +88,9 @@ def captured(bench: Workbench) -> Built:
 def test_one_dynamic_variant_captures_every_bucket(captured: Built) -> None:
     (variant,) = captured.manifest.variants
     assert (variant.name, variant.buckets) == ("portable", {})
-    assert variant.graphs is not None
-    assert variant.graphs.sizes == tuple({"batch": 2, "seq": size} for size in (4, 8, 16))
-    assert (variant.graphs.on_call, variant.graphs.refused) == (False, "fail")
+    assert variant.cuda_graphs is not None
+    assert variant.cuda_graphs.sizes == tuple({"batch": 2, "seq": size} for size in (4, 8, 16))
+    assert (variant.cuda_graphs.on_call, variant.cuda_graphs.on_refusal) == (False, "fail")
     assert variant.session.provider_options[CUDA]["enable_cuda_graph"] == "1"
     assert "captured-sizes" in captured.manifest.required_features
 
@@ -99,16 +99,16 @@ def test_inspect_shows_them(captured: Built, capsys: pytest.CaptureFixture[str])
     report = inspect(captured.path)
     assert report.artifact is not None
     (shown,) = report.artifact.variants
-    assert shown.graphs == captured.manifest.variants[0].graphs
+    assert shown.cuda_graphs == captured.manifest.variants[0].cuda_graphs
     assert cli.main(["inspect", str(captured.path)]) == 0
     assert "3 sizes: batch 2; seq 4, 8, 16" in " ".join(capsys.readouterr().out.split())
 
 
 def test_padded_answers_of_every_bucket_were_compared(captured: Built) -> None:
     (evidence,) = captured.report.variants
-    padded = {comparison.padded_to.get("seq") for comparison in evidence.undivided}
+    padded = {comparison.padded_to.get("seq") for comparison in evidence.unpartitioned}
     assert padded == {None, 4, 8, 16}
-    assert {comparison.sizes["seq"] for comparison in evidence.undivided} >= {4, 8, 16}
+    assert {comparison.sizes["seq"] for comparison in evidence.unpartitioned} >= {4, 8, 16}
 
 
 def test_other_applications_of_onnx_runtime_get_no_graphs(captured: Built) -> None:
@@ -121,7 +121,7 @@ def test_other_applications_of_onnx_runtime_get_no_graphs(captured: Built) -> No
 def test_variants_on_other_providers_keep_their_static_variants(bench: Workbench) -> None:
     variants = [{"name": "gpu"}, {"name": "plain", "providers": ["cpu"]}]
     built = bench.build(words(), "mixed", profile=profile(variants=variants))
-    found = {item.name: item.graphs is not None for item in built.manifest.variants}
+    found = {item.name: item.cuda_graphs is not None for item in built.manifest.variants}
     assert found == {
         "gpu": True, "plain.seq4": False, "plain.seq8": False, "plain.seq16": False,
     }  # fmt: skip
@@ -130,7 +130,8 @@ def test_variants_on_other_providers_keep_their_static_variants(bench: Workbench
 def test_static_variants_capture_their_one_size_if_the_profile_wants_them(bench: Workbench) -> None:
     built = bench.build(words(), "static", profile=profile(graphs={"static": True}))
     found = {
-        item.name: item.graphs and tuple(item.graphs.sizes) for item in built.manifest.variants
+        item.name: item.cuda_graphs and tuple(item.cuda_graphs.sizes)
+        for item in built.manifest.variants
     }
     assert found == {f"portable.seq{n}": ({"batch": 2, "seq": n},) for n in (4, 8, 16)}
 
@@ -138,24 +139,24 @@ def test_static_variants_capture_their_one_size_if_the_profile_wants_them(bench:
 def test_without_buckets_the_optimal_sizes_are_captured(bench: Workbench) -> None:
     made = profile(capture="calls", dims={"batch": "1..4", "seq": {"min": 1, "opt": 6, "max": 9}})
     (variant,) = bench.build(words(), "optimal", profile=made).manifest.variants
-    assert variant.graphs is not None
-    assert variant.graphs.sizes == ({"batch": 2, "seq": 6},)
-    assert variant.graphs.on_call
+    assert variant.cuda_graphs is not None
+    assert variant.cuda_graphs.sizes == ({"batch": 2, "seq": 6},)
+    assert variant.cuda_graphs.on_call
 
 
 @pytest.mark.parametrize("capture", ["sizes", "calls"])
 def test_one_static_variant_captures_the_optimal_sizes(capture: str, bench: Workbench) -> None:
     made = profile(capture=capture, graphs={"static": True}, dims={"batch": "1..4", "seq": 6})
     (variant,) = bench.build(words(), f"static-{capture}", profile=made).manifest.variants
-    assert variant.graphs is not None
-    assert variant.graphs.sizes == ({"batch": 2, "seq": 6},)
+    assert variant.cuda_graphs is not None
+    assert variant.cuda_graphs.sizes == ({"batch": 2, "seq": 6},)
 
 
 def test_the_dynamic_variant_beside_static_ones_has_no_graphs(bench: Workbench) -> None:
     dims = {"batch": 2, "seq": {"buckets": [4, 8], "outside": "route", "max": 16}}
     made = profile(capture="calls", graphs={"static": True}, dims=dims)
     built = bench.build(words(), "beside", profile=made)
-    found = {item.name: item.graphs is not None for item in built.manifest.variants}
+    found = {item.name: item.cuda_graphs is not None for item in built.manifest.variants}
     assert found == {"portable": False, "portable.seq4": True, "portable.seq8": True}
 
 
@@ -173,7 +174,7 @@ def test_or_it_runs_without_and_says_so(bench: Workbench) -> None:
     made = profile(refused="run", dims={"batch": "1..4"}, **FREE)
     built = bench.build(models.whole_numbers(), "without", profile=made)
     (variant,) = built.manifest.variants
-    assert variant.graphs is None
+    assert variant.cuda_graphs is None
     assert "enable_cuda_graph" not in variant.session.provider_options[CUDA]
     assert "whole_product" in built.finding("AOTC-P014")
     assert "captured-sizes" not in built.manifest.required_features
@@ -197,9 +198,9 @@ def test_what_cannot_be_captured_is_left_out_if_another_variant_serves(bench: Wo
 def test_the_built_in_profile_captures(bench: Workbench) -> None:
     built = bench.build(words(), "built-in", profile="server-cuda", dims={"seq": 8, "batch": 2})
     (variant,) = built.manifest.variants
-    assert variant.graphs is not None
-    assert variant.graphs.sizes == ({"batch": 2, "seq": 8},)
-    assert variant.graphs.refused == "run"
+    assert variant.cuda_graphs is not None
+    assert variant.cuda_graphs.sizes == ({"batch": 2, "seq": 8},)
+    assert variant.cuda_graphs.on_refusal == "run"
 
 
 def test_more_sizes_than_are_kept_are_refused() -> None:

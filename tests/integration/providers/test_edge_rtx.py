@@ -20,6 +20,7 @@ import onnxruntime as ort
 import openvino_models as small
 import pytest
 import yaml
+from file_bytes import flip_bit
 from made_profiles import profile_with
 from onnx import TensorProto
 from repository import ROOT
@@ -101,13 +102,15 @@ def assert_hybrid(built: Built) -> None:
 def assert_unproven(built: Built) -> None:
     """The placement is predicted; the graph before division was compared nevertheless."""
     variant = only(built)
-    assert (variant.placement.how, variant.parity.status) == ("predicted", "not-run")
+    assert (variant.placement.origin, variant.parity.status) == ("predicted", "not-run")
     assert "tensorrt_rtx: " in variant.parity.reason
     assert variant.parity.shapes == ()
     evidence, _ = built.report.variants
     assert evidence.comparisons == ()
-    assert evidence.undivided
-    assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
+    assert evidence.unpartitioned
+    assert all(
+        error.passed for comparison in evidence.unpartitioned for error in comparison.outputs
+    )
     assert evidence.load_seconds is None
 
 
@@ -237,7 +240,7 @@ def test_a_graph_that_was_fused_for_onnx_runtime_goes_to_cuda(bench: Workbench) 
     why = {refusal.op: refusal.reason for refusal in report.refusals if refusal.provider == RTX}
     for op in ("Attention", "SkipLayerNormalization", "FastGelu", "EmbedLayerNormalization"):
         assert f"the parser refuses {op}" in why[f"com.microsoft::{op}"]
-    assert why["MatMul"] == "its borders cost more than it gains"
+    assert why["MatMul"] == "its boundaries cost more than it gains"
 
 
 # A node that TensorRT refuses makes a boundary.
@@ -313,7 +316,7 @@ def test_boundaries_that_do_not_pay_are_not_made(bench: Workbench) -> None:
     report = only(built).partitioning
     assert report is not None
     why = {refusal.node: refusal.reason for refusal in report.refusals}
-    assert why["before0_product"] == "its borders cost more than it gains"
+    assert why["before0_product"] == "its boundaries cost more than it gains"
 
 
 def test_unavoidable_transfers_are_not_a_reason(bench: Workbench) -> None:
@@ -607,9 +610,7 @@ def swap(files: Sequence[Path]) -> None:
 
 
 def flip(files: Sequence[Path]) -> None:
-    data = bytearray(files[0].read_bytes())
-    data[len(data) // 2] ^= 1
-    files[0].write_bytes(data)
+    flip_bit(files[0])
 
 
 def remove(files: Sequence[Path]) -> None:

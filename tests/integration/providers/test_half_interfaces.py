@@ -12,6 +12,7 @@ import pytest
 from gpu_models import residual
 from half_models import in_half
 from made_profiles import profile_with
+from model_parts import info
 from onnx import TensorProto, helper
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
@@ -99,7 +100,7 @@ def test_what_subgraphs_read_is_cast_too(bench: Workbench) -> None:
 
     def branch(op: str) -> onnx.GraphProto:
         node = helper.make_node(op, ["x"], [f"{op}_y"], name=op)
-        return helper.make_graph([node], op, [], [small.info(f"{op}_y", ["batch", 4])])
+        return helper.make_graph([node], op, [], [info(f"{op}_y", ["batch", 4])])
 
     model = small.model_of(
         [
@@ -110,8 +111,8 @@ def test_what_subgraphs_read_is_cast_too(bench: Workbench) -> None:
             helper.make_node("Sqrt", ["z"], ["root"], name="root"),
             helper.make_node("Abs", ["y"], ["z"], name="abs"),
         ],
-        [small.info("flag", [], small.BOOL), small.info("x", ["batch", 4])],
-        [small.info(name, ["batch", 4]) for name in ("y", "z", "root", "c")],
+        [info("flag", [], small.BOOL), info("x", ["batch", 4])],
+        [info(name, ["batch", 4]) for name in ("y", "z", "root", "c")],
         [small.weight("c", 2, 4)],
     )  # fmt: skip
     model.graph.node.insert(1, model.graph.node.pop(2))
@@ -140,8 +141,8 @@ def labelled() -> onnx.ModelProto:
     """Sums of int64, and a float32 input that is an output too."""
     return small.model_of(
         [helper.make_node("Add", ["n", "n"], ["twice"], name="add")],
-        [small.info("n", ["batch"], small.INT64), small.info("x", ["batch"])],
-        [small.info("twice", ["batch"], small.INT64), small.info("x", ["batch"])],
+        [info("n", ["batch"], small.INT64), info("x", ["batch"])],
+        [info("twice", ["batch"], small.INT64), info("x", ["batch"])],
     )
 
 

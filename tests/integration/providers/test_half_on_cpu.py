@@ -11,6 +11,7 @@ import onnx
 import openvino_models as small
 import pytest
 from made_profiles import profile_with
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 from repository import ROOT
 from third_party_models import MODELS, needs_models
@@ -129,15 +130,15 @@ def test_weights_of_bodies_are_stored_in_half(bench: Workbench) -> None:
     branches = [
         helper.make_graph(
             [helper.make_node("MatMul", ["x", name], [f"{name}_t"], name=f"n_{name}")],
-            name, [], [small.info(f"{name}_t", ["batch", 32])], [small.weight(name, 32, 32)],
+            name, [], [info(f"{name}_t", ["batch", 32])], [small.weight(name, 32, 32)],
         )
         for name in ("one", "two")
     ]  # fmt: skip
     model = small.model_of(
         [helper.make_node("If", ["c"], ["y"], "if", then_branch=branches[0],
                           else_branch=branches[1])],
-        [small.info("x", ["batch", 32]), small.info("c", [], TensorProto.BOOL)],
-        [small.info("y", ["batch", 32])],
+        [info("x", ["batch", 32]), info("c", [], TensorProto.BOOL)],
+        [info("y", ["batch", 32])],
     )  # fmt: skip
     built = bench.build(model, "bodies", profile=profile("float16"))
     assert record_of(built).matched == {"weights": 2}
@@ -156,15 +157,13 @@ def test_weights_of_one_name_in_two_branches_are_two(bench: Workbench, large: st
             weight = numpy_helper.from_array(values, "w")
         product = helper.make_node("MatMul", ["x", "w"], [f"{branch}_t"], name=f"n_{branch}")
         branches.append(
-            helper.make_graph(
-                [product], branch, [], [small.info(f"{branch}_t", ["batch", 32])], [weight]
-            )
+            helper.make_graph([product], branch, [], [info(f"{branch}_t", ["batch", 32])], [weight])
         )
     model = small.model_of(
         [helper.make_node("If", ["c"], ["y"], "if", then_branch=branches[0],
                           else_branch=branches[1])],
-        [small.info("x", ["batch", 32]), small.info("c", [], TensorProto.BOOL)],
-        [small.info("y", ["batch", 32])],
+        [info("x", ["batch", 32]), info("c", [], TensorProto.BOOL)],
+        [info("y", ["batch", 32])],
     )  # fmt: skip
     built = bench.build(model, f"same-{large}", profile=profile("float16"))
     assert record_of(built).matched == {"weights": 1, "kept: constants out of range": 1}

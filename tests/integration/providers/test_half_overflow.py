@@ -9,6 +9,7 @@ import onnx
 import openvino_models as small
 import pytest
 from made_profiles import profile_with
+from model_parts import constant, info
 from onnx import helper, numpy_helper
 from repository import ROOT
 from workbench import Built, Workbench
@@ -87,7 +88,7 @@ def test_two_planted_nodes_of_a_vit_are_kept_and_named(bench: Workbench, base: s
     assert "_undone" not in told
     assert "float16 ends at 65504" in told
     (evidence,) = built.report.variants
-    assert all(error.passed for one in evidence.undivided for error in one.outputs)
+    assert all(error.passed for one in evidence.unpartitioned for error in one.outputs)
 
 
 @without_cuda
@@ -132,12 +133,12 @@ def overflowing(width: int = 256) -> onnx.ModelProto:
             helper.make_node("Mul", ["c", "down"], ["d"], name="n_d"),
             *small.dense("d", "third", "y"),
         ],
-        [small.info("x", ["batch", width])],
-        [small.info("y", ["batch", width])],
+        [info("x", ["batch", width])],
+        [info("y", ["batch", width])],
         [
             *(small.weight(name, width, width) for name in ("first", "second", "third")),
             numpy_helper.from_array(up, "up"),
-            small.number("down", np.float32(1 / scale)),
+            constant("down", np.float32(1 / scale)),
         ],
     )
 
@@ -152,8 +153,8 @@ def test_calibration_data_tells_what_overflows(bench: Workbench) -> None:
     ]
     model = small.model_of(
         nodes,
-        [small.info("x", ["batch", 8])],
-        [small.info("y", ["batch", 8])],
+        [info("x", ["batch", 8])],
+        [info("y", ["batch", 8])],
         [small.weight("weight", 8, 8)],
     )
     samples = bench.folder / "loud.npz"
@@ -184,9 +185,9 @@ def test_a_sample_that_does_not_run_takes_nothing_from_the_others(bench: Workben
         nodes,
         [
             helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, ["batch"]),
-            small.info("x", ["batch", 8]),
+            info("x", ["batch", 8]),
         ],
-        [small.info("y", ["batch", 8])],
+        [info("y", ["batch", 8])],
         [
             numpy_helper.from_array(np.ones((4, 8), np.float32), "table"),
             small.weight("weight", 8, 8),
@@ -235,7 +236,7 @@ def test_calibration_data_counts_where_half_precision_is_computed(
 
 
 def openvino_profile(**fields: Any) -> Any:
-    whole = {"partitioning": {"weigh_borders": False}, "dims": {"batch": 2}}
+    whole = {"partitioning": {"weigh_boundaries": False}, "dims": {"batch": 2}}
     return profile_with("edge-openvino", precision="float16", **{**whole, **fields})
 
 

@@ -10,6 +10,7 @@ import openvino_models as small
 import pytest
 from gpu_models import residual
 from made_profiles import profile_with
+from model_parts import constant, info
 from onnx import TensorProto, helper
 from repository import ROOT
 from third_party_models import MODELS, needs_models
@@ -68,13 +69,13 @@ def planted() -> onnx.ModelProto:
             node("Min", ["e", "cap"], "f"),
             *small.dense("f", "third", "y"),
         ],
-        [small.info("x", ["batch", 32])],
-        [small.info("y", ["batch", 32])],
+        [info("x", ["batch", 32])],
+        [info("y", ["batch", 32])],
         [
             *(small.weight(name, 32, 32) for name in ("first", "second", "third")),
-            small.number("up", np.float32(400)),
-            small.number("down", np.float32(1 / 160000)),
-            small.number("cap", np.float32(1e6)),
+            constant("up", np.float32(400)),
+            constant("down", np.float32(1 / 160000)),
+            constant("cap", np.float32(1e6)),
         ],
     )
 
@@ -102,7 +103,7 @@ def test_the_pass_is_recorded_and_the_variant_says_its_precision(half: Built) ->
         "float32", "float32",
     )  # fmt: skip
     (evidence,) = half.report.variants
-    errors = [error for one in evidence.undivided for error in one.outputs]
+    errors = [error for one in evidence.unpartitioned for error in one.outputs]
     assert errors
     assert all(error.passed for error in errors)
     assert max(error.max_abs for error in errors) > 1e-5, "this is float32"
@@ -194,12 +195,12 @@ def spectrum(first: str) -> onnx.ModelProto:
             node("Log", ["c"], "d"),
             *small.dense("d", "second", "y"),
         ],
-        [small.info("x", ["batch", 32])],
-        [small.info("y", ["batch", 32])],
+        [info("x", ["batch", 32])],
+        [info("y", ["batch", 32])],
         [
             *(small.weight(name, 32, 32) for name in ("first", "second")),
-            small.number("small", np.float32(1e-3)),
-            small.number("floor", np.float32(1e-7)),
+            constant("small", np.float32(1e-3)),
+            constant("floor", np.float32(1e-7)),
         ],
     )
 
@@ -273,7 +274,7 @@ def test_exports_compute_in_float16(bench: Workbench, name: str, positions: int)
     (variant,) = built.manifest.variants
     assert (variant.precision, variant.parity.arithmetic) == ("float16", "float16")
     (evidence,) = built.report.variants
-    assert all(error.passed for one in evidence.undivided for error in one.outputs)
+    assert all(error.passed for one in evidence.unpartitioned for error in one.outputs)
 
 
 def test_a_breach_is_told_with_the_tolerance_of_the_type(bench: Workbench, half: Built) -> None:
@@ -294,11 +295,11 @@ def test_a_model_in_half_precision_stays_as_it_is(bench: Workbench) -> None:
 
 def double() -> onnx.ModelProto:
     """A product in float64."""
-    weight = small.number("w", np.eye(8))
+    weight = constant("w", np.eye(8))
     return small.model_of(
         [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")],
-        [small.info("x", ["batch", 8], TensorProto.DOUBLE)],
-        [small.info("y", ["batch", 8], TensorProto.DOUBLE)],
+        [info("x", ["batch", 8], TensorProto.DOUBLE)],
+        [info("y", ["batch", 8], TensorProto.DOUBLE)],
         [weight],
     )
 
@@ -315,7 +316,7 @@ def test_other_models_are_left_with_a_finding(
 ) -> None:
     built = bench.build(model(), f"left-{precision}", profile=profile(precision))
     assert built.finding("AOTC-N011") == (
-        f"variant portable: precision {precision}: {why}, and is left as it is"
+        f"variant portable: precision {precision}: {why}, and is left unchanged"
     )
     assert record_of(built) is None
     assert built.manifest.variants[0].precision == "keep"
@@ -325,23 +326,23 @@ def test_a_model_of_which_nothing_changes_is_refused(bench: Workbench) -> None:
     """A branch without a product is not worth casts."""
     branch = helper.make_graph(
         [helper.make_node("Sin", ["x"], ["t"], name="inner")],
-        "then", [], [small.info("t", ["batch", 8])],
+        "then", [], [info("t", ["batch", 8])],
     )  # fmt: skip
     other = helper.make_graph(
         [helper.make_node("Tanh", ["x"], ["e"], name="other")],
-        "else", [], [small.info("e", ["batch", 8])],
+        "else", [], [info("e", ["batch", 8])],
     )  # fmt: skip
     model = small.model_of(
         [helper.make_node("If", ["c"], ["y"], name="if", then_branch=branch, else_branch=other)],
-        [small.info("x", ["batch", 8]), small.info("c", [], TensorProto.BOOL)],
-        [small.info("y", ["batch", 8])],
+        [info("x", ["batch", 8]), info("c", [], TensorProto.BOOL)],
+        [info("y", ["batch", 8])],
     )
     with pytest.raises(AotcError) as refused:
         bench.build(model, "nothing", profile=profile("float16"))
     assert refused.value.code == "AOTC-N012"
     assert refused.value.what == "no node can compute in float16"
     assert refused.value.where == "variant portable"
-    assert refused.value.found == "2 kept: bodies without products"
+    assert refused.value.found == "2 kept: subgraphs without products"
 
 
 @pytest.mark.slow

@@ -128,7 +128,7 @@ def test_a_session_says_the_same(tmp_path: Path) -> None:
     assert SAYS in reason
     assert error["code"] == "AOTC-P004"
     assert SAYS in error["what"]
-    assert "Intel" in error["mend"] and "edge" in error["mend"]
+    assert "Intel" in error["fix"] and "edge" in error["fix"]
 
 
 def test_doctor_says_so(tmp_path: Path) -> None:
@@ -150,4 +150,4 @@ def test_doctor_says_so(tmp_path: Path) -> None:
     assert SAYS in checks["openvino"]["found"]
     assert "$AOTC_HOST_WITHOUT" in checks["openvino"]["found"]
     assert OPENVINO in checks["AOTC_HOST_WITHOUT"]["found"]
-    assert checks["AOTC_HOST_ISA"]["mend"] == "unset AOTC_HOST_ISA"
+    assert checks["AOTC_HOST_ISA"]["fix"] == "unset AOTC_HOST_ISA"

@@ -17,16 +17,26 @@ import numpy as np
 import onnx
 import openvino_models as models
 import pytest
+from file_bytes import flip_bit
 from made_profiles import profile_with
+from model_parts import info
 from repository import ROOT
 from shared_workers import build
 from third_party_models import MODELS, needs_models
-from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
+from workbench import (
+    Built,
+    Workbench,
+    assert_agree,
+    only_variant,
+    plain_answer,
+    plain_session,
+    tolerance_of,
+)
 
 from aotc import load, verify
 from aotc.base.errors import AotcError
 from aotc.host.probe import probe
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.spec.codec import encode
 from aotc.spec.json import canonical_json, strict_json
 from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, session_options
@@ -40,7 +50,7 @@ pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
 AOTC = Path(sys.executable).with_name("aotc")
 # The boundaries of such small models always cost more than they gain.
-KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
+KEEP_PARTS = {"partitioning": {"weigh_boundaries": False}}
 # Keeps runs short: eight rows prove as much as many.
 FEW = {"dims": {"batch": "1..8"}}
 
@@ -67,11 +77,6 @@ def bucketed(bench: Workbench) -> Built:
     )
 
 
-def only(built: Built) -> Variant:
-    (variant,) = built.manifest.variants
-    return variant
-
-
 def x_of(built: Built, batch: int = 3) -> dict[str, Any]:
     return built.inputs({"batch": batch})
 
@@ -94,9 +99,9 @@ def codes_of(call: Callable[[], Any]) -> list[str]:
 
 
 def test_a_model_that_it_takes_is_one_compiled_part(bench: Workbench, plain: Built) -> None:
-    variant = only(plain)
+    variant = only_variant(plain)
     assert variant.providers == (OPENVINO,)
-    assert variant.placement.how == "observed"
+    assert variant.placement.origin == "observed"
     assert variant.placement.share == {OPENVINO: 1.0}
     assert variant.partitioning is not None
     (part,) = variant.partitioning.partitions
@@ -111,7 +116,7 @@ def test_a_model_that_it_takes_is_one_compiled_part(bench: Workbench, plain: Bui
 
 
 def test_what_a_host_must_have_is_stated(plain: Built) -> None:
-    needs = only(plain).requirements
+    needs = only_variant(plain).requirements
     (plugin,) = needs.plugins
     assert (plugin.name, plugin.provider) == ("onnxruntime-ep-openvino", OPENVINO)
     assert plugin.version and plugin.sha256
@@ -120,10 +125,10 @@ def test_what_a_host_must_have_is_stated(plain: Built) -> None:
 
 
 def test_the_manifest_says_how_exactly_it_computes(plain: Built) -> None:
-    options = only(plain).session.provider_options[OPENVINO]
+    options = only_variant(plain).session.provider_options[OPENVINO]
     assert json.loads(options["load_config"])["CPU"]["INFERENCE_PRECISION_HINT"] == "f32"
-    assert only(plain).precision == "keep"
-    assert only(plain).parity.arithmetic == "float32"
+    assert only_variant(plain).precision == "keep"
+    assert only_variant(plain).parity.arithmetic == "float32"
 
 
 def test_no_path_of_this_machine_is_in_the_payload(
@@ -151,7 +156,7 @@ def test_equal_builds_give_equal_bytes(bench: Workbench, divided: Built, plain: 
 
 
 def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divided: Built) -> None:
-    variant = only(divided)
+    variant = only_variant(divided)
     report = variant.partitioning
     assert report is not None
     assert [(part.provider, part.nodes) for part in report.partitions] == [
@@ -175,7 +180,7 @@ def test_a_refused_node_in_the_middle_makes_three_parts(bench: Workbench, divide
 
 def test_transfers_are_counted_in_bytes(divided: Built) -> None:
     """[batch, 4, 32] floats to the CPU and back; the domain's maximum batch is 8."""
-    variant = only(divided)
+    variant = only_variant(divided)
     report = variant.partitioning
     assert report is not None
     one, maximum = 4 * models.ROWS * models.WIDTH, 8
@@ -192,7 +197,7 @@ def test_transfers_are_counted_in_bytes(divided: Built) -> None:
 
 def test_shares_of_compute_are_by_operations(divided: Built) -> None:
     """Two products and two tanh for OpenVINO, one pass over the elements for the CPU."""
-    report = only(divided).partitioning
+    report = only_variant(divided).partitioning
     assert report is not None
     elements = models.ROWS * models.WIDTH * divided.manifest.domain.corner("opt")["batch"]
     theirs, ours = 2 * elements * (2 * models.WIDTH + 1), elements
@@ -211,11 +216,11 @@ def test_many_parts_are_in_one_file(bench: Workbench) -> None:
 
 
 def test_small_parts_go_to_the_neighbour(bench: Workbench) -> None:
-    few = profile(partitioning={"weigh_borders": False, "min_nodes": 3})
-    cheap = profile(partitioning={"weigh_borders": True})
+    few = profile(partitioning={"weigh_boundaries": False, "min_nodes": 3})
+    cheap = profile(partitioning={"weigh_boundaries": True})
     for name, spec, why in (("few", few, "fewer than 3"), ("cheap", cheap, "cost more")):
         built = bench.build(models.divided(), name, profile=spec)
-        variant = only(built)
+        variant = only_variant(built)
         assert variant.providers == (CPU,)
         assert variant.requirements.plugins == ()
         assert variant.partitioning is not None
@@ -234,8 +239,8 @@ def test_a_part_with_constants_of_its_own_and_one_without(bench: Workbench) -> N
             models.refused("e", "t", "odd"),
             *models.dense("t", "w", "y"),
         ],
-        [models.info("x", shape)],
-        [models.info("y", shape)],
+        [info("x", shape)],
+        [info("y", shape)],
         [models.weight("w", models.WIDTH, models.WIDTH)],
     )
     built = bench.build(model, "mixed", profile=profile())
@@ -246,7 +251,7 @@ def test_a_part_with_constants_of_its_own_and_one_without(bench: Workbench) -> N
 def test_control_flow_that_it_refuses_keeps_its_constants(bench: Workbench) -> None:
     """Subgraphs on the CPU between two parts are the only consumers of some constants."""
     built = bench.build(models.branching(), "branching", profile=profile())
-    variant = only(built)
+    variant = only_variant(built)
     report = variant.partitioning
     assert report is not None
     assert any(part.compiled for part in report.partitions)
@@ -278,7 +283,7 @@ def test_bfloat16_is_held_to_its_own_tolerance(bench: Workbench) -> None:
     if "avx512_bf16" not in (probe(gpus=False).isa or ()):
         pytest.skip("this CPU has no avx512_bf16, which bfloat16 requires")
     built = bench.build(models.plain(), "bf16", profile=profile(precision="bfloat16"))
-    variant = only(built)
+    variant = only_variant(built)
     assert (variant.precision, variant.parity.arithmetic) == ("bfloat16", "bfloat16")
     assert variant.parity.tolerance == profile().parity.bfloat16
     assert "avx512_bf16" in variant.requirements.isa
@@ -517,10 +522,7 @@ def swap(artifact: Path) -> None:
 
 
 def flip(artifact: Path) -> None:
-    blob = blob_of(artifact)
-    data = bytearray(blob.read_bytes())
-    data[len(data) // 2] ^= 1
-    blob.write_bytes(data)
+    flip_bit(blob_of(artifact))
 
 
 def remove(artifact: Path) -> None:
@@ -614,7 +616,7 @@ def test_a_route_is_rejected(bench: Workbench) -> None:
     with bench.load(built) as model:
         model.run(x_of(built, 4))
         assert codes_of(lambda: model.run(x_of(built, 8))) == ["AOTC-R013"]
-        assert model.telemetry.to_dict()["rejects"]["AOTC-R013"] == 1
+        assert model.telemetry.to_dict()["refusals"]["AOTC-R013"] == 1
 
 
 @pytest.mark.parametrize(
@@ -651,14 +653,14 @@ def test_a_budget_that_cannot_be_met_ends_the_command_with_a_table(
     assert (row["node"], row["op"], row["domain"], row["refused by"]) == (
         "odd0", "Trilu", "com.microsoft", OPENVINO,
     )  # fmt: skip
-    assert row["why"] and row["mend"]
+    assert row["reason"] and row["fix"]
 
 
 def test_budgets_that_are_met_pass(bench: Workbench) -> None:
     row = 4 * models.ROWS * models.WIDTH
     budgets = {"cpu_share": 0.02, "partitions": 3, "transfer_bytes": 2 * 8 * row}
     built = bench.build(models.divided(), "met", profile=profile(budgets=budgets))
-    assert only(built).transfers.bytes_max == 2 * 8 * row
+    assert only_variant(built).transfers.bytes_max == 2 * 8 * row
 
 
 def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
@@ -671,13 +673,13 @@ def test_a_share_of_nodes_is_of_the_models_nodes(bench: Workbench) -> None:
     shape = ["batch", models.ROWS, models.WIDTH]
     model = models.model_of(
         nodes,
-        [models.info("x", shape)],
-        [models.info(value, shape)],
+        [info("x", shape)],
+        [info(value, shape)],
         [models.weight("w", models.WIDTH, models.WIDTH)],
     )
     spec = profile(fallback={"policy": "cpu", "max_node_share": 0.1}, providers=["openvino", "cpu"])
     built = bench.build(model, "share", profile=spec)
-    report = only(built).partitioning
+    report = only_variant(built).partitioning
     assert report is not None
     assert {provider.provider: provider.nodes for provider in report.providers} == {
         OPENVINO: 10,
@@ -740,7 +742,7 @@ def load_elsewhere(
 
 def test_a_plugin_by_its_path_and_name(bench: Workbench, library: Path) -> None:
     built = bench.build(models.plain(), "own", profile=profile(**own_plugin(library)))
-    variant = only(built)
+    variant = only_variant(built)
     assert variant.providers == (OPENVINO,)
     assert [node.op_type for node in built.nodes()] == ["EPContext"]
     (plugin,) = variant.requirements.plugins
@@ -824,9 +826,9 @@ def test_a_real_model(bench: Workbench, name: str) -> None:
         assert error.code in ("AOTC-P001", "AOTC-P002", "AOTC-N001"), error.line()
         assert "node" in error.line() or error.rows, error.line()
         return
-    variant = only(built)
+    variant = only_variant(built)
     assert variant.parity.status == "passed"
-    assert variant.placement.how == "observed"
+    assert variant.placement.origin == "observed"
     report = variant.partitioning
     assert report is not None
     assert sum(provider.nodes for provider in report.providers) >= sum(
@@ -834,5 +836,5 @@ def test_a_real_model(bench: Workbench, name: str) -> None:
     )
     assert {node.provider for node in variant.placement.nodes} == set(variant.providers)
     with bench.load(built) as model:
-        assert isinstance(model, ReadyModel)
+        assert isinstance(model, Model)
         assert model.report.fixtures > 0

@@ -12,12 +12,11 @@ from typing import Any
 import openvino_models as models
 import pytest
 from made_profiles import small_profile
-from workbench import Built, Workbench
+from workbench import Built, Workbench, only_variant
 
 from aotc.host.probe import probe
 from aotc.spec.codec import encode
 from aotc.spec.profile import Profile
-from aotc.spec.variant import Variant
 
 pytestmark = pytest.mark.openvino
 CPU, OPENVINO = "CPUExecutionProvider", "OpenVINOExecutionProvider"
@@ -31,11 +30,6 @@ def profile(**fields: Any) -> Profile:
 @pytest.fixture(scope="module")
 def plain(bench: Workbench) -> Built:
     return bench.build(models.plain(), "plain", profile=profile())
-
-
-def only(built: Built) -> Variant:
-    (variant,) = built.manifest.variants
-    return variant
 
 
 # The library that is loaded is the one that was promised.
@@ -163,8 +157,8 @@ def test_a_plugin_that_crashes_at_compile_leaves_no_path_in_the_payload(
     spec = profile(providers=["mine", "cpu"], plugins=plugins)
     built = bench.build(models.plain(), "crashing", profile=spec)
     assert list((tmp_path / "state").rglob("*.log"))
-    assert only(built).providers == (CPU,)
-    report = only(built).partitioning
+    assert only_variant(built).providers == (CPU,)
+    report = only_variant(built).partitioning
     assert report is not None
     assert [refusal.node for refusal in report.refusals] == [
         "a_product", "a_tanh", "y_product", "y_tanh",
@@ -193,7 +187,7 @@ def test_a_plugin_of_ones_own_requires_the_cpu_that_it_compiled_for(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     built = bench.build(models.plain(), "mine", profile=path)
-    variant = only(built)
+    variant = only_variant(built)
     assert variant.providers == (OPENVINO,)
     assert variant.requirements.plugins[0].name == library.name
     features = probe(gpus=False).isa

@@ -13,8 +13,9 @@ import openvino_models as small
 import pytest
 import yaml
 from made_profiles import profile_with
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
-from workbench import Built, Workbench
+from workbench import Built, Workbench, only_variant
 
 from aotc import verify
 from aotc.base.errors import AotcError
@@ -22,14 +23,13 @@ from aotc.cli import main as cli
 from aotc.providers.cuda import CudaBackend
 from aotc.spec.codec import encode
 from aotc.spec.profile import Profile
-from aotc.spec.variant import Variant
 
 pytestmark = pytest.mark.skipif(
     CudaBackend().probe().runs, reason="this machine runs CUDA: tests/gpu are for it"
 )
 RTX = "NvTensorRTRTXExecutionProvider"
 CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
-KEEP_PARTS = {"partitioning": {"weigh_borders": False}}
+KEEP_PARTS = {"partitioning": {"weigh_boundaries": False}}
 NO_BUDGETS: dict[str, Any] = {"budgets": {}}
 NO_KERNEL = "CUDA has no kernel of MatMul-13 for int32 as T"
 
@@ -56,13 +56,8 @@ def newer(bench: Workbench) -> Built:
     return bench.build(models.residual(23), "newer", profile=profile())
 
 
-def only(built: Built) -> Variant:
-    (variant,) = built.manifest.variants
-    return variant
-
-
 def opset(built: Built) -> int:
-    model = onnx.load(built.payload / only(built).model, load_external_data=False)
+    model = onnx.load(built.payload / only_variant(built).model, load_external_data=False)
     return {opset.domain: opset.version for opset in model.opset_import}[""]
 
 
@@ -70,11 +65,11 @@ def opset(built: Built) -> int:
 
 
 def test_all_that_has_kernels_is_predicted_on_cuda(plain: Built) -> None:
-    variant = only(plain)
+    variant = only_variant(plain)
     assert (variant.providers, variant.device) == ((CUDA,), "gpu")
-    assert (variant.placement.how, variant.placement.share) == ("predicted", {CUDA: 1.0})
+    assert (variant.placement.origin, variant.placement.share) == ("predicted", {CUDA: 1.0})
     assert variant.partitioning is not None
-    assert variant.partitioning.how == "predicted"
+    assert variant.partitioning.origin == "predicted"
     # Nothing is compiled: the graph stays ONNX, of ONNX's own operators.
     assert [node.op_type for node in plain.nodes()] == ["MatMul", "Tanh", "MatMul", "Tanh"]
     assert not any(entry.role == "ep-context" for entry in plain.manifest.files)
@@ -87,15 +82,17 @@ def test_all_that_has_kernels_is_predicted_on_cuda(plain: Built) -> None:
 def test_the_graph_was_compared_on_the_cpu_all_the_same(plain: Built) -> None:
     (evidence,) = plain.report.variants
     assert evidence.comparisons == ()
-    assert {tuple(comparison.sizes.items()) for comparison in evidence.undivided} >= {
+    assert {tuple(comparison.sizes.items()) for comparison in evidence.unpartitioned} >= {
         (("batch", 1),),
         (("batch", 4),),
     }
-    assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
+    assert all(
+        error.passed for comparison in evidence.unpartitioned for error in comparison.outputs
+    )
 
 
 def test_what_a_host_must_have_is_stated(plain: Built) -> None:
-    needs = only(plain).requirements
+    needs = only_variant(plain).requirements
     assert (needs.cuda_major, needs.nvidia_driver_min) == (13, "580.65.06")
     assert needs.providers == (CUDA,)
     assert needs.compute_capabilities == ()
@@ -104,16 +101,16 @@ def test_what_a_host_must_have_is_stated(plain: Built) -> None:
 
 def test_float32_is_float32(plain: Built, bench: Workbench) -> None:
     """ONNX Runtime's default is TF32, with errors of a thousandth."""
-    assert only(plain).session.provider_options[CUDA]["use_tf32"] == "0"
+    assert only_variant(plain).session.provider_options[CUDA]["use_tf32"] == "0"
     built = bench.build(small.plain(), "tf32", profile=profile(precision="tf32"))
-    variant = only(built)
+    variant = only_variant(built)
     assert variant.session.provider_options[CUDA]["use_tf32"] == "1"
     assert (variant.precision, variant.parity.arithmetic) == ("tf32", "tf32")
     assert variant.parity.tolerance == profile().parity.tf32
 
 
 def test_a_refused_node_goes_to_the_cpu_with_the_reason(divided: Built) -> None:
-    variant = only(divided)
+    variant = only_variant(divided)
     report = variant.partitioning
     assert report is not None
     assert [(part.provider, part.nodes) for part in report.partitions] == [
@@ -149,7 +146,7 @@ def test_two_builds_give_the_same_artifact(bench: Workbench, divided: Built) -> 
 def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> None:
     """With all nodes on the CPU it needs no GPU, and is observed and compared as usual."""
     built = bench.build(models.whole_numbers(), "cheap", profile=profile(**NO_BUDGETS))
-    variant = only(built)
+    variant = only_variant(built)
     assert (variant.providers, variant.device) == ((CPU,), "cpu")
     assert variant.parity.status == "passed"
     assert variant.requirements.cuda_major is None
@@ -157,7 +154,7 @@ def test_a_model_that_is_not_worth_the_way_is_proven_here(bench: Workbench) -> N
     assert report is not None
     why = {refusal.node: refusal.reason for refusal in report.refusals}
     assert why["whole_product"].startswith(NO_KERNEL)
-    assert why["squash"] == "its borders cost more than it gains"
+    assert why["squash"] == "its boundaries cost more than it gains"
     assert verify(built.path, key=bench.public).verdict == "optimal"
 
 
@@ -208,8 +205,8 @@ def test_a_share_of_compute_on_the_cpu_ends_the_build(
     assert {key: row[key] for key in ("node", "op", "domain", "refused by")} == {
         "node": "whole_product", "op": "MatMul", "domain": "ai.onnx", "refused by": CUDA,
     }  # fmt: skip
-    assert row["why"].startswith(NO_KERNEL)
-    assert "opset or element type" in row["mend"]
+    assert row["reason"].startswith(NO_KERNEL)
+    assert "opset or element type" in row["fix"]
     assert not output.exists()
 
 
@@ -240,7 +237,7 @@ def test_an_opset_that_costs_a_kernel_is_converted(newer: Built) -> None:
     )
     assert opset(newer) == 21
     assert newer.manifest.source.opsets["ai.onnx"] == 23
-    variant = only(newer)
+    variant = only_variant(newer)
     (record,) = (record for record in variant.passes if record.name == "convert-opset")
     assert record.options == {"to": 21}
     names = [record.name for record in variant.passes]
@@ -252,16 +249,18 @@ def test_an_opset_that_costs_a_kernel_is_converted(newer: Built) -> None:
 
 def test_the_converted_graph_was_compared_with_the_original(newer: Built) -> None:
     (evidence,) = newer.report.variants
-    assert len(evidence.undivided) >= 3
-    assert all(error.passed for comparison in evidence.undivided for error in comparison.outputs)
-    assert only(newer).parity.arithmetic == "float16"
+    assert len(evidence.unpartitioned) >= 3
+    assert all(
+        error.passed for comparison in evidence.unpartitioned for error in comparison.outputs
+    )
+    assert only_variant(newer).parity.arithmetic == "float16"
 
 
 def test_the_opset_is_kept_if_the_profile_says_so(bench: Workbench) -> None:
     built = bench.build(models.residual(23), "kept", profile=profile(opset="keep"))
     assert opset(built) == 23
     assert "AOTC-O005" not in built.codes()
-    variant = only(built)
+    variant = only_variant(built)
     assert not any(record.name == "convert-opset" for record in variant.passes)
     report = variant.partitioning
     assert report is not None
@@ -288,7 +287,7 @@ def test_a_float16_model_computes_in_float16(newer: Built) -> None:
     """The CPU lacks such kernels and casts; a graph for CUDA must not contain these casts."""
     ops = [node.op_type for node in newer.nodes()]
     assert "Cast" not in ops
-    model = onnx.load(newer.payload / only(newer).model, load_external_data=False)
+    model = onnx.load(newer.payload / only_variant(newer).model, load_external_data=False)
     typed = onnx.shape_inference.infer_shapes(model)
     kinds = {value.name: value.type.tensor_type.elem_type for value in typed.graph.value_info}
     values = [name for node in model.graph.node[:-1] for name in node.output]
@@ -364,8 +363,8 @@ def test_what_tensorrt_refuses_falls_to_cuda(bench: Workbench) -> None:
             onnx.helper.make_node("MatMul", ["x", "w"], ["h"], name="product"),
             onnx.helper.make_node("Tanh", ["h"], ["y"], name="squash"),
         ],
-        [small.info("x", shape, TensorProto.DOUBLE)],
-        [small.info("y", shape, TensorProto.DOUBLE)],
+        [info("x", shape, TensorProto.DOUBLE)],
+        [info("y", shape, TensorProto.DOUBLE)],
         [weights],
     )
     built = bench.build(model, "double", profile=profile("edge-rtx"))
@@ -390,8 +389,6 @@ def test_casts_that_the_model_states_are_kept(bench: Workbench) -> None:
         helper.make_node("Cast", ["positive"], ["y"], name="up", to=TensorProto.FLOAT),
     ]
     weight = numpy_helper.from_array(np.eye(32, dtype=np.float16), "w")
-    mixed = small.model_of(
-        nodes, [small.info("x", ["n", 32])], [small.info("y", ["n", 32])], [weight]
-    )
+    mixed = small.model_of(nodes, [info("x", ["n", 32])], [info("y", ["n", 32])], [weight])
     built = bench.build(mixed, "mixed", profile=profile(dims={"n": "1..4"}))
     assert [node.op_type for node in built.nodes()] == ["Cast", "MatMul", "Relu", "Cast"]

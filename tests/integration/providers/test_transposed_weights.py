@@ -82,7 +82,7 @@ def test_a_tf32_variant_on_cuda_records_the_pass(tf32: Built) -> None:
 
 def test_the_changed_graph_was_compared_with_the_original(tf32: Built) -> None:
     (evidence,) = tf32.report.variants
-    errors = [error for one in evidence.undivided for error in one.outputs]
+    errors = [error for one in evidence.unpartitioned for error in one.outputs]
     assert errors
     assert all(error.passed for error in errors)
 

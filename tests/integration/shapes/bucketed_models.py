@@ -2,49 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import model_parts
 import numpy as np
 import onnx
 import onnxruntime as ort
-import pytest
-from onnx import NodeProto, TensorProto, helper, numpy_helper
+from model_parts import info, node
+from onnx import NodeProto, TensorProto
+from refusals import refusal
 from workbench import Built, Workbench
 
 from aotc.base.errors import AotcError
 from aotc.spec.variant import Variant
 
+# What exporters write for long.
+model_of = partial(model_parts.model_of, opset=17, ir_version=8)
+
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 WORDS, WIDTH = 4096, 256
 Shape = list[int | str]
-
-
-def node(op_type: str, inputs: str, outputs: str, **attributes: Any) -> NodeProto:
-    return helper.make_node(op_type, inputs.split(), outputs.split(), **attributes)
-
-
-def model_of(
-    nodes: list[NodeProto],
-    inputs: Mapping[str, tuple[int, Shape]],
-    outputs: Mapping[str, tuple[int, Shape | None]],
-    constants: Mapping[str, Any] | None = None,
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [
-            helper.make_tensor_value_info(name, *dtype_and_shape)
-            for name, dtype_and_shape in inputs.items()
-        ],
-        [
-            helper.make_tensor_value_info(name, *dtype_and_shape)
-            for name, dtype_and_shape in outputs.items()
-        ],
-        [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def random_values(*shape: int) -> Any:
@@ -91,8 +70,8 @@ def encoder(layers: int = 2) -> onnx.ModelProto:
     ]
     return model_of(
         nodes,
-        {"ids": (INT64, ["batch", "seq"]), "mask": (FLOAT, ["batch", "seq"])},
-        {"vectors": (FLOAT, ["batch", "seq", WIDTH]), "mean": (FLOAT, ["batch", WIDTH])},
+        [info("ids", ["batch", "seq"], INT64), info("mask", ["batch", "seq"])],
+        {"vectors": ["batch", "seq", WIDTH], "mean": ["batch", WIDTH]},
         constants,
     )
 
@@ -113,8 +92,8 @@ def rows(*outputs: str) -> onnx.ModelProto:
     }
     return model_of(
         [node for name in outputs for node in build_bucketed[name][0]],
-        {"x": (FLOAT, ["batch", "seq", 8])},
-        {name: (FLOAT, build_bucketed[name][1]) for name in outputs},
+        {"x": ["batch", "seq", 8]},
+        {name: build_bucketed[name][1] for name in outputs},
         {"w": random_values(8, 8), "flat": np.array([-1])},
     )
 
@@ -136,10 +115,9 @@ def build_bucketed(bench: Workbench, model: onnx.ModelProto, text: str) -> Built
 
 def refused(bench: Workbench, model: onnx.ModelProto, text: str) -> AotcError:
     """The refusal of a build; there is nothing at the output path afterwards."""
-    with pytest.raises(AotcError) as caught:
-        bench.build(model, "refused", profile=profile(bench, text))
+    error = refusal(bench.build, model, "refused", profile=profile(bench, text))
     assert not (bench.folder / "refused.aotc").exists()
-    return caught.value
+    return error
 
 
 def by_name(built: Built) -> dict[str, Variant]:

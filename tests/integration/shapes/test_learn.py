@@ -12,12 +12,13 @@ from third_party_models import MODELS, needs_models
 from workbench import Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
 from aotc.base.errors import AotcError
+from aotc.spec.codec import decode
 from aotc.spec.command_reports import LearnReport
 from aotc.spec.profile_files import load_profile
 from aotc.spec.traffic import read_traffic
-from aotc.spec.yaml import yaml_text
 from aotc.tools.inspect import traffic_coverage
-from aotc.tools.learn import learn
+from aotc.tools.learn import profile_learn
+from aotc.tools.learn_costs import CostTable
 
 pytestmark = needs_models
 SECONDS = 0.5
@@ -31,10 +32,13 @@ def written(folder: Path, requests: Sequence[Mapping[str, object]]) -> Path:
 
 def learned(folder: Path, requests: Sequence[Mapping[str, object]], model: str) -> LearnReport:
     """The report of learning on a model of the folder; the profile is next to the traffic."""
-    answer, _ = learn(
-        written(folder, requests), model=MODELS / f"{model}.onnx", seconds=SECONDS, threads=1
+    answer = profile_learn(
+        written(folder, requests),
+        model=MODELS / f"{model}.onnx",
+        seconds=SECONDS,
+        threads=1,
+        output=folder / "learned.yaml",
     )
-    (folder / "learned.yaml").write_text(yaml_text(answer.profile, full=False))
     assert load_profile(folder / "learned.yaml") == answer.profile
     return answer
 
@@ -94,9 +98,17 @@ def test_images_whose_padding_changes_the_answer(tmp_path: Path) -> None:
     requests = [{"input": [1, 3, side, side]} for side in (96, 160, 160, 224)]
     path = written(tmp_path, requests)
     source = MODELS / "yunet_n_dynamic.onnx"
-    answer, table = learn(
-        path, model=source, max_variants=3, padding=False, seconds=SECONDS, threads=1
+    answer = profile_learn(
+        path,
+        model=source,
+        max_variants=3,
+        padding=False,
+        seconds=SECONDS,
+        threads=1,
+        output=tmp_path / "learned.yaml",
+        save_costs=tmp_path / "costs.json",
     )
+    table = decode(CostTable, json.loads((tmp_path / "costs.json").read_text()))
     assert answer.follows == {"height": ("width",)}
     assert (answer.coverage, answer.padding) == (1.0, 0.0)
     # 128 is a power of two that was never recorded; it runs, so it is measured.
@@ -104,7 +116,6 @@ def test_images_whose_padding_changes_the_answer(tmp_path: Path) -> None:
     assert answer.profile.relations == ("height = width",)
     assert not any("pad" in dim.outside for dim in answer.profile.dims.values())
     bench = Workbench.at(tmp_path)
-    (tmp_path / "learned.yaml").write_text(yaml_text(answer.profile, full=False))
     built = bench.build(source, "learned", profile=str(tmp_path / "learned.yaml"))
     covered = traffic_coverage(built.manifest, read_traffic(path, built.manifest.inputs))
     assert covered.accepted == 1.0
@@ -115,12 +126,14 @@ def test_candidates_that_the_model_does_not_take(tmp_path: Path) -> None:
     rows = [
         {"batch": batch, "sequence": size} for batch in range(1, 9) for size in range(3, 101, 7)
     ]
-    _, table = learn(
+    profile_learn(
         written(tmp_path, [*rows, {"batch": 1, "sequence": 97}]),
         model=MODELS / "tinybert_untrained.onnx",
         seconds=SECONDS,
         threads=1,
+        save_costs=tmp_path / "costs.json",
     )
+    table = decode(CostTable, json.loads((tmp_path / "costs.json").read_text()))
     # Rounded up to the grid of candidates, 97 would be 112, and the model ends at 100.
     assert table.sizes["sequence"][-1] == 97
 
@@ -132,6 +145,6 @@ def test_candidates_that_the_model_does_not_take(tmp_path: Path) -> None:
 def test_a_size_beyond_the_model(tmp_path: Path, size: int, code: str, where: str) -> None:
     path = written(tmp_path, [{"batch": 1, "sequence": 5}, {"batch": 1, "sequence": size}])
     with pytest.raises(AotcError) as caught:
-        learn(path, model=MODELS / "tinybert_untrained.onnx", seconds=SECONDS)
+        profile_learn(path, model=MODELS / "tinybert_untrained.onnx", seconds=SECONDS)
     assert caught.value.code == code
     assert where in caught.value.where

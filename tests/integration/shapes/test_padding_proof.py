@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bucketed_models import FLOAT, build_bucketed, encoder, model_of, node, refused, rows, seq
+from bucketed_models import build_bucketed, encoder, model_of, refused, rows, seq
+from model_parts import node
 from workbench import Workbench
 
 from aotc.spec.shapes import Crop
@@ -64,8 +65,8 @@ def test_an_output_whose_size_is_not_a_sum_is_refused(bench: Workbench) -> None:
 def test_sizes_that_run_only_at_buckets_are_refused(bench: Workbench) -> None:
     sevens = model_of(
         [node("Reshape", "x rows", "r"), node("Reshape", "r flat", "y")],
-        {"x": (FLOAT, ["n"])},
-        {"y": (FLOAT, ["n"])},
+        {"x": ["n"]},
+        {"y": ["n"]},
         {"rows": np.array([-1, 7]), "flat": np.array([-1])},
     )
     error = refused(bench, sevens, "dims: {n: {buckets: [7, 14], outside: pad}}")
@@ -85,8 +86,8 @@ def test_padding_under_an_extreme_is_found_with_inputs_of_one_sign(
     """Zeros among values of both signs are seldom the maximum or the minimum."""
     pooled = model_of(
         [node(reduction, "x", "y", axes=[1], keepdims=0)],
-        {"x": (FLOAT, [1, "n", 1])},
-        {"y": (FLOAT, [1, 1])},
+        {"x": [1, "n", 1]},
+        {"y": [1, 1]},
         {},
     )
     error = refused(bench, pooled, "dims: {n: {buckets: [16, 64], outside: pad, min: 4}}")
@@ -116,8 +117,8 @@ def test_inputs_are_padded_on_the_stated_side(bench: Workbench, side: Any) -> No
     """Cumulative sums: padding on the left with 5 changes them, with 0 it does not."""
     model = model_of(
         [node("CumSum", "x one", "y")],
-        {"x": (FLOAT, ["batch", "seq"])},
-        {"y": (FLOAT, ["batch", "seq"])},
+        {"x": ["batch", "seq"]},
+        {"y": ["batch", "seq"]},
         {"one": np.array(1)},
     )
     text = "inputs: {x: {pad: {value: %s, side: " + side + "}}}\n"

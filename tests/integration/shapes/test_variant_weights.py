@@ -16,12 +16,12 @@ from bucketed_models import (
     build_bucketed,
     encoder,
     model_of,
-    node,
     profile,
     random_values,
     seq,
     words,
 )
+from model_parts import node
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session
 
 
@@ -53,8 +53,8 @@ def test_weights_of_only_one_bucket_have_their_own_file(bench: Workbench) -> Non
             node("Add", "x column", "numbered"),
             node("MatMul", "numbered table", "y"),
         ],
-        {"x": (FLOAT, ["batch", "seq", 8])},
-        {"y": (FLOAT, ["batch", "seq", 512])},
+        {"x": ["batch", "seq", 8]},
+        {"y": ["batch", "seq", 512]},
         {
             "zero": np.array(0),
             "one": np.array(1),
@@ -79,8 +79,8 @@ def test_what_one_of_the_profiles_variants_needs_is_shared_by_its_buckets(
             node("Conv", "x kernel", "inner", pads=[1, 1, 1, 1]),
             node("MatMul", "inner table", "y"),
         ],
-        {"x": (FLOAT, ["batch", 16, "seq", 16])},
-        {"y": (FLOAT, ["batch", 32, "seq", 64])},
+        {"x": ["batch", 16, "seq", 16]},
+        {"y": ["batch", 32, "seq", 64]},
         {"kernel": random_values(32, 16, 3, 3), "table": random_values(16, 64)},
     )
     text = "variants: [{name: portable}, {name: native, isa: host}]\n" + seq("buckets: [8, 16]")

@@ -17,7 +17,6 @@ from bucketed_models import (
     by_name,
     encoder,
     model_of,
-    node,
     profile,
     random_values,
     refused,
@@ -26,6 +25,7 @@ from bucketed_models import (
     session_of,
     words,
 )
+from model_parts import node
 from onnx import NodeProto, helper
 from repository import SUPPORT
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session
@@ -310,8 +310,8 @@ def test_sizes_that_contradict_a_branch_are_left_out(bench: Workbench) -> None:
                 else_branch=branch(node("Neg", "x", "negative")),
             ),
         ],
-        {"x": (FLOAT, ["batch", "seq"])},
-        {"y": (FLOAT, None)},
+        {"x": ["batch", "seq"]},
+        {"y": None},
         {"forty": np.array(40), "w": random_values(40, 8)},
     )
     built = build_bucketed(bench, model, seq("buckets: [8, 16], outside: pad"))

@@ -21,9 +21,11 @@ import pytest
 from built_artifact import BuiltArtifact
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from file_bytes import flip_bit
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from in_toto_attestation.v1.statement import Statement
+from refusals import refusal
 from repository import ROOT
 
 from aotc import inspect, verify
@@ -85,12 +87,6 @@ def statement(path: Path) -> dict[str, Any]:
     found = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
     assert isinstance(found, dict)
     return found
-
-
-def refusal(call: Callable[[], object]) -> AotcError:
-    with pytest.raises(AotcError) as raised:
-        call()
-    return raised.value
 
 
 def _sign(artifact: Path, signer: Signer, trust: Path) -> AttestReport:
@@ -292,10 +288,7 @@ def test_a_process_that_dies_is_a_failed_acceptance(
 
 
 def _flip(artifact: Path) -> None:
-    path = artifact / "payload" / "manifest.json"
-    content = bytearray(path.read_bytes())
-    content[5] ^= 1
-    path.write_bytes(content)
+    flip_bit(artifact / "payload" / "manifest.json", 5)
 
 
 @pytest.mark.parametrize("add", [_sign, _approve, _qualify])
@@ -458,7 +451,7 @@ def test_inspect_tells_what_each_says(bench: Bench) -> None:
     assert report.status == "UNVERIFIED"
     assert report.problems == ()
     assert report.artifact is not None
-    claims = {claim.predicate_type: claim.says for claim in report.artifact.claims}
+    claims = {claim.predicate_type: claim.summary for claim in report.artifact.claims}
     assert claims["urn:aotc:approval:v1"] == "approved for prod until 2099-01-31T00:00:00Z"
     assert "accepted on" in claims["urn:aotc:qualification:v1"]
     assert "built by urn:aotc:builder:local" in claims["https://slsa.dev/provenance/v1"]

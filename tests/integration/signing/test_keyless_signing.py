@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 
 pytest.importorskip("sigstore")
 
@@ -30,7 +31,6 @@ from sigstore.verify import Verifier, policy
 from sigstore_models.trustroot.v1 import TrustedRoot as RootDocument
 
 from aotc import verify
-from aotc.base.errors import AotcError
 from aotc.cli.main import main
 from aotc.spec.json import canonical_json
 from aotc.trust import key_files
@@ -93,12 +93,6 @@ def config(services: Services, folder: Path, *, log: int = 1, url: str = "") -> 
     path = folder / f"config-{log}.json"
     path.write_text(json.dumps(services.config(log, url)))
     return path
-
-
-def refusal(call: Callable[[], object]) -> AotcError:
-    with pytest.raises(AotcError) as raised:
-        call()
-    return raised.value
 
 
 def verified_payload(services: Services, bundle: bytes, who: str, issuer: str = ISSUER) -> bytes:

@@ -116,7 +116,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     assert [finding["code"] for finding in stray["findings"]] == ["AOTC-G021"]
     (refused,) = host.aotc("trust", "check", "trust.yaml", status=1)["errors"][1:]
     assert refused["code"] == "AOTC-G002"
-    assert "aotc trust sign" in refused["mend"]
+    assert "aotc trust sign" in refused["fix"]
     (host.folder / stray["bundle"]).unlink()
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
     assert host.aotc("trust", "check", "trust.yaml")["checked"]
@@ -129,7 +129,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     assert not host.aotc(*under)["findings"]
     plain = host.aotc("verify", "digits.aotc", "--key", "release.pub", status=1)
     assert codes(plain) == ["AOTC-G021"]
-    assert "--trust" in plain["errors"][0]["mend"]
+    assert "--trust" in plain["errors"][0]["fix"]
     # A change needs every signature anew; then the earlier policy is not taken back.
     old = {path.name: path.read_bytes() for path in host.folder.glob("trust.yaml*")}
     artifact = host.aotc(*under)["artifact_id"]
@@ -137,7 +137,7 @@ def test_a_host_with_roots_takes_what_they_signed(host: Host) -> None:
     assert codes(host.aotc(*under, status=1))[0] == "AOTC-G021"
     stale = host.aotc("trust", "check", "trust.yaml", status=1)["errors"][1:]
     assert [name["code"] for name in stale] == ["AOTC-G003"] * 2
-    assert all("sign again with 'aotc trust sign'" in name["mend"] for name in stale)
+    assert all("sign again with 'aotc trust sign'" in name["fix"] for name in stale)
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-a.pem")
     host.aotc("trust", "sign", "trust.yaml", "--key", "root-b.pem")
     assert codes(host.aotc(*under, status=1)) == ["AOTC-G029"]
@@ -155,7 +155,7 @@ def test_a_host_with_roots_and_no_policy_asks_for_one(host: Host) -> None:
     (refused,) = host.aotc("run", "digits.aotc", status=3)["errors"]
     assert refused["code"] == "AOTC-I001"
     assert str(root) in refused["what"]
-    assert "--trust" in refused["mend"]
+    assert "--trust" in refused["fix"]
     # Existing files are only replaced if requested.
     assert codes(host.aotc(*words, "--key", "root-b.pub", status=3)) == ["AOTC-I017"]
     host.aotc(*words, "--key", "root-b.pub", "--force")
@@ -172,7 +172,7 @@ def test_a_host_with_roots_and_no_policy_asks_for_one(host: Host) -> None:
         "state": str(host.folder / "state" / "aotc" / "trust-state.json"),
     }
     status = {check["name"]: check["status"] for check in found["checks"]}
-    assert (status["root keys"], status["trust policy"]) == ("ok", "bad")
+    assert (status["root keys"], status["trust policy"]) == ("ok", "failed")
     host.aotc("trust", "sign", policy, "--key", "root-b.pem")
     assert host.aotc("run", "digits.aotc")["runs"]
     found = {check["name"]: check["found"] for check in host.aotc("doctor")["checks"]}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from made_models import model_of
+from model_parts import model_of
 from onnx import TensorProto, helper, numpy_helper
 
 

@@ -83,7 +83,7 @@ def test_an_interruption_ends_the_waiting(tmp_path: Path) -> None:
     path = tmp_path / "it"
     path.touch()
     waits = (
-        "import sys; from pathlib import Path; from aotc.base.files import locking\n"
+        "import sys; from pathlib import Path; from aotc.base.files import locks as locking\n"
         "locking.WAIT_SECONDS = 600.0\n"
         "path = Path(sys.argv[1]); print('waits', flush=True)\n"
         "with locking.locked(path): pass"
@@ -151,7 +151,7 @@ def test_a_file_has_one_lock_by_whatever_links_it_is_named(tmp_path: Path) -> No
 def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     left = (
-        "import os, signal, sys; from pathlib import Path; from aotc.base.files import locking\n"
+        "import os, signal, sys; from pathlib import Path; from aotc.base.files import locks as locking\n"
         "with locking.editing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     words = [sys.executable, "-c", left, str(path)]
@@ -168,7 +168,7 @@ def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> N
     path = tmp_path / "count"
     path.write_text("0")
     adds = (
-        "import sys; from pathlib import Path; from aotc.base.files import locking\n"
+        "import sys; from pathlib import Path; from aotc.base.files import locks as locking\n"
         "locking.WAIT_SECONDS = 120.0\n"
         "path = Path(sys.argv[1])\n"
         "for _ in range(25):\n"

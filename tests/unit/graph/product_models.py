@@ -9,9 +9,11 @@ import pickle
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import model_parts
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -22,16 +24,7 @@ CHANNELS, SIZE = 32, 8
 _KINDS = {"uint8": TensorProto.UINT8, "int8": TensorProto.INT8, "float32": TensorProto.FLOAT}
 _DOMAIN = "com.microsoft"
 
-
-def model_of(
-    nodes: Sequence[onnx.NodeProto],
-    inputs: Sequence[onnx.ValueInfoProto],
-    outputs: Sequence[onnx.ValueInfoProto],
-    constants: Sequence[onnx.TensorProto],
-) -> onnx.ModelProto:
-    graph = helper.make_graph(nodes, "made", inputs, outputs, constants)
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(_DOMAIN, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+model_of = partial(model_parts.model_of, domains=(_DOMAIN,))
 
 
 def product(
@@ -96,7 +89,7 @@ class Case:
             [node],
             [helper.make_tensor_value_info("x", _KINDS[self.left], self.activation().shape)],
             [helper.make_tensor_value_info("y", output, None)],
-            [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+            constants,
         )
 
     def _weights(self, *shape: int) -> Any:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper
 
 from aotc.base.errors import AotcError
@@ -19,10 +20,6 @@ from aotc.spec.codec import decode, encode
 from aotc.spec.relations import is_anonymous
 
 Shape = Sequence[int | str | None] | None
-
-
-def info(name: str, shape: Shape) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
 
 def graph_of(inputs: Mapping[str, Shape], outputs: Mapping[str, Shape]) -> onnx.ModelProto:

@@ -282,7 +282,7 @@ def weighed_chain(
 def test_a_tiny_part_with_large_boundaries_goes_to_its_neighbour() -> None:
     _, found = weighed_chain(flops=1000, border_bytes=1 << 20)
     assert [part.provider for part in found.parts] == ["b"]
-    assert found.reassigned == {"n4": "its borders cost more than it gains"}
+    assert found.reassigned == {"n4": "its boundaries cost more than it gains"}
 
 
 def test_a_heavy_part_is_kept() -> None:

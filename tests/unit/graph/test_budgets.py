@@ -62,7 +62,7 @@ def report_of(
     found = shares or {}
     total = sum(count for count, _ in found.values())
     return PartitionReport(
-        how="observed",
+        origin="observed",
         providers=tuple(
             ProviderShare(
                 provider=name,
@@ -126,7 +126,7 @@ def test_the_share_of_nodes_that_policy_cpu_allows(limit: float, breached: bool)
 def test_a_compiled_node_counts_as_the_nodes_that_it_stands_for() -> None:
     """98 nodes in one compiled part and 2 on the CPU: 2 % of the nodes, not two of three."""
     report = PartitionReport(
-        how="observed",
+        origin="observed",
         providers=(),
         partitions=(
             Partition(name="openvino0", provider=OPENVINO, nodes=98, ops={}, compiled=True),
@@ -204,7 +204,7 @@ def test_operations_are_given_to_nodes_by_name() -> None:
     placement = with_flops(placed([OPENVINO, CPU]), {"n1": 7, "gone": 9})
     assert [node.flops for node in placement.nodes] == [0, 7]
     assert placement.share == {OPENVINO: 0.5, CPU: 0.5}
-    assert placement.how == "observed"
+    assert placement.origin == "observed"
 
 
 @pytest.mark.parametrize(("limit", "breached"), [(2, True), (3, False)])
@@ -306,13 +306,13 @@ def test_a_row_names_the_node_the_provider_the_reason_and_a_fix() -> None:
     )
     (error,) = breaches(spec, ALONE, placement, report=report)
     odd, det, lost = rows_of(error)
-    assert list(odd) == ["node", "op", "domain", "refused by", "why", "mend"]
+    assert list(odd) == ["node", "op", "domain", "refused by", "reason", "fix"]
     assert (odd["op"], odd["domain"], odd["refused by"]) == ("Odd", "own", OPENVINO)
-    assert "ONNX's own domain" in odd["mend"]
-    assert (det["op"], det["domain"], det["why"]) == ("Det", "ai.onnx", "no kernel for float64")
-    assert "opset or element type" in det["mend"]
-    assert (lost["refused by"], lost["why"]) == ("-", f"ONNX Runtime put it on {CPU}")
-    assert all(row["mend"] for row in (odd, det, lost))
+    assert "ONNX's own domain" in odd["fix"]
+    assert (det["op"], det["domain"], det["reason"]) == ("Det", "ai.onnx", "no kernel for float64")
+    assert "opset or element type" in det["fix"]
+    assert (lost["refused by"], lost["reason"]) == ("-", f"ONNX Runtime put it on {CPU}")
+    assert all(row["fix"] for row in (odd, det, lost))
 
 
 def test_a_budget_shows_who_was_refused_though_their_nodes_are_gone() -> None:

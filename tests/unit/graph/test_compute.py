@@ -9,16 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import NodeCompute, Sizes, sizes_at, width_of
 from aotc.session.inference import with_types
 
 FLOAT = TensorProto.FLOAT
-
-
-def info(name: str, shape: Sequence[int | str] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def one_node(

@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_parts import info, model_of
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
@@ -21,26 +22,6 @@ from aotc.providers.cuda import claim_of
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 Nodes = list[onnx.NodeProto]
-
-
-def value(name: str, dims: list[int] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, dims)
-
-
-def model_of(
-    nodes: Nodes,
-    inputs: list[onnx.ValueInfoProto],
-    output: onnx.ValueInfoProto,
-    opset: int,
-    weights: dict[str, Any] | None = None,
-    functions: tuple[onnx.FunctionProto, ...] = (),
-) -> onnx.ModelProto:
-    tensors = [numpy_helper.from_array(array, name) for name, array in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "graph", inputs, [output], tensors)
-    imports = [helper.make_opsetid("", opset)]
-    imports += [helper.make_opsetid("own", 1)] if functions else []
-    model = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=10)
-    return model
 
 
 def residual_network(opset: int = 23) -> onnx.ModelProto:
@@ -76,7 +57,11 @@ def residual_network(opset: int = 23) -> onnx.ModelProto:
         "w2": half(10, 8), "b2": half(10),
     }  # fmt: skip
     return model_of(
-        nodes, [value("x", [1, 3, 32, 32], HALF)], value("y", [1, 10], HALF), opset, weights
+        nodes,
+        [info("x", [1, 3, 32, 32], HALF)],
+        [info("y", [1, 10], HALF)],
+        weights,
+        opset=opset,
     )
 
 
@@ -166,18 +151,25 @@ def test_subgraphs_and_functions_are_converted() -> None:
     )
     then = helper.make_graph(
         [helper.make_node("ReduceMean", ["p", "axes"], ["t"], name="mean")],
-        "then", [], [value("t", [1, 2, 1, 1])], [numpy_helper.from_array(np.array([2, 3]), "axes")],
+        "then", [], [info("t", [1, 2, 1, 1])], [numpy_helper.from_array(np.array([2, 3]), "axes")],
     )  # fmt: skip
     other = helper.make_graph(
         [helper.make_node("ReduceMax", ["p", "axes"], ["e"], name="max", keepdims=1)],
-        "else", [], [value("e", [1, 2, 1, 1])], [numpy_helper.from_array(np.array([2, 3]), "axes")],
+        "else", [], [info("e", [1, 2, 1, 1])], [numpy_helper.from_array(np.array([2, 3]), "axes")],
     )  # fmt: skip
     nodes = [
         helper.make_node("Pool", ["x"], ["p"], name="call", domain="own"),
         helper.make_node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=other),
     ]
-    inputs = [value("x", [1, 2, 4, 4]), value("c", [], TensorProto.BOOL)]
-    model = model_of(nodes, inputs, value("y", [1, 2, 1, 1]), 22, functions=(function,))
+    inputs = [info("x", [1, 2, 4, 4]), info("c", [], TensorProto.BOOL)]
+    model = model_of(
+        nodes,
+        inputs,
+        [info("y", [1, 2, 1, 1])],
+        opset=22,
+        domains=["own"],
+        functions=[function],
+    )
     feeds = {"x": np.random.default_rng(4).standard_normal((1, 2, 4, 4)).astype(np.float32)}
     sides = [{**feeds, "c": np.array(side)} for side in (True, False)]
     onnx.checker.check_model(model)
@@ -197,44 +189,44 @@ def test_subgraphs_and_functions_are_converted() -> None:
 def test_defaults_that_the_older_operator_lacks_are_dropped() -> None:
     shape = numpy_helper.from_array(np.array([3, 2]), "s")
     node = helper.make_node("Reshape", ["x", "s"], ["y"], name="n", allowzero=0)
-    model = model_of([node], [value("x", [2, 3])], value("y", [3, 2]), 14)
+    model = model_of([node], [info("x", [2, 3])], [info("y", [3, 2])], opset=14)
     model.graph.initializer.append(shape)
     run_passes(model, [ConvertOpset(to=13)])
     assert not model.graph.node[0].attribute
     onnx.checker.check_model(model)
 
 
-X = value("x", [1, 4, 4, 4])
+X = info("x", [1, 4, 4, 4])
 REFUSED: dict[str, tuple[Nodes, list[onnx.ValueInfoProto], int, int, str]] = {
     "operator": ([helper.make_node("Gelu", ["x"], ["y"])], [X], 20, 19, "opset 19 has no Gelu"),
     "attribute": (
         [helper.make_node("Resize", ["x", "", "s"], ["y"], antialias=1, mode="linear")],
-        [X, value("s", [4])], 18, 17, "Resize-13 has no antialias",
+        [X, info("s", [4])], 18, 17, "Resize-13 has no antialias",
     ),
     "value": (
         [helper.make_node("Pad", ["x", "p"], ["y"], mode="wrap")],
-        [X, value("p", [8], INT64)], 19, 18, "Pad-18 has no mode=wrap",
+        [X, info("p", [8], INT64)], 19, 18, "Pad-18 has no mode=wrap",
     ),
     "reduction": (
         [helper.make_node("ScatterElements", ["x", "i", "x"], ["y"], reduction="max")],
-        [X, value("i", [1, 4, 4, 4], INT64)], 18, 17,
+        [X, info("i", [1, 4, 4, 4], INT64)], 18, 17,
         "ScatterElements-16 has no reduction=max",
     ),
     "meaning": (
         [helper.make_node("GroupNormalization", ["x", "s", "s"], ["y"], num_groups=2)],
-        [X, value("s", [4])], 21, 20, "GroupNormalization-18 has another meaning",
+        [X, info("s", [4])], 21, 20, "GroupNormalization-18 has another meaning",
     ),
     "input": (
         [helper.make_node("Pad", ["x", "p", "", "a"], ["y"])],
-        [X, value("p", [2], INT64), value("a", [1], INT64)], 18, 17, "Pad-13 has other inputs",
+        [X, info("p", [2], INT64), info("a", [1], INT64)], 18, 17, "Pad-13 has other inputs",
     ),
     "axes that are not constant": (
         [helper.make_node("ReduceMean", ["x", "a"], ["y"])],
-        [X, value("a", [1], INT64)], 18, 17, "ReduceMean-13 has axes as an attribute",
+        [X, info("a", [1], INT64)], 18, 17, "ReduceMean-13 has axes as an attribute",
     ),
     "type": (
         [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[2, 2])],
-        [value("x", [1, 4, 4, 4], TensorProto.BFLOAT16)], 22, 21,
+        [info("x", [1, 4, 4, 4], TensorProto.BFLOAT16)], 22, 21,
         "unsupported type: tensor(bfloat16)",
     ),
 }  # fmt: skip
@@ -244,7 +236,7 @@ REFUSED: dict[str, tuple[Nodes, list[onnx.ValueInfoProto], int, int, str]] = {
 def test_what_would_change_is_refused(case: str) -> None:
     nodes, inputs, opset, to, reason = REFUSED[case]
     kind = inputs[0].type.tensor_type.elem_type
-    model = model_of(nodes, inputs, value("y", None, kind), opset)
+    model = model_of(nodes, inputs, [info("y", None, kind)], opset=opset)
     before = model.SerializeToString()
     found = obstacles(model, to)
     assert len(found) == 1 and reason in found[0], found
@@ -328,8 +320,8 @@ def test_a_chain_computes_the_same_or_is_refused(ops: list[str], to: int) -> Non
         "one": np.array([2]), "shape": np.array([1, 2, 4, 4]), "halves": np.array([1, 3])
     }  # fmt: skip
     nodes = [node for index, op in enumerate(ops) for node in step(index, op)]
-    output = value(f"v{len(ops)}", [1, 2, 4, 4])
-    model = model_of(nodes, [value("v0", [1, 2, 4, 4])], output, 23, weights)
+    output = info(f"v{len(ops)}", [1, 2, 4, 4])
+    model = model_of(nodes, [info("v0", [1, 2, 4, 4])], [output], weights, opset=23)
     found = obstacles(model, to)
     if "Gelu" in ops and to < 20:
         assert found

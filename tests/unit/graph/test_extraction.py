@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import model_parts
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from model_parts import constant
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Part, Rules, assign
@@ -19,6 +22,8 @@ from aotc.graph.partition.extraction import boundary_values, extract, hybrid_mod
 from aotc.graph.view import PartitionGraph, read_graph
 from aotc.session.inference import with_types
 from aotc.spec.providers import EP_CONTEXT
+
+node = partial(model_parts.node, name="node_{output}")
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 OPSET = 18
@@ -28,16 +33,7 @@ def info(name: str, kind: int = FLOAT, shape: Sequence[int | str] = (2, 3)) -> o
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def constant(name: str, value: Any) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.asarray(value), name)
-
-
-def node(op: str, inputs: Sequence[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    """A node named like its output."""
-    return helper.make_node(op, inputs, [output], name=f"node_{output}", **attributes)
-
-
-def model_of(
+def typed_model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[str],
@@ -45,22 +41,17 @@ def model_of(
     functions: Sequence[onnx.FunctionProto] = (),
 ) -> onnx.ModelProto:
     """A model with the types of all values."""
-    stated = {value.name for value in inputs}
-    graph = helper.make_graph(
+    stated = {value.name: value for value in inputs}
+    made = model_parts.model_of(
         nodes,
-        "made",
         inputs,
-        [
-            next(value for value in inputs if value.name == name)
-            if name in stated
-            else onnx.ValueInfoProto(name=name)
-            for name in outputs
-        ],
+        [stated.get(name, onnx.ValueInfoProto(name=name)) for name in outputs],
         constants,
+        opset=OPSET,
+        domains=sorted({function.domain for function in functions}),
+        ir_version=9,
+        functions=functions,
     )
-    opsets = [helper.make_opsetid("", OPSET)]
-    opsets += [helper.make_opsetid(name, 1) for name in {function.domain for function in functions}]
-    made = helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
     return with_types(made, Path())
 
 
@@ -173,7 +164,7 @@ def x_of(seed: int = 0, shape: Sequence[int] = (2, 3)) -> Any:
 
 
 def test_a_chain_with_constants_that_several_parts_read() -> None:
-    model = model_of(
+    model = typed_model(
         [
             node("Add", ["x", "w"], "a"),
             node("Mul", ["a", "w"], "b"),
@@ -191,7 +182,7 @@ def test_a_chain_with_constants_that_several_parts_read() -> None:
 
 
 def test_an_output_that_is_also_read_inside() -> None:
-    model = model_of(
+    model = typed_model(
         [node("Relu", ["x"], "a"), node("Neg", ["a"], "b"), node("Add", ["a", "b"], "c")],
         [info("x")],
         ["b", "a", "c"],
@@ -201,12 +192,12 @@ def test_an_output_that_is_also_read_inside() -> None:
 
 
 def test_an_input_that_is_directly_an_output() -> None:
-    model = model_of([node("Relu", ["x"], "y")], [info("x"), info("z")], ["z", "y", "x"])
+    model = typed_model([node("Relu", ["x"], "y")], [info("x"), info("z")], ["z", "y", "x"])
     check(model, {"x": x_of(), "z": x_of(1)})
 
 
 def test_an_output_that_is_a_constant() -> None:
-    model = model_of([node("Relu", ["x"], "y")], [info("x")], ["y"], [constant("w", x_of(4))])
+    model = typed_model([node("Relu", ["x"], "y")], [info("x")], ["y"], [constant("w", x_of(4))])
     model.graph.output.append(info("w"))
     check(model, {"x": x_of()})
 
@@ -221,7 +212,7 @@ def test_many_outputs_and_absent_values() -> None:
         node("Add", ["k", "t"], "y"),
     ]
     weights = np.random.default_rng(8).standard_normal((1, 8, 3)).astype(np.float32)
-    model = model_of(
+    model = typed_model(
         nodes,
         [info("x")],
         ["y"],
@@ -237,7 +228,9 @@ def test_many_outputs_and_absent_values() -> None:
 
 
 def test_a_value_read_twice_by_one_node() -> None:
-    model = model_of([node("Relu", ["x"], "a"), node("Mul", ["a", "a"], "y")], [info("x")], ["y"])
+    model = typed_model(
+        [node("Relu", ["x"], "a"), node("Mul", ["a", "a"], "y")], [info("x")], ["y"]
+    )
     check(model, {"x": x_of()})
     assert boundary_values(read_graph(model), (1,)) == (("a",), ("y",))
 
@@ -272,7 +265,7 @@ def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() ->
         [],
         [info("e")],
     )
-    model = model_of(
+    model = typed_model(
         [
             *condition(),
             node("Relu", ["x"], "a"),
@@ -319,7 +312,7 @@ def test_a_loop_and_a_scan() -> None:
         [info("sum_in", shape=[3]), info("row", shape=[3])],
         [info("sum_out", shape=[3]), info("row_out", shape=[3])],
     )
-    model = model_of(
+    model = typed_model(
         [
             node("Relu", ["x"], "a"),
             helper.make_node(
@@ -350,7 +343,7 @@ def test_a_subgraph_that_returns_an_outer_value_unchanged() -> None:
     otherwise = helper.make_graph(
         [helper.make_node("Neg", ["a"], ["n"], name="neg")], "else", [], [info("n")]
     )
-    model = model_of(
+    model = typed_model(
         [
             *condition(),
             node("Relu", ["x"], "a"),
@@ -377,7 +370,7 @@ def test_functions_of_the_model() -> None:
         [helper.make_node("Add", ["v", "v"], ["w"])],
         [helper.make_opsetid("", OPSET)],
     )
-    model = model_of(
+    model = typed_model(
         [
             helper.make_node("Twice", ["x"], ["a"], name="twice", domain="own"),
             node("Neg", ["a"], "b"),
@@ -395,7 +388,7 @@ def test_sparse_constants_are_not_inputs_and_stay() -> None:
     dense = constant("w", np.array([1.5, 2.5], np.float32))
     indices = constant("w_indices", np.array([0, 4], np.int64))
     sparse = helper.make_sparse_tensor(dense, indices, [2, 3])
-    model = model_of([node("Relu", ["x"], "a")], [info("x")], ["a"])
+    model = typed_model([node("Relu", ["x"], "a")], [info("x")], ["a"])
     model.graph.sparse_initializer.append(sparse)
     model.graph.node.append(node("Add", ["a", "w"], "y"))
     model.graph.output.append(info("y"))
@@ -412,7 +405,9 @@ def test_external_data_stays_where_it_is() -> None:
     weight.data_location = TensorProto.EXTERNAL
     for key, value in (("location", "weights.bin"), ("offset", "64"), ("length", "24")):
         weight.external_data.add(key=key, value=value)
-    model = model_of([node("Relu", ["x"], "a"), node("Add", ["a", "w"], "y")], [info("x")], ["y"])
+    model = typed_model(
+        [node("Relu", ["x"], "a"), node("Add", ["a", "w"], "y")], [info("x")], ["y"]
+    )
     model.graph.initializer.append(weight)
     model = with_types(model, Path())
     (kept,) = extract(model, read_graph(model), (1,), "p").graph.initializer
@@ -420,7 +415,7 @@ def test_external_data_stays_where_it_is() -> None:
 
 
 def test_a_boundary_value_of_unknown_type_is_named() -> None:
-    model = model_of([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
+    model = typed_model([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     del model.graph.value_info[:]
     graph = read_graph(model)
     with pytest.raises(ValueError, match="the type of 'a' is not known"):
@@ -431,7 +426,7 @@ def test_a_boundary_value_of_unknown_type_is_named() -> None:
 
 
 def test_parts_in_a_wrong_order_are_noticed() -> None:
-    model = model_of([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
+    model = typed_model([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     parts = [Part("b", 1, (1,)), Part("a", 0, (0,))]
     with pytest.raises(RuntimeError, match="comes before its inputs"):
         hybrid_model(model, read_graph(model), parts, {}, {})
@@ -457,7 +452,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
     outputs = draw(st.lists(st.sampled_from(values[4:]), min_size=1, max_size=3, unique=True))
     if draw(st.booleans()):
         outputs.append("z")
-    return model_of(
+    return typed_model(
         nodes,
         [info("x"), info("z")],
         outputs,

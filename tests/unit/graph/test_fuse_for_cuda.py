@@ -24,8 +24,8 @@ from attention_graphs import (
     ops,
     opset,
     tokens,
-    value,
 )
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.base.errors import AotcError
@@ -36,7 +36,7 @@ from aotc.pipeline.optimizer_settings import fusion_job
 @pytest.mark.parametrize("name", BOOLEANS)
 def test_the_standard_attention_with_a_boolean_mask_is_packed(name: str) -> None:
     core = helper.make_node("Attention", ["q", "k", "v", "m"], ["a"], scale=0.3)
-    mask = value("m", ["b", 1, "length", "length"], TensorProto.BOOL)
+    mask = info("m", ["b", 1, "length", "length"], TensorProto.BOOL)
     model = attention([mask], [core])
     fused, records = fuse(model, Path())
     assert "Attention" in ops(fused) and "MatMul" not in ops(fused)
@@ -47,7 +47,7 @@ def test_the_standard_attention_with_a_boolean_mask_is_packed(name: str) -> None
 @pytest.mark.parametrize("shape", [["b", 1, 1, "length"], ["length", "length"], [1, "length"]])
 def test_masks_of_other_ranks_are_spread(shape: list[Any]) -> None:
     core = decomposed(helper.make_node("Add", ["added", "s"], ["m"]))
-    model = attention([value("added", shape)], core, root=np.float32(2))
+    model = attention([info("added", shape)], core, root=np.float32(2))
     sizes = [{"b": 2, "length": 3}.get(size, size) for size in shape]
     mask = np.random.default_rng(1).standard_normal(sizes).astype(np.float32)
     fused, records = fuse(model, Path())
@@ -75,10 +75,10 @@ def test_causal_attention_stays_causal() -> None:
     ids=["capped", "scores are read", "causal and masked"],
 )
 def test_what_the_fused_operator_cannot_do_is_left(core: onnx.NodeProto) -> None:
-    masks = [value("m", ["length", "length"])] if "m" in core.input else []
+    masks = [info("m", ["length", "length"])] if "m" in core.input else []
     model = attention(masks, [core])
     if len(core.output) > 1:
-        model.graph.output.append(value("scores", ["batch", HEADS, "length", "length"]))
+        model.graph.output.append(info("scores", ["batch", HEADS, "length", "length"]))
     fused, records = fuse(model, Path())
     assert records == () and fused is model
 
@@ -121,7 +121,7 @@ LEFT: dict[str, Any] = {
 @pytest.mark.parametrize("name", LEFT)
 def test_what_only_looks_like_an_attention_is_left(name: str) -> None:
     core, constants = LEFT[name]
-    model = attention([CONDITION, value("f", [1, 1, "length", "length"])], core, **constants)
+    model = attention([CONDITION, info("f", [1, 1, "length", "length"])], core, **constants)
     fused, _ = fuse(model, Path())
     assert "Softmax" in ops(fused)
     factors = np.random.default_rng(2).standard_normal((1, 1, 3, 3)).astype(np.float32)
@@ -139,7 +139,7 @@ def test_the_axis_of_a_softmax_before_opset_13_is_not_the_last() -> None:
 
 def test_masks_that_spread_the_batch_are_left() -> None:
     core = decomposed(helper.make_node("Add", ["s", "f"], ["m"]))
-    model = attention([value("f", [2, 1, 3, 3])], core, **ROOT)
+    model = attention([info("f", [2, 1, 3, 3])], core, **ROOT)
     # `y` is of the mask's batch.
     for item, batch in ((model.graph.input[0], 1), (model.graph.output[0], 2)):
         item.type.tensor_type.shape.dim[0].dim_value = batch
@@ -153,7 +153,7 @@ def test_masks_that_spread_the_batch_are_left() -> None:
 def test_what_is_also_an_output_stays_one(read: str) -> None:
     model = attention([], decomposed(), **ROOT)
     last = WIDTH if read == "a" else "length"
-    model.graph.output.append(value(read, ["batch", HEADS, "length", last]))
+    model.graph.output.append(info(read, ["batch", HEADS, "length", last]))
     fused, _ = fuse(model, Path())
     assert ("Softmax" in ops(fused)) == (read == "p")
     check_same(model, fused, x=tokens())
@@ -164,7 +164,7 @@ def test_what_is_read_twice_is_the_same_to_both(read: str) -> None:
     core = [*decomposed(), helper.make_node("Neg", [read], ["z"])]
     model = attention([], core, **ROOT)
     last = WIDTH if read == "a" else "length"
-    model.graph.output.append(value("z", ["batch", HEADS, "length", last]))
+    model.graph.output.append(info("z", ["batch", HEADS, "length", last]))
     check_same(model, fuse(model, Path())[0], x=tokens())
 
 
@@ -209,8 +209,8 @@ def activation(nodes: list[onnx.NodeProto], kind: int, **constants: Any) -> onnx
     graph = helper.make_graph(
         nodes,
         "activation",
-        [value("x", ["n", HIDDEN], kind)],
-        [value("y", ["n", HIDDEN], kind)],
+        [info("x", ["n", HIDDEN], kind)],
+        [info("y", ["n", HIDDEN], kind)],
         [
             numpy_helper.from_array(np.asarray(item, dtype), name)
             for name, item in constants.items()

@@ -22,8 +22,8 @@ from attention_graphs import (
     ops,
     opset,
     tokens,
-    value,
 )
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.passes.fuse_for_cuda import fuse
@@ -33,7 +33,7 @@ from aotc.graph.passes.fuse_for_cuda import fuse
 def test_scores_chosen_by_a_mask(kept: int) -> None:
     names = ["s", "lowest"] if kept == 0 else ["lowest", "s"]
     core = decomposed(helper.make_node("Where", ["c", *names], ["m"]))
-    condition = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
+    condition = info("c", ["b", 1, "length", "length"], TensorProto.BOOL)
     model = attention(
         [condition], core, root=np.float32(math.sqrt(WIDTH)), lowest=np.float32(LOWEST)
     )
@@ -46,7 +46,7 @@ def test_scores_chosen_by_a_mask(kept: int) -> None:
 def test_masks_of_infinity_are_left() -> None:
     """A row that is all -inf is not a number, and kernels differ in what they make of it."""
     core = decomposed(helper.make_node("Where", ["c", "s", "lowest"], ["m"]))
-    condition = value("c", ["b", 1, "length", "length"], TensorProto.BOOL)
+    condition = info("c", ["b", 1, "length", "length"], TensorProto.BOOL)
     model = attention([condition], core, root=np.float32(2), lowest=np.float32("-inf"))
     assert fuse(model, Path())[1] == ()
 
@@ -74,7 +74,7 @@ def far(model: onnx.ModelProto, steps: int) -> onnx.ModelProto:
     ]
     for node in reversed(chain):
         model.graph.node.insert(0, node)
-    model.graph.input.append(value("x1", [1]))
+    model.graph.input.append(info("x1", [1]))
     return model
 
 
@@ -96,7 +96,7 @@ def test_a_guard_stays_if_a_constant_of_any_size_masks_all(name: str) -> None:
 
 def test_a_guard_stays_if_the_mask_is_an_input() -> None:
     core = guarded(helper.make_node("Add", ["s", "f"], ["m"]))
-    masks = [value("f", [1, 1, "length", "length"])]
+    masks = [info("f", [1, 1, "length", "length"])]
     model = attention(masks, core, **ROOT, zero=np.float32(0))
     fused, _ = fuse(model, Path())
     assert "Softmax" in ops(fused)
@@ -160,8 +160,8 @@ def test_two_masks_are_not_lower_than_one(outer: str) -> None:
         if outer == "Add"
         else helper.make_node("Where", ["d", "m0", "lowest"], ["m"]),
     ]
-    other = value("d", ["b", 1, "length", "length"], TensorProto.BOOL)
-    factors = value("f", ["length", "length"])
+    other = info("d", ["b", 1, "length", "length"], TensorProto.BOOL)
+    factors = info("f", ["length", "length"])
     model = attention(
         [CONDITION, other, factors], decomposed(*masked), **ROOT, lowest=np.float32(LOWEST)
     )
@@ -176,7 +176,7 @@ def test_two_masks_are_not_lower_than_one(outer: str) -> None:
 @pytest.mark.parametrize("version", [12, 14, 15])
 def test_masks_are_spread_at_every_opset(version: int) -> None:
     core = decomposed(helper.make_node("Add", ["s", "f"], ["m"]))
-    model = opset(attention([value("f", [1, "length"])], core, **ROOT), version)
+    model = opset(attention([info("f", [1, "length"])], core, **ROOT), version)
     fused, records = fuse(model, Path())
     assert "Softmax" not in ops(fused) and records
     check_same(model, fused, x=tokens(), f=np.array([[0, LOWEST, 1]], np.float32))
@@ -188,7 +188,7 @@ def test_the_lowest_number_of_a_mask_is_finite_in_half(kind: int, way: str) -> N
     """Scores and mask are float32 with float32's lowest number, all else is half."""
     condition, core = CONDITION, in_float(kind, helper.make_node("Where", CHOSEN, ["m"]))
     if way == "added":
-        condition = value("f", [1, 1, "length", "length"])
+        condition = info("f", [1, 1, "length", "length"])
         core = in_float(kind, helper.make_node("Add", ["s", "f"], ["m"]))
     elif way == "standard":
         core = [helper.make_node("Attention", ["q", "k", "v", "c"], ["a"])]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
+import model_parts
 import numpy as np
 import onnx
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph import weights
@@ -20,21 +23,7 @@ from aotc.sizes.inputs.hints import hints_of
 from aotc.sizes.trials import Growth
 from aotc.spec.payload import Value
 
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: list[tuple[str, int, list[int | str | None]]],
-    initializers: dict[str, np.ndarray] | None = None,
-    outputs: tuple[str, ...] = ("y",),
-) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        nodes,
-        "graph",
-        [helper.make_tensor_value_info(*value) for value in inputs],
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(a, n) for n, a in (initializers or {}).items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+model_of = partial(model_parts.model_of, outputs={"y": None}, opset=17, ir_version=8)
 
 
 def test_names_become_unique_also_in_subgraphs_and_unique_ones_stay() -> None:
@@ -50,7 +39,7 @@ def test_names_become_unique_also_in_subgraphs_and_unique_ones_stay() -> None:
             helper.make_node("Relu", ["a"], ["c"]),
             helper.make_node("If", ["k"], ["y"], then_branch=body, else_branch=body),
         ],
-        [("x", TensorProto.FLOAT, [1]), ("k", TensorProto.BOOL, [])],
+        [info("x", [1]), info("k", [], TensorProto.BOOL)],
     )
     (record,) = run_passes(model, [NameNodes()])
     names = [node.name for node in model.graph.node]
@@ -63,7 +52,7 @@ def test_names_become_unique_also_in_subgraphs_and_unique_ones_stay() -> None:
 def test_metadata_is_stripped_everywhere() -> None:
     node = helper.make_node("Relu", ["x"], ["y"], name="n", doc_string="/home/someone/model.py")
     node.metadata_props.add(key="stack", value="/home/someone")
-    model = model_of([node], [("x", TensorProto.FLOAT, [1])])
+    model = model_of([node], [info("x", [1])])
     model.graph.input[0].doc_string = "/home/someone"
     model.metadata_props.add(key="path", value="/home/someone")
     run_passes(model, [StripMetadata()])
@@ -73,8 +62,8 @@ def test_metadata_is_stripped_everywhere() -> None:
 def test_initializers_leave_the_inputs() -> None:
     model = model_of(
         [helper.make_node("Add", ["x", "w"], ["y"], name="n")],
-        [("x", TensorProto.FLOAT, [1]), ("w", TensorProto.FLOAT, [1])],
-        {"w": np.ones(1, np.float32)},
+        [info("x", [1]), info("w", [1])],
+        initializers={"w": np.ones(1, np.float32)},
     )
     model.ir_version = 3
     run_passes(model, [ConstantInputs()])
@@ -85,7 +74,7 @@ def test_initializers_leave_the_inputs() -> None:
 def test_dims_are_fixed_by_name_and_by_place() -> None:
     model = model_of(
         [helper.make_node("Relu", ["x"], ["y"], name="n")],
-        [("x", TensorProto.FLOAT, ["batch", None])],
+        [info("x", ["batch", None])],
     )
     (record,) = run_passes(model, [FixDims(sizes={"batch": 4, "x.1": 7})])
     dims = model.graph.input[0].type.tensor_type.shape.dim
@@ -111,7 +100,9 @@ def _two_weights(seed: int) -> onnx.ModelProto:
     rng = np.random.default_rng(seed)
     shared = np.full(600, 3.0, np.float32)
     own = rng.normal(size=700).astype(np.float32)
-    return model_of([], [], {"shared": shared, "own": own, "small": np.ones(2, np.float32)})
+    return model_of(
+        [], initializers={"shared": shared, "own": own, "small": np.ones(2, np.float32)}
+    )
 
 
 def test_tensors_of_two_variants_are_stored_once(tmp_path: Path) -> None:
@@ -156,8 +147,8 @@ def test_ids_stay_within_the_rows_of_the_embedding() -> None:
             helper.make_node("Cast", ["ids"], ["wide"], to=TensorProto.INT64),
             helper.make_node("Gather", ["table", "wide"], ["y"]),
         ],
-        [("ids", TensorProto.INT32, ["batch", "n"])],
-        {"table": np.zeros((30, 4), np.float32)},
+        [info("ids", ["batch", "n"], TensorProto.INT32)],
+        initializers={"table": np.zeros((30, 4), np.float32)},
     )
     hints = hints_of(model)
     assert hints == {"ids": {"kind": "index", "high": 30}}
@@ -171,8 +162,8 @@ def test_ids_stay_within_the_rows_of_the_embedding() -> None:
 def test_what_is_compared_takes_the_constants() -> None:
     model = model_of(
         [helper.make_node("Equal", ["rate", "known"], ["y"])],
-        [("rate", TensorProto.INT64, [])],
-        {"known": np.array(16000, np.int64)},
+        [info("rate", [], TensorProto.INT64)],
+        initializers={"known": np.array(16000, np.int64)},
     )
     hints = hints_of(model)
     value = Value(name="rate", dtype="int64", shape=())
@@ -182,7 +173,7 @@ def test_what_is_compared_takes_the_constants() -> None:
 def test_masks_are_ones_and_draws_repeat() -> None:
     model = model_of(
         [helper.make_node("Identity", ["attention_mask"], ["y"])],
-        [("attention_mask", TensorProto.INT64, ["n"])],
+        [info("attention_mask", ["n"], TensorProto.INT64)],
     )
     assert hints_of(model) == {"attention_mask": {"kind": "ones"}}
     value = Value(name="x", dtype="float16", shape=("n", 3))

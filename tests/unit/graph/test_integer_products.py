@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 import subprocess
@@ -15,6 +16,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from product_models import CASES, ROWS, answer, model_of, product
+from repository import SUPPORT
 
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import (
@@ -94,6 +96,7 @@ def on_a_plain_cpu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         check=True,
         capture_output=True,
         timeout=600,
+        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )
     found: dict[str, Any] = pickle.loads(told.read_bytes())
     return found

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from model_parts import node
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from aotc.graph.view import count_shape_nodes
@@ -22,10 +23,6 @@ def count(*nodes: NodeProto, output: str = "y", **initializers: Any) -> int:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return count_shape_nodes(model)
-
-
-def node(op_type: str, inputs: str, output: str, **attributes: Any) -> NodeProto:
-    return helper.make_node(op_type, inputs.split(), [output], **attributes)
 
 
 def subgraph(*nodes: NodeProto, output: str) -> onnx.GraphProto:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
-from openvino_models import info, model_of, weight
+from openvino_models import model_of, weight
 from repository import ROOT
 
 from aotc.graph.passes.base import run_passes

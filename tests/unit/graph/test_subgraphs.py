@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
+import model_parts
 import numpy as np
 import onnx
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Assignment, NodeCompute, Rules, Sizes, assign, sizes_at
@@ -17,24 +20,10 @@ from aotc.session.inference import with_types
 from aotc.spec.providers import Rates
 from aotc.spec.variant import PartitionReport
 
+node = partial(model_parts.node, name="{output}")
+
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 DEVICES = {"gpu": "gpu", "cpu": "cpu"}
-
-
-def info(name: str, shape: Sequence[int | str] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def node(
-    op: str,
-    inputs: Sequence[str],
-    outputs: str | Sequence[str],
-    name: str = "",
-    **attributes: object,
-) -> onnx.NodeProto:
-    """A node named like its first output, or `name` if given."""
-    outputs = [outputs] if isinstance(outputs, str) else outputs
-    return helper.make_node(op, inputs, outputs, name=name or outputs[0], **attributes)
 
 
 def weight(name: str, *shape: int) -> onnx.TensorProto:
@@ -50,30 +39,30 @@ def subgraph_of(
     return helper.make_graph(nodes, "body", inputs, outputs, constants)
 
 
-def model_of(
+def model_of_x(
     nodes: Sequence[onnx.NodeProto],
     outputs: Sequence[str],
     constants: Sequence[onnx.TensorProto] = (),
     inputs: Sequence[onnx.ValueInfoProto] = (),
 ) -> onnx.ModelProto:
     """A model with inputs `x` (batch x 8) and `c`, a boolean."""
-    graph = helper.make_graph(
+    return model_parts.model_of(
         nodes,
-        "made",
         [info("x", ["batch", 8]), info("c", [], BOOL), *inputs],
         [onnx.ValueInfoProto(name=name) for name in outputs],
         constants,
+        opset=18,
+        domains=["com.microsoft"],
+        ir_version=9,
     )
-    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
 
 
 def heavy(prefix: str) -> onnx.GraphProto:
     """Two products of 8 x 8; all such subgraphs use the same names for inner values."""
     return subgraph_of(
         [
-            node("MatMul", ["first", "w"], "m", f"{prefix}_one"),
-            node("MatMul", ["m", "w"], "out", f"{prefix}_two"),
+            node("MatMul", ["first", "w"], "m", name=f"{prefix}_one"),
+            node("MatMul", ["m", "w"], "out", name=f"{prefix}_two"),
         ],
         [info("out", None)],
     )
@@ -81,7 +70,7 @@ def heavy(prefix: str) -> onnx.GraphProto:
 
 def branches() -> onnx.ModelProto:
     """A light node, and an `If` with heavy branches."""
-    return model_of(
+    return model_of_x(
         [
             node("Relu", ["x"], "first"),
             node("If", ["c"], "z", then_branch=heavy("then"), else_branch=heavy("else")),
@@ -156,16 +145,16 @@ def test_a_subgraph_on_another_provider_has_its_share_of_compute() -> None:
 def test_values_of_one_name_in_two_subgraphs_are_two() -> None:
     """The larger size counts for the name, and each node has its own costs."""
     one = subgraph_of(
-        [node("Neg", ["x"], "m", "small"), node("Neg", ["m"], "o")], [info("o", None)]
+        [node("Neg", ["x"], "m", name="small"), node("Neg", ["m"], "o")], [info("o", None)]
     )
     other = subgraph_of(
         [
-            node("Concat", ["x", "x"], "m", "large", axis=0),
+            node("Concat", ["x", "x"], "m", name="large", axis=0),
             node("Neg", ["m"], "p"),
         ],
         [info("p", None)],
     )
-    model = model_of([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
+    model = model_of_x([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
     found = sizes_at(model, {"batch": 4})
     assert found.values["m"] == 256
     assert (found.nodes["o"].flops, found.nodes["p"].flops) == (32, 64)
@@ -187,7 +176,7 @@ def nested() -> onnx.ModelProto:
         [info("i", None)],
     )
     other = subgraph_of([node("Neg", ["first"], "n")], [info("n", None)])
-    return model_of(
+    return model_of_x(
         [
             node("Relu", ["x"], "first"),
             node("If", ["c"], "y", then_branch=middle, else_branch=other),
@@ -245,7 +234,7 @@ def test_graph_inputs_are_transferred_to_the_consumer_in_a_subgraph() -> None:
     """One branch reads `x` on the GPU; nothing is transferred from the other, on the CPU."""
     one = subgraph_of([node("Neg", ["x"], "o")], [info("o", None)])
     other = subgraph_of([node("Tanh", ["x"], "p")], [info("p", None)])
-    model = model_of([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
+    model = model_of_x([node("If", ["c"], "y", then_branch=one, else_branch=other)], ["y"])
     assert transfers_of(model, {"p"}) == sorted([GIVEN, GIVEN_C, ("p", "cpu", "gpu", 128), TAKEN])
     assert transfers_of(model, {"o", "p"}) == sorted(
         [GIVEN_C, ("o", "cpu", "gpu", 128), ("p", "cpu", "gpu", 128), TAKEN]
@@ -259,7 +248,7 @@ def test_constants_are_never_transferred() -> None:
         constants=[weight("inner", 8)],
     )
     given = subgraph_of([], [info("kept", [4, 8])], constants=[weight("kept", 4, 8)])
-    model = model_of(
+    model = model_of_x(
         [node("If", ["c"], "y", then_branch=inner, else_branch=given)], ["y"], [weight("outer", 8)]
     )
     assert {transfer[0] for transfer in transfers_of(model, {"a"})} == {"c", "a", "y"}
@@ -269,7 +258,7 @@ def test_a_subgraph_that_returns_a_value_of_the_outer_graph() -> None:
     """Then the node that owns the subgraph reads it."""
     passed = subgraph_of([], [info("first", None)])
     other = subgraph_of([node("Neg", ["x"], "o")], [info("o", None)])
-    model = model_of(
+    model = model_of_x(
         [
             node("Relu", ["x"], "first"),
             node("If", ["c"], "y", then_branch=passed, else_branch=other),
@@ -292,11 +281,11 @@ def loop(shape: Sequence[int | str] | None) -> onnx.ModelProto:
         [info("goes", [], BOOL), info("next", None), info("each", None)],
         [info("at", [], INT64), info("go", [], BOOL), info("state", shape)],
     )
-    return model_of(
+    return model_of_x(
         [
             node("Relu", ["x"], "first"),
             node("Tanh", ["x"], "start"),
-            node("Loop", ["times", "c", "start"], ["y", "stack"], "loop", body=inside),
+            node("Loop", ["times", "c", "start"], ["y", "stack"], name="loop", body=inside),
         ],
         ["y"],
         [weight("w", 8, 8), numpy_helper.from_array(np.int64(3), "times")],
@@ -323,7 +312,7 @@ def test_a_state_that_grows_is_unknown_outside_of_its_loop() -> None:
         [info("at", [], INT64), info("go", [], BOOL), info("state", None)],
     )
     times = numpy_helper.from_array(np.int64(3), "times")
-    model = model_of([node("Loop", ["times", "c", "x"], "y", body=inside)], ["y"], [times])
+    model = model_of_x([node("Loop", ["times", "c", "x"], "y", body=inside)], ["y"], [times])
     found = sizes_at(model, {"batch": 4})
     assert found.nodes["next"] == NodeCompute(64, 4 * (32 + 32 + 64))
     assert "y" not in found.values
@@ -345,7 +334,9 @@ def test_a_loop_inside_of_a_loop_and_of_a_branch() -> None:
     branch = subgraph_of([node("Loop", ["times", "", "x"], "o", body=outer)], [info("o", None)])
     flat = subgraph_of([node("Neg", ["x"], "p")], [info("p", None)])
     times = numpy_helper.from_array(np.int64(3), "times")
-    model = model_of([node("If", ["c"], "y", then_branch=branch, else_branch=flat)], ["y"], [times])
+    model = model_of_x(
+        [node("If", ["c"], "y", then_branch=branch, else_branch=flat)], ["y"], [times]
+    )
     assert sizes_at(model, {"batch": 4}).nodes["u"] == NodeCompute(32, 256)
 
 
@@ -368,8 +359,8 @@ def test_a_scan_counts_one_step() -> None:
         [info("next", None), info("out", None)],
         [info("sum", None), info("row", None)],
     )
-    model = model_of(
-        [node("Scan", ["zero", "x"], ["last", "y"], "scan", body=inside, num_scan_inputs=1)],
+    model = model_of_x(
+        [node("Scan", ["zero", "x"], ["last", "y"], name="scan", body=inside, num_scan_inputs=1)],
         ["y"],
         [weight("zero", 8)],
     )
@@ -383,7 +374,7 @@ def test_subgraphs_of_stated_shapes() -> None:
     """The output of an ONNX Runtime operator is declared; subgraphs are inferred from it."""
     inside = subgraph_of([node("MatMul", ["g", "w"], "m")], [info("m", None)])
     other = subgraph_of([node("MatMul", ["g", "w"], "n")], [info("n", None)])
-    model = model_of(
+    model = model_of_x(
         [
             helper.make_node("FastGelu", ["x"], ["g"], name="g", domain="com.microsoft"),
             node("If", ["c"], "y", then_branch=inside, else_branch=other),
@@ -412,7 +403,7 @@ def test_in_subgraphs_inferred_types_precede_declared_ones() -> None:
         return result
 
     then, other = branch("t", ["batch", 2]), branch("e", ["nobody", 2])
-    model = model_of([node("If", ["c"], "y", then_branch=then, else_branch=other)], ["y"])
+    model = model_of_x([node("If", ["c"], "y", then_branch=then, else_branch=other)], ["y"])
     model.opset_import.append(helper.make_opsetid("own", 1))
     found = sizes_at(model, {"batch": 4})
     assert found.nodes["tn"] == NodeCompute(32, 256)

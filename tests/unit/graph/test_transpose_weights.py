@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import model_parts
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.transpose_weights import TransposeWeights, products_with_weights
 
 DEPTH, COLUMNS = 3, 5
-
-
-def value(name: str, shape: list[Any], kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
 
 
 def weight(name: str, *shape: int, kind: Any = np.float32) -> onnx.TensorProto:
@@ -29,21 +27,20 @@ def product(left: str, right: str, made: str) -> onnx.NodeProto:
     return helper.make_node("MatMul", [left, right], [made], name=f"n_{made}")
 
 
-def model_of(
+def model_of_x(
     nodes: list[onnx.NodeProto],
     weights: list[onnx.TensorProto],
     outputs: list[onnx.ValueInfoProto],
     kind: int = TensorProto.FLOAT,
 ) -> onnx.ModelProto:
     """A model of `x`, whose rows are as long as DEPTH."""
-    inputs = [value("x", ["batch", "rows", DEPTH], kind)]
-    graph = helper.make_graph(nodes, "products", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    inputs = [info("x", ["batch", "rows", DEPTH], kind)]
+    return model_parts.model_of(nodes, inputs, outputs, weights, opset=18, ir_version=9)
 
 
 def single() -> onnx.ModelProto:
-    return model_of(
-        [product("x", "w", "y")], [weight("w", DEPTH, COLUMNS)], [value("y", [None] * 3)]
+    return model_of_x(
+        [product("x", "w", "y")], [weight("w", DEPTH, COLUMNS)], [info("y", [None] * 3)]
     )
 
 
@@ -54,7 +51,7 @@ def shared() -> onnx.ModelProto:
         helper.make_node("Tanh", ["a"], ["b"], name="n_b"),
         product("b", "w", "y"),
     ]
-    return model_of(nodes, [weight("w", DEPTH, DEPTH)], [value("y", [None] * 3)])
+    return model_of_x(nodes, [weight("w", DEPTH, DEPTH)], [info("y", [None] * 3)])
 
 
 def read_elsewhere() -> onnx.ModelProto:
@@ -63,13 +60,13 @@ def read_elsewhere() -> onnx.ModelProto:
         product("x", "w", "a"),
         helper.make_node("Add", ["a", "w"], ["y"], name="n_y"),
     ]
-    return model_of(nodes, [weight("w", DEPTH, DEPTH)], [value("y", [None] * 3)])
+    return model_of_x(nodes, [weight("w", DEPTH, DEPTH)], [info("y", [None] * 3)])
 
 
 def read_on_the_left() -> onnx.ModelProto:
     """A product has the weight on both sides, of which only the right one could be changed."""
     nodes = [product("w", "w", "square"), product("x", "square", "y")]
-    return model_of(nodes, [weight("w", DEPTH, DEPTH)], [value("y", [None] * 3)])
+    return model_of_x(nodes, [weight("w", DEPTH, DEPTH)], [info("y", [None] * 3)])
 
 
 def read_in_a_branch() -> onnx.ModelProto:
@@ -79,7 +76,7 @@ def read_in_a_branch() -> onnx.ModelProto:
             [helper.make_node(op, ["w"], [f"{name}_y"], name=f"n_{name}")],
             name,
             [],
-            [value(f"{name}_y", [DEPTH, DEPTH])],
+            [info(f"{name}_y", [DEPTH, DEPTH])],
         )
         for name, op in (("then_branch", "Identity"), ("else_branch", "Neg"))
     }
@@ -88,32 +85,32 @@ def read_in_a_branch() -> onnx.ModelProto:
         helper.make_node("If", ["yes"], ["z"], name="n_z", **branches),
     ]
     yes = numpy_helper.from_array(np.array(True), "yes")
-    outputs = [value("y", [None] * 3), value("z", [DEPTH, DEPTH])]
-    return model_of(nodes, [weight("w", DEPTH, DEPTH), yes], outputs)
+    outputs = [info("y", [None] * 3), info("z", [DEPTH, DEPTH])]
+    return model_of_x(nodes, [weight("w", DEPTH, DEPTH), yes], outputs)
 
 
 def also_an_output() -> onnx.ModelProto:
-    outputs = [value("y", [None] * 3), value("w", [DEPTH, COLUMNS])]
-    return model_of([product("x", "w", "y")], [weight("w", DEPTH, COLUMNS)], outputs)
+    outputs = [info("y", [None] * 3), info("w", [DEPTH, COLUMNS])]
+    return model_of_x([product("x", "w", "y")], [weight("w", DEPTH, COLUMNS)], outputs)
 
 
 def also_an_input() -> onnx.ModelProto:
     """A caller may give other values than the initializer's."""
     model = single()
-    model.graph.input.append(value("w", [DEPTH, COLUMNS]))
+    model.graph.input.append(info("w", [DEPTH, COLUMNS]))
     return model
 
 
 def half() -> onnx.ModelProto:
     kind = TensorProto.FLOAT16
     weights = [weight("w", DEPTH, COLUMNS, kind=np.float16)]
-    return model_of([product("x", "w", "y")], weights, [value("y", [None] * 3, kind)], kind)
+    return model_of_x([product("x", "w", "y")], weights, [info("y", [None] * 3, kind)], kind)
 
 
 def stacked() -> onnx.ModelProto:
     """A weight of three axes is not one matrix."""
     weights = [weight("w", 2, DEPTH, COLUMNS)]
-    return model_of([product("x", "w", "y")], weights, [value("y", [None] * 3)])
+    return model_of_x([product("x", "w", "y")], weights, [info("y", [None] * 3)])
 
 
 def computed() -> onnx.ModelProto:
@@ -122,7 +119,7 @@ def computed() -> onnx.ModelProto:
         helper.make_node("Transpose", ["x"], ["t"], name="n_t", perm=[0, 2, 1]),
         product("x", "t", "y"),
     ]
-    return model_of(nodes, [], [value("y", [None] * 3)])
+    return model_of_x(nodes, [], [info("y", [None] * 3)])
 
 
 def answers(model: onnx.ModelProto) -> list[np.ndarray[Any, Any]]:
@@ -205,7 +202,7 @@ def test_a_weight_that_stays_does_not_keep_others() -> None:
         product("b", "v", "y"),
     ]
     weights = [weight("w", DEPTH, DEPTH), weight("v", DEPTH, COLUMNS)]
-    before = model_of(nodes, weights, [value("y", [None] * 3)])
+    before = model_of_x(nodes, weights, [info("y", [None] * 3)])
     after = copy_of(before)
     transpose(after)
     assert [node.op_type for node in after.graph.node] == ["MatMul", "Add", "FusedMatMul"]

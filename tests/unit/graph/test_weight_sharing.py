@@ -253,7 +253,7 @@ def test_twins_without_a_file_are_placed_by_what_lies_there(tmp_path: Path, fold
     weights.place_tensors(base, base_data, ["A", "B"], folder, lambda key: "shared.bin", placed)
     weights.place_tensors(model, data, ["B"], folder, lambda key: "shared.bin", placed)
     assert read(model, folder) == {"x": plain(B)}
-    with pytest.raises(EOFError, match="external data is gone"):
+    with pytest.raises(EOFError, match="external data no longer exists"):
         weights.place_tensors(model, data, ["C"], folder, lambda key: "shared.bin", placed)
 
 

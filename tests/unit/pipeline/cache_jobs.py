@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+from file_bytes import contents_of
+
 from aotc.pipeline.cache import BuildCache
 
 
@@ -24,14 +26,6 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def read(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
     """Read entries that exist, write those that do not; what was read must be correct."""
     hits = wrong = 0
@@ -42,12 +36,12 @@ def build(cache: BuildCache, work: Path, rounds: int) -> dict[str, int]:
         into.mkdir()
         document = cache.get(key, into)
         if document is None:
-            wrong += read(into) != {}
+            wrong += contents_of(into) != {}
             source = write(work / f"source-{turn}", content(number))
             cache.put(key, source, tuple(content(number)), {"number": number})
         else:
             hits += 1
-            wrong += document != {"number": number} or read(into) != content(number)
+            wrong += document != {"number": number} or contents_of(into) != content(number)
         shutil.rmtree(into)
     return {"hits": hits, "wrong": wrong, "dropped": cache.dropped}
 

@@ -130,7 +130,7 @@ def test_the_profiles_own_precision_is_tried_in_the_form_that_it_states() -> Non
 
 def test_a_candidate_states_precision_form_and_nodes() -> None:
     stated = profile(keep_float32=["head"], quantization={"block_size": 64})
-    tried = row("int8", form="static", kept=("a", "b"))
+    tried = row("int8", form="static", keep_float32=("a", "b"))
     spec = candidate_spec(tried, stated)
     assert (spec.precision, spec.keep_float32) == ("int8", ("head", "a", "b"))
     assert spec.quantization is not None
@@ -145,7 +145,14 @@ def test_a_choice_is_repeated_from_the_table_alone() -> None:
         [
             row("keep", passed=True, median_seconds=3.0),
             row("int8", form="static", reason="AOTC-Q001: no calibration data"),
-            row("int8", form="dynamic", passed=True, median_seconds=2.0, kept=("a",), trials=7),
+            row(
+                "int8",
+                form="dynamic",
+                passed=True,
+                median_seconds=2.0,
+                keep_float32=("a",),
+                trials=7,
+            ),
         ]
     )
     assert [each.chosen for each in table] == [False, False, True]
@@ -189,7 +196,7 @@ def said(*table: TuningCandidate, asked: Profile | None = None) -> list[Finding]
 
 
 def test_kept_nodes_and_a_choice_without_a_time_are_told() -> None:
-    kept = row("float16", passed=True, kept=("a", "b"), chosen=True)
+    kept = row("float16", passed=True, keep_float32=("a", "b"), chosen=True)
     order, nodes = said(row("keep", passed=True), kept)
     assert (order.code, order.where) == ("AOTC-N035", "variant portable")
     assert order.what.startswith("float16 is the first of those that pass")
@@ -200,11 +207,11 @@ def test_kept_nodes_and_a_choice_without_a_time_are_told() -> None:
 
 
 def test_nodes_that_depend_on_how_quick_the_host_is_are_told_as_such() -> None:
-    kept = row("float16", passed=True, kept=("a",), chosen=True, median_seconds=1.0)
+    kept = row("float16", passed=True, keep_float32=("a",), chosen=True, median_seconds=1.0)
     (finding,) = said(replace(kept, search_ended="time"))
-    assert "a quicker host may keep fewer" in finding.what
+    assert "a faster host may keep fewer" in finding.what
     (finding,) = said(replace(kept, search_ended="trials"))
-    assert "quicker host" not in finding.what
+    assert "faster host" not in finding.what
 
 
 def test_why_nothing_else_was_taken_is_told() -> None:
@@ -216,10 +223,10 @@ def test_why_nothing_else_was_taken_is_told() -> None:
     assert (finding.code, finding.what) == (
         "AOTC-O019",
         "the model's own precision is kept; int8 static is not taken: AOTC-N001: too far; "
-        "int8 dynamic is not quicker",
+        "int8 dynamic is not faster",
     )
     (alone,) = said(row("keep", passed=True, median_seconds=1.0, chosen=True))
-    assert "has no quicker one" in alone.what
+    assert "has no faster one" in alone.what
 
 
 def test_what_was_taken_by_its_time_needs_no_words() -> None:
@@ -289,7 +296,12 @@ def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any
             return None
         ended: Any = "time" if "b" in kept else "trials"
         found = Blamed(
-            variant="v", precision="int8", kept=kept, candidates=9, trials=4, ended=ended
+            variant="v",
+            precision="int8",
+            keep_float32=kept,
+            candidates=9,
+            trials=4,
+            search_ended=ended,
         )
         options.blames["v int8", Path(str(len(asked)))] = found
         return found
@@ -371,7 +383,7 @@ def test_a_model_that_is_left_as_it_is_did_not_pass(tmp_path: Path) -> None:
         model: Any, plans: Sequence[VariantPlan], options: BuildOptions, *, others: bool = True
     ) -> Settled:
         keep = VariantPlan(name="v", spec="v", isa="baseline")
-        noticed = Finding(code="AOTC-N011", what="the model is quantized, and is left as it is")
+        noticed = Finding(code="AOTC-N011", what="the model is quantized, and is left unchanged")
         item: Any = Mock(plan=keep)
         variants = ProvenVariants(
             proven=(item,), failed=(), left_out=(), findings=(noticed,), weights=()
@@ -406,7 +418,7 @@ def test_the_quickest_that_passes_is_taken_with_its_nodes(
 ) -> None:
     blames(monkeypatch, ("a",), ("a",))
     table = table_of(profile(), Stages({"int8": {"a"}}), tmp_path, monkeypatch)
-    assert [(each.precision, each.form, each.kept, each.trials) for each in table] == [
+    assert [(each.precision, each.form, each.keep_float32, each.trials) for each in table] == [
         ("keep", "auto", (), 0),
         ("int8", "static", ("a",), 4),
         ("int8", "dynamic", ("a",), 4),

@@ -21,9 +21,11 @@ from typing import Any
 
 import cache_jobs
 import pytest
-from cache_jobs import read, write
+from cache_jobs import write
+from file_bytes import contents_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from repository import SUPPORT
 
 from aotc.base.errors import AotcError
 from aotc.pipeline import cache as caching
@@ -87,7 +89,7 @@ def start_job(job: str, cache: BuildCache, work: Path) -> subprocess.Popen[str]:
         [sys.executable, cache_jobs.__file__, job, str(cache.folder), str(work)],
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(TOOLCHAIN)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (TOOLCHAIN, SUPPORT)))},
     )
 
 
@@ -101,7 +103,7 @@ def finish_job(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def test_a_hit_gives_back_files_and_document(cache: BuildCache, key: str, into: Path) -> None:
     assert cache.get(key, into) == DOCUMENT
-    assert read(into) == FILES
+    assert contents_of(into) == FILES
     assert all(path.stat().st_nlink == 1 for path in into.rglob("*") if path.is_file())
     assert cache.findings() == ()
     assert extra_names(cache) == ["lock"]
@@ -113,7 +115,7 @@ def test_a_copy_is_the_callers_own(cache: BuildCache, key: str, into: Path) -> N
     assert cache.get(key, into / "one")
     (into / "one/model.onnx").write_bytes(b"other")
     assert cache.get(key, into / "two") == DOCUMENT
-    assert read(into / "two") == FILES
+    assert contents_of(into / "two") == FILES
 
 
 def test_a_miss_makes_nothing(cache: BuildCache, into: Path) -> None:
@@ -130,12 +132,12 @@ def test_only_the_files_named_are_kept(cache: BuildCache, tmp_path: Path, into: 
     key = cache.key(PARTITION, {"a": 1})
     cache.put(key, source, ["model.onnx"], {"a": []})
     assert cache.get(key, into) == {"a": []}
-    assert read(into) == {"model.onnx": FILES["model.onnx"]}
+    assert contents_of(into) == {"model.onnx": FILES["model.onnx"]}
     (entry,) = cache.entries()
     assert (entry.key, entry.kind, entry.files) == (key, PARTITION, 1)
     on_disk = sum(p.stat().st_size for p in entry_path(cache, key).rglob("*") if p.is_file())
     assert entry.bytes == on_disk
-    assert entry.created.endswith("+00:00")
+    assert entry.created_at.endswith("+00:00")
 
 
 def test_large_files_are_verified_chunk_by_chunk(
@@ -146,7 +148,7 @@ def test_large_files_are_verified_chunk_by_chunk(
     key = cache.key(ARTIFACT, {})
     cache.put(key, source, ["big", "small"], {})
     assert cache.get(key, into / "a") == {}
-    assert read(into / "a") == {"big": data, "small": b"s"}
+    assert contents_of(into / "a") == {"big": data, "small": b"s"}
     flip(entry_path(cache, key) / "files/big", CHUNK_BYTES + 5)
     assert cache.get(key, into / "b") is None
     assert [path.name for path in into.iterdir()] == ["a"]
@@ -240,7 +242,7 @@ def test_a_damaged_entry_is_dropped(
     assert cache.get(key, into) is None
     cache.put(key, tmp_path / "source-0", tuple(FILES), DOCUMENT)
     assert cache.get(key, into) == DOCUMENT
-    assert read(into) == FILES
+    assert contents_of(into) == FILES
     assert cache.dropped == 1
 
 
@@ -276,7 +278,7 @@ def test_damaged_entries_are_listed_and_pruned(cache: BuildCache, key: str) -> N
 def test_no_file_of_the_caller_is_replaced(cache: BuildCache, key: str, into: Path) -> None:
     mine = write(into, {"sub/deep/weights.bin": b"mine"})
     assert cache.get(key, into) is None
-    assert read(mine) == {"sub/deep/weights.bin": b"mine"}
+    assert contents_of(mine) == {"sub/deep/weights.bin": b"mine"}
     assert cache.dropped == 0
     assert [(finding.code, finding.what) for finding in cache.findings()] == [
         ("AOTC-R014", "the cache: File exists")
@@ -387,7 +389,9 @@ def test_what_is_larger_than_the_limit_is_not_kept(tmp_path: Path) -> None:
 def test_threads_share_a_cache(cache: BuildCache, tmp_path: Path, into: Path) -> None:
     def build(turn: int) -> bool:
         key = store_entry(cache, tmp_path / str(turn), turn % 2)
-        return cache.get(key, into / str(turn)) == DOCUMENT and read(into / str(turn)) == FILES
+        return (
+            cache.get(key, into / str(turn)) == DOCUMENT and contents_of(into / str(turn)) == FILES
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(build, range(24)))
@@ -696,4 +700,4 @@ def test_whatever_is_put_comes_back(files: dict[str, bytes], document: Any) -> N
         cache.put(key, write(work / "source", files), tuple(files), {"document": document})
         assert cache.get(key, work / "into") == {"document": document}
         assert cache.findings() == ()
-        assert read(work / "into") == files
+        assert contents_of(work / "into") == files

@@ -106,7 +106,7 @@ def test_few_or_transposed_convolutions_keep_channels_first() -> None:
 
 
 def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it() -> None:
-    graphs = GraphOptions(capture="sizes", refused="run")
+    graphs = GraphOptions(capture="sizes", on_refusal="run")
     plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
     found = following(plan, (FUSED,), "AOTC-P014", IMAGES)
     # Graphs gain more than the layout does.
@@ -115,7 +115,7 @@ def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it()
     assert found is not None
     assert found.plan.cuda.graphs == replace(graphs, capture="none")
     assert [finding.code for finding in found.findings] == ["AOTC-P014"]
-    refusing = replace(plan, cuda=CudaOptions(graphs=replace(graphs, refused="fail")))
+    refusing = replace(plan, cuda=CudaOptions(graphs=replace(graphs, on_refusal="fail")))
     assert following(refusing, (FUSED,), "AOTC-P014") is None
     # Without a wish for graphs, it is a refusal of something else.
     assert following(PLAN, (FUSED,), "AOTC-P014") is None
@@ -125,7 +125,7 @@ def test_a_graph_that_is_not_captured_runs_without_where_the_profile_allows_it()
 def test_a_graph_that_may_run_uncaptured_is_no_breach_of_what_fails_otherwise(
     refused: Literal["run", "fail"],
 ) -> None:
-    graphs = GraphOptions(capture="sizes", refused=refused)
+    graphs = GraphOptions(capture="sizes", on_refusal=refused)
     plan = replace(PLAN, cuda=CudaOptions(graphs=graphs))
     wrong = AotcError("AOTC-N001", "the answers differ", also=(AotcError("AOTC-M002", "memory"),))
     uncaptured = AotcError("AOTC-P014", "not captured", also=(wrong,))

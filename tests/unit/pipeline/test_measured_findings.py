@@ -43,7 +43,10 @@ def test_other_bytes_of_the_second_form_are_told() -> None:
 
 
 def repeats(*names: str, setting: str = "", differing: int = 1) -> Repeats:
-    outputs = tuple(DifferingOutput(output=name, values=3, of=8, max_abs=2e-6) for name in names)
+    outputs = tuple(
+        DifferingOutput(output=name, differing_values=3, total_values=8, max_abs=2e-6)
+        for name in names
+    )
     return Repeats(
         fixture="opt", runs=4, differing_runs=differing, outputs=outputs, setting=setting
     )

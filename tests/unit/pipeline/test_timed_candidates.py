@@ -47,7 +47,7 @@ def times(folder: Path, *candidates: Mapping[str, Any]) -> Any:
         "session": encode(SESSION),
         "providers": [CPU],
         "captures": False,
-        "refused": "fail",
+        "on_refusal": "fail",
     }
     return measure_job(
         {
@@ -62,7 +62,7 @@ def times(folder: Path, *candidates: Mapping[str, Any]) -> Any:
 def test_a_refused_graph_is_one_candidates_failure(tmp_path: Path) -> None:
     """No graph is captured on the CPU."""
     plain, refused, without = times(
-        tmp_path, {}, {"captures": True}, {"captures": True, "refused": "run"}
+        tmp_path, {}, {"captures": True}, {"captures": True, "on_refusal": "run"}
     )
     assert refused["code"] in ("AOTC-I019", "AOTC-R024", "AOTC-R025")
     assert all(median >= least > 0 for median, least in (plain, without))

@@ -46,7 +46,7 @@ def test_agreement_is_measured_by_what_disagrees() -> None:
     actual = REFERENCE.copy()
     actual[0, 0] = 9
     actual[1, 0] = 9
-    error, found = measured(actual, OutputGate(min_agreement=0.75, instead=True))
+    error, found = measured(actual, OutputGate(min_agreement=0.75, replaces_tolerance=True))
     assert error.agreement == 0.5
     assert found == 2.0
 

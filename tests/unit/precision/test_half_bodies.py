@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+import model_parts
 import numpy as np
 import onnx
 import onnxruntime as ort
+from model_parts import constant, info
 from onnx import TensorProto, helper, numpy_helper
-from openvino_models import info, model_of, number, weight
+from openvino_models import model_of, weight
 
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
 from aotc.precision.half_conversion import HalfPrecision, count_casts
@@ -17,13 +20,11 @@ from aotc.precision.half_ranges import LARGEST, observing_graph
 from aotc.precision.half_twins import float_twin
 from aotc.precision.half_types import HalfName
 
+node = partial(model_parts.node, name="n_{output}")
+
 CUDA = "CUDAExecutionProvider"
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
 X = np.random.default_rng(2).standard_normal((3, 8)).astype(np.float32)
-
-
-def node(op: str, given: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, given, [made], name=f"n_{made}", **attributes)
 
 
 def loop() -> onnx.ModelProto:
@@ -52,7 +53,7 @@ def loop() -> onnx.ModelProto:
         ],
         [info("x", ["n", 8])],
         [info("y", ["n", 8])],
-        [weight("w", 8, 8), number("times", np.array(3))],
+        [weight("w", 8, 8), constant("times", np.array(3))],
     )
 
 
@@ -187,7 +188,7 @@ def test_the_largest_numbers_of_values_are_found_in_bodies_too() -> None:
 
 def test_a_loop_without_iterations_and_infinities_and_nothing() -> None:
     model = loop()
-    model.graph.initializer[1].CopyFrom(number("times", np.array(0)))
+    model.graph.initializer[1].CopyFrom(constant("times", np.array(0)))
     model.graph.node.append(node("Log", ["z"], "b"))
     model.graph.node.append(node("Relu", ["e"], "f"))
     model.graph.input.extend([info("z", [2]), info("e", [0])])
@@ -211,7 +212,7 @@ def test_branches_tell_their_own_values() -> None:
         [node("If", ["c"], "y", then_branch=branches[0], else_branch=branches[1])],
         [info("x", ["n", 8]), info("c", [], TensorProto.BOOL)],
         [info("y", ["n", 8])],
-        [number("big", np.float32(1e6)), number("small", np.float32(1e-6))],
+        [constant("big", np.float32(1e6)), constant("small", np.float32(1e-6))],
     )
     observing, names = observing_graph(onnx.shape_inference.infer_shapes(model, strict_mode=True))
     for truth in (True, False):

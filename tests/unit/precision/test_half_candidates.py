@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import model_parts
 import numpy as np
 import onnx
 import pytest
+from model_parts import constant, info
 from onnx import TensorProto, helper
-from openvino_models import info, model_of, number, weight
+from openvino_models import model_of, weight
 
 from aotc.graph import values
 from aotc.pipeline.blame_trials import write_half
 
-
-def node(op: str, given: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, given, [made], name=f"n_{made}", **attributes)
+node = partial(model_parts.node, name="n_{output}")
 
 
 def network() -> onnx.ModelProto:
@@ -39,7 +40,7 @@ def network() -> onnx.ModelProto:
         [info("x", ["n", 32]), info("c", [], TensorProto.BOOL)],
         [info("y", ["n", 32]), info("square", [], TensorProto.INT64)],
         [
-            number("first", np.array(0)),
+            constant("first", np.array(0)),
             *(weight(name, 32, 32, seed=at) for at, name in enumerate(("u", "v", "w", "held"))),
         ],
     )

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import ml_dtypes
+import model_parts
 import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
+from model_parts import constant, info
 from onnx import TensorProto, helper, numpy_helper
-from openvino_models import info, model_of, number, weight
+from openvino_models import model_of, weight
 
 from aotc.graph.passes.base import run_passes
 from aotc.precision.half_conversion import HalfPrecision, saving_nodes
@@ -19,12 +22,10 @@ from aotc.precision.half_ranges import LOWEST, lower_masks, position_nodes
 from aotc.precision.half_twins import float_twin
 from aotc.precision.half_types import HALF_TYPES, HalfName, TypedGraph, lift_constants, typed_graph
 
+node = partial(model_parts.node, name="n_{output}")
+
 CUDA = "CUDAExecutionProvider"
 HALF, FLOAT = TensorProto.FLOAT16, TensorProto.FLOAT
-
-
-def node(op: str, given: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, given, [made], name=f"n_{made}", **attributes)
 
 
 def typed(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -130,7 +131,7 @@ def test_an_output_that_is_read_inside_too() -> None:
 
 def test_what_an_operator_only_has_in_float32_stays() -> None:
     """The scales of Resize; and the statistics of LayerNormalization, which nothing reads."""
-    scales = number("s", np.array([1, 1, 2, 2], np.float32))
+    scales = constant("s", np.array([1, 1, 2, 2], np.float32))
     model = model_of(
         [node("Relu", ["x"], "a"), node("Resize", ["a", "", "s"], "y", mode="nearest")],
         [info("x", [1, 2, 4, 4])],
@@ -143,7 +144,7 @@ def test_what_an_operator_only_has_in_float32_stays() -> None:
 
 
 def test_casts_and_constants_of_the_model_change_with_their_readers() -> None:
-    shape = number("s", np.array([3, 8]))
+    shape = constant("s", np.array([3, 8]))
     fill = helper.make_tensor("value", FLOAT, [1], [0.5])
     model = model_of(
         [
@@ -220,7 +221,7 @@ def masked(*, reader: str = "Softmax") -> onnx.ModelProto:
         ],
         [info("x", ["n", 8]), info("m", ["n", 8], TensorProto.BOOL)],
         [info("y", ["n", 8])],
-        [number("zero", np.float32(0)), number("lowest", np.finfo(np.float32).min)],
+        [constant("zero", np.float32(0)), constant("lowest", np.finfo(np.float32).min)],
     )
 
 
@@ -257,7 +258,7 @@ def test_sines_of_positions_are_found_and_those_of_features_are_not() -> None:
         ],
         [info("p", [4, 1], TensorProto.INT64)],
         [info("y", [4, 8])],
-        [number("f", np.linspace(0, 1, 8, dtype=np.float32)), weight("w", 8, 8)],
+        [constant("f", np.linspace(0, 1, 8, dtype=np.float32)), weight("w", 8, 8)],
     )
     graph = graph_of(model)
     assert [graph.nodes[index].name for index in sorted(position_nodes(graph))] == [
@@ -309,7 +310,7 @@ def test_an_operator_that_onnx_runtime_adds_to_the_standard_changes_too() -> Non
         ],
         [info("x", ["n", 8])],
         [info("y", ["n", 8])],
-        [weight("w", 8, 8), number("g", np.ones(8, np.float32))],
+        [weight("w", 8, 8), constant("g", np.ones(8, np.float32))],
     )
     model.graph.value_info.extend([info("a", ["n", 8]), info("b", ["n", 8])])
     rewrite = HalfPrecision(to="float16", ep=CUDA, read=numpy_helper.to_array)

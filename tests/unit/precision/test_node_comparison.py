@@ -46,10 +46,10 @@ def chain(wrong: str = "", by: float = 1.05) -> onnx.ModelProto:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 8])],
         [weight("first", 8, 8), weight("second", 8, 8), weight("scale", 8)],
     )
-    return model_of(graph)
+    return checked(graph)
 
 
-def model_of(graph: onnx.GraphProto) -> onnx.ModelProto:
+def checked(graph: onnx.GraphProto) -> onnx.ModelProto:
     """A valid model."""
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.checker.check_model(model)
@@ -182,7 +182,7 @@ def test_a_node_that_overflows_in_half_precision_is_the_first_and_the_worst(
             numpy_helper.from_array(np.float32(1e-3), "small"),
         ],
     )
-    model = model_of(graph)
+    model = checked(graph)
     source = side(tmp_path, "source", model)
     half = with_types(model, tmp_path)
     HalfPrecision(to="float16", ep="CUDAExecutionProvider", read=numpy_helper.to_array).apply(half)
@@ -227,7 +227,7 @@ def test_bodies_of_control_flow_and_values_in_another_shape_count_as_uncompared(
             ],
             [helper.make_tensor_value_info("y", TensorProto.FLOAT, [])],
         )
-        return model_of(graph)
+        return checked(graph)
 
     source = side(tmp_path, "source", model([1, 0]))
     given = {**rows(2, 3), "c": np.array(True)}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import model_parts
 import numpy as np
 import onnx
 import pytest
+from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
@@ -19,6 +22,9 @@ from aotc.providers.cuda import CudaBackend, claim_of, refusal_of_provider
 from aotc.spec.precision import Precision
 from aotc.spec.providers import CudaOptions, Layout, option_problem
 from aotc.spec.target import Target
+
+# ONNX Runtime's own domain, and one of functions.
+model_of = partial(model_parts.model_of, opset=20, domains=("own", "com.microsoft"))
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
 TARGET = Target(schema="aotc.target/1", name="any", os="linux", architecture="x86_64")
@@ -34,30 +40,12 @@ def load_named(path: Path) -> onnx.ModelProto:
     return model
 
 
-def value(name: str, dims: list[int | str] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, dims)
-
-
-def model_of(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    opset: int = 20,
-    weights: list[onnx.TensorProto] | None = None,
-    functions: tuple[onnx.FunctionProto, ...] = (),
-) -> onnx.ModelProto:
-    graph = helper.make_graph(nodes, "graph", inputs, outputs, weights or [])
-    imports = [helper.make_opsetid(domain, item) for domain, item in (("", opset), ("own", 1))]
-    imports.append(helper.make_opsetid("com.microsoft", 1))
-    return helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=10)
-
-
 def alone(node: onnx.NodeProto, opset: int, kind: int = FLOAT) -> Claims:
     """Claims on a single node whose inputs all have one type."""
     node.name = "n"
-    inputs = [value(name, None, kind) for name in dict.fromkeys(node.input) if name]
+    inputs = [info(name, None, kind) for name in dict.fromkeys(node.input) if name]
     outputs = [helper.make_empty_tensor_value_info(name) for name in node.output]
-    return claim_of(model_of([node], inputs, outputs, opset))
+    return claim_of(model_of([node], inputs, outputs, opset=opset))
 
 
 def reasons(claims: Claims) -> dict[str, str]:
@@ -100,7 +88,7 @@ def test_third_party_models() -> None:
 def test_a_claim_reads_the_file_alone(tmp_path: Path) -> None:
     weight = numpy_helper.from_array(np.ones((64, 64), np.float32), "w")
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"], name="product")]
-    model = model_of(nodes, [value("x", [1, 64])], [value("y", [1, 64])], weights=[weight])
+    model = model_of(nodes, [info("x", [1, 64])], [info("y", [1, 64])], initializers=[weight])
     path = tmp_path / "model.onnx"
     onnx.save(model, path, save_as_external_data=True, location="weights", size_threshold=0)
     (tmp_path / "weights").unlink()
@@ -129,7 +117,7 @@ def test_types_follow_through_operators_of_onnx_runtime() -> None:
         helper.make_node("Elu", ["a"], ["y"], name="elu"),
     ]
     for kind, refused in ((FLOAT, set()), (TensorProto.BFLOAT16, {"elu"})):
-        inputs = [value("x", [1, 2, 4, 4], kind)]
+        inputs = [info("x", [1, 2, 4, 4], kind)]
         claims = claim_of(model_of(nodes, inputs, [helper.make_empty_tensor_value_info("y")]))
         assert reasons(claims).keys() == refused
         assert claims.notes == ()
@@ -141,21 +129,21 @@ def test_unknown_types_refuse_nothing_and_are_told() -> None:
         helper.make_node("Exp", ["a"], ["y"], name="exp"),
     ]
     output = helper.make_empty_tensor_value_info("y")
-    claims = claim_of(model_of(nodes, [value("x", [1])], [output]))
+    claims = claim_of(model_of(nodes, [info("x", [1])], [output]))
     assert claims.nodes == {"exp"}
     assert claims.notes == ("types are unknown at exp: assumed to have a kernel",)
 
 
 def test_subgraphs_of_control_flow() -> None:
     then = helper.make_graph(
-        [helper.make_node("Exp", ["x"], ["t"], name="exp")], "then", [], [value("t", [2, 2])]
+        [helper.make_node("Exp", ["x"], ["t"], name="exp")], "then", [], [info("t", [2, 2])]
     )
     other = helper.make_graph(
-        [helper.make_node("Celu", ["x"], ["e"], name="celu")], "else", [], [value("e", [2, 2])]
+        [helper.make_node("Celu", ["x"], ["e"], name="celu")], "else", [], [info("e", [2, 2])]
     )
     node = helper.make_node("If", ["c"], ["y"], name="if", then_branch=then, else_branch=other)
-    inputs = [value("x", [2, 2]), value("c", [], TensorProto.BOOL)]
-    claims = claim_of(model_of([node], inputs, [value("y", [2, 2])]))
+    inputs = [info("x", [2, 2]), info("c", [], TensorProto.BOOL)]
+    claims = claim_of(model_of([node], inputs, [info("y", [2, 2])]))
     assert claims.nodes == {"if", "exp"}
     assert reasons(claims) == {"celu": "CUDA has no kernel of Celu"}
 
@@ -167,7 +155,7 @@ def test_functions_are_what_is_in_them() -> None:
             "own", "Wrapped", ["a"], ["b"], nodes, [helper.make_opsetid("", 20)]
         )
         outer = [helper.make_node("Wrapped", ["x"], ["y"], name="call", domain="own")]
-        ends = [value("x", [2])], [value("y", [2])]
+        ends = [info("x", [2])], [info("y", [2])]
         return claim_of(model_of(outer, *ends, functions=(function,)))
 
     assert call("Exp").nodes == {"call"}
@@ -241,8 +229,8 @@ def test_shape_nodes_are_noted_and_claimed() -> None:
         helper.make_node("Concat", ["u", "-1"], ["c"], name="concat", axis=0),
         helper.make_node("Reshape", ["x", "c"], ["y"], name="reshape"),
     ]
-    ends = [value("x", ["n", 2, 2])], [value("y", ["n", 4])]
-    claims = claim_of(model_of(nodes, *ends, weights=weights))
+    ends = [info("x", ["n", 2, 2])], [info("y", ["n", 4])]
+    claims = claim_of(model_of(nodes, *ends, initializers=weights))
     assert claims.nodes == {"shape", "gather", "unsqueeze", "concat", "reshape"}
     assert claims.notes == (
         "3 of these nodes compute shapes, which ONNX Runtime prefers on the CPU: "
@@ -279,7 +267,7 @@ def test_convolutions_get_channels_last(
 
 @pytest.mark.parametrize("precision", CudaBackend.precisions)
 def test_convolutions_are_searched_only_where_the_profile_says_so(precision: Precision) -> None:
-    use = SessionUse(cuda=CudaOptions(search="exhaustive"), convolutional=True)
+    use = SessionUse(cuda=CudaOptions(conv_algo_search="exhaustive"), convolutional=True)
     (options,) = CudaBackend().session("all", precision, use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "EXHAUSTIVE"
 

@@ -6,11 +6,14 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+import model_parts
 import numpy as np
 import onnx
 import pytest
+from model_parts import constant, info
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
@@ -24,6 +27,8 @@ from aotc.providers.tensorrt_rtx import TensorRtRtxBackend
 from aotc.spec.precision import Precision
 from aotc.spec.providers import BY_ORT_NAME
 from aotc.spec.target import Gpu, Target
+
+node = partial(model_parts.node, name="{op}_{output}")
 
 pytestmark = pytest.mark.rtx
 
@@ -43,29 +48,19 @@ def target(*capabilities: str) -> Target:
     return Target(schema="aotc.target/1", name="pc", compute_capabilities=capabilities)
 
 
-def value(name: str, dims: Sequence[int | str | None], kind: int = FLOAT) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, dims)
-
-
-def node(op: str, inputs: str, outputs: str, **attributes: object) -> onnx.NodeProto:
-    """A node named after its operator in lower case with its first output."""
-    made = outputs.split()
-    return helper.make_node(op, inputs.split(), made, f"{op.lower()}_{made[0]}", **attributes)
-
-
-def model_of(
+def typed_model(
     nodes: Sequence[onnx.NodeProto],
     inputs: Sequence[onnx.ValueInfoProto],
     outputs: Sequence[onnx.ValueInfoProto],
 ) -> onnx.ModelProto:
+    """A model with the types of all values, and with those of `W` and `double` that are read."""
     weights = [
-        numpy_helper.from_array(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8), "W"),
-        numpy_helper.from_array(np.array(2.5), "double"),
+        constant("W", np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8)),
+        constant("double", 2.5),
     ]
     read = {item for one in nodes for item in one.input}
     kept = [tensor for tensor in weights if tensor.name in read]
-    graph = helper.make_graph(nodes, "graph", inputs, outputs, kept)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    model = model_parts.model_of(nodes, inputs, outputs, kept, opset=17, ir_version=9)
     return onnx.shape_inference.infer_shapes(model, strict_mode=True)
 
 
@@ -109,7 +104,7 @@ def compile_here(
 
 def divided() -> onnx.ModelProto:
     """Two parts that TensorRT accepts, and between them an operator that it lacks."""
-    return model_of(
+    return typed_model(
         [
             node("MatMul", "x W", "a"),
             node("Relu", "a", "b"),
@@ -118,16 +113,16 @@ def divided() -> onnx.ModelProto:
             node("Mul", "b s", "c"),
             node("MatMul", "c W", "d"),
         ],
-        [value("x", ["batch", 8])],
-        [value("d", ["batch", 8])],
+        [info("x", ["batch", 8])],
+        [info("d", ["batch", 8])],
     )
 
 
 def matmul(name: str = "x", rows: int | str = "batch") -> onnx.ModelProto:
-    return model_of(
+    return typed_model(
         [node("MatMul", f"{name} W", "a"), node("Relu", "a", "y")],
-        [value(name, [rows, 8])],
-        [value("y", [rows, 8])],
+        [info(name, [rows, 8])],
+        [info("y", [rows, 8])],
     )
 
 
@@ -162,7 +157,7 @@ def test_a_refused_operator_in_the_middle_is_named_with_the_parsers_words(tmp_pa
 
 def test_what_stands_behind_a_refused_node_is_asked_anew(tmp_path: Path) -> None:
     nodes = [*divided().graph.node, node("Unique", "d", "v"), node("Relu", "v", "w")]
-    model = model_of(nodes, [value("x", ["batch", 8])], [value("w", [None])])
+    model = typed_model(nodes, [info("x", ["batch", 8])], [info("w", [None])])
     claims = claim(model, tmp_path)
     assert {item.node for item in claims.refusals} == {"unique_u", "unique_v"}
 
@@ -170,7 +165,7 @@ def test_what_stands_behind_a_refused_node_is_asked_anew(tmp_path: Path) -> None
 def branches(then: str, other: str) -> onnx.NodeProto:
     def subgraph(op: str, name: str) -> onnx.GraphProto:
         made = node(op, "x", f"{name}_out")
-        return helper.make_graph([made], name, [], [value(f"{name}_out", [None, 8])])
+        return helper.make_graph([made], name, [], [info(f"{name}_out", [None, 8])])
 
     return node(
         "If", "c", "z", then_branch=subgraph(then, "one"), else_branch=subgraph(other, "two")
@@ -178,31 +173,31 @@ def branches(then: str, other: str) -> onnx.NodeProto:
 
 
 def test_control_flow_is_claimed_with_its_bodies(tmp_path: Path) -> None:
-    inputs = [value("x", ["batch", 8]), value("c", [], BOOL)]
-    model = model_of([branches("Relu", "Sigmoid")], inputs, [value("z", [None, 8])])
+    inputs = [info("x", ["batch", 8]), info("c", [], BOOL)]
+    model = typed_model([branches("Relu", "Sigmoid")], inputs, [info("z", [None, 8])])
     assert claim(model, tmp_path).nodes == {"if_z", "relu_one_out", "sigmoid_two_out"}
 
 
 def test_control_flow_with_a_refused_body_is_refused_whole(tmp_path: Path) -> None:
-    inputs = [value("x", ["batch", 8]), value("c", [], BOOL)]
+    inputs = [info("x", ["batch", 8]), info("c", [], BOOL)]
     graph = helper.make_graph(
         [node("Unique", "x", "flat"), node("Relu", "flat", "one_out")],
         "one",
         [],
-        [value("one_out", [None])],
+        [info("one_out", [None])],
     )
     other = helper.make_graph(
         [node("Size", "x", "n"), node("Cast", "n", "f", to=FLOAT), node("Reshape", "f i", "r")],
         "two",
         [],
-        [value("r", [None])],
+        [info("r", [None])],
         [numpy_helper.from_array(np.array([1]), "i")],
     )
     made = [
         node("If", "c", "z", then_branch=graph, else_branch=other),
         node("Relu", "x", "y"),
     ]
-    model = model_of(made, inputs, [value("z", [None]), value("y", ["batch", 8])])
+    model = typed_model(made, inputs, [info("z", [None]), info("y", ["batch", 8])])
     claims = claim(model, tmp_path)
     assert claims.nodes == {"relu_y"}
     reasons = {item.node: item.reason for item in claims.refusals}
@@ -211,15 +206,15 @@ def test_control_flow_with_a_refused_body_is_refused_whole(tmp_path: Path) -> No
 
 
 def test_float64_is_refused_where_tensorrt_would_compute_in_float32(tmp_path: Path) -> None:
-    model = model_of(
+    model = typed_model(
         [
             node("Cast", "x", "wide", to=DOUBLE),
             node("Add", "wide double", "sum"),
             node("Cast", "sum", "y", to=FLOAT),
             node("Relu", "y", "z"),
         ],
-        [value("x", [2, 8])],
-        [value("z", [2, 8])],
+        [info("x", [2, 8])],
+        [info("z", [2, 8])],
     )
     claims = claim(model, tmp_path)
     assert claims.nodes == {"relu_z"}
@@ -227,10 +222,10 @@ def test_float64_is_refused_where_tensorrt_would_compute_in_float32(tmp_path: Pa
 
 
 def test_nothing_is_claimed_of_a_model_with_inputs_that_the_plugin_refuses(tmp_path: Path) -> None:
-    model = model_of(
+    model = typed_model(
         [node("Cast", "x", "a", to=FLOAT), node("Relu", "a", "y")],
-        [value("x", [2, 8], DOUBLE)],
-        [value("y", [2, 8])],
+        [info("x", [2, 8], DOUBLE)],
+        [info("y", [2, 8])],
     )
     claims = claim(model, tmp_path)
     assert not claims.nodes
@@ -240,16 +235,16 @@ def test_nothing_is_claimed_of_a_model_with_inputs_that_the_plugin_refuses(tmp_p
 def test_nothing_is_claimed_of_a_model_with_such_a_body(tmp_path: Path) -> None:
     def subgraph(name: str) -> onnx.GraphProto:
         made = node("Cast", "x", f"{name}_out", to=DOUBLE)
-        return helper.make_graph([made], name, [], [value(f"{name}_out", [2, 8], DOUBLE)])
+        return helper.make_graph([made], name, [], [info(f"{name}_out", [2, 8], DOUBLE)])
 
-    model = model_of(
+    model = typed_model(
         [
             node("If", "c", "z", then_branch=subgraph("one"), else_branch=subgraph("two")),
             node("Relu", "x", "y"),
             node("Cast", "z", "w", to=FLOAT),
         ],
-        [value("x", [2, 8]), value("c", [], BOOL)],
-        [value("y", [2, 8]), value("w", [2, 8])],
+        [info("x", [2, 8]), info("c", [], BOOL)],
+        [info("y", [2, 8]), info("w", [2, 8])],
     )
     claims = claim(model, tmp_path)
     assert not claims.nodes
@@ -332,10 +327,10 @@ def test_precision_and_capabilities_are_in_the_engine(
 def test_dims_that_nobody_states_get_a_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = model_of(
+    model = typed_model(
         [node("ReduceSum", "u", "s", keepdims=0), node("Mul", "x s", "y")],
-        [value("u", [None]), value("x", ["batch", 8])],
-        [value("y", ["batch", 8])],
+        [info("u", [None]), info("x", ["batch", 8])],
+        [info("y", ["batch", 8])],
     )
     _, engine = compile_here(model, tmp_path, monkeypatch, BATCHES)
     assert engine
@@ -378,19 +373,19 @@ def test_weights_are_read_from_their_folder(
 def test_the_partitions_of_a_divided_model_compile_and_join(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    head = model_of(
+    head = typed_model(
         [node("MatMul", "x W", "a"), node("Relu", "a", "b")],
-        [value("x", ["batch", 8])],
-        [value("b", ["batch", 8])],
+        [info("x", ["batch", 8])],
+        [info("b", ["batch", 8])],
     )
-    tail = model_of(
+    tail = typed_model(
         [
             node("ReduceSum", "u", "s", keepdims=0),
             node("Mul", "b s", "c"),
             node("MatMul", "c W", "d"),
         ],
-        [value("u", [None]), value("b", ["batch", 8])],
-        [value("d", ["batch", 8])],
+        [info("u", [None]), info("b", ["batch", 8])],
+        [info("d", ["batch", 8])],
     )
     payloads = []
     for index, (part, shapes) in enumerate(((head, BATCHES), (tail, {"b": BATCHES["x"]}))):
@@ -422,10 +417,10 @@ def test_no_compute_capability_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_shape_that_comes_from_outside_is_refused_with_its_reader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = model_of(
+    model = typed_model(
         [node("Relu", "x", "a"), node("Reshape", "a s", "y")],
-        [value("x", [2, 8]), value("s", [2], INT64)],
-        [value("y", [None, None])],
+        [info("x", [2, 8]), info("s", [2], INT64)],
+        [info("y", [None, None])],
     )
     with pytest.raises(AotcError) as caught:
         compile_here(model, tmp_path, monkeypatch)
@@ -447,8 +442,8 @@ def test_shapes_that_fit_no_input_are_refused(
 def test_a_type_that_tensorrt_changes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = model_of(
-        [node("Relu", "x", "y")], [value("x", [2, 8], DOUBLE)], [value("y", [2, 8], DOUBLE)]
+    model = typed_model(
+        [node("Relu", "x", "y")], [info("x", [2, 8], DOUBLE)], [info("y", [2, 8], DOUBLE)]
     )
     with pytest.raises(AotcError) as caught:
         compile_here(model, tmp_path, monkeypatch)

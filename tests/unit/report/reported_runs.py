@@ -7,7 +7,7 @@ from typing import Final
 
 from aotc.base.errors import Place
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import Figure, Gate, NoticedFinding, RunReport
+from aotc.spec.run_report import Gate, Measurement, NoticedFinding, RunReport
 
 # What would forge lines, commands, cells, elements, links or mentions, in one name.
 HOSTILE: Final = (
@@ -56,11 +56,11 @@ def failed_build(folder: Path, text: str = "y") -> RunReport:
         model=f"model {text}.onnx",
         profile=str(profile),
         gates=tuple(gates),
-        breaches=breaches,
+        refusals=breaches,
         findings=(
             NoticedFinding(code="AOTC-O003", title="level lowered", what=f"was {text}", where=text),
         ),
-        figures=(Figure(name=f"size {text}", subject=text, value=37901.0, unit="B"),),
+        measurements=(Measurement(name=f"size {text}", subject=text, value=37901.0, unit="B"),),
         stages={"import": 0.5},
         seconds=1.25,
     )

@@ -53,14 +53,14 @@ def test_junit_asks_for_the_extra_that_brings_it(tmp_path: Path) -> None:
     (error,) = json.loads(done.stdout)["errors"]
     assert (done.returncode, error["code"]) == (3, "AOTC-I019")
     assert "junitparser" in error["what"]
-    assert "[cpu]" in error["mend"]
+    assert "[cpu]" in error["fix"]
 
 
 def test_a_page_asks_for_the_extra_that_brings_it(tmp_path: Path) -> None:
     done = verify(tmp_path, "--report", "r.html", "--json")
     (error,) = json.loads(done.stdout)["errors"]
     assert (done.returncode, error["code"]) == (3, "AOTC-I019")
-    assert "[report]" in error["mend"]
+    assert "[report]" in error["fix"]
     assert "fast_sugiyama" in error["what"]
 
 

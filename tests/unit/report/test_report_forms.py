@@ -20,7 +20,7 @@ from aotc.report.github_annotations import annotation_lines
 from aotc.report.markdown import MAX_CHARACTERS
 from aotc.report.report_forms import TEXTS, report_text
 from aotc.spec.codec import decode
-from aotc.spec.run_report import Figure, RunReport
+from aotc.spec.run_report import Measurement, RunReport
 
 SARIF = ROOT / "tests" / "data" / "sarif" / "sarif-2.1.0.schema.json"
 RAW = ("\x1b", "\x00", "\u202e", "\ud800", "\r")
@@ -102,7 +102,7 @@ def test_junit_is_read_back(report: RunReport) -> None:
         Failure,
         Failure,
     ]
-    told = printable(report.breaches[0].what)
+    told = printable(report.refusals[0].what)
     assert cases[2].result[0].message == told
     assert told in cases[2].result[0].text
     assert cases[2].name.startswith("AOTC-N001 ")
@@ -131,8 +131,8 @@ def test_code_quality_is_as_gitlab_reads_it(report: RunReport) -> None:
 
 
 def test_a_fingerprint_is_of_the_breach_and_not_of_what_was_measured(report: RunReport) -> None:
-    first, *others = report.breaches
-    again = replace(report, breaches=(replace(first, found="another value"), *others))
+    first, *others = report.refusals
+    again = replace(report, refusals=(replace(first, found="another value"), *others))
     fingerprints = [
         [issue["fingerprint"] for issue in json.loads(report_text(each, "r.codequality.json"))]
         for each in (report, again)
@@ -152,15 +152,15 @@ def test_a_fingerprint_is_the_same_in_another_checkout(
             monkeypatch.setenv("GITHUB_WORKSPACE", root)
             (folder if root else folder / "sub").joinpath("p.yaml").touch()
             report = failed_build(folder if root else folder / "sub", "y")
-            first = replace(report.breaches[0], where=f"{folder}/sub/m.onnx: W")
+            first = replace(report.refusals[0], where=f"{folder}/sub/m.onnx: W")
             issues = json.loads(
-                report_text(replace(report, breaches=(first,)), "r.codequality.json")
+                report_text(replace(report, refusals=(first,)), "r.codequality.json")
             )
             found.append(issues[0]["fingerprint"])
     assert found[:2] == found[2:]
     # Another file is another breach.
     other = replace(first, where=f"{folder}/sub/other.onnx: W")
-    issues = json.loads(report_text(replace(report, breaches=(other,)), "r.codequality.json"))
+    issues = json.loads(report_text(replace(report, refusals=(other,)), "r.codequality.json"))
     assert issues[0]["fingerprint"] not in found
 
 
@@ -187,7 +187,7 @@ def test_annotations_are_lines_that_the_runner_reads(report: RunReport) -> None:
         "col": "3",
         "title": "AOTC-N001 parity breach",
     }
-    first = report.breaches[0]
+    first = report.refusals[0]
     assert read[0][2].splitlines() == [
         printable(first.what),
         f"where: {printable(first.where)}",
@@ -222,7 +222,7 @@ def test_markdown_shows_foreign_text_as_code_alone(report: RunReport) -> None:
     tokens = MarkdownIt("gfm-like", {"html": True, "linkify": False}).parse(text)
     inline = [child for token in tokens for child in token.children or ()]
     shown = [token.content for token in inline if token.type == "code_inline"]
-    what = printable(report.breaches[0].what, 240)
+    what = printable(report.refusals[0].what, 240)
     assert what in [each.strip() for each in shown]
     outside = " ".join(token.content for token in inline if token.type != "code_inline")
     for forged in ("<script", "@octocat", "forged", "//e"):
@@ -239,7 +239,7 @@ def test_markdown_shows_foreign_text_as_code_alone(report: RunReport) -> None:
 
 def test_a_comment_is_short_enough_for_a_pull_request(tmp_path: Path) -> None:
     report = failed_build(tmp_path, HOSTILE)
-    many = replace(report, gates=report.gates * 500, breaches=report.breaches * 500)
+    many = replace(report, gates=report.gates * 500, refusals=report.refusals * 500)
     text = report_text(many, "r.md")
     assert len(text) <= MAX_CHARACTERS == 65536
     assert "and 980 more" in text
@@ -250,7 +250,7 @@ def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
     gates = [
         replace(gate, measured=f"{i}{gate.measured}") for i in range(20) for gate in report.gates
     ]
-    text = report_text(replace(report, gates=gates, breaches=report.breaches * 15), "r.md")
+    text = report_text(replace(report, gates=gates, refusals=report.refusals * 15), "r.md")
     assert len(text) <= MAX_CHARACTERS
     assert text.count("- **AOTC-") == 20
     tables = re.findall(r"<summary>(\w+) ", text)
@@ -263,10 +263,10 @@ def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
 
 
 def test_bytes_are_told_in_full(tmp_path: Path) -> None:
-    figures = (
-        Figure(name="size", subject="a", value=65777664.0, unit="B"),
-        Figure(name="t", subject="a", value=0.25, unit="s"),
+    measurements = (
+        Measurement(name="size", subject="a", value=65777664.0, unit="B"),
+        Measurement(name="t", subject="a", value=0.25, unit="s"),
     )
-    text = report_text(replace(failed_build(tmp_path), figures=figures), "r.md")
+    text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
     assert "65,777,664 B |" in text
     assert "0.25 s |" in text

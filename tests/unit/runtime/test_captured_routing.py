@@ -40,7 +40,8 @@ def captured(domain: Domain, *, graphs: bool = True) -> Manifest:
         for buckets in combinations(domain)
     )
     made = replace(
-        variant("portable"), graphs=GraphCapture(sizes=sizes, max_count=1024) if graphs else None
+        variant("portable"),
+        cuda_graphs=GraphCapture(sizes=sizes, max_count=1024) if graphs else None,
     )
     return replace(manifest(domain=domain, variants=(made,)), padding=Padding())
 
@@ -96,7 +97,7 @@ def test_a_size_that_may_not_be_padded_runs_as_it_is() -> None:
 
 def test_without_buckets_there_is_nothing_to_pad_to() -> None:
     made = captured(Domain(dims={"batch": BATCH}))
-    assert made.variants[0].graphs == GraphCapture(sizes=({"batch": 4},), max_count=1024)
+    assert made.variants[0].cuda_graphs == GraphCapture(sizes=({"batch": 4},), max_count=1024)
     assert [route(made, {"batch": n}).wanted["batch"] for n in (1, 4, 8)] == [1, 4, 8]
     assert route(made, {"batch": 1}).cause == "exact"
 

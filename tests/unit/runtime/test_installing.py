@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from artifact_builder import build_artifact, payload_digests, sign_artifact
+from file_bytes import contents_of, flip_bit
 
 from aotc.base.errors import AotcError
 from aotc.cli import main as cli
@@ -32,16 +33,6 @@ from aotc.trust.key_loading import PrivateKey, load_private
 Trust = tuple[TrustedKey, ...]
 
 
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(generate(tmp_path_factory.mktemp("keys") / "a.pem")[0])
-
-
-@pytest.fixture(scope="module")
-def trust(key: PrivateKey) -> Trust:
-    return (key.trusted(),)
-
-
 @pytest.fixture
 def artifact(tmp_path: Path, key: PrivateKey) -> Path:
     return build_artifact(tmp_path / "linear.aotc", key)
@@ -54,20 +45,6 @@ def root(tmp_path: Path) -> Iterator[Path]:
     for place in (tmp_path / "store").rglob("*"):
         if place.is_dir():
             place.chmod(0o700)
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[0] ^= 1
-    path.write_bytes(data)
 
 
 def evidence(artifact: Path, key: PrivateKey, seconds: float) -> bytes:
@@ -96,7 +73,7 @@ def test_installing_twice_changes_nothing(artifact: Path, root: Path, trust: Tru
     assert (first.installed, first.attestations) == (True, ())
     assert (first.name, first.artifact) == ("linear", str(artifact))
     assert first.bytes == sum(
-        len(data) for path, data in files(artifact / "payload").items() if path != "aotc.json"
+        len(data) for path, data in contents_of(artifact / "payload").items() if path != "aotc.json"
     )
     entry = Path(first.folder)
     assert entry == root / f"sha256-{first.artifact_id}"
@@ -104,7 +81,7 @@ def test_installing_twice_changes_nothing(artifact: Path, root: Path, trust: Tru
     second = install(artifact, trust, store=root)
     assert (second.installed, second.attestations) == (False, ())
     assert {path: path.stat().st_ino for path in entry.rglob("*")} == before
-    assert files(entry) == files(artifact)
+    assert contents_of(entry) == contents_of(artifact)
 
 
 def test_others_may_read_and_none_write_whatever_the_umask(
@@ -128,16 +105,16 @@ def test_a_damaged_copy_is_replaced(artifact: Path, root: Path, trust: Trust) ->
     entry = Path(install(artifact, trust, store=root).folder)
     for path in sorted(entry.glob("payload/*/*/model.onnx")):
         path.chmod(0o644)
-        flip(path)
+        flip_bit(path, 0)
         assert install(artifact, trust, store=root).installed
-        assert files(entry) == files(artifact)
+        assert contents_of(entry) == contents_of(artifact)
 
 
 def test_new_attestations_are_added_and_nothing_is_changed(
     artifact: Path, root: Path, key: PrivateKey, trust: Trust
 ) -> None:
     entry = Path(install(artifact, trust, store=root).folder)
-    before = files(entry)
+    before = contents_of(entry)
     attestations = artifact / "attestations"
     (attestations / "approval-prod.sigstore.json").write_bytes(evidence(artifact, key, 3.0))
     # Another one of a name that is taken, and one that is there under another name.
@@ -151,7 +128,7 @@ def test_new_attestations_are_added_and_nothing_is_changed(
     assert approval == "approval-prod.sigstore.json"
     assert other.startswith("evidence-")
     assert other.endswith(".sigstore.json")
-    after = files(entry)
+    after = contents_of(entry)
     assert {path: after[path] for path in before} == before
     assert after.keys() - before.keys() == {f"attestations/{approval}", f"attestations/{other}"}
     assert after[f"attestations/{other}"] == evidence(artifact, key, 2.0)
@@ -179,13 +156,13 @@ def test_a_bad_attestation_is_not_added(
     artifact: Path, root: Path, key: PrivateKey, trust: Trust
 ) -> None:
     entry = Path(install(artifact, trust, store=root).folder)
-    before = files(entry)
+    before = contents_of(entry)
     bad = bytearray(evidence(artifact, key, 2.0))
     bad[bad.index(b'"sig":"') + 20] ^= 1
     (artifact / "attestations" / "more.sigstore.json").write_bytes(bad)
     with pytest.raises(AotcError):
         install(artifact, trust, store=root)
-    assert files(entry) == before
+    assert contents_of(entry) == before
     assert [path.name for path in root.iterdir() if path != entry] == [".lock"]
 
 
@@ -209,7 +186,7 @@ def test_attestations_beyond_the_limit_are_not_added(
 
 
 def test_a_bad_artifact_leaves_nothing(artifact: Path, root: Path, trust: Trust) -> None:
-    flip(next(artifact.rglob("weights.bin")))
+    flip_bit(next(artifact.rglob("weights.bin")), 0)
     with pytest.raises(AotcError) as caught:
         install(artifact, trust, store=root)
     assert caught.value.code == "AOTC-G005"
@@ -230,7 +207,7 @@ def test_what_is_no_entry_makes_room(
         (entry / "payload").mkdir(parents=True)
         entry.chmod(0)
     assert install(artifact, trust, store=root).installed
-    assert files(entry) == files(artifact)
+    assert contents_of(entry) == contents_of(artifact)
 
 
 def test_what_was_used_longest_ago_goes_first(tmp_path: Path, key: PrivateKey, root: Path) -> None:

@@ -32,17 +32,17 @@ def test_every_counter_is_there(telemetry: Telemetry) -> None:
     def value(name: str, **labels: str) -> float:
         return float(found[(name, *sorted({"model": "toy", **labels}.items()))])
 
-    assert value("aotc_requests_total", variant="small", route="padded") == 1
-    assert value("aotc_requests_total", variant="small", route="outside") == 1
-    assert value("aotc_requests_total", variant="large", route="exact") == 1
+    assert value("aotc_calls_total", variant="small", route="padded") == 1
+    assert value("aotc_calls_total", variant="small", route="outside") == 1
+    assert value("aotc_calls_total", variant="large", route="exact") == 1
     assert value("aotc_input_elements_total", variant="small") == 16
     assert value("aotc_padding_elements_total", variant="small") == 2
     assert value("aotc_padding_elements_total", variant="large") == 0
-    assert value("aotc_request_seconds_count", variant="small") == 2
-    assert value("aotc_request_seconds_sum", variant="small") == 0.75
-    assert value("aotc_first_request_seconds", variant="small") == 0.25
+    assert value("aotc_call_seconds_count", variant="small") == 2
+    assert value("aotc_call_seconds_sum", variant="small") == 0.75
+    assert value("aotc_first_call_seconds", variant="small") == 0.25
     assert value("aotc_out_of_domain_total", dim="seq") == 1
-    assert value("aotc_rejects_total", code="AOTC-R004", where='dim "seq"') == 1
+    assert value("aotc_refusals_total", code="AOTC-R004", where='dim "seq"') == 1
     assert len(found) == 15
 
 
@@ -52,7 +52,7 @@ def test_it_can_be_registered(telemetry: Telemetry) -> None:
     registry.register(TelemetryCollector({"toy": telemetry}))
     telemetry.call(1.0, variant="large")
     labels = {"model": "toy", "variant": "large", "route": "exact"}
-    assert registry.get_sample_value("aotc_requests_total", labels) == 2
+    assert registry.get_sample_value("aotc_calls_total", labels) == 2
 
 
 def test_without_the_extra_the_mend_is_told(

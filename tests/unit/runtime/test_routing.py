@@ -106,7 +106,7 @@ def test_a_kind_is_loaded_with_all_its_buckets() -> None:
     assert names(choose(made, verdicts, ["v3", "v1"])) == ["v1", "v3"]
     both = replace(made, variants=(*made.variants, variant("other")))
     more = [*verdicts, VariantVerdict(name="other", runs=True)]
-    with pytest.raises(AotcError, match="AOTC-I027 the variants are not of one kind"):
+    with pytest.raises(AotcError, match="AOTC-I027 the variants are not buckets of one variant"):
         choose(both, more, ["v1", "other"])
 
 
@@ -150,7 +150,7 @@ def test_a_bucket_that_is_not_loaded_is_passed_over() -> None:
     with pytest.raises(AotcError) as caught:
         alone.route({"seq": 9})
     assert caught.value.line() == (
-        "AOTC-S010 no loaded variant takes a call of these sizes [dim seq]"
+        "AOTC-S010 no loaded variant accepts a call of these sizes [dim seq]"
         " (expected seq: 8, 16, 32, and 1..64 (padded from 1); found seq=9, with v1 loaded)"
     )
 

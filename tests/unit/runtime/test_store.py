@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from artifact_builder import build_artifact, sign_artifact
+from file_bytes import contents_of, flip_bit
 
 from aotc.base.errors import AotcError
 from aotc.runtime.store import publication as draft
@@ -22,16 +23,6 @@ from aotc.trust.key_files import generate
 from aotc.trust.key_loading import PrivateKey, load_private
 
 
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(generate(tmp_path_factory.mktemp("keys") / "a.pem")[0])
-
-
-@pytest.fixture(scope="module")
-def trust(key: PrivateKey) -> tuple[TrustedKey, ...]:
-    return (key.trusted(),)
-
-
 @pytest.fixture
 def artifact(tmp_path: Path, key: PrivateKey) -> Path:
     return build_artifact(tmp_path / "linear.aotc", key)
@@ -42,19 +33,9 @@ def user_store(tmp_path: Path) -> Store:
     return Store(tmp_path / "store")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
 def flip(path: Path) -> None:
     path.chmod(0o600)
-    data = bytearray(path.read_bytes())
-    data[0] ^= 1
-    path.write_bytes(data)
+    flip_bit(path, 0)
 
 
 def weights(folder: Path) -> Path:
@@ -68,7 +49,7 @@ def test_install_copies_everything_read_only(
     assert not stored.from_store
     entry = stored.folder.parent
     assert entry.name == f"sha256-{stored.authentic.id}"
-    assert contents(entry) == contents(artifact)
+    assert contents_of(entry) == contents_of(artifact)
     for path in entry.rglob("*"):
         assert path.stat().st_mode & 0o777 == (0o555 if path.is_dir() else 0o444)
         assert path.is_dir() or path.stat().st_nlink == 1
@@ -80,27 +61,27 @@ def test_a_second_load_reads_the_store_only(
     artifact: Path, user_store: Store, trust: tuple[TrustedKey, ...]
 ) -> None:
     first = user_store.install(artifact, trust)
-    before = contents(first.folder)
+    before = contents_of(first.folder)
     flip(weights(artifact))
     (artifact / "payload/extra").write_bytes(b"x")
     second = user_store.install(artifact, trust)
     assert second.from_store
     assert second.authentic.bytes_hashed == first.authentic.bytes_hashed
     assert second.folder == first.folder
-    assert contents(second.folder) == before
+    assert contents_of(second.folder) == before
 
 
 def test_a_swap_of_the_source_after_loading_has_no_effect(
     artifact: Path, user_store: Store, trust: tuple[TrustedKey, ...]
 ) -> None:
     stored = user_store.install(artifact, trust)
-    before = contents(stored.folder)
+    before = contents_of(stored.folder)
     for path in sorted(artifact.rglob("*")):
         if path.is_file():
             path.write_bytes(b"swapped")
-    assert contents(stored.folder) == before
+    assert contents_of(stored.folder) == before
     shutil.rmtree(artifact)
-    assert contents(stored.folder) == before
+    assert contents_of(stored.folder) == before
 
 
 def test_a_bad_source_leaves_nothing(
@@ -151,7 +132,7 @@ def test_a_damaged_copy_is_installed_again(
     damage: str, artifact: Path, user_store: Store, trust: tuple[TrustedKey, ...]
 ) -> None:
     stored = user_store.install(artifact, trust)
-    good = contents(stored.folder.parent)
+    good = contents_of(stored.folder.parent)
     path = weights(stored.folder)
     path.parent.chmod(0o700)
     if damage == "flip":
@@ -165,7 +146,7 @@ def test_a_damaged_copy_is_installed_again(
         path.symlink_to(user_store.root / "elsewhere")
     again = user_store.install(artifact, trust)
     assert not again.from_store
-    assert contents(again.folder.parent) == good
+    assert contents_of(again.folder.parent) == good
     assert user_store.install(artifact, trust).from_store
 
 
@@ -227,7 +208,7 @@ def test_an_installer_that_lost_the_race_uses_the_copy_that_won(
     stored = user_store.install(artifact, trust)
     assert raced
     assert [path.name for path in user_store.root.iterdir()] == [stored.folder.parent.name]
-    assert contents(stored.folder.parent) == contents(artifact)
+    assert contents_of(stored.folder.parent) == contents_of(artifact)
 
 
 def test_leftovers_of_a_crash_go_with_the_next_install(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from artifact_builder import build_artifact
+from file_bytes import flip_bit
 from lower_layer import run_on_overlay
 
 from aotc.runtime.store.installing import install
@@ -70,9 +71,7 @@ def image(tmp_path: Path) -> Iterator[Image]:
 def damage(entry: Path) -> None:
     weights = next(entry.glob("payload/shared_assets/*/weights.bin"))
     weights.chmod(0o644)
-    data = bytearray(weights.read_bytes())
-    data[0] ^= 1
-    weights.write_bytes(data)
+    flip_bit(weights, 0)
     weights.chmod(0o444)
 
 

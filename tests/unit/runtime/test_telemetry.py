@@ -18,7 +18,7 @@ from aotc.spec.traffic import TelemetryReport
 
 def test_what_is_counted() -> None:
     telemetry = Telemetry(["small", "large"])
-    assert telemetry.first_request_seconds is None
+    assert telemetry.first_call_seconds is None
     assert telemetry.to_dict()["latency_seconds"] == {}
     telemetry.reject("AOTC-R004", "dim seq")
     telemetry.call(0.5, ("seq",), variant="small", cause="outside", given=10)
@@ -33,28 +33,28 @@ def test_what_is_counted() -> None:
         "calls": 3,
         "out_of_domain": 2,
         "out_of_domain_by_dim": {"batch": 1, "seq": 2},
-        "rejects": {"AOTC-R001": 1, "AOTC-R004": 2},
-        "guards": [
+        "refusals": {"AOTC-R001": 1, "AOTC-R004": 2},
+        "refusals_by_place": [
             {"code": "AOTC-R001", "where": "", "calls": 1},
             {"code": "AOTC-R004", "where": "dim batch", "calls": 1},
             {"code": "AOTC-R004", "where": "dim seq", "calls": 1},
         ],
         "routes": {"outside": 2, "padded": 1},
-        "elements_given": 46,
-        "elements_added": 2,
+        "input_elements": 46,
+        "padding_elements": 2,
         "padding_share": 2 / 48,
-        "first_request_seconds": 0.5,
+        "first_call_seconds": 0.5,
         "latency_seconds": {"p50": 0.2, "p90": 0.5, "p99": 0.5, "max": 0.5},
     }
     assert variants["small"] == {
         "calls": 2,
         "routes": {"outside": 1, "padded": 1},
-        "elements_given": 16,
-        "elements_added": 2,
+        "input_elements": 16,
+        "padding_elements": 2,
         "padding_share": 2 / 18,
-        "first_request_seconds": 0.5,
-        "first_request_delta_seconds": 0.4,
-        "seconds": 0.6,
+        "first_call_seconds": 0.5,
+        "first_call_delta_seconds": 0.4,
+        "total_seconds": 0.6,
         "latency_seconds": {"p50": 0.1, "p90": 0.5, "p99": 0.5, "max": 0.5},
     }
     assert variants["large"]["calls"] == 1
@@ -81,7 +81,7 @@ def test_threads_lose_no_count() -> None:
         list(pool.map(work, range(8)))
     document = telemetry.to_dict()
     assert (document["calls"], document["out_of_domain"]) == (4000, 4000)
-    assert document["rejects"] == {"AOTC-R002": 4000}
+    assert document["refusals"] == {"AOTC-R002": 4000}
 
 
 @given(st.lists(st.integers(0, 9), min_size=1), st.integers(1, 100))

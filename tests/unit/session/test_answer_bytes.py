@@ -26,7 +26,7 @@ def test_equal_bytes_are_no_difference() -> None:
 
 def test_zeros_of_two_signs_differ() -> None:
     (output,) = answers([np.zeros(2)], [np.array([0.0, -0.0])]).outputs
-    assert (output.values, output.of, output.max_abs) == (1, 2, 0.0)
+    assert (output.differing_values, output.total_values, output.max_abs) == (1, 2, 0.0)
 
 
 def test_the_call_with_most_differing_values_counts() -> None:
@@ -35,7 +35,12 @@ def test_the_call_with_most_differing_values_counts() -> None:
     found = answers([first], [one], [first], [two])
     assert (found.runs, found.differing_runs) == (3, 2)
     (output,) = found.outputs
-    assert (output.output, output.values, output.of, output.max_abs) == ("y", 2, 4, 5.0)
+    assert (output.output, output.differing_values, output.total_values, output.max_abs) == (
+        "y",
+        2,
+        4,
+        5.0,
+    )
 
 
 def test_another_type_or_shape_differs() -> None:
@@ -55,7 +60,7 @@ def test_outputs_without_an_array_are_compared() -> None:
 
 def test_what_is_not_a_number_has_no_difference() -> None:
     (output,) = answers([np.array([NAN])], [np.array([1], np.float32)]).outputs
-    assert (output.values, output.max_abs) == (1, None)
+    assert (output.differing_values, output.max_abs) == (1, None)
 
 
 def test_empty_outputs_are_equal() -> None:

@@ -61,7 +61,7 @@ def test_jobs_run_side_by_side_in_processes_of_their_own(workers: Workers, tmp_p
         (
             "reap",
             "AOTC-I015",
-            "reap ended by SIGKILL, most likely as the machine ran out of memory",
+            "reap ended by SIGKILL, most likely because the machine ran out of memory",
         ),
         ("quit_like_python", "AOTC-R999", "quit_like_python ended by exit status 1"),
         ("unwritable", "AOTC-I043", "unwritable could not write its result"),
@@ -122,7 +122,7 @@ def test_a_server_that_cannot_start_is_told_apart_from_memory(
         workers.run(f"{JOBS}:hang", None, folder=tmp_path / "job")
     assert (caught.value.code, caught.value.what) == (
         "AOTC-R999",
-        "the process that starts jobs ended by exit status 1",
+        "the process that starts jobs ended with exit status 1",
     )
 
 

@@ -75,7 +75,7 @@ def test_all_limits_that_fail_are_told_after_the_tolerance() -> None:
     )
     assert found.breached == ("tolerance", "max_abs", "min_sqnr_db")
     assert found.reason == "error 1 exceeds 5e-06"
-    found = _error(reference, actual, max_abs=0.5, min_sqnr_db=40.0, instead=True)
+    found = _error(reference, actual, max_abs=0.5, min_sqnr_db=40.0, replaces_tolerance=True)
     assert found.reason == "max absolute error <= 0.5: 1; SQNR >= 40 dB: 13.22 dB"
 
 
@@ -83,7 +83,7 @@ def test_instead_leaves_the_tolerance_out() -> None:
     reference = np.array([1.0, 2.0, 4.0], np.float32)
     actual = np.array([1.0, 2.0, 3.0], np.float32)
     assert not _error(reference, actual, TIGHT, max_abs=2.0).passed
-    found = _error(reference, actual, TIGHT, max_abs=2.0, instead=True)
+    found = _error(reference, actual, TIGHT, max_abs=2.0, replaces_tolerance=True)
     assert (found.passed, found.reason, found.breached) == (True, "", ())
 
 
@@ -91,7 +91,7 @@ def test_instead_leaves_the_tolerance_out() -> None:
     "actual", [np.ones((2, 2)), np.ones(4, np.float32), np.array([1.0, np.nan, 1.0, 1.0])]
 )
 def test_instead_does_not_excuse_what_cannot_be_compared(actual: Any) -> None:
-    found = _error(np.ones(4), actual, instead=True, max_abs=1e9)
+    found = _error(np.ones(4), actual, replaces_tolerance=True, max_abs=1e9)
     assert (found.passed, found.breached[0]) == (False, "form")
 
 
@@ -147,15 +147,15 @@ def test_labels_agree_where_they_are_equal() -> None:
     actual[3] = 7
     assert _error(reference, actual).breached == ("tolerance",)
     assert not _error(reference, actual, min_agreement=0.9).passed
-    assert _error(reference, actual, min_agreement=0.9, instead=True).passed
-    assert not _error(reference, actual, min_agreement=0.95, instead=True).passed
+    assert _error(reference, actual, min_agreement=0.9, replaces_tolerance=True).passed
+    assert not _error(reference, actual, min_agreement=0.95, replaces_tolerance=True).passed
 
 
 def test_texts_agree_where_they_are_equal() -> None:
     reference = np.array(["cat", "dog", "owl", "cat"], dtype=object)
     actual = np.array(["cat", "dog", "owl", "dog"], dtype=object)
-    assert _error(reference, actual, min_agreement=0.75, instead=True).passed
-    found = _error(reference, actual, min_agreement=0.8, instead=True)
+    assert _error(reference, actual, min_agreement=0.75, replaces_tolerance=True).passed
+    found = _error(reference, actual, min_agreement=0.8, replaces_tolerance=True)
     assert found.reason == "argmax agreement >= 0.8: 0.7500"
 
 
@@ -163,7 +163,7 @@ def test_integers_have_a_cosine_and_a_sqnr_where_a_gate_asks() -> None:
     reference = np.array([100, 50, 0], np.uint8)
     actual = np.array([99, 50, 0], np.uint8)
     assert _error(reference, actual).sqnr_db is None
-    found = _error(reference, actual, min_sqnr_db=40.0, instead=True)
+    found = _error(reference, actual, min_sqnr_db=40.0, replaces_tolerance=True)
     assert (found.passed, found.sqnr_db) == (True, pytest.approx(10 * math.log10(12500)))
 
 
@@ -177,7 +177,7 @@ def test_rows_of_maps_count_together() -> None:
 def test_values_that_are_not_finite_are_counted_and_nothing_else_is_no_pass() -> None:
     reference = np.array([1.0, np.nan, np.inf, 2.0])
     found = _error(reference, reference, max_abs=0.0)
-    assert (found.passed, found.not_finite) == (True, 0.5)
+    assert (found.passed, found.non_finite_share) == (True, 0.5)
     nothing = np.full(4, np.nan)
     assert _error(nothing, nothing).passed
     found = _error(nothing, nothing, max_abs=0.0)
@@ -199,14 +199,17 @@ def test_every_type_of_numbers_is_measured(dtype: str) -> None:
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.dtype(dtype)
     reference = np.array([[1.0, 2.0, 4.0]]).astype(kind)
     actual = np.array([[1.0, 2.0, 4.5]]).astype(kind)
-    found = _error(reference, actual, min_sqnr_db=10.0, instead=True)
+    found = _error(reference, actual, min_sqnr_db=10.0, replaces_tolerance=True)
     assert (found.passed, found.sqnr_db) == (True, pytest.approx(10 * math.log10(84)))
 
 
 @pytest.mark.parametrize(
     ("stated", "problem"),
     [
-        ({"instead": True}, "instead: nothing would be judged: state a limit"),
+        (
+            {"replaces_tolerance": True},
+            "replaces_tolerance: nothing would be judged: state a limit",
+        ),
         ({"top_k": 5, "max_abs": 1.0}, "top_k: has no effect without min_agreement"),
     ],
 )

@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_values import value
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aotc.session.padding import Padder
 from aotc.spec.payload import Value
 from aotc.spec.shapes import Crop, Padding, PadSpec
-
-
-def value(name: str, *shape: int | str, dtype: str = "float32") -> Value:
-    return Value(name=name, dtype=dtype, shape=shape)
 
 
 def padder(inputs: list[Value], crops: tuple[Crop, ...] = (), **pads: PadSpec) -> Padder:

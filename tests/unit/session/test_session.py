@@ -308,7 +308,7 @@ def test_placement_is_observed_in_bodies_as_well() -> None:
         ("abs", "Abs"),
         ("neg", "Neg"),
     }
-    assert (observed.how, observed.partitions) == ("observed", 1)
+    assert (observed.origin, observed.partitions) == ("observed", 1)
     assert observed.share == {CPU[0]: 1.0}
 
 
@@ -328,9 +328,9 @@ def test_differences_name_nodes() -> None:
     )
     assert found == (
         "node 'a' (Add) runs on CPU, promised X",
-        "node 'c' (Abs) is gone, promised on CPU",
+        "node 'c' (Abs) no longer exists, promised on CPU",
         "node 'd' (Neg) runs on X, and was not promised",
     )
     assert placement.summary(found * 2).endswith(
-        "promised X; node 'c' (Abs) is gone, promised on CPU; and 1 more"
+        "promised X; node 'c' (Abs) no longer exists, promised on CPU; and 1 more"
     )

@@ -7,15 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_values import value
 
 from aotc.sizes.output_shapes import DeclaredShapes
-from aotc.spec.payload import Kind, Value
+from aotc.spec.payload import Value
 
 Run = tuple[Mapping[str, int], Sequence[Any]]
-
-
-def value(name: str, *shape: int | str, kind: Kind = "tensor") -> Value:
-    return Value(name=name, kind=kind, dtype="float32", shape=shape)
 
 
 def tensor(*shape: int) -> Any:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from graph_values import value
+from model_parts import node
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.sizes.dim_hints import hints_on, known_sizes
-from aotc.spec.payload import Value
 
 Shape = tuple[int | str, ...]
 
@@ -31,14 +31,6 @@ def graph(
     path = folder / "held.onnx"
     path.write_bytes(helper.make_model(made).SerializeToString())
     return path
-
-
-def value(*shape: int | str) -> Value:
-    return Value(name="x", kind="tensor", dtype="float32", shape=shape)
-
-
-def node(op: str, inputs: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), ["y"], **attributes)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +53,7 @@ def test_weights_hold_the_axis_beside_them(
     known: Mapping[str, int],
 ) -> None:
     read = onnx.load(graph(tmp_path, nodes, weights)).graph
-    assert known_sizes([value(*shape)], read) == known
+    assert known_sizes([value("x", *shape)], read) == known
 
 
 def test_channels_are_known_through_what_keeps_or_turns_a_shape(tmp_path: Path) -> None:
@@ -72,6 +64,6 @@ def test_channels_are_known_through_what_keeps_or_turns_a_shape(tmp_path: Path) 
         helper.make_node("Conv", ["c", "k"], ["y"]),
     ]
     path = graph(tmp_path, nodes, {"scale": (1,), "k": (8, 3, 4, 4)})
-    hints = hints_on([value("n", "h", "w", "c")], [], path)
+    hints = hints_on([value("x", "n", "h", "w", "c")], [], path)
     assert hints.known == {"c": 3}
     assert hints.images == (("h", "w"),)

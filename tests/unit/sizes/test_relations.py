@@ -365,7 +365,7 @@ def test_a_relation_that_the_model_does_not_need_is_told() -> None:
     found = check_of(symbols, lambda s: True).unneeded_findings(box(n=(1, 4, 16)))
     (finding,) = found
     assert finding.code == "AOTC-S025"
-    assert (finding.what, finding.where) == ("runs at x.0=4, y.0=5, too", "n = x.0 = y.0")
+    assert (finding.what, finding.where) == ("the model also runs at x.0=4, y.0=5", "n = x.0 = y.0")
     needed = check_of(symbols, lambda s: s["x.0"] == s["y.0"])
     assert needed.unneeded_findings(box(n=(1, 4, 16))) == []
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from graph_values import value
 from plain_manifest import manifest
-from test_shape_claims import Searched, Sizes, ranges, relations, tensor
+from test_shape_claims import Searched, Sizes, ranges, relations
 
 from aotc.base.errors import AotcError
 from aotc.graph.symbols import symbols_of
@@ -32,7 +33,7 @@ def dissimilar_names(count: int) -> list[str]:
 @pytest.mark.parametrize("every", [2, 3, 4])
 def test_dims_whose_sum_is_even_follow_from_none(every: int) -> None:
     """They move together by 1, and neither alone: as an equality does."""
-    inputs = (tensor("x", 2, "a"), tensor("y", 2, "b"))
+    inputs = (value("x", 2, "a"), value("y", 2, "b"))
     found = Searched(inputs, lambda s: min(s.values()) > 0 and (s["a"] - s["b"]) % every == 0)
     assert not any(relations(found.domain()).values())
 
@@ -60,7 +61,7 @@ def test_ways_to_move_end_with_the_runs() -> None:
 
 def test_combinations_that_are_too_large_end() -> None:
     for count in (4, 40):
-        inputs = [tensor(dim, 1024, dim, 512) for dim in dissimilar_names(count)]
+        inputs = [value(dim, 1024, dim, 512) for dim in dissimilar_names(count)]
         search = Searched(inputs, lambda s: max(s.values()) == 1, limits=ProbeLimits())
         assert search.prober().base() == dict.fromkeys(dissimilar_names(count), 1)
 
@@ -72,7 +73,7 @@ def test_a_name_of_many_digits_is_no_size() -> None:
 
 
 # -- stated dims that follow from others by what is no law
-ROWS = (tensor("ids", "batch", "seq"), tensor("mask", "rows", "total"))
+ROWS = (value("ids", "batch", "seq"), value("mask", "rows", "total"))
 
 
 def at_least(sizes: Sizes) -> bool:
@@ -158,7 +159,7 @@ def test_a_line_that_was_cut_off_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_a_statement_is_held_against_runs_of_inputs_that_are_weighed() -> None:
-    symbols = symbols_of(["g = a"], [tensor("x", *"abcdef"), tensor("y", "g")])
+    symbols = symbols_of(["g = a"], [value("x", *"abcdef"), value("y", "g")])
     most, tried = 1 << 20, []
 
     def trial(sizes: Sizes) -> Trial:
@@ -176,14 +177,14 @@ def test_a_grid_that_is_stated_is_tried_first() -> None:
     """No usual size is a multiple of 37."""
     stated = {"n": DimRange.from_json({"multiple_of": 37})}
     for off in ("", "m"):
-        inputs = (tensor("x", 1, "n"), *(tensor("y", 1, dim) for dim in off))
+        inputs = (value("x", 1, "n"), *(value("y", 1, dim) for dim in off))
         found = Searched(inputs, lambda s: s["n"] > 0 and s["n"] % 37 == 0, stated=stated).domain()
         assert ranges(found)["n"] == (37, 999, 37)
 
 
 def test_of_many_corners_that_fail_the_first_are_told() -> None:
     names = dissimilar_names(30)
-    inputs = [tensor(name, 3, name, axis + 2) for axis, name in enumerate(names)]
+    inputs = [value(name, 3, name, axis + 2) for axis, name in enumerate(names)]
     search = Searched(inputs, lambda s: 0 < max(s.values()) < 8 * min(s.values()))
     prober = search.prober()
     prober.search()

@@ -157,7 +157,7 @@ def captured(*sizes: Mapping[str, int], **changed: Any) -> Manifest:
     fields = {
         "buckets": {},
         "providers": (CUDA,),
-        "graphs": GraphCapture(sizes=sizes),
+        "cuda_graphs": GraphCapture(sizes=sizes),
         "session": SessionSpec(
             optimization="all", provider_options={CUDA: {"enable_cuda_graph": "1"}}
         ),
@@ -184,13 +184,13 @@ def test_captured_sizes_in_the_domain_are_good() -> None:
         (captured({"batch": 1, "seq": 4}, buckets={"seq": 8}), "sizes[0]", "has seq=4"),
         (captured({"batch": 1, "seq": 4}, {"seq": 4, "batch": 1}), "sizes", "combination twice"),
         (
-            captured(graphs=GraphCapture(sizes=({"batch": 1, "seq": 4},) * 2, max_count=1)),
+            captured(cuda_graphs=GraphCapture(sizes=({"batch": 1, "seq": 4},) * 2, max_count=1)),
             "sizes",
             "more than max_count 1",
         ),
         (captured({"batch": 1, "seq": 4}, providers=CPU), "", "not among the providers"),
-        (captured(graphs=GraphCapture(sizes=())), "sizes", "name no sizes of the free dims"),
-        (captured(graphs=None), "", "exactly if enable_cuda_graph is 1"),
+        (captured(cuda_graphs=GraphCapture(sizes=())), "sizes", "name no sizes of the free dims"),
+        (captured(cuda_graphs=None), "", "exactly if enable_cuda_graph is 1"),
         (captured(session=SessionSpec(optimization="all")), "", "exactly if enable_cuda_graph"),
         (
             captured(
@@ -206,6 +206,6 @@ def test_captured_sizes_in_the_domain_are_good() -> None:
 def test_captures_that_contradict_the_domain_are_found(
     made: Manifest, path: str, what: str
 ) -> None:
-    where = "variants[0].graphs" + (f".{path}" if path else "")
+    where = "variants[0].cuda_graphs" + (f".{path}" if path else "")
     found = list(capture_problems(made.domain, made.variants))
     assert any(problem.path == where and what in problem.what for problem in found), found

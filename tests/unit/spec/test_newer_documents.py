@@ -80,7 +80,7 @@ def test_an_artifact_by_a_newer_aotc(schema: str, tmp_path: Path) -> None:
 
 
 def test_versions() -> None:
-    assert unsupported_reason("aotc.manifest/1.3") == ""
+    assert unsupported_reason("aotc.manifest/1.0") == ""
     assert unsupported_reason("aotc.manifest/1.99") == ""
     assert unsupported_reason("aotc.manifest/0.9") == "the manifest's version is not supported"
     assert unsupported_reason("aotc.profile/2") == ""

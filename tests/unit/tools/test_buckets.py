@@ -261,7 +261,7 @@ def test_new_sizes_cost_their_first_call_once() -> None:
 
     def planned(counts: dict[tuple[int, ...], int], new_size: float) -> list[Plan]:
         """The plans, the chosen one first."""
-        traffic = Traffic(counts, Costs(replace(ABOVE, new_size=new_size)))
+        traffic = Traffic(counts, Costs(replace(ABOVE, new_size_seconds=new_size)))
         found = candidate_plans(traffic, 3)
         return [choose_plan(found, traffic)[0], *found]
 

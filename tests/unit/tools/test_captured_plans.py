@@ -16,7 +16,7 @@ from aotc.session.device.cuda_place import CudaPlace
 from aotc.session.device.device import HostDevice
 from aotc.spec.codec import decode, encode
 from aotc.spec.command_reports import LearnReport
-from aotc.tools.learn import learn
+from aotc.tools.learn import profile_learn
 from aotc.tools.learn_costs import CostTable, _Bench, measure_job
 
 SIZES = tuple(range(1, 41))
@@ -41,7 +41,7 @@ def learned(tmp_path: Path) -> Learned:
         path = tmp_path / "base.yaml"
         path.write_text(yaml.safe_dump(encode(base)))
         traffic, costs = tmp_path / "traffic.jsonl", tmp_path / "costs.json"
-        return learn(traffic, costs=costs, profile=path, **options)[0]
+        return profile_learn(traffic, costs=costs, profile=path, **options)
 
     return run
 
@@ -124,5 +124,5 @@ def test_a_measurement_has_a_cost_for_each_size(
     assert (found["sizes"], found["dynamic_sizes"]) == ({"seq": [2, 4, 8]}, {"seq": [2, 3, 4, 8]})
     assert (len(found["static"]), len(found["dynamic"])) == (3, 4)
     assert min(*found["static"], *found["dynamic"]) > 0
-    assert found["new_size"] >= 0
+    assert found["new_size_seconds"] >= 0
     decode(CostTable, found)

@@ -15,20 +15,14 @@ from aotc.spec.diff_report import AREAS, AreaDiff
 from aotc.spec.evidence import Comparison, Evidence, OutputError, VariantEvidence
 from aotc.spec.variant import Parity
 from aotc.tools.diff.areas import Measured, exactness
-from aotc.tools.diff.artifacts import compare, failures, read_allowed
+from aotc.tools.diff.artifacts import diff, failures, read_allowed
 from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, open_artifact
-from aotc.trust import key_files
-from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.key_loading import PrivateKey
 
 OF_VARIANTS = (
     *("passes", "placement", "shapes", "precision", "exactness", "memory"),
     *("weights", "requirements"),
 )
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(key_files.generate(tmp_path_factory.mktemp("key") / "release.pem")[0])
 
 
 @pytest.fixture
@@ -57,12 +51,12 @@ def test_variants_of_one_side(a: Path, key: PrivateKey, tmp_path: Path, is_gone:
     """Each area of variants fails, with and without a ratio."""
     b = build_artifact(tmp_path / "b.aotc", key, native=False)
     pair, side = ((a, b), "A") if is_gone else ((b, a), "B")
-    report = compare(*pair, fail_on=OF_VARIANTS)
+    report = diff(*pair, fail_on=OF_VARIANTS)
     assert len(report.failed) == len(OF_VARIANTS)
     for name in OF_VARIANTS:
         assert f"nothing to compare with native of {side}" in report.area(name).reason
     assert report.area("precision").status == "not-compared"
-    ratios = compare(*pair, fail_on=["exactness:9", "memory:9", "size:9"]).failed
+    ratios = diff(*pair, fail_on=["exactness:9", "memory:9", "size:9"]).failed
     assert [each.what.rpartition(" ")[2] for each in ratios] == ["exactness", "memory"]
 
 
@@ -88,7 +82,7 @@ def test_what_manifests_list_besides(
         "fixtures": [],
     }
     given = {field: values[field]} if field else {}
-    report = compare(a, changed_manifest(tmp_path / "b.aotc", key, **given), fail_on=[area])
+    report = diff(a, changed_manifest(tmp_path / "b.aotc", key, **given), fail_on=[area])
     assert not report.same_id
     assert what in {change.what for change in report.area(area).changes}
     assert [each.code for each in report.failed] == ["AOTC-I061"]
@@ -99,7 +93,7 @@ def test_files_are_compared_by_digest(a: Path, key: PrivateKey, tmp_path: Path) 
     entry = next(each for each in document["files"] if each["role"] == "fixture")
     entry["sha256"] = "f" * 64
     b = changed_manifest(tmp_path / "b.aotc", key, files=document["files"])
-    report = compare(a, b)
+    report = diff(a, b)
     (change,) = report.area("contents").changes
     assert (change.subject, change.what, change.b) == (entry["path"], "sha256", "f" * 64)
     assert {each.area for each in report.areas if each.status == "changed"} == {"contents"}
@@ -162,7 +156,7 @@ def test_an_area_that_nobody_measured_is_not_the_same(
         build_artifact(tmp_path / f"{n}.aotc", key, parity=parity, change={"name": f"m{n}"})
         for n in range(2)
     ]
-    report = compare(*paths, fail_on=["exactness"])
+    report = diff(*paths, fail_on=["exactness"])
     assert report.area("exactness").status == "not-compared"
     assert [each.code for each in report.failed] == ["AOTC-I061"]
 

@@ -18,7 +18,7 @@ def test_every_code_is_explained() -> None:
 def test_a_code_may_be_spelt_short(spelling: str) -> None:
     found = explain(spelling)
     assert found.code == "AOTC-C004"
-    assert found.detail.startswith("The host's CPU has the features")
+    assert found.detail.startswith("The host's CPU must have the features")
 
 
 def test_an_unknown_code() -> None:

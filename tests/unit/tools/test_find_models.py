@@ -61,7 +61,7 @@ def test_an_artifact_is_skipped(tmp_path: Path) -> None:
     touch(tmp_path, "a.onnx", "a.aotc/payload/aotc.json", "a.aotc/payload/m/model.onnx")
     models, skipped = find_models(tmp_path)
     assert [model.name for model in models] == ["a.onnx"]
-    assert [(item.path, item.why) for item in skipped] == [("a.aotc", "an artifact")]
+    assert [(item.path, item.reason) for item in skipped] == [("a.aotc", "an artifact")]
 
 
 def test_names_that_are_no_utf8(tmp_path: Path) -> None:

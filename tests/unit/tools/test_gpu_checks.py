@@ -52,8 +52,8 @@ def test_a_host_without_a_gpu() -> None:
 
 def test_a_driver_that_lists_no_gpu_is_a_problem() -> None:
     check = checks(gpus=())["GPU"]
-    assert (check.status, check.fix.split(":")[0]) == ("bad", "Run nvidia-smi")
-    assert "shows no GPU" in check.found
+    assert (check.status, check.fix.split(":")[0]) == ("failed", "Run nvidia-smi")
+    assert "lists no GPU" in check.found
     assert checks(gpus=(), needed=False)["GPU"].status == "note"
 
 
@@ -80,7 +80,7 @@ def test_a_driver_that_lists_no_gpu_is_a_problem() -> None:
 )
 def test_each_problem_has_its_fix(fields: dict[str, Any], name: str, code: str, fix: str) -> None:
     found = checks(**fields)
-    assert [check.name for check in found.values() if check.status == "bad"] == [name]
+    assert [check.name for check in found.values() if check.status == "failed"] == [name]
     assert code in found[name].found
     assert fix in found[name].fix
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 from repository import TOOLCHAIN
 
-from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.spec.bench_reports import HistoryLine, Machine
 from aotc.spec.codec import encode
@@ -26,12 +25,12 @@ from aotc.tools.bench_comparison import (
 
 MACHINE = Machine(cpu="Example 9000", architecture="x86_64", isa=("avx2",), cores=2, processors=4)
 LINE = HistoryLine(
-    time="2026-01-31T12:00:00Z",
+    measured_at="2026-01-31T12:00:00Z",
     machine=MACHINE,
     onnxruntime="1.31.1",
     name="digits",
     artifact_id="ab" * 32,
-    source_sha256="cd" * 32,
+    model_sha256="cd" * 32,
     variant="native",
     sizes={"batch": 1},
     load_seconds=0.001,
@@ -43,7 +42,7 @@ LINE = HistoryLine(
 )
 WANTED = Conditions(
     machine=MACHINE,
-    source_sha256="cd" * 32,
+    model_sha256="cd" * 32,
     variant="native",
     sizes={"batch": 1},
     threads=None,
@@ -68,12 +67,6 @@ for number in range(int(sys.argv[3])):
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "history.jsonl"
-
-
-def refused(call: Callable[[], Any]) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value
 
 
 def test_lines_are_appended_in_order_and_read_as_they_were(path: Path) -> None:
@@ -106,7 +99,7 @@ def test_a_line_that_was_cut_off_spoils_no_later_one(path: Path) -> None:
     append_line(path, LINE)
     path.write_bytes(path.read_bytes()[:-40])
     append_line(path, LINE)
-    error = refused(lambda: list(read_history(path)))
+    error = refusal(lambda: list(read_history(path)))
     assert (error.code, error.where) == ("AOTC-I063", f"{path}:1")
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
     assert list(read_history(path)) == [LINE]
@@ -117,7 +110,7 @@ def test_a_line_cut_off_anywhere_is_refused(path: Path) -> None:
     whole = path.read_bytes()[:-1]
     for length in range(len(whole)):
         path.write_bytes(whole[:length])
-        assert refused(lambda: list(read_history(path))).code == "AOTC-I063", length
+        assert refusal(lambda: list(read_history(path))).code == "AOTC-I063", length
 
 
 @pytest.mark.parametrize(
@@ -138,21 +131,21 @@ def test_a_line_cut_off_anywhere_is_refused(path: Path) -> None:
 )
 def test_what_is_not_a_line_is_refused(change: dict[str, Any], path: Path) -> None:
     path.write_text(json.dumps({**encode(LINE, full=True), **change}) + "\n")
-    assert refused(lambda: list(read_history(path))).code == "AOTC-I063"
+    assert refusal(lambda: list(read_history(path))).code == "AOTC-I063"
 
 
 def test_an_empty_file_and_none_at_all_are_refused(path: Path) -> None:
-    assert refused(lambda: list(read_history(path))).code == "AOTC-I001"
+    assert refusal(lambda: list(read_history(path))).code == "AOTC-I001"
     path.write_text("\n\n")
-    error = refused(lambda: list(read_history(path)))
+    error = refusal(lambda: list(read_history(path)))
     assert (error.code, error.found) == ("AOTC-I063", "an empty file")
 
 
 def test_the_last_artifacts_lines_under_these_conditions_are_taken(path: Path) -> None:
-    other_model = replace(LINE, source_sha256="ef" * 32)
+    other_model = replace(LINE, model_sha256="ef" * 32)
     elsewhere = replace(LINE, machine=replace(MACHINE, cores=8))
     older = replace(LINE, artifact_id="12" * 32)
-    later = replace(LINE, time="2026-02-01T12:00:00Z")
+    later = replace(LINE, measured_at="2026-02-01T12:00:00Z")
     for line in (older, LINE, other_model, later, elsewhere, replace(LINE, streams=4)):
         append_line(path, line)
     assert baseline_lines(path, WANTED, OWN) == (LINE, later)
@@ -179,8 +172,8 @@ def test_another_machine_is_refused_with_what_differs(
     change: dict[str, Any], expected: str, found: str, path: Path
 ) -> None:
     append_line(path, replace(LINE, machine=replace(MACHINE, **change)))
-    error = refused(lambda: baseline_lines(path, WANTED, OWN))
-    what = f"AOTC-I064 the baseline is of another machine [{path}]"
+    error = refusal(lambda: baseline_lines(path, WANTED, OWN))
+    what = f"AOTC-I064 the baseline was measured on another machine [{path}]"
     assert error.line() == f"{what} (expected {expected}; found {found})"
 
 
@@ -191,14 +184,14 @@ def test_another_machine_is_refused_with_what_differs(
         ({"variant": "portable"}, "variant native", "variant portable"),
         ({"threads": 2}, "threads one for each core", "threads 2"),
         ({"streams": 4}, "streams 1", "streams 4"),
-        ({"source_sha256": "ef" * 32}, f"model {'cd' * 32}", f"model {'ef' * 32}"),
+        ({"model_sha256": "ef" * 32}, f"model {'cd' * 32}", f"model {'ef' * 32}"),
     ],
 )
 def test_another_model_or_measurement_is_refused_with_what_differs(
     change: dict[str, Any], expected: str, found: str, path: Path
 ) -> None:
     append_line(path, replace(LINE, **change))
-    error = refused(lambda: baseline_lines(path, WANTED, OWN))
+    error = refusal(lambda: baseline_lines(path, WANTED, OWN))
     assert (error.code, error.exit_status) == ("AOTC-I065", 3)
     assert (error.expected, error.found) == (expected, found)
 
@@ -215,7 +208,7 @@ def test_the_measured_artifact_is_its_own_baseline_only_where_there_is_no_other(
 def test_what_was_judged_slower_is_no_baseline(path: Path) -> None:
     slower = replace(LINE, artifact_id="12" * 32, verdict="slower")
     append_line(path, slower)
-    error = refused(lambda: baseline_lines(path, WANTED, OWN))
+    error = refusal(lambda: baseline_lines(path, WANTED, OWN))
     assert (error.code, error.found) == ("AOTC-I065", "")
     assert "slower" in error.what
     for line in (LINE, slower):
@@ -236,10 +229,10 @@ def test_another_onnx_runtime_may_be_compared(path: Path) -> None:
 
 def test_what_cannot_hold_lines_is_refused_before(tmp_path: Path) -> None:
     for place in (tmp_path, Path("/dev/null")):
-        error = refused(lambda place=place: require_appendable(place))  # type: ignore[misc]
+        error = refusal(lambda place=place: require_appendable(place))  # type: ignore[misc]
         assert (error.code, error.found) == ("AOTC-I026", "it is not a regular file")
     require_appendable(tmp_path / "new.jsonl")
 
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    assert refused(lambda: append_line(tmp_path / "no" / "h.jsonl", LINE)).code == "AOTC-I026"
+    assert refusal(lambda: append_line(tmp_path / "no" / "h.jsonl", LINE)).code == "AOTC-I026"

@@ -42,8 +42,8 @@ def both(seed: int, factor: float, *, rounds: int = 30, drifts: bool = False) ->
     ("lower", "upper", "verdict", "reason"),
     [
         (1.051, 1.2, "slower", "the whole interval is above 1.05"),
-        (1.05, 1.2, "not shown", "the interval holds ratios below and above 1.05"),
-        (0.9, 1.051, "not shown", "the interval holds ratios below and above 1.05"),
+        (1.05, 1.2, "inconclusive", "the interval holds ratios below and above 1.05"),
+        (0.9, 1.051, "inconclusive", "the interval holds ratios below and above 1.05"),
         (0.9, 1.05, "within", "the whole interval is at or below 1.05"),
         (0.5, 0.6, "within", "the whole interval is at or below 1.05"),
     ],
@@ -56,14 +56,14 @@ def test_the_verdict(lower: float, upper: float, verdict: str, reason: str) -> N
 def test_too_few_rounds_show_nothing_however_clear_they_are() -> None:
     interval = both(1, 5.0, rounds=MIN_ROUNDS - 1)
     assert interval.lower > 4
-    assert judge(interval, 1.05) == ("not shown", "9 rounds, and an interval needs 10")
+    assert judge(interval, 1.05) == ("inconclusive", "9 rounds, and an interval needs 10")
     assert judge(both(1, 5.0, rounds=MIN_ROUNDS), 1.05)[0] == "slower"
 
 
 def test_one_call_gives_no_verdict() -> None:
     interval = paired_interval([[9.0]], [[1.0]])
     assert (interval.ratio, interval.lower, interval.upper) == (9.0, 9.0, 9.0)
-    assert judge(interval, 1.05)[0] == "not shown"
+    assert judge(interval, 1.05)[0] == "inconclusive"
 
 
 @pytest.mark.parametrize("drifts", [False, True])
@@ -94,7 +94,7 @@ def test_rounds_are_drawn_whole() -> None:
         blocks(generator, 1.0, drift=speed, noise=0.01), blocks(generator, 1.0, noise=0.01)
     )
     assert found.upper - found.lower > 0.3
-    assert judge(found, 1.05)[0] == "not shown"
+    assert judge(found, 1.05)[0] == "inconclusive"
 
 
 def test_equal_data_give_equal_intervals() -> None:
@@ -119,10 +119,10 @@ def test_several_earlier_measurements_widen_the_interval_by_how_much_they_differ
     ]
     narrow, wide = unpaired_interval(ours, one), unpaired_interval(ours, differing)
     assert judge(narrow, 1.05)[0] == "slower"
-    assert judge(wide, 1.05)[0] == "not shown"
+    assert judge(wide, 1.05)[0] == "inconclusive"
     assert wide.upper - wide.lower > 2 * (narrow.upper - narrow.lower)
 
 
 def test_a_history_of_a_few_calls_gives_no_verdict() -> None:
     ours = blocks(np.random.default_rng(4), 3.0)
-    assert judge(unpaired_interval(ours, [[1.0] * 9]), 1.05)[0] == "not shown"
+    assert judge(unpaired_interval(ours, [[1.0] * 9]), 1.05)[0] == "inconclusive"

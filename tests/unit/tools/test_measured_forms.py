@@ -52,7 +52,9 @@ def test_the_fused_graph_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("layout", ["auto", "nchw"])
 def test_convolutions_are_measured_in_their_layout(layout: Any) -> None:
-    use = SessionUse(cuda=CudaOptions(layout=layout, search="exhaustive"), convolutional=True)
+    use = SessionUse(
+        cuda=CudaOptions(layout=layout, conv_algo_search="exhaustive"), convolutional=True
+    )
     spec = session_spec([CudaBackend(), CpuBackend()], "tf32", use)
     options = spec.provider_options["CUDAExecutionProvider"]
     assert options["use_tf32"] == "1"

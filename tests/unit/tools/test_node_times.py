@@ -59,7 +59,7 @@ def placed(*names: str, provider: str = CPU) -> tuple[NodePlacement, ...]:
 
 
 def variant(*nodes: NodePlacement, partitions: tuple[Partition, ...] = ()) -> Variant:
-    report = PartitionReport(how="observed", providers=(), partitions=partitions, alternations=0)
+    report = PartitionReport(origin="observed", providers=(), partitions=partitions, alternations=0)
     return Variant(
         name="portable",
         component="model",
@@ -67,7 +67,7 @@ def variant(*nodes: NodePlacement, partitions: tuple[Partition, ...] = ()) -> Va
         model="model.onnx",
         files=("model.onnx",),
         session=SessionSpec(optimization="all"),
-        placement=Placement(how="observed", nodes=nodes, share={}),
+        placement=Placement(origin="observed", nodes=nodes, share={}),
         partitioning=report if partitions else None,
         memory=MemoryPlan(weights_bytes=0),
         parity=Parity(status="passed"),

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import gc
+import math
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.tools.bench_sides import (
     MAX_ROUNDS,
     Measured,
     Plan,
     block_sizes,
-    require_streams,
+    require_plan,
     run_rounds,
     seconds_of,
 )
@@ -190,14 +193,23 @@ def test_an_interrupt_ends_the_streams() -> None:
     assert calls < 500
 
 
-@pytest.mark.parametrize("count", [0, 257])
-def test_streams_are_not_without_number(count: int) -> None:
+@pytest.mark.parametrize(
+    ("changed", "what"),
+    [
+        ({"streams": 0}, "streams is out of range (expected 1..256; found 0)"),
+        ({"streams": 257}, "streams is out of range (expected 1..256; found 257)"),
+        ({"runs": 0}, "timed runs is out of range (expected >= 1; found 0)"),
+        ({"seconds": 0.0}, "seconds is out of range (expected > 0; found 0.0)"),
+        ({"seconds": math.nan}, "seconds is out of range (expected > 0; found nan)"),
+        ({"warm_up": -1}, "runs before the timed ones is out of range (expected >= 0; found -1)"),
+    ],
+)
+def test_nothing_is_run_without_number(changed: dict[str, Any], what: str) -> None:
+    plan = Plan(runs=1, seconds=None, streams=256)
+    require_plan(plan)
     with pytest.raises(AotcError) as caught:
-        require_streams(count)
-    assert caught.value.line() == (
-        f"AOTC-I027 the number of streams is out of range (expected 1..256; found {count})"
-    )
-    require_streams(256)
+        require_plan(replace(plan, **changed))
+    assert caught.value.line() == f"AOTC-I027 the number of {what}"
 
 
 def test_the_collector_waits_and_is_then_as_before() -> None:

@@ -135,7 +135,7 @@ def test_a_newer_minor_and_an_unknown_feature_are_said(artifact: Path) -> None:
     ("fields", "line"),
     [
         ({"schema": "aotc.manifest/2.0"}, "AOTC-G010 the artifact was made by a newer aotc"),
-        ({"schema": "other"}, "AOTC-G009 is not like aotc.manifest/1.5"),
+        ({"schema": "other"}, "AOTC-G009 is not like aotc.manifest/1.0"),
         ({"nam": 1}, "AOTC-G009 unknown field; did you mean 'name'?"),
         ({"variants": []}, "AOTC-G009 0 is less than 1"),
     ],

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refusal
 
-from aotc.base.errors import AotcError
 from aotc.tools.bench_nodes import Span, read_events, trace_text
 
 SPANS = (
@@ -21,12 +21,6 @@ SPANS = (
 def text() -> str:
     names = {(1, 0): "load and warm-up", (1, 1): "artifact, stream 1"}
     return trace_text(SPANS, {1: "bench"}, names, {"calls": 3})
-
-
-def refused(path: Path) -> AotcError:
-    with pytest.raises(AotcError) as caught:
-        read_events(path)
-    return caught.value
 
 
 def test_what_is_written_is_read_in_the_order_of_time(tmp_path: Path) -> None:
@@ -67,7 +61,7 @@ def test_a_trace_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
     path, whole = tmp_path / "trace.json", text().rstrip("\n")
     for length in range(len(whole)):
         path.write_text(whole[:length])
-        assert refused(path).code == "AOTC-I066", length
+        assert refusal(read_events, path).code == "AOTC-I066", length
 
 
 @pytest.mark.parametrize(
@@ -93,16 +87,16 @@ def test_a_trace_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
 def test_what_is_no_trace_is_refused(document: Any, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(document))
-    assert refused(path).code == "AOTC-I066"
+    assert refusal(read_events, path).code == "AOTC-I066"
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe", b"[" * 100_000, b""])
 def test_bytes_that_are_no_json_are_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_bytes(data)
-    error = refused(path)
-    assert (error.code, error.what) == ("AOTC-I066", "the trace is cut off, or is none")
+    error = refusal(read_events, path)
+    assert (error.code, error.what) == ("AOTC-I066", "the file is not a complete trace")
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path / "none.json").code == "AOTC-I001"
+    assert refusal(read_events, tmp_path / "none.json").code == "AOTC-I001"

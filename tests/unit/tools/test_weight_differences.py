@@ -20,18 +20,12 @@ from repository import TOOLCHAIN
 
 from aotc.spec.diff_report import DiffReport, TensorChange, WeightsDiff
 from aotc.tools.diff import graphs as tensor_differences
-from aotc.tools.diff.artifacts import compare
+from aotc.tools.diff.artifacts import diff
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
-from aotc.trust import key_files
-from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.key_loading import PrivateKey
 from aotc.trust.packing import pack
 
 Edit = Callable[[onnx.ModelProto], None]
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(key_files.generate(tmp_path_factory.mktemp("key") / "release.pem")[0])
 
 
 @pytest.fixture
@@ -89,7 +83,7 @@ def test_one_number_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> No
     before = float(numbers[5])
     numbers[5] += 0.25
     b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
-    report = compare(a, b)
+    report = diff(a, b)
     assert report.area("weights").status == "changed"
     assert (weights(report).equal, list(changed(report))) == (1, ["W"])
     difference = changed(report)["W"]
@@ -106,9 +100,9 @@ def test_blocks_that_are_smaller_than_a_tensor(
     largest = float(np.abs(numbers[:16]).max())
     numbers[[1, 14]] += (0.5, 0.75)
     b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
-    whole = compare(a, b)
+    whole = diff(a, b)
     monkeypatch.setattr(tensor_differences, "_BLOCK", 3)
-    assert compare(a, b) == whole
+    assert diff(a, b) == whole
     found = changed(whole)["W"].max_abs
     assert found == pytest.approx(0.75, rel=1e-6)
     assert changed(whole)["W"].max_rel == pytest.approx(0.75 / largest, rel=1e-6)
@@ -118,10 +112,10 @@ def test_numbers_that_are_none(a: Path, key: PrivateKey, tmp_path: Path) -> None
     numbers = values(a)
     numbers[0] = np.nan
     b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
-    assert changed(compare(a, b))["W"].max_abs == sys.float_info.max
+    assert changed(diff(a, b))["W"].max_abs == sys.float_info.max
     numbers[1] += 1
     c = edited(tmp_path / "c.aotc", key, numbers.tobytes())
-    assert changed(compare(b, c))["W"].max_abs == pytest.approx(1, rel=1e-6)
+    assert changed(diff(b, c))["W"].max_abs == pytest.approx(1, rel=1e-6)
 
 
 def test_another_type_of_float(a: Path, key: PrivateKey, tmp_path: Path) -> None:
@@ -133,7 +127,7 @@ def test_another_type_of_float(a: Path, key: PrivateKey, tmp_path: Path) -> None
         model.graph.node[0].input[2] = "b_float16"
 
     b = edited(tmp_path / "b.aotc", key, edit=convert)
-    found = changed(compare(a, b))["b"]
+    found = changed(diff(a, b))["b"]
     assert (found.b, found.dtype_b) == ("b_float16", "float16")
     wanted = np.abs(exact - exact.astype(np.float16).astype(np.float32)).max()
     assert found.max_abs == pytest.approx(float(wanted))
@@ -148,7 +142,7 @@ def test_bfloat16_is_read_as_the_numbers_it_holds(a: Path, key: PrivateKey, tmp_
         bias = helper.make_tensor("b", onnx.TensorProto.BFLOAT16, [4], data, raw=True)
         model.graph.initializer[1].CopyFrom(bias)
 
-    found = changed(compare(a, edited(tmp_path / "b.aotc", key, edit=convert)))["b"]
+    found = changed(diff(a, edited(tmp_path / "b.aotc", key, edit=convert)))["b"]
     wanted = np.abs(exact - (cut.astype(np.uint32) << 16).view(np.float32)).max()
     assert found.max_abs == pytest.approx(float(wanted))
 
@@ -157,7 +151,7 @@ def test_a_renamed_weight_is_the_same(a: Path, key: PrivateKey, tmp_path: Path) 
     def rename(model: onnx.ModelProto) -> None:
         model.graph.initializer[1].name = model.graph.node[0].input[2] = "bias"
 
-    found = weights(compare(a, edited(tmp_path / "b.aotc", key, edit=rename)))
+    found = weights(diff(a, edited(tmp_path / "b.aotc", key, edit=rename)))
     assert (found.equal, found.renamed, found.changed, found.added) == (1, 1, (), ())
 
 
@@ -168,7 +162,7 @@ def test_weights_that_came_and_went(a: Path, key: PrivateKey, tmp_path: Path) ->
             numpy_helper.from_array(np.arange(3, dtype=np.int64), "n")
         )
 
-    found = weights(compare(a, edited(tmp_path / "b.aotc", key, edit=drop)))
+    found = weights(diff(a, edited(tmp_path / "b.aotc", key, edit=drop)))
     assert [(each.a, each.shape_a) for each in found.removed] == [("b", (4,))]
     assert [(each.b, each.dtype_b) for each in found.added] == [("n", "int64")]
 
@@ -178,9 +172,9 @@ def test_a_packed_artifact_holds_the_same(a: Path, key: PrivateKey, tmp_path: Pa
     numbers += 1e-3
     b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
     packed = Path(pack(b, tmp_path / "b.aotc.zip").archive)
-    assert compare(a, packed).weights == compare(a, b).weights
-    assert compare(b, packed).same_id
-    assert compare(b, packed).weights == ()
+    assert diff(a, packed).weights == diff(a, b).weights
+    assert diff(b, packed).same_id
+    assert diff(b, packed).weights == ()
 
 
 def outside(model: onnx.ModelProto) -> None:
@@ -221,7 +215,7 @@ def test_a_model_that_is_not_as_described(
 ) -> None:
     """Everything else is compared, and who must not have differences is told."""
     b = edited(tmp_path / "b.aotc", key, edit=edit)
-    report = compare(a, b, fail_on=["weights"])
+    report = diff(a, b, fail_on=["weights"])
     assert {each.code for each in report.problems} == {"AOTC-I062"}
     assert report.area("weights").status == "not-compared"
     assert [each.code for each in report.failed] == ["AOTC-I061"]
@@ -232,12 +226,12 @@ def test_a_model_that_is_not_as_described(
 def test_files_that_are_not_there_or_end_early(a: Path, key: PrivateKey, tmp_path: Path) -> None:
     b = edited(tmp_path / "b.aotc", key, (values(a) + 1).tobytes())
     weights_file(b).write_bytes(b"short")
-    assert {each.code for each in compare(a, b).problems} == {"AOTC-I062"}
+    assert {each.code for each in diff(a, b).problems} == {"AOTC-I062"}
     weights_file(b).unlink()
-    assert {each.code for each in compare(a, b).problems} == {"AOTC-G006"}
+    assert {each.code for each in diff(a, b).problems} == {"AOTC-G006"}
     for path in (b / "payload").rglob("model.onnx"):
         path.write_bytes(b"no model")
-    assert {each.code for each in compare(a, b).problems} == {"AOTC-I062"}
+    assert {each.code for each in diff(a, b).problems} == {"AOTC-I062"}
 
 
 def test_an_attribute_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> None:
@@ -246,7 +240,7 @@ def test_an_attribute_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> 
     def doubled(model: onnx.ModelProto) -> None:
         model.graph.node[0].attribute.append(helper.make_attribute("alpha", 2.0))
 
-    report = compare(a, edited(tmp_path / "b.aotc", key, edit=doubled), fail_on=["placement"])
+    report = diff(a, edited(tmp_path / "b.aotc", key, edit=doubled), fail_on=["placement"])
     (altered,) = report.nodes[0].altered
     assert (altered.a, altered.b, altered.attributes) == ("gemm", "gemm", ("alpha",))
     assert report.area("placement").changes[0].what == "nodes altered"
@@ -256,8 +250,8 @@ def test_an_attribute_that_differs(a: Path, key: PrivateKey, tmp_path: Path) -> 
 
 _PARSED_HERE = """
 import sys
-from aotc.tools.diff.artifacts import compare
-report = compare(*sys.argv[1:])
+from aotc.tools.diff.artifacts import diff
+report = diff(*sys.argv[1:])
 assert report.weights and report.nodes[0].by_structure and not report.problems
 sys.exit("onnx" in sys.modules)
 """
@@ -275,14 +269,14 @@ def test_a_worker_parses_the_models(a: Path, key: PrivateKey, tmp_path: Path) ->
     for path in (b / "payload").rglob("model.onnx"):
         with path.open("r+b") as file:
             file.truncate(MAX_MODEL_BYTES + 1)
-    assert {each.code for each in compare(a, b).problems} == {"AOTC-G012"}
+    assert {each.code for each in diff(a, b).problems} == {"AOTC-G012"}
 
 
 def test_weights_are_not_read_where_they_are_not_asked_for(
     a: Path, key: PrivateKey, tmp_path: Path
 ) -> None:
     b = edited(tmp_path / "b.aotc", key, (values(a) + 1).tobytes())
-    report = compare(a, b, weights=False)
+    report = diff(a, b, weights=False)
     assert (report.weights, report.area("weights").status) == ((), "not-compared")
     assert report.area("weights").reason == "it was not asked for"
-    assert compare(a, b, weights=False, fail_on=["weights"]).weights != ()
+    assert diff(a, b, weights=False, fail_on=["weights"]).weights != ()

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from artifact_builder import build_artifact
+from file_bytes import contents_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -28,18 +29,12 @@ from aotc.trust.archive import ArchiveContainer, is_packed, read_files
 from aotc.trust.container import FolderContainer
 from aotc.trust.digests import ExpectedFile
 from aotc.trust.gate import verify
-from aotc.trust.key_files import generate
-from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.key_loading import PrivateKey
 from aotc.trust.opening import open_container
 from aotc.trust.packing import pack
 
 # Of 2^32 + 5 zero bytes.
 LARGE, LARGE_CRC = 2**32 + 5, 0xB1C2A1A3
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(generate(tmp_path_factory.mktemp("keys") / "a.pem")[0])
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +55,6 @@ def packed(artifact: Path) -> Path:
     place = artifact.with_name("linear.aotc.zip")
     pack(artifact, place)
     return place
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
 
 
 def raw(files: dict[str, bytes]) -> bytes:
@@ -108,7 +95,7 @@ def test_both_forms_hold_the_same(artifact: Path, packed: Path) -> None:
 def test_data_is_aligned_and_nothing_else_is_there(artifact: Path, packed: Path) -> None:
     data = packed.read_bytes()
     files = read_files(lambda at, length: data[at : at + length], len(data))
-    assert [file.name for file in files] == sorted(contents(artifact))
+    assert [file.name for file in files] == sorted(contents_of(artifact))
     for file in files:
         assert file.data % 4096 == 0
         assert data[file.data : file.data + file.size] == (artifact / file.name).read_bytes()
@@ -117,7 +104,7 @@ def test_data_is_aligned_and_nothing_else_is_there(artifact: Path, packed: Path)
 def test_other_readers_open_it(artifact: Path, packed: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(packed) as archive:
         assert archive.testzip() is None
-        assert {name: archive.read(name) for name in archive.namelist()} == contents(artifact)
+        assert {name: archive.read(name) for name in archive.namelist()} == contents_of(artifact)
         for info in archive.infolist():
             assert info.date_time == (1980, 1, 1, 0, 0, 0)
             assert info.external_attr >> 16 == 0o100644
@@ -128,7 +115,7 @@ def test_other_readers_open_it(artifact: Path, packed: Path, tmp_path: Path) -> 
     tested = subprocess.run([unzip, "-t", packed], capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stdout + tested.stderr
     subprocess.run([unzip, "-q", packed, "-d", tmp_path / "a"], check=True)
-    assert contents(tmp_path / "a") == contents(artifact)
+    assert contents_of(tmp_path / "a") == contents_of(artifact)
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -138,7 +125,7 @@ def test_verify_says_the_same_of_both(
     one, other = verify(artifact, key=public, full=full), verify(packed, key=public, full=full)
     assert other.authentic
     assert (one.verdict, one.artifact_id) == (other.verdict, other.artifact_id)
-    assert one.bytes_hashed == other.bytes_hashed > 40 << 20
+    assert one.hashed_bytes == other.hashed_bytes > 40 << 20
     assert one.steps == other.steps
 
 
@@ -156,7 +143,7 @@ def test_the_store_installs_it(
 ) -> None:
     stored = Store(tmp_path / "store").install(packed, (key.trusted(),))
     assert not stored.from_store
-    assert contents(stored.folder.parent) == contents(artifact)
+    assert contents_of(stored.folder.parent) == contents_of(artifact)
     assert Store(tmp_path / "store").install(packed, (key.trusted(),)).from_store
 
 

@@ -11,17 +11,11 @@ from artifact_builder import build_artifact
 from aotc.base.errors import AotcError
 from aotc.trust.archive import ArchiveContainer, read_files
 from aotc.trust.gate import authenticate
-from aotc.trust.key_files import generate
-from aotc.trust.key_loading import PrivateKey, load_private
+from aotc.trust.key_loading import PrivateKey
 from aotc.trust.packing import pack
 
 # Only every n-th byte of a file is flipped for the complete gate, which takes milliseconds.
 STEP = 23
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(generate(tmp_path_factory.mktemp("keys") / "a.pem")[0])
 
 
 @pytest.fixture

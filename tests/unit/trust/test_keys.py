@@ -170,9 +170,7 @@ def test_an_encrypted_key_takes_its_password(
     assert load_private(path, password=b"correct horse").public_pem == public.read_text()
     with pytest.raises(AotcError) as caught:
         load_private(path)
-    assert caught.value.line() == (
-        f"AOTC-I034 there is no terminal to ask for a password on [{path}]"
-    )
+    assert caught.value.line() == (f"AOTC-I034 there is no terminal to ask for a password [{path}]")
     monkeypatch.setenv(passwords.VARIABLE, "wrong")
     with pytest.raises(AotcError) as caught:
         load_private(path)

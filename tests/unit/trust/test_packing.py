@@ -9,6 +9,8 @@ import zlib
 from pathlib import Path
 
 import pytest
+from file_bytes import contents_of
+from refusals import refusal
 
 from aotc.base.errors import AotcError
 from aotc.spec import packed_form
@@ -36,23 +38,14 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
-
-
-def refusal(code: str, *arguments: Path, unpacks: bool = False) -> AotcError:
+def refused(code: str, *arguments: Path, unpacks: bool = False) -> AotcError:
     folder = arguments[1].parent
     before = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    with pytest.raises(AotcError) as caught:
-        (unpack if unpacks else pack)(*arguments)
-    assert caught.value.code == code, caught.value.line()
+    error = refusal(unpack if unpacks else pack, *arguments)
+    assert error.code == code, error.line()
     if folder.is_dir():
         assert {path.name for path in folder.iterdir()} == before
-    return caught.value
+    return error
 
 
 def test_the_same_bytes_each_time(artifact: Path, tmp_path: Path) -> None:
@@ -72,7 +65,7 @@ def test_the_same_bytes_each_time(artifact: Path, tmp_path: Path) -> None:
 def test_there_and_back(artifact: Path, tmp_path: Path) -> None:
     packed = pack(artifact, tmp_path / "a.zip")
     answer = unpack(tmp_path / "a.zip", tmp_path / "back")
-    assert contents(tmp_path / "back") == FILES
+    assert contents_of(tmp_path / "back") == FILES
     assert answer.artifact_id == packed.artifact_id
     assert answer.bytes == sum(map(len, FILES.values()))
     pack(tmp_path / "back", tmp_path / "b.zip")
@@ -82,17 +75,17 @@ def test_there_and_back(artifact: Path, tmp_path: Path) -> None:
 def test_outputs_that_exist(artifact: Path, tmp_path: Path) -> None:
     place = tmp_path / "a.zip"
     place.write_bytes(b"mine")
-    refusal("AOTC-I017", artifact, place)
+    refused("AOTC-I017", artifact, place)
     assert place.read_bytes() == b"mine"
     pack(artifact, place, force=True)
     assert place.read_bytes().startswith(b"PK\3\4")
-    refusal("AOTC-I017", place, artifact, unpacks=True)
+    refused("AOTC-I017", place, artifact, unpacks=True)
     dangling = tmp_path / "dangling"
     dangling.symlink_to(tmp_path / "nothing")
-    refusal("AOTC-I017", artifact, dangling)
-    refusal("AOTC-I017", place, dangling, unpacks=True)
-    refusal("AOTC-I026", artifact, tmp_path / "none" / "a.zip")
-    refusal("AOTC-I026", place, tmp_path / "none" / "a", unpacks=True)
+    refused("AOTC-I017", artifact, dangling)
+    refused("AOTC-I017", place, dangling, unpacks=True)
+    refused("AOTC-I026", artifact, tmp_path / "none" / "a.zip")
+    refused("AOTC-I026", place, tmp_path / "none" / "a", unpacks=True)
     with pytest.raises(AotcError) as caught:
         pack(artifact, tmp_path, force=True)
     assert caught.value.code == "AOTC-I017"
@@ -103,7 +96,7 @@ def test_unpacking_by_force_replaces_only_an_artifact(artifact: Path, tmp_path: 
     pack(artifact, archive)
     place = write(tmp_path / "there.aotc", {"payload/aotc.json": b"old", "payload/gone": b"x"})
     unpack(archive, place, force=True)
-    assert contents(place) == contents(artifact)
+    assert contents_of(place) == contents_of(artifact)
     link = tmp_path / "link"
     link.symlink_to(place, target_is_directory=True)
     mine = write(tmp_path / "mine", {"notes.txt": b"x"})
@@ -111,14 +104,14 @@ def test_unpacking_by_force_replaces_only_an_artifact(artifact: Path, tmp_path: 
         with pytest.raises(AotcError) as caught:
             unpack(archive, other, force=True)
         assert caught.value.code == "AOTC-I017"
-    assert contents(mine) == {"notes.txt": b"x"}
+    assert contents_of(mine) == {"notes.txt": b"x"}
     # The existing file stays if the archive is not valid.
     broken = tmp_path / "broken.zip"
     broken.write_bytes(archive.read_bytes() + b"x")
     with pytest.raises(AotcError) as caught:
         unpack(broken, place, force=True)
     assert caught.value.code == "AOTC-G039"
-    assert contents(place) == contents(artifact)
+    assert contents_of(place) == contents_of(artifact)
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -128,8 +121,8 @@ def test_a_write_that_fails_leaves_nothing(artifact: Path, tmp_path: Path) -> No
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
     try:
-        refusal("AOTC-I026", artifact, tmp_path / "b.zip")
-        refusal("AOTC-I026", place, tmp_path / "b.aotc", unpacks=True)
+        refused("AOTC-I026", artifact, tmp_path / "b.zip")
+        refused("AOTC-I026", place, tmp_path / "b.aotc", unpacks=True)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -154,7 +147,7 @@ def test_a_write_that_fails_leaves_nothing(artifact: Path, tmp_path: Path) -> No
 def test_what_cannot_be_packed(change: object, code: str, artifact: Path, tmp_path: Path) -> None:
     assert callable(change)
     change(artifact)
-    refusal(code, artifact, tmp_path / "a.zip")
+    refused(code, artifact, tmp_path / "a.zip")
 
 
 @pytest.mark.parametrize("change", [b"", b"x" * 8001, b"x" * 600_000])
@@ -169,7 +162,7 @@ def test_a_file_that_changes_meanwhile(
         return opened(self, path)
 
     monkeypatch.setattr(FolderContainer, "open", changing)
-    assert refusal("AOTC-I035", artifact, tmp_path / "a.zip").where.endswith("model.onnx")
+    assert refused("AOTC-I035", artifact, tmp_path / "a.zip").where.endswith("model.onnx")
 
 
 def test_unpacking_checks_contents(artifact: Path, tmp_path: Path) -> None:
@@ -177,10 +170,10 @@ def test_unpacking_checks_contents(artifact: Path, tmp_path: Path) -> None:
     pack(artifact, place)
     data = place.read_bytes()
     place.write_bytes(data.replace(b"\x08\x09" * 4000, b"\x08\x09" * 3999 + b"\x08\x08"))
-    assert refusal("AOTC-G039", place, tmp_path / "out", unpacks=True).where.endswith("model.onnx")
-    refusal("AOTC-G015", artifact, tmp_path / "out", unpacks=True)
+    assert refused("AOTC-G039", place, tmp_path / "out", unpacks=True).where.endswith("model.onnx")
+    refused("AOTC-G015", artifact, tmp_path / "out", unpacks=True)
     other = b"payload/other", 1, zlib.crc32(b"x"), 0
     body = packed_form.local_header(*other) + b"x"
     directory = packed_form.central_record(*other)
     place.write_bytes(body + directory + packed_form.end_records(1, len(directory), len(body)))
-    refusal("AOTC-G015", place, tmp_path / "out", unpacks=True)
+    refused("AOTC-G015", place, tmp_path / "out", unpacks=True)

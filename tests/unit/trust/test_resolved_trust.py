@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from policy_setting import Setting, make_keys
+from refusals import refusal_code
 
 from aotc import load
-from aotc.base.errors import AotcError
 from aotc.host.probe import probe
 from aotc.trust.gate import verify
 from aotc.trust.policy import roots
@@ -56,15 +56,9 @@ def codes(host: Setting, trust: Path | Trust, **options: Any) -> list[str]:
     return [refusal.code for refusal in verify(host.artifact, trust=trust, **options).refusals]
 
 
-def refusal(call: Callable[[], object]) -> str:
-    with pytest.raises(AotcError) as caught:
-        call()
-    return caught.value.code
-
-
 def test_the_given_channel_is_the_one_that_counts(host: Setting, trust: Path | Trust) -> None:
     assert codes(host, trust, channel="prod") == ["AOTC-G025"]
-    assert refusal(lambda: load(host.artifact, trust=trust, channel="prod")) == "AOTC-G025"
+    assert refusal_code(lambda: load(host.artifact, trust=trust, channel="prod")) == "AOTC-G025"
     assert not list((host.folder / "store").glob("sha256-*"))
     assert codes(host, trust, channel="nowhere") == ["AOTC-G023"]
     report = verify(host.artifact, trust=trust, channel="staging")
@@ -83,8 +77,10 @@ def test_without_a_channel_the_resolved_one_stays(host: Setting) -> None:
 def test_a_key_besides_resolved_trust(host: Setting, trust: Path | Trust) -> None:
     for name in ("release", "stranger"):
         key = host.folder / f"{name}.pub"
-        assert refusal(lambda key=key: verify(host.artifact, trust=trust, key=key)) == KEYS_ONLY  # type: ignore[misc]
-        assert refusal(lambda key=key: load(host.artifact, trust=trust, key=key)) == KEYS_ONLY  # type: ignore[misc]
+        assert (
+            refusal_code(lambda key=key: verify(host.artifact, trust=trust, key=key)) == KEYS_ONLY
+        )  # type: ignore[misc]
+        assert refusal_code(lambda key=key: load(host.artifact, trust=trust, key=key)) == KEYS_ONLY  # type: ignore[misc]
 
 
 def test_a_channel_without_a_policy(host: Setting) -> None:
@@ -96,9 +92,9 @@ def test_a_channel_without_a_policy(host: Setting) -> None:
             lambda trust=trust: load(host.artifact, trust=trust, channel="prod"),
             lambda trust=trust: resolve(trust, channel="prod"),
         ):
-            assert refusal(call) == KEYS_ONLY
-    assert refusal(lambda: verify(host.artifact, key=public, channel="prod")) == KEYS_ONLY
-    assert refusal(lambda: load(host.artifact, key=public, channel="prod")) == KEYS_ONLY
+            assert refusal_code(call) == KEYS_ONLY
+    assert refusal_code(lambda: verify(host.artifact, key=public, channel="prod")) == KEYS_ONLY
+    assert refusal_code(lambda: load(host.artifact, key=public, channel="prod")) == KEYS_ONLY
 
 
 def test_the_given_target_is_the_one_that_counts(host: Setting) -> None:

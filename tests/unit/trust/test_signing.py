@@ -14,19 +14,9 @@ from aotc.base.errors import AotcError
 from aotc.spec.trust_anchors import TrustedKey
 from aotc.trust import dsse, oms, statements
 from aotc.trust.key_files import generate
-from aotc.trust.key_loading import PrivateKey, load_private, load_public
+from aotc.trust.key_loading import PrivateKey, load_public
 
 DIGESTS = {"model/model.onnx": "1" * 64, "aotc.json": "2" * 64, "model-b/x": "3" * 64}
-
-
-@pytest.fixture(scope="module")
-def key(tmp_path_factory: pytest.TempPathFactory) -> PrivateKey:
-    return load_private(generate(tmp_path_factory.mktemp("keys") / "a.pem")[0])
-
-
-@pytest.fixture(scope="module")
-def trust(key: PrivateKey) -> tuple[TrustedKey, ...]:
-    return (key.trusted(),)
 
 
 def test_pae_is_that_of_the_protocol() -> None:

@@ -252,7 +252,7 @@ def test_a_rule_that_is_met_says_why(host: Setting) -> None:
     assert report.signer_names == ("release",)
     assert decision is not None
     assert decision.accepted
-    assert (decision.rule, decision.channel, decision.channel_from) == (
+    assert (decision.rule, decision.channel, decision.channel_source) == (
         "linear",
         "prod",
         "approval",

@@ -31,7 +31,7 @@ class Place:
 class AotcError(Exception):
     """A refusal: what happened, where, what was expected and found, and how to fix it.
 
-    `code` is a stable reason code of `aotc.base.codes.REASONS`, which also gives `title` and
+    `code` is a stable reason code of those that `aotc explain` lists, which also gives `title` and
     `exit_status`; an unknown code raises KeyError.  `what` is a sentence without a full stop.
     `where` names a file, node or field.  `expected` and `found` are short texts.  `fix` defaults to
     the catalogue's.  `also` holds further refusals, so that a report can list every reason.  `rows`
@@ -98,7 +98,7 @@ class AotcError(Exception):
             "where": self.where,
             "expected": self.expected,
             "found": self.found,
-            "mend": self.fix,
+            "fix": self.fix,
         }
         return {name: value for name, value in fields.items() if value}
 

@@ -84,7 +84,7 @@ def _refuse_unnamed(settings: Settings) -> None:
             if what := _takes_naming(command, name, setting.value):
                 refused[setting.place] = AotcError(
                     "AOTC-I052",
-                    f"a configuration that nobody named may not set {what}",
+                    f"the configuration in the working directory must not set {what}",
                     where=f"{NAME}: {setting.field}",
                     found=str(setting.value),
                     fix="Take it out of the file and name it on the command line, or have "
@@ -153,9 +153,10 @@ def _settings(path: Path, data: bytes, config: Config) -> Settings:
     found: dict[str, dict[str, Setting]] = {}
     known = positions(data)
     for command, names in OPTIONS.items():
-        own = getattr(config, command.replace("-", "_"))
+        section = command.replace("-", "_")
+        own = getattr(config, section)
         for name in names:
-            stated, field = getattr(own, name), f"{command}.{name}"
+            stated, field = getattr(own, name), f"{section}.{name}"
             if stated is None and name not in OWN_ONLY.get(command, ()):
                 stated, field = getattr(config, name), name
             if stated is not None:

@@ -297,20 +297,20 @@ def options() -> list[TyperOption]:
             param_decls=["-q", "--quiet"],
             is_flag=True,
             default=False,
-            help="tell no progress, only errors",
+            help="show errors only, no progress",
             rich_help_panel=_PANEL,
         ),
         TyperOption(
             param_decls=["-v", "--verbose"],
             is_flag=True,
             default=False,
-            help="tell every step on standard error, with --json too",
+            help="show every step on standard error, also with --json",
             rich_help_panel=_PANEL,
         ),
         TyperOption(
             param_decls=["--log-file"],
             metavar="FILE",
-            help="file to add every step and error to, with the time",
+            help="file to append every step and error to, with the time",
             rich_help_panel=_PANEL,
         ),
     ]

@@ -58,9 +58,10 @@ def learn_page(answer: LearnReport) -> str:
 
 
 def _new_sizes(answer: LearnReport) -> str:
-    if not answer.new_size:
+    if not answer.new_size_seconds:
         return ""
-    return f"; a size that is not fixed takes {duration(answer.new_size)} more at its first call"
+    longer = duration(answer.new_size_seconds)
+    return f"; a size that is not fixed takes {longer} more at its first call"
 
 
 def _plans(answer: LearnReport) -> list[str]:

@@ -133,7 +133,7 @@ _NAME_OR_FILE = "NAME|FILE"
 
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document, and nothing else")]
 Summary = Annotated[
-    bool, typer.Option("--summary", help="show one screen: the result, and what matters most")
+    bool, typer.Option("--summary", help="show one screen: the result and the most important facts")
 ]
 Force = Annotated[bool, typer.Option("--force", help="replace an output that exists")]
 
@@ -143,7 +143,7 @@ Reports = Annotated[
         "--report",
         metavar="FILE",
         default_factory=list,
-        help="what was judged, whatever the outcome: .json, .md, .xml (JUnit), .sarif, "
+        help="write a report, whatever the outcome: .json, .md, .xml (JUnit), .sarif, "
         ".codequality.json (GitLab) or .html; - is JSON on standard output, -.md Markdown there",
     ),
 ]
@@ -153,7 +153,7 @@ Format = Annotated[
         "--format",
         metavar="text|github",
         parser=message_format,
-        help="github: also annotations of GitHub Actions, on standard error",
+        help="github: also print GitHub Actions annotations on standard error",
         show_default="github where GITHUB_ACTIONS is true, else text",
     ),
 ]
@@ -190,7 +190,7 @@ NoTrustState = Annotated[
     bool,
     typer.Option(
         "--unsafe-no-trust-state",
-        help="remember nothing of a policy, for a host where no file can be kept: an older policy "
+        help="keep no trust state, for a host where no file can be kept: an older policy "
         "or release may be accepted later",
     ),
 ]
@@ -199,7 +199,7 @@ Channel = Annotated[
     typer.Option(
         "--channel",
         metavar="NAME",
-        help="channel that the trust policy judges for",
+        help="channel for which the trust policy is applied",
         show_default="the one that the artifact is approved for",
     ),
 ]
@@ -219,7 +219,7 @@ Keyless = Annotated[
     bool,
     typer.Option(
         "--keyless",
-        help="sign as an identity, with sigstore's services (extra: sigstore), which publish it",
+        help="sign as an identity with sigstore (extra: sigstore), which makes the identity public",
     ),
 ]
 IdentityToken = Annotated[
@@ -275,7 +275,7 @@ LoadingStore = Annotated[
         "--store",
         metavar="DIR",
         parser=Path,
-        help="the one store to load from, where ARTIFACT may be the sha256-ID of an entry",
+        help="the only store to load from; ARTIFACT may be the sha256-ID of an entry",
         show_default="the system-wide store, or this user's",
     ),
 ]
@@ -293,7 +293,7 @@ Variants = Annotated[
         "--variant",
         metavar="NAME[,NAME]",
         default_factory=list,
-        help="variants to load: a kind with all its buckets, or some buckets",
+        help="variants to load: a variant with all its buckets, or some of its buckets",
         show_default="all that run here",
     ),
 ]
@@ -322,7 +322,7 @@ TargetHost = Annotated[
     typer.Option(
         "--target",
         metavar=_NAME_OR_FILE,
-        help="host to judge for: host (this machine), a built-in target, or a file",
+        help="host to verify for: host (this machine), a built-in target, or a file",
         autocompletion=targets,
     ),
 ]

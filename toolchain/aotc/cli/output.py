@@ -20,8 +20,7 @@ from aotc.base.files.writing import is_written_through, write_atomically
 from aotc.base.text import printable
 from aotc.cli import terminal as streams
 from aotc.cli.terminal import with_fixtures_in_words, write_lines
-from aotc.spec.codec import encode
-from aotc.spec.json import document
+from aotc.spec.json import document, to_json
 from aotc.spec.versions import stated_id
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 def document_text(answer: Any) -> str:
     """A record as text, every field in it, in printable ASCII."""
-    return document(encode(answer, full=True))
+    return document(to_json(answer))
 
 
 def write_document(answer: Any) -> None:
@@ -182,7 +181,7 @@ def _of_standard_input(error: AotcError, folder: Path) -> AotcError:
     if error.code in _OTHER_FILES:
         return AotcError(
             "AOTC-I054",
-            "the model keeps tensors in files of its own, which standard input does not bring",
+            "the model has external data, which standard input cannot provide",
             where=STDIN,
             found=error.what,
         )
@@ -221,7 +220,7 @@ def chosen_model(folder: Path) -> Path:
     Raises AOTC-I070 if there is no terminal to ask on, or no answer.
     """
     if not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
-        raise AotcError("AOTC-I070", "there is no model, and no terminal to ask for it on")
+        raise AotcError("AOTC-I070", "no model is given, and there is no terminal to ask for one")
     found = sorted(_models(folder))[:_MAX_MODELS]
     offer = f"a number, or a path [{found[0]}]" if found else "its path"
     rows = (f"{number:>3}  {path}" for number, path in enumerate(found, 1))
@@ -325,8 +324,6 @@ _WIDEST_NAME = 36
 _MAX_GROUPS = 12
 # Of further errors; likewise.
 _MAX_OTHERS = 50
-# What a column is called on a terminal, where `--json` calls it by another name.
-_COLUMNS = {"mend": "fix"}
 _LABELS = ("what", "where", "place", "expected", "found", "fix")
 # What a label is called where the field's name would not be understood.
 _LABEL_WORDS = {"place": "at"}
@@ -381,7 +378,7 @@ def tables(error: AotcError) -> list[RenderableType]:
     shown = []
     for rows in found:
         if rows:
-            first, *others = (_COLUMNS.get(name, name) for name, _ in rows[0])
+            first, *others = (name for name, _ in rows[0])
             shown.append(section(first, others, _grouped(rows)))
     return shown
 

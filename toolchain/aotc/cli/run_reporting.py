@@ -15,7 +15,7 @@ from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
 if TYPE_CHECKING:
     from aotc.spec.payload import Finding
     from aotc.spec.reports import Refusal
-    from aotc.spec.run_report import Figure, Gate, Journal, RunReport
+    from aotc.spec.run_report import Gate, Journal, Measurement, RunReport
 
 
 class Run:
@@ -71,19 +71,19 @@ class Run:
         gates: Iterable[Gate] = (),
         breaches: Iterable[Refusal] = (),
         findings: Iterable[Finding] = (),
-        figures: Iterable[Figure] = (),
+        measurements: Iterable[Measurement] = (),
     ) -> None:
         """Write down how a run ended that was not refused; `status` is its exit status."""
         if self.journal is None:
             return
         self.journal.judged(gates)
-        self.journal.measured(figures)
+        self.journal.measured(measurements)
         self.journal.noticed(findings)
         self._fields |= {
             **({"artifact": artifact} if artifact else {}),
             "artifact_id": artifact_id,
             "exit_status": status,
-            "breaches": tuple(breaches),
+            "refusals": tuple(breaches),
             "outcome": {EXIT_YES: "passed", EXIT_NO: "failed"}.get(status, "error"),
         }
 
@@ -107,7 +107,7 @@ class Run:
             command=self.command,
             gates=journal.gates,
             findings=noticed,
-            figures=journal.figures,
+            measurements=journal.measurements,
             blamed=journal.blamed,
             stages=dict(journal.stages),
             seconds=time.monotonic() - self._started,

@@ -394,7 +394,6 @@ _OF_STATUS: Final = {
     "passed": PASSED,
     "ok": PASSED,
     "failed": FAILED,
-    "bad": FAILED,
     "note": NOTICED,
 }
 

@@ -142,7 +142,7 @@ def place_tensors(
         def placed_at(key: str, name: str, offset: int, length: int) -> tuple[str, int]:
             if key not in placed:
                 if source is None:
-                    raise EOFError("external data is gone")
+                    raise EOFError("external data no longer exists")
                 path = folder / name
                 with path.open("r+b" if path.exists() else "wb", buffering=0) as file:
                     file.write(b"\0" * (-file.seek(0, os.SEEK_END) % _ALIGN))

@@ -270,7 +270,7 @@ def unhidden_isa() -> frozenset[str] | None:
     if names - known:
         raise AotcError(
             "AOTC-I027",
-            "these are not CPU features that ONNX Runtime selects by",
+            "these are not CPU features by which ONNX Runtime chooses kernels",
             where=f"${ISA_VARIABLE}",
             expected=", ".join(sorted(known)),
             found=", ".join(sorted(names - known)),

@@ -52,7 +52,11 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
         return None
     if not (left := options.trials_left(key[0])):
         return next(
-            (each for each in reversed(earlier) if each and each.kept_before == plan.keep_float32),
+            (
+                each
+                for each in reversed(earlier)
+                if each and each.keep_float32_before == plan.keep_float32
+            ),
             None,
         )
     asked = trial_request(lowered, options)
@@ -86,7 +90,7 @@ def _searched(
     plan = lowered.plan
     where = f"variant {plan.name}"
     folder = options.work / f"blame-{plan.name}-{len(options.blames)}"
-    options.announce(f"searching the nodes to blame in {where}")
+    options.announce(f"searching for the nodes that cause the error in {where}")
     options.clock.reporter.follow("trials", steps_of(folder, "trials"))
     try:
         value = options.workers.run(
@@ -127,19 +131,19 @@ def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Bla
     return Blamed(
         variant=plan.name,
         precision=plan.precision,
-        kept=kept,
-        kept_before=plan.keep_float32,
+        keep_float32=kept,
+        keep_float32_before=plan.keep_float32,
         first=value["first"],
         worst=value["worst"],
         candidates=value["candidates"],
-        badness_before=found["before"],
-        badness_after=found["after"],
+        limit_ratio_before=found["before"],
+        limit_ratio_after=found["after"],
         outputs=tuple(decode(OutputChange, each) for each in value["outputs"]),
         trials=found["trials"],
-        most_trials=trials,
+        max_trials=trials,
         minimal=found["minimal"],
         all_pass=found["all_pass"],
-        ended=found["ended"],
+        search_ended=found["ended"],
         optimization=decode(SessionSpec, asked["session"]).optimization,
         profile=kept_line((*plan.keep_float32, *kept)) if kept else "",
     )
@@ -214,8 +218,8 @@ def with_evidence_of_blame(proven: ProvenModel, options: BuildOptions) -> Proven
             blamed is not None
             and blamed.variant == proven.plan.name
             and blamed.precision == proven.plan.precision
-            and blamed.kept
-            and set(blamed.kept) <= set(proven.plan.keep_float32)
+            and blamed.keep_float32
+            and set(blamed.keep_float32) <= set(proven.plan.keep_float32)
         ):
             options.journal.blames(blamed)
             return replace(proven, evidence=replace(proven.evidence, blamed=blamed))
@@ -223,23 +227,24 @@ def with_evidence_of_blame(proven: ProvenModel, options: BuildOptions) -> Proven
 
 
 def _is_useful(blamed: Blamed) -> bool:
-    return bool(blamed.kept) and len(blamed.kept) < blamed.candidates
+    return bool(blamed.keep_float32) and len(blamed.keep_float32) < blamed.candidates
 
 
 def _found(blamed: Blamed) -> AotcError:
-    count = len(blamed.kept)
+    count = len(blamed.keep_float32)
     line = blamed.profile
     if len(line) > _LONGEST_LINE:
         line = f"keep_float32, with the {count} nodes that the report lists under `blamed`"
-    least = "none of them can be left out" if blamed.minimal else "perhaps not the fewest"
+    least = "all of these nodes are needed" if blamed.minimal else "a smaller set may exist"
     told = "" if count == 1 else f", {least}"
     return AotcError(
         "AOTC-N031",
         f"{blamed.precision} is too inexact in {count} of {_nodes(blamed.candidates)}",
         where=f"variant {blamed.variant}",
         expected="errors within their limits",
-        found=f"{_times(blamed.badness_before)} the limit, and {_times(blamed.badness_after)} with "
-        f"{'it' if count == 1 else 'them'} in float32 ({_trials(blamed)}"
+        found=f"{_times(blamed.limit_ratio_before)} the limit, "
+        f"and {_times(blamed.limit_ratio_after)} with {'it' if count == 1 else 'them'} in float32 "
+        f"({_trials(blamed)}"
         f"{told}{_ended(blamed)})",
         fix=f"Write in the profile, or in its variant {blamed.variant}: {line}",
         rows=_nodes_table(blamed),
@@ -249,10 +254,10 @@ def _found(blamed: Blamed) -> AotcError:
 def _not_found(blamed: Blamed) -> AotcError:
     return AotcError(
         "AOTC-N034",
-        f"{blamed.precision} is too inexact, and no few nodes were found that make it so",
+        f"{blamed.precision} is too inexact, and no small set of nodes was found that causes it",
         where=f"variant {blamed.variant}",
-        expected=f"fewer than {blamed.candidates} nodes to keep in float32",
-        found=f"{_times(blamed.badness_before)} the limit, and within it with all of them in "
+        expected=f"a set of fewer than {blamed.candidates} nodes to keep in float32",
+        found=f"{_times(blamed.limit_ratio_before)} the limit, and within it with all of them in "
         f"float32 ({_trials(blamed)}{_ended(blamed)})",
         rows=_nodes_table(blamed),
     )
@@ -262,7 +267,7 @@ def _nodes_table(blamed: Blamed) -> list[Mapping[str, str]]:
     """One row for each node that is named, and what it is."""
     roles: dict[str, list[str]] = {}
     if _is_useful(blamed):
-        for name in blamed.kept:
+        for name in blamed.keep_float32:
             roles.setdefault(name, []).append("to keep in float32")
     if blamed.first:
         roles.setdefault(blamed.first, []).append("first out of tolerance")
@@ -301,13 +306,15 @@ def _trials(blamed: Blamed) -> str:
 
 def _ended(blamed: Blamed) -> str:
     """Why the search found no better; empty where it tried all that it tries."""
-    ends = {"complete": "", "trials": ", then blame.trials were spent"}
-    return ends.get(blamed.ended, ", then its time was over, so a quicker host may find fewer")
+    ends = {"complete": "", "trials": ", stopped at the limit blame.trials"}
+    return ends.get(
+        blamed.search_ended, ", stopped at the time limit; a faster host may find fewer nodes"
+    )
 
 
 def _times(badness: float | None) -> str:
     if badness is None or badness > _UNMEASURED:
-        return "beyond measure"
+        return "more than 1e300 times"
     return f"{badness:.3g} times"
 
 

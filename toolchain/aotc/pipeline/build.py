@@ -106,8 +106,9 @@ def build(request: BuildRequest) -> BuildReport:
     `invocation_id` and `release`, a version or "tag" for the CI's, are in the provenance, and the
     model's `licence` in the bill of materials.  `workers` run the jobs and stay running; else the
     build starts its own.  `journal` receives what is judged and measured, also of a build that
-    fails.  Raises `AotcError`, of exit status 3 if the input must be fixed, 1 if a gate failed;
-    then nothing new is at `output`.
+    fails.  The report has sizes in bytes, times in seconds, and the errors of each output by the
+    sizes of dims at which it was compared.  Raises `AotcError`, of exit status 3 if the input must
+    be fixed, 1 if a gate failed; then nothing new is at `output`.
     """
     refuse_artifact(request.model)
     started_at, clock = datetime.datetime.now(datetime.UTC), Clock(request.progress)
@@ -163,8 +164,8 @@ def build(request: BuildRequest) -> BuildReport:
         options, slot, cached = tuned.options, tuned.slot, tuned.cached
         artifact, evidence = cached or _built(request, tuned.model, work / NEW, options)
         if tuned.table:
-            measured_on = tuned.measured_on or evidence.model
-            evidence = replace(evidence, tuning=tuned.table, tuned_on=measured_on)
+            measured_on = tuned.measured_on or evidence.model_sha256
+            evidence = replace(evidence, tuning=tuned.table, tuned_model_sha256=measured_on)
         with clock.stage("sign"):
             materials = provenance.gather_materials(
                 request,
@@ -290,7 +291,7 @@ def _built(
         built_at=format_instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
-        model=source.capture.sha256,
+        model_sha256=source.capture.sha256,
         noise=model.noise,
         host={**provenance.describe_host(options.host), "cores": str(os.cpu_count() or 0)},
     )

@@ -208,7 +208,7 @@ class BuildCache:
         if size > self.limit_bytes:
             raise AotcError(
                 "AOTC-R014",
-                "what was built is larger than the cache may be",
+                "the build is larger than the limit of the cache",
                 where=str(entry),
                 expected=f"at most {self.limit_bytes} bytes",
                 found=f"{size} bytes",
@@ -218,7 +218,7 @@ class BuildCache:
     def _root(self) -> Path | None:
         """The folder of this format; None if there is none, R014 if it is unusable."""
         if self.folder is None:
-            raise self.problem or AotcError("AOTC-R014", "there is no folder for a cache")
+            raise self.problem or AotcError("AOTC-R014", "there is no folder for the cache")
         root = self.folder / f"v{FORMAT}"
         return (
             root if cache_folder.is_usable(self.folder) and cache_folder.is_usable(root) else None
@@ -230,7 +230,9 @@ class BuildCache:
             cache_folder.make_for_user(self.folder / f"v{FORMAT}")
         root = self._root()
         if root is None:
-            raise AotcError("AOTC-R014", "the cache was removed meanwhile", where=str(self.folder))
+            raise AotcError(
+                "AOTC-R014", "the cache was removed during the build", where=str(self.folder)
+            )
         return root
 
     def _note_problem(self, error: AotcError) -> None:
@@ -540,8 +542,8 @@ def _shown_entry(entry: StoredEntry) -> Iterator[CacheEntry]:
         key=entry.path.name,
         kind=kind,
         bytes=entry.bytes,
-        created=_utc_text(entry.created),
-        used=_utc_text(entry.used),
+        created_at=_utc_text(entry.created),
+        used_at=_utc_text(entry.used),
         files=files,
         title=title,
     )

@@ -96,9 +96,9 @@ def _static_variants(profile: Profile) -> list[str]:
 def _none(where: str, found: str) -> AotcError:
     return AotcError(
         "AOTC-I072",
-        "there is no sample to calibrate with",
+        "there are no calibration samples",
         where=where,
-        expected="a .npz file, a folder of such, or folders of ONNX test data",
+        expected="a .npz file, a folder of .npz files, or folders of ONNX test data",
         found=found,
     )
 

@@ -282,8 +282,8 @@ def _subgraph_findings(
             findings.append(
                 Finding(
                     code="AOTC-P011",
-                    what=f"{len(stays)} nodes of bodies of control flow go to the next provider, "
-                    f"as {backend.name} did not take the control flow itself",
+                    what=f"{len(stays)} nodes in subgraphs of control flow go to the next "
+                    f"provider, as {backend.name} did not claim the control flow itself",
                     where=f"variant {claimed.plan.name}",
                 )
             )

@@ -29,7 +29,7 @@ from aotc.spec.payload import Finding
 from aotc.spec.precision import Arithmetic, GateSpec, OutputGate, Tolerance
 from aotc.spec.profile import Budgets
 from aotc.spec.providers import CPU
-from aotc.spec.run_report import Figure, Gate, Journal
+from aotc.spec.run_report import Gate, Journal, Measurement
 from aotc.spec.variant import SessionSpec
 from aotc.spec.yaml import DocumentPlaces
 
@@ -117,9 +117,9 @@ def unjudged_findings(
 
 def output_figures(
     comparisons: Sequence[Comparison], where: str, stated: GateSpec
-) -> tuple[Figure, ...]:
+) -> tuple[Measurement, ...]:
     """The lowest SQNR and agreement of each output with a gate, as far as they were measured."""
-    figures = []
+    measurements = []
     for name, found in _by_output(comparisons):
         if stated.of_output(name) is None:
             continue
@@ -127,8 +127,8 @@ def output_figures(
             "min_sqnr_db": [error.sqnr_db for _, error in found if error.sqnr_db is not None],
             "min_agreement": [error.agreement for _, error in found if error.agreement is not None],
         }
-        figures += [
-            Figure(
+        measurements += [
+            Measurement(
                 name=_UNITS[limit][0],
                 subject=f"{where}, output {name!r}",
                 value=min(numbers),
@@ -137,7 +137,7 @@ def output_figures(
             for limit, numbers in measured.items()
             if numbers
         ]
-    return tuple(figures)
+    return tuple(measurements)
 
 
 _WORDS = {"AOTC-N020": "breaches a limit of its gate", "AOTC-N021": "cannot be judged by its gate"}
@@ -248,11 +248,11 @@ def noise_findings(noise: Sequence[OutputNoise]) -> tuple[Finding, ...]:
         Finding(
             code="AOTC-N023",
             what=f"the original's own noise in float32 is {_text(item)}; "
-            f"below it: {'; '.join(item.below)}"[:1000],
+            f"below it: {'; '.join(item.breached)}"[:1000],
             where=f"output {item.output}",
         )
         for item in noise
-        if item.below
+        if item.breached
     )
 
 
@@ -265,7 +265,7 @@ def _tolerances(source: SourceModel, options: BuildOptions) -> list[tuple[str, T
     """The tolerances that variants will be judged by, by the precisions that the profile states."""
     profile = options.profile
     own = "quantized" if source.capture.quantized else "float32"
-    if source.capture.half:
+    if source.capture.half_precision:
         own = "float16"
     stated = (spec.precision or profile.precision for spec in profile.variants)
     names = dict.fromkeys(own if name in ("keep", "auto") else name for name in stated)
@@ -384,7 +384,7 @@ def _in_words(repeats: Repeats) -> str:
 
 def _output_in_words(output: DifferingOutput) -> str:
     by = f" by up to {output.max_abs:.2g}" if output.max_abs is not None else ""
-    return f"{output.values} of {output.of} values of {output.output!r}{by}"
+    return f"{output.differing_values} of {output.total_values} values of {output.output!r}{by}"
 
 
 # The gates of one variant, all judged: how exact it is, and what it costs.
@@ -543,7 +543,7 @@ def judge_costs(
     return Judged(gates=tuple(gates), breaches=tuple(breaches))
 
 
-def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Figure, ...]:
+def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Measurement, ...]:
     """What was measured of one variant, whether a budget limits it or not."""
     stated = (
         ("load", evidence.load_seconds, "s"),
@@ -551,7 +551,7 @@ def variant_figures(evidence: VariantEvidence, where: str) -> tuple[Figure, ...]
         ("peak memory", evidence.peak_memory_bytes, "B"),
     )
     return tuple(
-        Figure(name=name, subject=where, value=float(value), unit=unit)
+        Measurement(name=name, subject=where, value=float(value), unit=unit)
         for name, value, unit in stated
         if value is not None
     )

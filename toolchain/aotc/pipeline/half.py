@@ -74,7 +74,7 @@ KERNELS: Final = f"{KEPT}no kernel"
 POSITIONS: Final = f"{KEPT}positions"
 LOGARITHMS: Final = f"{KEPT}logarithms"
 CASTS: Final = f"{KEPT}saves casts"
-BODIES: Final = f"{KEPT}bodies without products"
+SUBGRAPHS: Final = f"{KEPT}subgraphs without products"
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
 # A body without any would compute no faster, between casts in each iteration.
@@ -107,7 +107,7 @@ class Chooser:
                 found |= self.all_reasons(inner)
             else:
                 found |= {
-                    node.name: BODIES
+                    node.name: SUBGRAPHS
                     for index, node in enumerate(inner.nodes)
                     if inner.slots[index] or has_bodies(node)
                 }
@@ -502,7 +502,7 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
     if why == plan.precision:
         return HalfRequest(None, plan)
     if why:
-        what = f"precision {plan.precision}: {why}, and is left as it is"
+        what = f"precision {plan.precision}: {why}, and is left unchanged"
         finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
         return HalfRequest(None, replace(plan, precision="keep"), (finding,))
     return HalfRequest(request_of(specialized, options), plan)

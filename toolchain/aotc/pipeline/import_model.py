@@ -64,7 +64,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
             raise
         raise AotcError(
             error.code,
-            "the bytes of a model come without its external data",
+            "a model given as bytes comes without its external data",
             where=str(Path(error.where).relative_to(options.work)),
             fix="Give the path of the model, so that its external data is found next to it.",
         ) from None

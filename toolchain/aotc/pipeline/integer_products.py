@@ -114,12 +114,12 @@ def products_of(optimized: OptimizedModel, options: BuildOptions) -> IntegerProd
         return None
     feature = exact_feature(options.target.isa)
     form: ProductForm = "not-fused"
-    if products.get("saturating signs"):
+    if products.get("saturating-signs"):
         # Without the feature, they are proven for CPUs like this one.
         form = "feature" if feature else "same-cpu"
     elif optimized.rewritten:
         form = "rewritten"
-    elif products.get("weights in 7 bits"):
+    elif products.get("seven-bits"):
         form = "seven-bits"
     elif products:
         form = "exact-signs"

@@ -126,7 +126,7 @@ def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
     if options.calibration is None or is_observing(options) or options.tries_half:
         return ()
-    what = "no variant observes activations on it, so it is not read"
+    what = "no variant observes activations on the data, so it was not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)
 
 
@@ -308,7 +308,7 @@ def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRe
     except ImportError as error:
         raise AotcError(
             "AOTC-O016",
-            "blocks of weights need a library that is not installed",
+            "block quantization needs a package that is not installed",
             expected="onnx_ir",
             found=str(error),
             where=request["where"],
@@ -343,7 +343,7 @@ def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
     if opset < _MIN_OPSET and request["form"] != "weights":
         raise AotcError(
             "AOTC-N015",
-            "the operator set has no integers",
+            "the operator set has no operators for quantization",
             where=request["where"],
             expected=f"{_MIN_OPSET} or later",
             found=str(opset),
@@ -404,7 +404,7 @@ def quantize(
         return specialized, ()
     where = f"variant {plan.name}"
     if why := _why_left(specialized):
-        what = f"precision {plan.precision}: {why}, and is left as it is"
+        what = f"precision {plan.precision}: {why}, and is left unchanged"
         finding = Finding(code="AOTC-N014", what=what, where=where)
         return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
     options.announce(f"quantize, {where}")
@@ -441,7 +441,7 @@ def _why_left(specialized: SpecializedModel) -> str:
     capture = specialized.analyzed.source.capture
     if capture.quantized:
         return "the model is quantized"
-    if capture.half:
+    if capture.half_precision:
         return "the model is in half precision"
     model = onnx.load(specialized.graph, load_external_data=False)
     types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}

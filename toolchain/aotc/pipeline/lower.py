@@ -316,7 +316,7 @@ def session_with_graphs(
         }
         return replace(session, provider_options=options), ()
     where, nodes = f"variant {plan.name}", _listed(obstacles)
-    if plan.cuda.graphs.refused == "fail":
+    if plan.cuda.graphs.on_refusal == "fail":
         raise not_capturable(where, nodes)
     return session, (without_graphs(where, nodes),)
 

@@ -329,7 +329,7 @@ def optimize_job(request: Json) -> Json:
         if not request["cpu_only"] and has_inserted_casts(model):
             records += run_passes(model, (DropInsertedCasts(),))
             if not types_agree(model, source):
-                complaint = "casts of ONNX Runtime cannot be told from the model's"
+                complaint = "ONNX Runtime's casts cannot be distinguished from the model's"
                 findings.append(Finding(code="AOTC-O003", what=f"level {level}: {complaint}"))
                 continue
         records += run_passes(model, (StripMetadata(), NameNodes()))

@@ -102,7 +102,7 @@ def fusion_job(request: Json) -> Json:
     except ImportError as error:
         raise AotcError(
             "AOTC-O011",
-            "fusion for CUDA needs a library that is not installed",
+            "fusion for CUDA needs a package that is not installed",
             expected="onnxscript",
             found=str(error),
             fix=f"{install_extra('gpu')}, or set 'cuda: {{fusion: none}}' in the profile.",

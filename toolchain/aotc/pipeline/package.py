@@ -36,7 +36,7 @@ from aotc.spec.manifest import AcceptedWaiver, Manifest, provider_options, sessi
 from aotc.spec.payload import CHUNK_BYTES, FileEntry, Finding, Fixture, FixtureTensor, Role
 from aotc.spec.profile_files import without_folders
 from aotc.spec.providers import RUNTIMES
-from aotc.spec.run_report import Figure, Gate
+from aotc.spec.run_report import Gate, Measurement
 from aotc.spec.target import Libc, Plugin, Target
 from aotc.spec.variant import (
     DroppedVariant,
@@ -110,7 +110,7 @@ def package(
 def _judge_size(total: int, options: BuildOptions) -> None:
     """Compare the payload's bytes with their budget; raises AOTC-M001."""
     subject = "payload"
-    options.journal.measured((Figure(name="size", subject=subject, value=total, unit="B"),))
+    options.journal.measured((Measurement(name="size", subject=subject, value=total, unit="B"),))
     budget = options.profile.budgets.artifact_bytes
     if budget is None:
         return
@@ -191,14 +191,14 @@ def _without_fixture(
     unfit = []
     for item in proven:
         name = item.plan.name
-        if any(name not in fixture.without for fixture in fixtures):
+        if any(name not in fixture.excluded_variants for fixture in fixtures):
             continue
         runs = item.lowered.analyzed.references_of(item.plan)
         if not options.embed_fixtures and all(run.origin == "user" for run in runs):
             yield Finding(
                 code="AOTC-N006",
-                what="it was compared on the user's data alone, which is not in the artifact "
-                "without --embed-fixtures: loads are not accepted by example",
+                what="it was only compared on the user's data, which is not in the artifact "
+                "without --embed-fixtures, so loads cannot compare outputs",
                 where=f"variant {name}",
             )
         else:
@@ -211,7 +211,7 @@ def _without_fixture(
     for where in unfit:
         yield Finding(
             code="AOTC-N006",
-            what=f"none fits {limits}: loads are not accepted by example",
+            what=f"no fixture fits {limits}, so loads cannot compare outputs",
             where=where,
         )
 
@@ -291,14 +291,12 @@ def manifest_of(
     return Manifest(
         schema=MANIFEST_SCHEMA,
         required_features=(
-            *(("captured-sizes",) if any(variant.graphs for variant in variants) else ()),
+            *(("captured-sizes",) if any(variant.cuda_graphs for variant in variants) else ()),
             *(("ep-context",) if any(e.role == "ep-context" for e in entries) else ()),
-            *(("fixture-variants",) if any(each.without for each in fixtures) else ()),
+            *(("fixture-variants",) if any(each.excluded_variants for each in fixtures) else ()),
             *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
             *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
-            "shape-domain",
             *(("shape-routing",) if routed else ()),
-            "shared-weights",
         ),
         name=analyzed.source.name,
         source=analyzed.source.capture,
@@ -424,7 +422,7 @@ def ship_fixtures(
                 name=reference.name,
                 origin="user" if reference.origin == "user" else "generated",
                 sizes=reference.sizes,
-                without=without,
+                excluded_variants=without,
                 inputs=_copied(reference.inputs, reference.name, payload),
                 outputs=_copied(reference.outputs, reference.name, payload),
             )
@@ -506,7 +504,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         transfers=total_transfers(lowered.report.transfers) if lowered.report else TransferTotals(),
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
-        graphs=_graph_capture(lowered) if lowered.captures else None,
+        cuda_graphs=_graph_capture(lowered) if lowered.captures else None,
         integer_products=products_of(optimized, options),
         parity=proven.parity,
         requirements=Requirements(
@@ -544,7 +542,7 @@ def _graph_capture(lowered: LoweredModel) -> GraphCapture:
         on_call=options.capture == "calls",
         max_count=options.max_count,
         max_bytes=options.max_bytes,
-        refused=options.refused,
+        on_refusal=options.on_refusal,
     )
 
 

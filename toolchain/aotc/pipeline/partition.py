@@ -263,7 +263,7 @@ def claim_job(request: Json) -> Json:
     names = {node.name for node in walk_nodes(model)}
     answered = found.nodes | {refusal.node for refusal in found.refusals}
     if names - answered:
-        raise RuntimeError(f"{backend.name} says nothing of {sorted(names - answered)[:3]}")
+        raise RuntimeError(f"{backend.name} does not report on {sorted(names - answered)[:3]}")
     return {
         "nodes": sorted(found.nodes & names),
         "refusals": [values_of(refusal) for refusal in found.refusals],

@@ -80,7 +80,7 @@ def require_measurable(specs: Iterable[VariantSpec], options: BuildOptions) -> N
         if not found.runs:
             raise AotcError(
                 "AOTC-O020",
-                f"--tune measures, and {name} does not run here",
+                f"--tune has to run every candidate, and {name} does not run here",
                 expected=f"a machine that runs {name}",
                 found=found.why_not,
                 place=options.places.of("providers"),
@@ -244,7 +244,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
             if dim in rankless and (spec.buckets or spec.pads):
                 raise AotcError(
                     "AOTC-S002",
-                    "an input of unknown rank has neither buckets nor padding",
+                    "an input of unknown rank cannot have buckets or padding",
                     where=f"dims.{name}",
                     expected="a range, or one size",
                     found=range_text(spec),
@@ -371,7 +371,7 @@ def _ambiguous_name(where: str, name: str, dims: tuple[str, ...]) -> AotcError:
 def _conflicting_ranges(first: str, second: str, one: DimRange, other: DimRange) -> AotcError:
     return AotcError(
         "AOTC-S011",
-        f"{first!r} and {second!r} are one dim, and have two ranges",
+        f"{first!r} and {second!r} are the same dim, but have different ranges",
         where=f"dims.{second}",
         expected=range_text(one),
         found=range_text(other),

@@ -275,4 +275,4 @@ def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
     if not lowered.optimized.saturating or bool(here) == bool(there):
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
-    return f"its integer products are exact with VNNI alone, and this CPU {having}"
+    return f"its integer products are exact only with VNNI, and this CPU {having}"

@@ -61,7 +61,10 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
         return precision
     # The reference casts as well: what casts lose is lost on both sides, until outputs are rounded.
     values = source.outputs if source.retyped else (*source.inputs, *source.outputs)
-    if any(value.dtype in ("float16", "bfloat16") for value in values) or source.capture.half:
+    if (
+        any(value.dtype in ("float16", "bfloat16") for value in values)
+        or source.capture.half_precision
+    ):
         return "bfloat16" if source.retyped and precision == "bfloat16" else "float16"
     return "float32" if precision == "keep" else precision
 
@@ -119,12 +122,12 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         (
             *variant_figures(evidence, where),
             *output_figures(comparisons, where, options.profile.gates),
-            *task.figures,
+            *task.measurements,
         )
     )
     proven = ProvenModel(
         lowered=lowered,
-        placement=replace(placement, how="predicted") if not_proven else placement,
+        placement=replace(placement, origin="predicted") if not_proven else placement,
         parity=Parity(
             status="not-run" if not_proven else "passed",
             reason=not_proven,
@@ -248,7 +251,7 @@ def _prove_undivided(
             tolerance=tolerance,
             gates=output_gates(lowered.analyzed.source, options),
         ),
-        evidence=VariantEvidence(name=plan.name, undivided=comparisons, task=task.result),
+        evidence=VariantEvidence(name=plan.name, unpartitioned=comparisons, task=task.result),
     )
     return JudgedVariant(proven=proven, breach=breach)
 
@@ -263,7 +266,7 @@ def _judge_answers(
 ) -> tuple[Judged, ...]:
     """Answers by the tolerance of their arithmetic, and by the gates of their outputs."""
     gates = output_gates(lowered.analyzed.source, options)
-    replaced = [name for name, gate in gates.items() if gate.instead]
+    replaced = [name for name, gate in gates.items() if gate.replaces_tolerance]
     return (
         judge_parity(comparisons, where, arithmetic, tolerance, options.places, replaced),
         judge_outputs(comparisons, where, options.profile.gates, options.places),
@@ -286,7 +289,7 @@ def _judge_capture(
         place=place,
     )
     return Judged(
-        gates=(gate,) if lowered.plan.cuda.graphs.refused == "fail" else (),
+        gates=(gate,) if lowered.plan.cuda.graphs.on_refusal == "fail" else (),
         breaches=(not_capturable(where, why_not, place),) if why_not else (),
     )
 

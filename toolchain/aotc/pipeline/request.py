@@ -161,7 +161,7 @@ def _precision(word: str) -> WantedPrecision:
             return known  # type: ignore[no-any-return]
     raise AotcError(
         "AOTC-I027",
-        "this is not a precision",
+        "this is not a valid precision",
         where=f"--precision {word}",
         expected=", ".join(get_args(WantedPrecision)),
     )
@@ -202,5 +202,5 @@ def refuse_artifact(model: str | Path | bytes) -> None:
             "AOTC-I002",
             "this is an artifact already, not a model",
             where=str(model),
-            fix="Build from the .onnx file; 'aotc inspect' tells which one it was.",
+            fix="Build from the .onnx file; 'aotc inspect' shows which one it was.",
         )

@@ -162,7 +162,7 @@ def with_tried_forms(
     first, *others = attempt.tried
     # A form that crashed or hung would do so again.
     if attempt.first is None or attempt.first.code != "AOTC-N001":
-        return replace(proven, evidence=replace(proven.evidence, instead_of=attempt.tried))
+        return replace(proven, evidence=replace(proven.evidence, replaced_forms=attempt.tried))
     analyzed = proven.lowered.analyzed
     try:
         timed = time_alternately(
@@ -181,7 +181,7 @@ def with_tried_forms(
     except AotcError as error:
         # A form that does not run cannot be timed.
         options.announce(error.line())
-    evidence = replace(proven.evidence, instead_of=(first, *others))
+    evidence = replace(proven.evidence, replaced_forms=(first, *others))
     return replace(proven, evidence=evidence)
 
 
@@ -195,7 +195,7 @@ def slowdown_findings(evidence: Evidence) -> tuple[Finding, ...]:
             where=f"variant {variant.name}",
         )
         for variant in evidence.variants
-        for form in variant.instead_of
+        for form in variant.replaced_forms
         if form.slowdown is not None
     )
 
@@ -211,7 +211,7 @@ def _next_attempt(
         return _channels_first(attempt, lowered, error, options)
     if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
         return _without_fusion(attempt, lowered, error, options)
-    if refused_graphs and plan.cuda.graphs.refused == "run":
+    if refused_graphs and plan.cuda.graphs.on_refusal == "run":
         return _without_graphs(attempt, lowered, error, options)
     if (
         error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
@@ -249,7 +249,7 @@ def _of_gates(error: AotcError, plan: VariantPlan) -> AotcError:
 
     Such a refusal only asks for the next form, and is none where that was not the last.
     """
-    if plan.cuda.graphs.refused != "run":
+    if plan.cuda.graphs.on_refusal != "run":
         return error
     others = [copy.copy(each) for each in error.every() if each.code != "AOTC-P014"]
     if not others:
@@ -441,6 +441,6 @@ def empty_sizes_finding(error: AotcError) -> Finding:
     """The finding AOTC-S027: because of `error`, ranges that included 0 begin above it."""
     return Finding(
         code="AOTC-S027",
-        what=f"size 0 is left out, at which a variant fails: {error.code} {error.what}",
+        what=f"size 0 is left out, because a variant fails there: {error.code} {error.what}",
         where=error.where,
     )

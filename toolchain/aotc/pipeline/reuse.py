@@ -25,7 +25,7 @@ from aotc.spec.evidence import Evidence
 from aotc.spec.payload import Finding
 from aotc.spec.profile_files import without_folders
 from aotc.spec.providers import RUNTIMES
-from aotc.spec.run_report import Figure, Gate, Journal
+from aotc.spec.run_report import Gate, Journal, Measurement
 from aotc.spec.variant import FUSING
 from aotc.spec.versions import MANIFEST_SCHEMA, VERSION
 from aotc.spec.yaml import DocumentPlaces
@@ -135,7 +135,7 @@ def cached_artifact(
         tell_judgements(document["judged"], options.journal, options.places)
     except (ParseError, KeyError, TypeError) as error:
         raise RuntimeError(f"a cached build cannot be read: {error}") from error
-    options.journal.model_sha256 = evidence.model
+    options.journal.model_sha256 = evidence.model_sha256
     digests: Mapping[str, str] = document["digests"]
     artifact = Artifact(
         folder=folder,
@@ -172,10 +172,10 @@ _NO_SETTING: Final = frozenset({"variants"})
 
 
 def kept_judgements(journal: Journal) -> Json:
-    """Gates and figures as data; their places are left out, as another profile may be equal."""
+    """Gates and measurements as data; without places, as another profile may be equal."""
     return {
         "gates": [encode(replace(gate, place=None)) for gate in journal.gates],
-        "figures": [encode(figure) for figure in journal.figures],
+        "measurements": [encode(each) for each in journal.measurements],
     }
 
 
@@ -188,7 +188,7 @@ def tell_judgements(kept: Json, journal: Journal, places: DocumentPlaces) -> Non
         gate = decode(Gate, item)
         place = None if gate.name in _NO_SETTING else places.of(gate.name)
         journal.judged((replace(gate, place=place),))
-    journal.measured(decode(Figure, item) for item in kept["figures"])
+    journal.measured(decode(Measurement, item) for item in kept["measurements"])
 
 
 # Digests of the inputs of a build: models with their external data, folders, constants.

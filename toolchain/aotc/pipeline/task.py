@@ -20,7 +20,7 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import TaskResult
 from aotc.spec.payload import Value
 from aotc.spec.precision import TaskGate, TaskVerdict
-from aotc.spec.run_report import Figure, Gate, GateStatus
+from aotc.spec.run_report import Gate, GateStatus, Measurement
 from aotc.spec.shapes import Domain, Padding
 
 _SETTING: Final = "gates.task"
@@ -35,7 +35,7 @@ class JudgedTask:
     judged: Judged = Judged()
     result: TaskResult | None = None
     verdict: TaskVerdict | None = None
-    figures: tuple[Figure, ...] = ()
+    measurements: tuple[Measurement, ...] = ()
 
 
 def measure_original(
@@ -54,7 +54,7 @@ def measure_original(
                 "AOTC-I080",
                 "the array of the labels is an input of the model",
                 where="the profile",
-                expected="an array that is no input",
+                expected="an array that is not an input",
                 found=task.labels,
                 fix="Name the array of the labels with gates.task.labels.",
             )
@@ -114,15 +114,15 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
         drop=drop,
         max_drop=task.max_drop,
         passed=passed,
-        not_numbers=value["not_numbers"],
+        nan_answers=value["nan_answers"],
     )
     measured = (
         f"{result.variant:.6g}, {drop:.3g} below the original's {expected:.6g}"
         if drop > 0
         else f"{result.variant:.6g}; the original's is {expected:.6g}"
     )
-    if result.not_numbers:
-        measured += f"; {result.not_numbers} answers have NaN"
+    if result.nan_answers:
+        measured += f"; {result.nan_answers} answers have NaN"
     breach = AotcError(
         "AOTC-N024",
         f"{task.metric} of {result.samples} samples dropped",
@@ -136,7 +136,7 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
         output=result.output,
         samples=result.samples,
         max_drop=task.max_drop,
-        data=original.data,
+        data_sha256=original.data,
     )
     return JudgedTask(
         judged=Judged(
@@ -145,9 +145,11 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
         ),
         result=result,
         verdict=verdict,
-        figures=(
-            Figure(name=task.metric, subject=where, value=result.variant, unit=""),
-            Figure(name=f"{task.metric} of the original", subject=where, value=expected, unit=""),
+        measurements=(
+            Measurement(name=task.metric, subject=where, value=result.variant, unit=""),
+            Measurement(
+                name=f"{task.metric} of the original", subject=where, value=expected, unit=""
+            ),
         ),
     )
 
@@ -292,7 +294,7 @@ def task_job(request: Json) -> Json:
         "value": metric.value() if samples else None,
         "samples": samples,
         "files": taken,
-        "not_numbers": metric.not_numbers,
+        "nan_answers": metric.nan_answers,
     }
 
 
@@ -303,7 +305,7 @@ def _wanted(sizes: Mapping[str, int], domain: Domain, request: Json) -> dict[str
     ):
         raise AotcError(
             "AOTC-I079",
-            "the labelled set has sizes at which the model is not built to run",
+            "the labelled set has sizes for which the model is not built",
             where=request["where"],
             expected=", ".join(f"{name} {dim.text()}" for name, dim in domain.dims.items()),
             found=", ".join(f"{name}={size}" for name, size in sizes.items()),

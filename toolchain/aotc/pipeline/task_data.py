@@ -28,8 +28,8 @@ def task_files(path: Path) -> tuple[Path, ...]:
     except OSError as error:
         raise _unusable("cannot be read", str(path), found=str(error.strerror)) from None
     if not files:
-        what = "holds no file" if exists else "is not there"
-        raise _unusable(what, str(path), expected="a .npz file, or a folder of such")
+        what = "holds no file" if exists else "does not exist"
+        raise _unusable(what, str(path), expected="a .npz file, or a folder of .npz files")
     return tuple(files)
 
 
@@ -120,7 +120,7 @@ def _read(file: Path, inputs: Sequence[Value], labels: str) -> tuple[dict[str, A
     names = [value.name for value in inputs]
     for value in inputs:
         if value.kind != "tensor":
-            what = f"holds arrays alone, and the model has an input that is a {value.kind}"
+            what = f"only holds arrays, but the model has an input that is a {value.kind}"
             raise _unusable(what, f"{file}: {value.name}", expected="inputs that are tensors")
     try:
         with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
@@ -149,7 +149,9 @@ def _read(file: Path, inputs: Sequence[Value], labels: str) -> tuple[dict[str, A
     wanted = found.pop(labels)
     if not wanted.ndim:
         where = f"{file}: {labels}"
-        raise AotcError("AOTC-I080", "the labels are one value", where=where, expected="an array")
+        raise AotcError(
+            "AOTC-I080", "the labels are a single value", where=where, expected="an array"
+        )
     if not len(wanted):
         raise _unusable("holds no sample", str(file))
     for value in inputs:
@@ -180,7 +182,7 @@ def _samples_are_added(file: Path, arrays: Mapping[str, Array], inputs: Sequence
         found.add(array.ndim - rank)
     if len(found) > 1:
         ranks = ", ".join(f"{value.name}: {arrays[value.name].ndim}" for value in inputs)
-        raise _unusable("has samples along an axis of some inputs alone", str(file), found=ranks)
+        raise _unusable("has samples along an axis of only some inputs", str(file), found=ranks)
     return found == {1}
 
 

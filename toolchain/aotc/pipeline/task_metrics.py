@@ -27,9 +27,9 @@ _TOP: Final = 5
 
 
 class Metric(Protocol):
-    """A metric that grows with each batch; `not_numbers` counts answers with NaN."""
+    """A metric that grows with each batch; `nan_answers` counts answers with NaN."""
 
-    not_numbers: int
+    nan_answers: int
 
     def add(self, output: Array, labels: Array) -> None:
         """Count a batch: the output, and the labels of its samples; raises AOTC-I080 and I081."""
@@ -43,7 +43,7 @@ class Accuracy:
 
     def __init__(self, where: str, ignored: int | None, top: int) -> None:
         self._where, self._ignored, self._top = where, ignored, top
-        self._right = self._counted = self.not_numbers = 0
+        self._right = self._counted = self.nan_answers = 0
 
     def add(self, output: Array, labels: Array) -> None:
         """Labels have the output's shape without its last axis, or of answers the whole shape."""
@@ -65,7 +65,7 @@ class Accuracy:
             _require_classes(labels, counted, classes, self._where)
             found = output.astype(np.float64)
             numbers = ~np.isnan(found).any(axis=-1)
-            self.not_numbers += int(np.count_nonzero(~numbers & counted))
+            self.nan_answers += int(np.count_nonzero(~numbers & counted))
             own = np.take_along_axis(found, np.where(counted, labels, 0)[..., None], -1)
             above = np.count_nonzero(found > own, axis=-1)
             before = np.arange(classes) < np.where(counted, labels, 0)[..., None]
@@ -76,7 +76,7 @@ class Accuracy:
 
     def value(self) -> float:
         """The share; raises AOTC-N025."""
-        if not self._counted or self.not_numbers == self._counted:
+        if not self._counted or self.nan_answers == self._counted:
             why = "every answer has NaN" if self._counted else "no label counts"
             raise unjudged(self._where, why)
         return self._right / self._counted
@@ -94,7 +94,7 @@ class MeanIou:
         # By class that occurred: labels may be any integers, such as ids of a large catalogue.
         self._both: Counter[int] = Counter()
         self._either: Counter[int] = Counter()
-        self._counted = self.not_numbers = 0
+        self._counted = self.nan_answers = 0
 
     def add(self, output: Array, labels: Array) -> None:
         """Count elements by class; raises AOTC-I080 and I081."""
@@ -110,7 +110,7 @@ class MeanIou:
             axis = _class_axis(output, labels, self._where)
             _require_classes(labels, counted, output.shape[axis], self._where)
             numbers = ~np.isnan(output.astype(np.float64)).any(axis=axis)
-            self.not_numbers += int(np.count_nonzero(~numbers & counted))
+            self.nan_answers += int(np.count_nonzero(~numbers & counted))
             # An answer with NaN is of no class.
             answers = np.where(numbers, output.argmax(axis=axis), -1)
         self._counted += int(np.count_nonzero(counted))
@@ -121,8 +121,8 @@ class MeanIou:
 
     def value(self) -> float:
         """The mean over classes; raises AOTC-N025."""
-        if not self._either or self.not_numbers == self._counted:
-            why = "every answer has NaN" if self.not_numbers else "no class occurs"
+        if not self._either or self.nan_answers == self._counted:
+            why = "every answer has NaN" if self.nan_answers else "no class occurs"
             raise unjudged(self._where, why)
         shares = [self._both[each] / self._either[each] for each in sorted(self._either)]
         return float(np.mean(shares))
@@ -237,7 +237,7 @@ class FunctionMetric:
     the process imports later is imported by then.  Raises AOTC-N027.
     """
 
-    not_numbers = 0
+    nan_answers = 0
 
     def __init__(self, name: str, folders: Sequence[str], where: str) -> None:
         self._name, self._folders, self._where = name, folders, where
@@ -256,7 +256,7 @@ class FunctionMetric:
                 "the module of the metric has no such function",
                 where=where,
                 expected=name,
-                found=f"{function_name} is {'not there' if function is None else 'no function'} "
+                found=f"{function_name} is {'missing' if function is None else 'not a function'} "
                 f"in {_shown(str(getattr(module, '__file__', module_name)), folders)}",
             )
         self._function: Callable[[Array, Array], Any] = function

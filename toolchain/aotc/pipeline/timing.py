@@ -78,7 +78,7 @@ def time_and_compare(
                     "session": encode(item.session),
                     "providers": list(item.providers),
                     "captures": bool(item.captures),
-                    "refused": item.plan.cuda.graphs.refused,
+                    "on_refusal": item.plan.cuda.graphs.on_refusal,
                 }
                 for item in lowered
             ],
@@ -144,7 +144,7 @@ def _run_or_refusal(
     except AotcError as error:
         if not candidate["captures"] or error.code not in _REFUSED:
             raise
-        if candidate["refused"] == "fail":
+        if candidate["on_refusal"] == "fail":
             return error
     return _run_of({**candidate, "captures": False}, inputs, libraries)
 

@@ -97,7 +97,10 @@ def try_candidates(
                 )
                 options.blames.update(subfolder.blames)
                 found = replace(
-                    tried, kept=made.kept, trials=_trials(subfolder), search_ended=_ended(subfolder)
+                    tried,
+                    keep_float32=made.kept,
+                    trials=_trials(subfolder),
+                    search_ended=_ended(subfolder),
                 )
                 proven.setdefault(tried.variant, {})[found] = made.proven
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
@@ -128,7 +131,7 @@ def _trials(options: BuildOptions) -> int:
 
 def _ended(options: BuildOptions) -> SearchEnd:
     """By what its searches ended: by time, if one did."""
-    ends = {found.ended for found in options.blames.values() if found is not None}
+    ends = {found.search_ended for found in options.blames.values() if found is not None}
     if "time" in ends:
         return "time"
     return "trials" if "trials" in ends else "complete"
@@ -312,9 +315,9 @@ def passing_form(
         found = blame(lowered, error, at_round) if lowered is not None else None
         if found is None:
             break
-        more = [name for name in found.kept if name not in kept]
+        more = [name for name in found.keep_float32 if name not in kept]
         # With all of them it is no lower precision.
-        if not more or len(found.kept) == found.candidates:
+        if not more or len(found.keep_float32) == found.candidates:
             break
         kept = (*kept, *more)
     # Whatever fails, another form of the graph may pass.
@@ -347,7 +350,7 @@ def _timed(settled: Settled, plan: VariantPlan) -> ProvenModel:
     if own.plan.precision != plan.precision:
         noticed = settled.variants.findings
         why = next((each for each in noticed if each.code in _LEFT_AS_IT_IS), None)
-        text = why.what if why else f"the model is left as it is in {plan.precision}"
+        text = why.what if why else f"the model is left unchanged in {plan.precision}"
         raise AotcError("AOTC-N008", text, where="precision")
     return next(
         (
@@ -402,16 +405,16 @@ def read_tuning(path: Path) -> tuple[tuple[TuningCandidate, ...], str]:
         ) from None
     if not evidence.tuning:
         raise AotcError("AOTC-O006", "the evidence is of a build without --tune", where=str(file))
-    return evidence.tuning, evidence.tuned_on or "unknown"
+    return evidence.tuning, evidence.tuned_model_sha256 or "unknown"
 
 
 def tuning_findings(evidence: Evidence) -> Iterator[Finding]:
     """AOTC-O007 if the measured model is not the model that was built."""
-    if evidence.tuning and evidence.tuned_on != evidence.model:
+    if evidence.tuning and evidence.tuned_model_sha256 != evidence.model_sha256:
         yield Finding(
             code="AOTC-O007",
-            what=f"measured was the model {evidence.tuned_on[:16]}, and this is "
-            f"{evidence.model[:16]}",
+            what=f"model {evidence.tuned_model_sha256[:16]} was measured, and this is model "
+            f"{evidence.model_sha256[:16]}",
         )
 
 
@@ -455,7 +458,7 @@ def tuned_or_cached(
         return Tuned(
             options=options,
             table=evidence.tuning,
-            measured_on=evidence.tuned_on,
+            measured_on=evidence.tuned_model_sha256,
             slot=slot,
             cached=cached,
         )
@@ -522,11 +525,12 @@ def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding
                 "they are tried: this host could not time them",
                 where=where,
             )
-        if row.kept:
-            nodes = f"{len(row.kept)} node{'s' * (len(row.kept) > 1)}"
-            by_time = " (the time of the search was over, so a quicker host may keep fewer)"
+        if row.keep_float32:
+            nodes = f"{len(row.keep_float32)} node{'s' * (len(row.keep_float32) > 1)}"
+            by_time = " (the search ended at its time limit; a faster host may keep fewer)"
             ended = by_time if row.search_ended == "time" else ""
-            what = f"{_form_text(row)} passes with {nodes} in float32{ended}: {', '.join(row.kept)}"
+            names = ", ".join(row.keep_float32)
+            what = f"{_form_text(row)} passes with {nodes} in float32{ended}: {names}"
             yield Finding(
                 code="AOTC-N036",
                 what=what[:1000],
@@ -536,9 +540,9 @@ def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding
 
 def _why_kept(others: list[TuningCandidate]) -> str:
     if not others:
-        return "the model's own precision is kept: its first provider has no quicker one"
+        return "the model's own precision is kept: its first provider has no faster one"
     said = (
-        f"{_form_text(row)} {'is not quicker' if row.passed else f'is not taken: {row.reason}'}"
+        f"{_form_text(row)} {'is not faster' if row.passed else f'is not taken: {row.reason}'}"
         for row in others
     )
     return f"the model's own precision is kept; {'; '.join(said)}"

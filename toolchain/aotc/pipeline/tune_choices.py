@@ -90,7 +90,7 @@ def candidate_spec(tried: TuningCandidate, profile: Profile) -> VariantSpec:
         quantization=replace(quantization, form=tried.form)
         if tried.form not in ("auto", quantization.form)
         else spec.quantization,
-        keep_float32=(*kept, *tried.kept) if tried.kept else spec.keep_float32,
+        keep_float32=(*kept, *tried.keep_float32) if tried.keep_float32 else spec.keep_float32,
         threads=tried.threads,
         prepack=spec.prepack if tried.isa == spec.isa else "at-load",
     )

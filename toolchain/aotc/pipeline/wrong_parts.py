@@ -111,15 +111,15 @@ def without_wrong_nodes(claimed: ClaimedModel, wrong: Sequence[WrongNodes]) -> C
                 node=name,
                 op=ops.get(name, ""),
                 provider=wrong_nodes.provider,
-                reason=f"computes otherwise than the CPU: {wrong_nodes.why}"[:300],
+                reason=f"computes other results than the CPU: {wrong_nodes.why}"[:300],
             )
             for name in sorted(wrong_nodes.nodes)
         ]
         findings.append(
             Finding(
                 code="AOTC-P013",
-                what=f"{wrong_nodes.provider} computes otherwise than the CPU ({wrong_nodes.why}); "
-                f"left to the next provider: {wrong_nodes.text()}"[:1000],
+                what=f"{wrong_nodes.provider} computes other results than the CPU "
+                f"({wrong_nodes.why}); left to the next provider: {wrong_nodes.text()}"[:1000],
                 where=where,
             )
         )

@@ -25,7 +25,7 @@ def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = 
     where nothing can be measured, as where NaN differ.
     """
     shares = [0.0]
-    if gate is None or not gate.instead:
+    if gate is None or not gate.replaces_tolerance:
         shares += _of_tolerance(error, tolerance)
     if gate is not None:
         shares += map(_of_limit, judged_limits(error, gate), _limits(gate))

@@ -45,7 +45,7 @@ _CUDA_MAJOR: Final = 13
 
 # By default ONNX Runtime measures convolution algorithms at load, and may pick a different one each
 # time, which rounds differently; the heuristic only depends on sizes.
-_SEARCHES: Final[Mapping[Search, str]] = {"repeatable": "HEURISTIC", "exhaustive": "EXHAUSTIVE"}
+_SEARCHES: Final[Mapping[Search, str]] = {"heuristic": "HEURISTIC", "exhaustive": "EXHAUSTIVE"}
 # Bits of ONNX Runtime's AttentionBackend: flash 1, efficient 2, TensorRT's fused 4, flash 32 and
 # cross 64, unfused 16, decoder 512.  These are its defaults but for cuDNN's, 8.
 _ATTENTION: Final[Mapping[Attention, Mapping[str, str]]] = {
@@ -128,7 +128,7 @@ class CudaBackend(Backend):
         """
         options = {
             "use_tf32": "0" if precision == "keep" else "1",
-            "cudnn_conv_algo_search": _SEARCHES[use.cuda.search],
+            "cudnn_conv_algo_search": _SEARCHES[use.cuda.conv_algo_search],
             **_ATTENTION[use.cuda.attention],
         }
         if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutional):
@@ -138,11 +138,11 @@ class CudaBackend(Backend):
     def steadier(self, session: SessionSpec) -> Mapping[str, SessionSpec]:
         """With convolution algorithms that are not searched for; no kernel depends on threads."""
         options = session.provider_options.get(self.ort_name, {})
-        repeatable = {"cudnn_conv_algo_search": _SEARCHES["repeatable"]}
-        if options.get("cudnn_conv_algo_search") == _SEARCHES["repeatable"]:
+        repeatable = {"cudnn_conv_algo_search": _SEARCHES["heuristic"]}
+        if options.get("cudnn_conv_algo_search") == _SEARCHES["heuristic"]:
             return {}
         changed = {**session.provider_options, self.ort_name: {**options, **repeatable}}
-        return {"cuda: {search: repeatable}": replace(session, provider_options=changed)}
+        return {"cuda: {conv_algo_search: heuristic}": replace(session, provider_options=changed)}
 
     def with_weights(self, options: Mapping[str, str], folder: Path) -> dict[str, str]:
         """Weights of less than a GiB are copied as they are mapped.

@@ -363,7 +363,7 @@ def _read_container(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 def _unknown_form(found: str) -> AotcError:
     return AotcError(
         "AOTC-P005",
-        "the form of the plugin's files is not known",
+        "the plugin's compiled files have an unknown format",
         where="openvino",
         expected=f"version {_VERSION}",
         found=found,

@@ -54,7 +54,7 @@ def registered_devices(ort_name: str, library: Path) -> list[Any]:
         if _registered.setdefault(ort_name, str(library)) != str(library):
             raise AotcError(
                 "AOTC-P004",
-                f"{ort_name} is registered with another library in this process",
+                f"{ort_name} is already registered with another library in this process",
                 where=str(library),
                 found=_registered[ort_name],
             )
@@ -210,7 +210,8 @@ class PluginBackend(Backend):
         if others or len(context.graph.node) != 1:
             raise AotcError(
                 "AOTC-P005",
-                f"{self.name} made {len(context.graph.node) - len(others)} parts of a partition",
+                f"{self.name} compiled a partition into {len(context.graph.node) - len(others)} "
+                f"parts instead of one",
                 where=request.stem,
                 found="left out: " + ", ".join(repr(node.name) for node in others),
             )
@@ -219,7 +220,7 @@ class PluginBackend(Backend):
         if embedded != [0]:
             raise AotcError(
                 "AOTC-P005",
-                f"{self.name} put what it compiled into the graph, and not into a file",
+                f"{self.name} embedded the compiled part in the graph instead of a file",
                 where=request.stem,
             )
         attributes: dict[str, str | int] = {}
@@ -262,7 +263,7 @@ class PluginBackend(Backend):
         spec = self.session("disable", precision)
         library = self.library()
         if library is None:
-            raise AotcError("AOTC-P004", f"{self.name} has no library")
+            raise AotcError("AOTC-P004", f"no library is known for {self.name}")
         options.add_provider_for_devices(
             self.devices(library), dict(spec.provider_options.get(self.ort_name, {}))
         )

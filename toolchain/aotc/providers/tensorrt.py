@@ -271,7 +271,7 @@ def profile_options(graph: onnx.GraphProto, request: CompileRequest) -> dict[str
             readers = [node.name for node in graph.node if value.name in node.input]
             raise _compile_error(
                 request,
-                "cannot be told the range of an input",
+                "does not accept the range of an input",
                 f"{value.name!r}; nodes {', '.join(map(repr, readers))}",
             )
         ranges[value.name] = request.shapes[value.name]

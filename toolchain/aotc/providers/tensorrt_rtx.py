@@ -327,11 +327,11 @@ def _chosen_capabilities(target: Target) -> dict[str, Any]:
             "AOTC-P010",
             f"TensorRT for RTX builds no engines for {', '.join(unknown)}"
             if unknown
-            else "no compute capability is named to build engines for",
+            else "no compute capability is given to build engines for",
             where="compute_capabilities",
             expected=", ".join(known),
             found=", ".join(stated),
-            fix="" if unknown else "Name some under compute_capabilities of the profile.",
+            fix="" if unknown else "List some under compute_capabilities in the profile.",
         )
     return {capability: known[capability] for capability in stated}
 

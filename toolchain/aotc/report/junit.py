@@ -33,7 +33,7 @@ def junit_text(report: RunReport) -> str:
     # A gate that failed is told by its breaches.
     cases: list[TestCase] = [_gate(gate) for gate in report.gates if gate.status != "failed"]
     failed = report.outcome == "failed"
-    cases += [_breach(refusal, failed=failed) for refusal in report.breaches]
+    cases += [_breach(refusal, failed=failed) for refusal in report.refusals]
     # One by one, each would count all before it.
     suite.add_testcases(cases or [_Case(report.command, f"aotc {report.command}")])
     document = JUnitXml(f"aotc {report.command}")

@@ -12,15 +12,13 @@ from typing import Final
 
 from aotc.base.text import printable
 from aotc.report.wording import Told, everything_told, told_breach
-from aotc.spec.run_report import Figure, RunReport
+from aotc.spec.run_report import Measurement, RunReport
 
 # Of a comment.
 MAX_CHARACTERS: Final = 65536
 _MAX_ROWS: Final = 60
 _MAX_BREACHES: Final = 20
 _LONGEST: Final = 240
-# What a column is called where JSON calls it by another name.
-_COLUMNS: Final = {"mend": "fix"}
 _HEADINGS: Final = {
     "passed": "✅ `aotc {command}` passed",
     "failed": "❌ `aotc {command}` failed",
@@ -29,7 +27,7 @@ _HEADINGS: Final = {
 
 
 def markdown_text(report: RunReport) -> str:
-    """The outcome, every breach with its fix, and tables of gates, figures and findings.
+    """The outcome, every breach with its fix, and tables of gates, measurements and findings.
 
     Tables that would make it longer than a comment may be are left out, the last ones first.
     """
@@ -62,8 +60,8 @@ def _said(report: RunReport) -> Iterator[str]:
         yield f"**{failed} of {judged} gates failed.**"
     elif judged and report.outcome == "passed":
         yield f"All {judged} gates passed."
-    if report.breaches:
-        told = [told_breach(refusal) for refusal in report.breaches]
+    if report.refusals:
+        told = [told_breach(refusal) for refusal in report.refusals]
         yield from map(_breach, told[:_MAX_BREACHES])
         if len(told) > _MAX_BREACHES:
             yield f"and {len(told) - _MAX_BREACHES} more, which the report in JSON lists."
@@ -72,17 +70,19 @@ def _said(report: RunReport) -> Iterator[str]:
 def _tables(report: RunReport) -> Iterator[str]:
     # Breaches of one variant are often about the same nodes.
     for rows in dict.fromkeys(
-        tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.breaches
+        tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.refusals
     ):
-        columns = [code(_COLUMNS.get(name, name)) for name, _ in rows[0]] if rows else []
+        columns = [code(name) for name, _ in rows[0]] if rows else []
         yield from _table("Concerned", columns, [[cell(text) for _, text in row] for row in rows])
     gates = [
         (cell(gate.name), cell(gate.subject), cell(gate.limit), cell(gate.measured), gate.status)
         for gate in report.gates
     ]
     yield from _table("Gates", ("gate", "of", "limit", "measured", ""), gates)
-    figures = [(cell(each.name), cell(each.subject), _value(each)) for each in report.figures]
-    yield from _table("Measured", ("", "of", "value"), figures)
+    measurements = [
+        (cell(each.name), cell(each.subject), _value(each)) for each in report.measurements
+    ]
+    yield from _table("Measured", ("", "of", "value"), measurements)
     findings = [
         (each.code, each.title, cell(each.where), cell(each.what))
         for each in everything_told(report)
@@ -93,10 +93,10 @@ def _tables(report: RunReport) -> Iterator[str]:
     yield from _table("Stages", ("stage", "time"), stages)
 
 
-def _value(figure: Figure) -> str:
+def _value(measurement: Measurement) -> str:
     """A measured value with its unit; bytes are counted, and so in full."""
-    digits = ",.0f" if figure.unit == "B" else ",.6g"
-    return f"{figure.value:{digits}} {figure.unit}"
+    digits = ",.0f" if measurement.unit == "B" else ",.6g"
+    return f"{measurement.value:{digits}} {measurement.unit}"
 
 
 def _breach(told: Told) -> str:

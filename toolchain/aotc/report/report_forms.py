@@ -30,7 +30,7 @@ TEXTS: Final = Registry(
 )
 # A page is drawn from the artifact as well, by a function of the artifact's path (None: nothing was
 # built), the path of the page, and the report; it writes the page.
-PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:write_page"),))
+PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:write_run_page"),))
 # `-` alone is JSON, and `-.md` is Markdown.
 STANDARD_OUTPUT: Final = "-"
 _PAGE_EXTRA: Final = "report"
@@ -57,7 +57,7 @@ def suffix_of(file: str) -> str:
             return suffix
     raise AotcError(
         "AOTC-I048",
-        "the suffix says no form of a report",
+        "the suffix is not that of a report format",
         where=f"--report {file}",
         expected=", ".join(sorted(known)),
         found=Path(name).suffix or "no suffix",
@@ -90,7 +90,7 @@ def _require_apart(file: str, others: Sequence[str]) -> None:
         if str(place) in others or (place / MANIFEST).is_file():
             raise AotcError(
                 "AOTC-I027",
-                "a report cannot be written into an artifact, nor over what the command is about",
+                "a report must not be written into an artifact, or over an input",
                 where=f"--report {file}",
                 found=str(place),
                 fix="Name a file elsewhere.",

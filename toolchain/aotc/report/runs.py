@@ -8,26 +8,26 @@ from typing import Final
 from aotc.base.codes import REASONS
 from aotc.spec.bench_reports import BenchReport, Verdict
 from aotc.spec.reports import Refusal, VerifyReport
-from aotc.spec.run_report import Figure, Gate, GateStatus
+from aotc.spec.run_report import Gate, GateStatus, Measurement
 
-# The figures of a benchmark, and its baseline as a gate, as a report tells them.
+# The measurements of a benchmark, and its baseline as a gate, as a report tells them.
 
 
 _STATUS: Final[Mapping[Verdict, GateStatus]] = {
     "slower": "failed",
     "within": "passed",
-    "not shown": "not-judged",
+    "inconclusive": "not-judged",
 }
 
 
-def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
+def benchmark_measurements(report: BenchReport) -> tuple[Measurement, ...]:
     """Times of each side, and how the artifact compares with the model if one was given."""
     sides = [
-        Figure(name=name, subject=side.name, value=value, unit="s")
+        Measurement(name=name, subject=side.name, value=value, unit="s")
         for side in report.timings
         for name, value in (
             ("load", side.load_seconds),
-            ("first run", side.first_seconds),
+            ("first run", side.first_run_seconds),
             ("median", side.median_seconds),
             ("lower quartile", side.lower_seconds),
             ("upper quartile", side.upper_seconds),
@@ -35,7 +35,9 @@ def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
         )
     ]
     sides += [
-        Figure(name="throughput", subject=side.name, value=side.calls_per_second, unit="runs/s")
+        Measurement(
+            name="throughput", subject=side.name, value=side.calls_per_second, unit="runs/s"
+        )
         for side in report.timings
         if side.calls_per_second is not None
     ]
@@ -45,7 +47,7 @@ def benchmark_figures(report: BenchReport) -> tuple[Figure, ...]:
         ("latency", report.latency_ratio),
     )
     sides += [
-        Figure(name=name, subject="artifact / model", value=value, unit="times")
+        Measurement(name=name, subject="artifact / model", value=value, unit="times")
         for name, value in ratios
         if value is not None
     ]
@@ -62,7 +64,8 @@ def comparison_gate(report: BenchReport) -> tuple[Gate, ...]:
             name="baseline",
             subject=report.artifact,
             status=_STATUS[compared.verdict],
-            limit=f"median latency at most {compared.allow:g} times that of {compared.baseline}",
+            limit=f"median latency at most {compared.max_ratio:g} times "
+            f"that of {compared.baseline}",
             measured=_interval(report),
         ),
     )
@@ -78,7 +81,7 @@ def slower_breach(report: BenchReport) -> tuple[Refusal, ...]:
             code=compared.code,
             what=f"the artifact is slower than its baseline: {compared.reason}",
             where=report.artifact,
-            expected=f"<= {compared.allow:g} times {compared.baseline}",
+            expected=f"<= {compared.max_ratio:g} times {compared.baseline}",
             found=_interval(report),
             fix=REASONS[compared.code].fix,
         ),

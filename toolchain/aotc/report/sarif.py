@@ -58,7 +58,7 @@ def _rule(code: str) -> Json:
         "help": {
             "text": f"{reason.explain}\n\nFix: {reason.fix}",
             "markdown": f"{reason.explain}\n\n**Fix:** {reason.fix}\n\n"
-            f"`aotc explain {code}` tells this as well.",
+            f"`aotc explain {code}` shows this text, too.",
         },
         # The manual travels with the code; the name is resolved by `aotc explain`.
         "helpUri": f"urn:aotc:code:{code}",

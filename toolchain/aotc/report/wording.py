@@ -96,7 +96,7 @@ def told_finding(finding: NoticedFinding) -> Told:
 
 def everything_told(report: RunReport) -> Iterator[Told]:
     """The breaches of a report, then its findings."""
-    yield from map(told_breach, report.breaches)
+    yield from map(told_breach, report.refusals)
     yield from map(told_finding, report.findings)
 
 

@@ -44,7 +44,7 @@ def bind_call(
     counted: Callable[[Route, tuple[str, ...]], Callable[[float], None]],
     model: object,
 ) -> BoundCall:
-    """A bound call of the variant that takes such inputs; see `ReadyModel.bind`.
+    """A bound call of the variant that takes such inputs; see `Model.bind`.
 
     `counted` makes what is told the seconds of each call, of its route and of the dims outside the
     proven range.  `model` lives as long as the call.
@@ -60,7 +60,7 @@ def bind_call(
     if checked.inputs.keys() != given.keys():
         raise AotcError(
             "AOTC-R001",
-            "a bound call needs all inputs, optional ones too",
+            "a bound call needs all inputs, including optional ones",
             where="inputs",
             expected=", ".join(checked.inputs),
             found=", ".join(given),
@@ -107,7 +107,7 @@ def _stream_handle(stream: Any) -> int:
             return int(getattr(stream, attribute))
     raise AotcError(
         "AOTC-R021",
-        "the stream is not one of CUDA's",
+        "the stream is not a CUDA stream",
         where="stream",
         expected="a handle, or a stream of torch or CuPy",
         found=type(stream).__name__,
@@ -302,7 +302,7 @@ class BoundCall:
                 if error.code != "AOTC-R024":
                     raise
                 wrong = error.found
-            if wrong and runner.graphs.refused == "fail":
+            if wrong and runner.graphs.on_refusal == "fail":
                 raise capture_refused(wrong, runner.where)
             if wrong:
                 runner.note(f"a bound call runs without a graph: {wrong}")
@@ -562,14 +562,14 @@ def take_tensor(name: str, value: Any, device: Device, stream: int | None = None
     Its producer makes `stream`, by DLPack's number of it, wait for the tensor (None: that of
     `device`).
     Raises AOTC-R022 for a tensor of another device, R011 for one with strides, and R002 for
-    anything else that is no tensor.
+    anything else that is not a tensor.
     """
     if isinstance(value, _OF_THE_HOST):
         return _host(value, name)
     if not hasattr(value, "__dlpack__") or not hasattr(value, "__dlpack_device__"):
         raise AotcError(
             "AOTC-R002",
-            f"input {name!r} is no tensor",
+            f"input {name!r} is not a tensor",
             where=f"input {name}",
             expected="an object with __dlpack__, or a numpy array",
             found=type(value).__name__,

@@ -28,7 +28,7 @@ from aotc.trust.gate import CompatibleArtifact, check_compatibility, remember_re
 from aotc.trust.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
-    from aotc.runtime.model import ReadyModel
+    from aotc.runtime.model import Model
 
 
 if missing_gpu():
@@ -59,7 +59,7 @@ def load(
     rerun_fixtures: bool = False,
     device: int = 0,
     stream: int | None = None,
-) -> ReadyModel:
+) -> Model:
     """Load a signed artifact; what was verified is what is loaded.
 
     1. Verify the artifact while it is copied into the store, or verify the store's copy again; in a
@@ -69,22 +69,24 @@ def load(
     4. Compare the observed placements with the promised ones.
     5. Run the fixtures: they warm up the sessions, and must match the golden outputs.
 
-    `path` is an artifact, or `sha256-<id>` of one in the store. `variant` names one of the
-    profile's variants, for all of its buckets, or some buckets. `threads` is the number per
-    operator (None: one per core); `store` is the store's folder (see
-    `aotc.runtime.store.system_store`), and `trust_store` accepts a copy in a system-wide store as
-    it was verified at install, even if this process could change it. `warm_up` may name the
-    variants for step 5; `ready` is true once all are warm. `rerun_fixtures` runs all fixtures in
-    step 5; by default one is enough of those that matched when this user loaded the artifact before
-    (see `aotc.runtime.warmup`).
-    `device` is the index of the GPU that CUDA uses, and `stream` the handle of a stream of it on
-    which all is to run (None: one of the model's own).
+    `path` is a folder, a packed file, or `sha256-<id>` of an artifact in a store.  `trust` is a
+    trust policy or a file of public keys, `key` one public key, and `channel` what a policy is
+    evaluated for.  `unsafe_no_trust_state` remembers nothing of what a policy accepts, for hosts
+    where no file can be kept, so that older policies and releases may be accepted later.
+
+    `variant` names one of the profile's variants, for all of its buckets, or some buckets.
+    `threads` is the number per operator (None: one per core).  `store` is the store's folder
+    (None: a system-wide one that has the artifact, else this user's), and `trust_store` accepts a
+    copy in a system-wide store as it was verified at install, even if this process could change it.
+    `warm_up` may name the variants for step 5; `ready` is true once all are warm.  `rerun_fixtures`
+    runs all fixtures in step 5; by default one is enough of those that matched when this user
+    loaded the artifact before.  `device` is the index of the GPU that CUDA uses, and `stream` the
+    handle of a stream of it on which all is to run (None: one of the model's own).
+
     `record` is a file to which the shapes of requests are appended, up to `record_bytes`; by
-    default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution
-    providers, by ONNX Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`,
-    separated as in PATH).  `trust` is a trust policy or a list of public keys; `channel` is what a
-    policy is evaluated for.  `unsafe_no_trust_state` remembers nothing of what a policy accepts,
-    for hosts where no file can be kept, so that older policies and releases may be accepted later.
+    default $AOTC_RECORD_SHAPES.  `plugins` are libraries of your own execution providers, by ONNX
+    Runtime's name of the provider; by default $AOTC_PLUGINS (`NAME=PATH`, separated as in PATH).
+
     Raises the gate's refusals (AOTC-G, AOTC-C), AOTC-I019, I020, I027, R006, R007, R008, R016,
     C013, P001 to P004 and N003; R024, R025 and M004 about captured graphs and the device.
     """
@@ -119,7 +121,7 @@ def load(
     earlier_findings: list[Finding] = []
     while True:
         try:
-            ready: ReadyModel = open_model(
+            ready: Model = open_model(
                 stored,
                 compatible,
                 chosen,
@@ -156,14 +158,14 @@ def load(
 
 def open_stored(
     stored: StoredArtifact, variant: Sequence[str] | None, libraries: Mapping[str, Path]
-) -> ReadyModel:
+) -> Model:
     """Steps 2 to 4 for variants of one kind, of an artifact that was verified in place.
 
     With `variant` None the variants that suit this host best are chosen.  `libraries` are those of
     plugins, by ONNX Runtime's name of the provider.  Raises as these steps of `load` do.
     """
     compatible, chosen = _choose_variants(stored, variant, libraries)
-    opened: ReadyModel = (
+    opened: Model = (
         EngineImports().end().open_model(stored, compatible, chosen, None, libraries, (), None, 0)
     )
     return opened
@@ -278,7 +280,9 @@ class EngineImports:
             return
         name = CAPTURING.ort_name
         on_cuda = name not in plugins and any(name in variant.providers for variant in variants)
-        if begin_device is not None and any(variant.graphs is not None for variant in variants):
+        if begin_device is not None and any(
+            variant.cuda_graphs is not None for variant in variants
+        ):
             # First: imports would keep the interpreter from it.
             beside = Thread(target=_without_errors, args=(begin_device,), name="aotc-device")
             self._threads.append(beside)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _SIZE_REFUSALS = frozenset({"AOTC-R004", "AOTC-R010", "AOTC-R013", "AOTC-S010"})
 
 
-class ReadyModel:
+class Model:
     """A model that was verified, loaded, placed as promised and accepted.
 
     `run` is thread-safe.  Use it as a context manager, or call `close`.
@@ -103,8 +103,8 @@ class ReadyModel:
     @property
     def report(self) -> LoadReport:
         """What loading cost, and the time of the first request once there was one."""
-        first = self.telemetry.first_request_seconds
-        return replace(self._report, first_request_seconds=first)
+        first = self.telemetry.first_call_seconds
+        return replace(self._report, first_call_seconds=first)
 
     def findings(self) -> tuple[Finding, ...]:
         """What was noticed at load, and in calls so far.
@@ -178,8 +178,8 @@ class ReadyModel:
             self._report,
             variants=tuple(loads),
             warmup_seconds=sum(load.warmup_seconds for load in loads),
-            fixtures=sum(load.accepted for load in loads),
-            fixtures_before=sum(load.accepted_before for load in loads),
+            fixtures=sum(load.fixtures for load in loads),
+            fixtures_before=sum(load.fixtures_before for load in loads),
         )
 
     def run(
@@ -364,7 +364,7 @@ class ReadyModel:
         if self._hold is not None:
             self._hold.close()
 
-    def __enter__(self) -> ReadyModel:
+    def __enter__(self) -> Model:
         """The model; raises AOTC-R005 if it is closed."""
         self._refuse_closed()
         return self

@@ -128,7 +128,7 @@ def run(request: AcceptanceRequest) -> AcceptanceResult:
         rerun_fixtures=True,
     )
     with loaded as model:
-        unjudged = [each.name for each in model.report.variants if not each.accepted]
+        unjudged = [each.name for each in model.report.variants if not each.fixtures]
         if unjudged:
             raise AotcError(
                 "AOTC-N009",
@@ -141,7 +141,7 @@ def run(request: AcceptanceRequest) -> AcceptanceResult:
         for fixture in model.manifest.fixtures:
             inputs = arrays.read_fixture(model.payload, fixture)
             route = model.route(inputs)
-            if route.variant in fixture.without:
+            if route.variant in fixture.excluded_variants:
                 continue
             seconds = []
             model.run(inputs)
@@ -182,7 +182,7 @@ def _error_from(documents: Json) -> AotcError:
             document["code"],
             document["what"],
             **{key: document.get(key, "") for key in ("where", "expected", "found")},
-            fix=document.get("mend", ""),
+            fix=document.get("fix", ""),
         )
         for document in documents
     ]

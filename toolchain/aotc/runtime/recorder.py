@@ -55,7 +55,7 @@ class ShapeRecorder:
         if limit < MIN_BYTES:
             raise AotcError(
                 "AOTC-I027",
-                "the limit of the record leaves no room for requests",
+                "the size limit of the record leaves no room for requests",
                 where="record_bytes",
                 expected=f">= {MIN_BYTES}",
                 found=str(limit),

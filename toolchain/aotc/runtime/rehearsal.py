@@ -17,7 +17,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
 from aotc.base.records import record
 from aotc.runtime.loading import open_stored
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.store.entries import hold
 from aotc.runtime.store.user_store import StoredArtifact
 from aotc.session.worker_pool import Workers
@@ -119,7 +119,7 @@ def _run_job(
             refusal["what"],
             where=refusal.get("where", where),
             **{key: refusal.get(key, "") for key in ("expected", "found")},
-            fix=refusal.get("mend", ""),
+            fix=refusal.get("fix", ""),
         )
         for refusal in found["refusals"]
     ]
@@ -190,7 +190,7 @@ def load(request: Json) -> Json:
     return {"refusals": [], "fixtures": model.report.fixtures}
 
 
-def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
+def open_staged(request: Json, variants: Sequence[str] | None) -> Model:
     """The `variants` loaded from the staged folder as `load` does; None: those that suit this host.
 
     The build has read every byte, so digests are not checked.  Otherwise raises as `load` does.
@@ -200,7 +200,7 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> ReadyModel:
     folder = Path(request["artifact"])
     entry_hold = hold(folder)
     if entry_hold is None:
-        raise AotcError("AOTC-R999", "the staged artifact is gone", where=str(folder))
+        raise AotcError("AOTC-R999", "the staged artifact no longer exists", where=str(folder))
     stored = StoredArtifact(
         folder=folder / PAYLOAD,
         authentic=authentic,

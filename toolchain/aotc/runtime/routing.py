@@ -90,7 +90,7 @@ def _variants_named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant,
     if len({spec_of(variant) for variant in found}) > 1:
         raise AotcError(
             "AOTC-I027",
-            "the variants are not of one kind",
+            "the variants are not buckets of one variant",
             expected="buckets of " + " or of ".join(specs),
             found=", ".join(wanted),
             fix="Load them as two models.",
@@ -171,7 +171,7 @@ class Router:
                 return Route(variant, wanted, pads, "outside" if outside else cause)
         raise AotcError(
             "AOTC-S010",
-            "no loaded variant takes a call of these sizes",
+            "no loaded variant accepts a call of these sizes",
             # Without sizes: refusals are counted by place, and there must be few places.
             where=f"dim {', '.join(self._bucketed)}",
             expected="; ".join(f"{name}: {dim.text()}" for name, dim in self._bucketed.items()),

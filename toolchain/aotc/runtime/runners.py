@@ -109,7 +109,7 @@ def open_runner(
     Raises AOTC-R024 if the variant promises captured graphs that ONNX Runtime refuses, R025, I019,
     and what `opener` raises.
     """
-    graphs = variant.graphs
+    graphs = variant.cuda_graphs
     if graphs is None:
         settings = placed.settings() if CAPTURING.ort_name in variant.providers else {}
         if settings:
@@ -121,7 +121,7 @@ def open_runner(
         _refuse_sizes_by_value(variant, where)
         return open_capturing(graphs, placed, opener, where)
     except AotcError as error:
-        if error.code != "AOTC-R024" or graphs.refused == "fail":
+        if error.code != "AOTC-R024" or graphs.on_refusal == "fail":
             raise
         what = f"calls run without a graph: {error.found}"[:500]
     finding = Finding(code="AOTC-R024", what=what, where=where)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.base.errors import AotcError
 from aotc.graph.partition.budgets import breaches, with_flops
 from aotc.providers.named_backends import backend_of
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.routing import spec_of
 from aotc.runtime.runners import Runner, close_all, open_runner
 from aotc.runtime.store.user_store import StoredArtifact
@@ -48,7 +48,7 @@ def open_model(
     *,
     rerun_fixtures: bool = False,
     placed: CudaPlace | None = None,
-) -> ReadyModel:
+) -> Model:
     """Steps 3 and 4 for variants of one kind, whose CUDA sessions are where `placed` says."""
     manifest = stored.authentic.manifest
     findings = list(earlier_findings)
@@ -77,7 +77,7 @@ def open_model(
         from aotc.runtime.recorder import ShapeRecorder
 
         recorder = ShapeRecorder(stated, limit=record_bytes)
-    return ReadyModel(
+    return Model(
         manifest,
         chosen,
         runners,
@@ -171,7 +171,7 @@ def check_compatibility_strings(
             continue
         error = AotcError(
             "AOTC-C013",
-            f"{provider} calls the compiled model {verdict}",
+            f"{provider} rates the compiled model as {verdict}",
             where=f"variant {variant.name}",
             expected=text,
             found=verdict,
@@ -197,7 +197,7 @@ def check_placement(
             found=repr(bad.object)[:200],
         ) from None
     promised = variant.placement
-    if promised.how == "predicted":
+    if promised.origin == "predicted":
         _check_policy(manifest, variant, opened)
         return ()
     lines = placement.differences(promised, observed)

@@ -62,12 +62,12 @@ class _Variant:
         return VariantTelemetry(
             calls=self.latencies.calls,
             routes=dict(sorted(self.causes.items())),
-            elements_given=self.given,
-            elements_added=self.added,
+            input_elements=self.given,
+            padding_elements=self.added,
             padding_share=_share(self.given, self.added),
-            first_request_seconds=first,
-            first_request_delta_seconds=None if first is None else first - latencies["p50"],
-            seconds=self.latencies.seconds,
+            first_call_seconds=first,
+            first_call_delta_seconds=None if first is None else first - latencies["p50"],
+            total_seconds=self.latencies.seconds,
             latency_seconds=latencies,
         )
 
@@ -119,7 +119,7 @@ class Telemetry:
             self._guards[code, where] += 1
 
     @property
-    def first_request_seconds(self) -> float | None:
+    def first_call_seconds(self) -> float | None:
         """Seconds of the first answered call; None before it."""
         return self._all.first
 
@@ -147,16 +147,16 @@ class Telemetry:
                 calls=self._all.calls,
                 out_of_domain=self._outside_calls,
                 out_of_domain_by_dim=dict(sorted(self._outside.items())),
-                rejects=dict(sorted(self._rejects.items())),
-                guards=tuple(
+                refusals=dict(sorted(self._rejects.items())),
+                refusals_by_place=tuple(
                     GuardCount(code=code, where=where, calls=calls)
                     for (code, where), calls in sorted(self._guards.items())
                 ),
                 routes=dict(sorted(routes.items())),
-                elements_given=given,
-                elements_added=added,
+                input_elements=given,
+                padding_elements=added,
                 padding_share=_share(given, added),
-                first_request_seconds=self._all.first,
+                first_call_seconds=self._all.first,
                 latency_seconds=self._all.percentiles(),
                 variants={name: counters.snapshot() for name, counters in self._variants.items()},
             )
@@ -197,7 +197,7 @@ class TelemetryCollector:
         gauge = core.GaugeMetricFamily
         by_variant = ["model", "variant"]
         requests = counter(
-            "aotc_requests", "Calls that answered, by why a variant took them.",
+            "aotc_calls", "Calls that answered, by why a variant took them.",
             labels=[*by_variant, "route"],
         )  # fmt: skip
         given = counter(
@@ -206,30 +206,30 @@ class TelemetryCollector:
         added = counter(
             "aotc_padding_elements", "Elements that padding added to inputs.", labels=by_variant
         )
-        latency = summary("aotc_request_seconds", "Time of a call.", labels=by_variant)
+        latency = summary("aotc_call_seconds", "Time of a call.", labels=by_variant)
         first = gauge(
-            "aotc_first_request_seconds", "Time of a variant's first call.", labels=by_variant
+            "aotc_first_call_seconds", "Time of a variant's first call.", labels=by_variant
         )
         outside = counter(
             "aotc_out_of_domain", "Calls in which a dim left the proven range.",
             labels=["model", "dim"],
         )  # fmt: skip
         rejects = counter(
-            "aotc_rejects", "Calls that were refused or failed.", labels=["model", "code", "where"]
+            "aotc_refusals", "Calls that were refused or failed.", labels=["model", "code", "where"]
         )
         for model, telemetry in self._models.items():
             state = telemetry.snapshot()
             for name, counters in state.variants.items():
                 for cause, calls in counters.routes.items():
                     requests.add_metric([model, name, cause], calls)
-                given.add_metric([model, name], counters.elements_given)
-                added.add_metric([model, name], counters.elements_added)
-                latency.add_metric([model, name], counters.calls, counters.seconds)
-                if counters.first_request_seconds is not None:
-                    first.add_metric([model, name], counters.first_request_seconds)
+                given.add_metric([model, name], counters.input_elements)
+                added.add_metric([model, name], counters.padding_elements)
+                latency.add_metric([model, name], counters.calls, counters.total_seconds)
+                if counters.first_call_seconds is not None:
+                    first.add_metric([model, name], counters.first_call_seconds)
             for dim, calls in state.out_of_domain_by_dim.items():
                 outside.add_metric([model, dim], calls)
-            for guard in state.guards:
+            for guard in state.refusals_by_place:
                 rejects.add_metric([model, guard.code, guard.where], guard.calls)
         yield from (requests, given, added, latency, first, outside, rejects)
 

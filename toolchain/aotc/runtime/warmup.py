@@ -130,8 +130,8 @@ def warm(
         warmup_seconds=time.perf_counter() - started,
         first_run_seconds=first,
         warmed=True,
-        accepted=len(fitting),
-        accepted_before=len(fitting) - 1 if matched_before else 0,
+        fixtures=len(fitting),
+        fixtures_before=len(fitting) - 1 if matched_before else 0,
     )
 
 
@@ -140,7 +140,7 @@ def warmup_fixtures(
 ) -> list[tuple[Fixture, Mapping[str, int]]]:
     """The fixtures that warm up a variant, each with the sizes to which it is padded."""
     domain = manifest.domain
-    fixtures = [each for each in manifest.fixtures if variant.name not in each.without]
+    fixtures = [each for each in manifest.fixtures if variant.name not in each.excluded_variants]
     routed = any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values())
     if not routed:
         return [(fixture, fixture.sizes) for fixture in fixtures]
@@ -251,7 +251,7 @@ def capture_sizes(runner: Runner, variant: Variant, manifest: Manifest, payload:
     fixture, repeated or cut to the size.  Raises AOTC-R024 and M004, and R005 if no inputs could be
     made.
     """
-    graphs = variant.graphs
+    graphs = variant.cuda_graphs
     if graphs is None:
         return
     from aotc.session.device.capturing_runner import CapturingRunner
@@ -336,10 +336,10 @@ def rehearse_calls(
     may take.  The variant is proven at this point: a refusal, such as of values that a fixture has
     after it was resized, is left to a request that gives cause for it.
     """
-    if variant.graphs is not None:
+    if variant.cuda_graphs is not None:
         wanted, least, settling = (
             sorted(
-                (manifest.domain.complete(sizes) for sizes in variant.graphs.sizes),
+                (manifest.domain.complete(sizes) for sizes in variant.cuda_graphs.sizes),
                 key=lambda sizes: -prod(sizes.values()),
             ),
             _LEAST,

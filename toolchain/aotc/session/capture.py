@@ -215,14 +215,14 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         custom_ops=tuple(sorted(custom)),
         contrib_ops=tuple(sorted(contrib)),
         control_flow=tuple(_control_flow(model)),
-        side_inputs=tuple(_side_inputs(model)),
+        outer_scope_values=tuple(_side_inputs(model)),
         external_data=external_files(tensors(model), path.parent),
         quantized=any(
             node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
             for node in nodes(model)
         ),
-        half=any(tensor.data_type in _HALF for tensor in initializers),
-        metadata=_metadata_bytes(model),
+        half_precision=any(tensor.data_type in _HALF for tensor in initializers),
+        metadata_bytes=_metadata_bytes(model),
         findings=tuple(_findings(model)),
     )
 

@@ -96,7 +96,7 @@ def create_original(model: Path, options: Any) -> Any:
         return import_onnxruntime().InferenceSession(str(model), options, providers=[CPU])
     except ort_errors() as error:
         raise rejection(
-            error, "AOTC-I012", "ONNX Runtime refuses the model", where=model.name
+            error, "AOTC-I012", "ONNX Runtime rejects the model", where=model.name
         ) from None
 
 
@@ -156,7 +156,8 @@ def infer_outputs(model: onnx.ModelProto) -> None:
             "AOTC-I007",
             "an output has no type, and ONNX's inference finds none",
             where=value.name,
-            fix="Export the model with the type; or build it: ONNX Runtime knows more operators.",
+            fix="Export the model with the type; or build it: ONNX Runtime infers the types "
+            "of more operators.",
         )
 
 

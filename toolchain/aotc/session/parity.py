@@ -57,7 +57,7 @@ class _Item:
             cosine=_minimum(one.cosine, found.cosine),
             sqnr_db=_minimum(one.sqnr_db, found.sqnr_db),
             agreement=self.agreeing / self.rows if self.rows else None,
-            not_finite=self.not_finite / self.elements if self.elements else 0.0,
+            non_finite_share=self.not_finite / self.elements if self.elements else 0.0,
             passed=one.passed and found.passed,
             # What cannot be compared at all is told before what differs.
             reason=(found if _severity(found) > _severity(one) else one).reason,
@@ -487,7 +487,7 @@ def _judged(name: str, limit: float, error: OutputError, gate: OutputGate) -> Ju
     undecided = ""
     if FORM in error.breached:
         value, undecided = None, error.reason
-    elif error.not_finite == 1:
+    elif error.non_finite_share == 1:
         value, undecided = None, _NOT_FINITE
     elif value is None and name == "min_agreement":
         undecided = f"no row has more than {gate.top_k} values that are numbers"
@@ -508,7 +508,7 @@ def gated(error: OutputError, gate: OutputGate) -> OutputError:
     reason tells of limits where nothing else is wrong.
     """
     failed = [limit for limit in judged_limits(error, gate) if not limit.passed]
-    before = tuple(name for name in error.breached if name == FORM or not gate.instead)
+    before = tuple(name for name in error.breached if name == FORM or not gate.replaces_tolerance)
     words = [f"{limit.limit}: {limit.found}" for limit in failed]
     return replace(
         error,
@@ -555,7 +555,7 @@ class RepeatedAnswers:
         self.differing_runs += bool(found)
         for each in found:
             known = self._outputs.get(each.output, each)
-            worst = max(known, each, key=lambda item: item.values)
+            worst = max(known, each, key=lambda item: item.differing_values)
             errors = [item.max_abs for item in (known, each) if item.max_abs is not None]
             self._outputs[each.output] = replace(worst, max_abs=max(errors, default=None))
 
@@ -563,7 +563,7 @@ class RepeatedAnswers:
 def _difference(name: str, one: Data, other: Data) -> DifferingOutput:
     """How two values of one output differ; of sequences and maps only that they do."""
     if not _comparable(one, other):
-        return DifferingOutput(output=name, values=1, of=1)
+        return DifferingOutput(output=name, differing_values=1, total_values=1)
     size = one.itemsize
     # Bytes, not values: a NaN is equal to one with the same bits, and 0 is not -0.
     differ = (
@@ -581,7 +581,9 @@ def _difference(name: str, one: Data, other: Data) -> DifferingOutput:
     except (TypeError, ValueError):
         finite = np.empty(0)
     largest = float(finite.max()) if finite.size else None
-    return DifferingOutput(output=name, values=count, of=int(one.size), max_abs=largest)
+    return DifferingOutput(
+        output=name, differing_values=count, total_values=int(one.size), max_abs=largest
+    )
 
 
 def _comparable(one: Any, other: Any) -> bool:

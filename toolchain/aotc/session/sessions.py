@@ -449,7 +449,7 @@ def placement_of(nodes: tuple[NodePlacement, ...], *, observed: bool) -> Placeme
     """A placement with its shares and partitions counted."""
     counts = Counter(node.provider for node in nodes)
     return Placement(
-        how="observed" if observed else "predicted",
+        origin="observed" if observed else "predicted",
         nodes=nodes,
         share={name: round(count / len(nodes), 4) for name, count in sorted(counts.items())},
         partitions=sum(1 for _ in groupby(nodes, key=lambda node: node.provider)),
@@ -475,7 +475,7 @@ def differences(promised: Placement, observed: Placement) -> tuple[str, ...]:
             lines.append(f"node {name!r} ({op}) runs on {moved[2]}, promised {provider}")
             added = added - Counter([moved])
         else:
-            lines.append(f"node {name!r} ({op}) is gone, promised on {provider}")
+            lines.append(f"node {name!r} ({op}) no longer exists, promised on {provider}")
     lines.extend(
         f"node {name!r} ({op}) runs on {provider}, and was not promised"
         for name, op, provider in added.elements()

@@ -91,7 +91,7 @@ def _failure(error: Exception) -> dict[str, str]:
     refused = failures.uncaught_refusal(error)
     if refused is None:
         return {"internal": text}
-    return {"code": refused.code, "what": str(error), "mend": refused.fix, "trace": text}
+    return {"code": refused.code, "what": str(error), "fix": refused.fix, "trace": text}
 
 
 def work(memory_limit: int, process_limit: int) -> None:

@@ -32,6 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOG = "log.txt"
+_LIMITS = WorkerLimits()
 # How many lines of a log a message shows.
 _SHOWN_LINES = 5
 # Exit status of a Python process that failed outside the job.
@@ -64,8 +65,13 @@ class Workers:
     """
 
     def __init__(
-        self, limits: WorkerLimits, background_imports: Sequence[str] = (), *, forked: bool = False
+        self,
+        limits: WorkerLimits = _LIMITS,
+        background_imports: Sequence[str] = (),
+        *,
+        forked: bool = False,
     ) -> None:
+        """`limits` bound each job, as `limits` of a profile does; default: a profile's own."""
         self._limits = limits
         self._server = ForkServer(_environment(), background_imports, forked=forked)
         self._pool = ThreadPoolExecutor(limits.parallel)
@@ -107,7 +113,7 @@ class Workers:
         if status == -signal.SIGKILL and (exited := self._server.failure_status()) is not None:
             raise AotcError(
                 "AOTC-R999",
-                f"the process that starts jobs ended by exit status {exited}",
+                f"the process that starts jobs ended with exit status {exited}",
                 where=job.partition(":")[2],
                 fix="See what 'python -P -m aotc.session.forkserver' says in this environment.",
             )
@@ -155,7 +161,7 @@ def _result(
             # Only the system sends it: a timeout was handled above.
             raise AotcError(
                 "AOTC-I015",
-                f"{name} ended by SIGKILL, most likely as the machine ran out of memory",
+                f"{name} ended by SIGKILL, most likely because the machine ran out of memory",
                 where=where,
                 found=last,
                 fix="Free memory on this machine (its kernel log names what it killed), lower "
@@ -204,7 +210,7 @@ def _told(error: Json, where: str) -> AotcError:
         where=error.get("where", "") or where,
         expected=error.get("expected", ""),
         found=error.get("found", ""),
-        fix=error.get("mend", ""),
+        fix=error.get("fix", ""),
     )
 
 

@@ -116,12 +116,12 @@ def _level_findings(level: Optimization) -> list[Finding]:
 
 # By what ended the search: the limits of the profile.
 _LIMITS = {
-    "together": "fails",
+    "combined": "fails",
     "size": "exceeds probe.max_size",
     "bytes": "exceeds probe.max_input_bytes, or the share of probe.max_activation_bytes that "
     "sizes beyond the usual ones have",
-    "work": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
-    "count": f"was not tried: the search {ENDED['count']}",
+    "flops": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
+    "runs": f"was not tried: the search {ENDED['runs']}",
     "time": f"was not tried: the search {ENDED['time']}",
 }
 
@@ -139,8 +139,8 @@ def domain_findings(domain: Domain) -> list[Finding]:
             found.append(
                 Finding(
                     code="AOTC-S008",
-                    what=f"proven for {dim.text()}; more, with the other dims at their "
-                    f"largest, {_LIMITS[dim.stopped_by]}",
+                    what=f"proven for {dim.text()}; a larger size, with the other dims at their "
+                    f"maximum, {_LIMITS[dim.stopped_by]}",
                     where=name,
                 )
             )
@@ -158,7 +158,8 @@ def domain_findings(domain: Domain) -> list[Finding]:
             code="AOTC-S007",
             what=str(relation)
             if relation.enforced
-            else f"tried where {relation}; that others fail was not shown, and none is refused",
+            else f"tried only where {relation}; other sizes were not shown to fail, so they are "
+            "accepted",
             where=relation.dim,
         )
         for relation in domain.relations

@@ -279,7 +279,11 @@ class Box:
             what = f"{more} more corners do not run together"
             self.findings[_MAX_REPORTED_CORNERS:] = [Finding(code="AOTC-S013", what=what)]
         self.findings += [
-            Finding(code="AOTC-S027", what=f"{was} runs, and not with others", where=name)
+            Finding(
+                code="AOTC-S027",
+                what=f"size {was} runs, but not with the other dims at their minimum",
+                where=name,
+            )
             for name, was in self._raised_minimums.items()
         ]
         return self.domain()
@@ -310,7 +314,7 @@ class Box:
                 return
             if self.trials.stop:
                 raise Exhausted
-            if not self._halve(self.dims, "together"):
+            if not self._halve(self.dims, "combined"):
                 raise not_running("the largest stated sizes do not run", corner, outcome.error)
 
     def _fit_smallest(self) -> None:
@@ -382,7 +386,7 @@ class Box:
         # The batch multiplies every cost, but it is rarely why a run fails.
         batches = [name for name in shrinkable if name in self.hints.leading]
         others = [name for name in shrinkable if name not in batches]
-        first = (others if stop == "together" else batches) or shrinkable
+        first = (others if stop == "combined" else batches) or shrinkable
         widest = max(first, key=lambda name: self.dims[name].max)
         dim = self.dims[widest]
         half = max(self._anchor_size(widest), dim.max // 2 // dim.multiple_of * dim.multiple_of)
@@ -417,7 +421,7 @@ class Box:
                 # What is proven so far stays proven: this corner was not seen to fail.
                 self.dims = before
                 return
-            if halvings == _MAX_HALVINGS or not self._halve(ends, "together"):
+            if halvings == _MAX_HALVINGS or not self._halve(ends, "combined"):
                 break
         self.dims = before
         sizes = self._corner(ends)

@@ -146,7 +146,7 @@ def _noise(
     """The error of the float32 answer, and what of tolerances and limits it does not keep."""
     below = []
     measured = compare(exact, original, Tolerance(atol=0.0, rtol=0.0), name)
-    if gate is None or not gate.instead:
+    if gate is None or not gate.replaces_tolerance:
         for setting, tolerance in tolerances.items():
             found = compare(exact, original, tolerance, name)
             if not found.passed:
@@ -164,14 +164,14 @@ def _noise(
         max_rel=measured.max_rel,
         cosine=measured.cosine,
         sqnr_db=measured.sqnr_db,
-        below=tuple(below),
+        breached=tuple(below),
     )
 
 
 def _worse(one: OutputNoise, other: OutputNoise) -> OutputNoise:
     # Of each limit, what the worse of the two says.
     ordered = sorted((one, other), key=lambda each: each.max_abs)
-    below = {text.partition(": ")[0]: text for each in ordered for text in each.below}
+    below = {text.partition(": ")[0]: text for each in ordered for text in each.breached}
     cosines = [each.cosine for each in (one, other) if each.cosine is not None]
     ratios = [each.sqnr_db for each in (one, other) if each.sqnr_db is not None]
     return OutputNoise(
@@ -180,5 +180,5 @@ def _worse(one: OutputNoise, other: OutputNoise) -> OutputNoise:
         max_rel=max(one.max_rel, other.max_rel),
         cosine=min(cosines, default=None),
         sqnr_db=min(ratios, default=None),
-        below=tuple(below.values()),
+        breached=tuple(below.values()),
     )

@@ -224,7 +224,7 @@ class Prober:
             found = box.dims[dim]
             larger = self._trials.complete({**corner, dim: found.max + 1}, box.relations)
             if found.stopped_by == "error" and self._trials.run(larger).ok:
-                box.dims[dim] = replace(found, stopped_by="together")
+                box.dims[dim] = replace(found, stopped_by="combined")
 
     def _grow(self, box: Box, bounders: Mapping[str, Bounder], steps: Mapping[str, int]) -> None:
         """Raise the dims in `steps` to sizes that are worth their cost and run together."""
@@ -258,7 +258,7 @@ class Prober:
             usual = {d: [s for s in sizes if s <= target[d]] for d, sizes in rungs.items()}
             self._choose_maximums(box, {d: usual[d] or sizes[:1] for d, sizes in rungs.items()})
             for dim in rungs:
-                box.dims[dim] = replace(box.dims[dim], stopped_by="together")
+                box.dims[dim] = replace(box.dims[dim], stopped_by="combined")
         for dim, (maximum, stop) in reached.items():
             if box.dims[dim].max == maximum:
                 box.dims[dim] = replace(box.dims[dim], stopped_by=stop)

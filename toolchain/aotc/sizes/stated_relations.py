@@ -25,7 +25,7 @@ from aotc.spec.shapes import DimRange, Domain, Relation
 # How many runs may search for sizes that run without a statement.
 _MAX_RUNS = 200
 # What ended the search of a range with one size, if other sizes failed.
-_STOPPED_BY_FAILURE = ("error", "together")
+_STOPPED_BY_FAILURE = ("error", "combined")
 
 
 @record(kw_only=False)
@@ -82,7 +82,7 @@ class RelationCheck:
                 "AOTC-S014",
                 f"the model runs only where {instead}"
                 if instead
-                else "nothing runs if the relation holds, but something does if it does not",
+                else "the model runs only where the relation does not hold",
                 where="; ".join(statement.text for statement in left_out),
                 expected=instead,
                 found=f"it runs at {sizes}",
@@ -96,7 +96,11 @@ class RelationCheck:
             if sizes is not None:
                 text = ", ".join(f"{dim}={sizes[dim]}" for dim in _dims(statement))
                 found.append(
-                    Finding(code="AOTC-S025", what=f"runs at {text}, too", where=statement.text)
+                    Finding(
+                        code="AOTC-S025",
+                        what=f"the model also runs at {text}",
+                        where=statement.text,
+                    )
                 )
         return found
 

@@ -22,7 +22,7 @@ from aotc.spec.shapes import Relation, Stop
 
 # Why a search ended before it had tried everything.
 ENDED: Final[Mapping[Stop, str]] = {
-    "count": "was ended by probe.max_runs",
+    "runs": "was ended by probe.max_runs",
     "time": "was ended by probe.seconds",
 }
 
@@ -94,7 +94,7 @@ class Trials:
     def exhausted(self) -> bool:
         """Whether no more runs are allowed."""
         if self.runs >= self.limits.max_runs:
-            self.stop = "count"
+            self.stop = "runs"
         elif self.late():
             self.stop = "time"
         return bool(self.stop)
@@ -120,7 +120,7 @@ class Trials:
         _, activations, flops = self.estimate(sizes)
         if activations > self.limits.max_activation_bytes * share:
             return "bytes"
-        return "work" if flops > self.limits.max_flops * share else ""
+        return "flops" if flops > self.limits.max_flops * share else ""
 
 
 # A log of runs in a file, so that a search that starts again repeats none of them.

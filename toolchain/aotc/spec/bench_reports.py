@@ -43,12 +43,12 @@ class HistoryLine:
     """One measurement of an artifact: a line of `aotc bench --history FILE`."""
 
     schema: Literal["aotc.bench-history/1"] = "aotc.bench-history/1"
-    time: Annotated[str, "RFC 3339, UTC"]
+    measured_at: Annotated[str, "RFC 3339, UTC"]
     machine: Machine
     onnxruntime: Annotated[str, "version"]
     name: Annotated[str, "of the artifact"]
     artifact_id: _Digest
-    source_sha256: Annotated[_Digest, "of the model from which the artifact was built"]
+    model_sha256: Annotated[_Digest, "of the model from which the artifact was built"]
     variant: str
     sizes: Annotated[Mapping[str, int], "of the dims"]
     threads: int | None = None
@@ -66,14 +66,14 @@ class HistoryLine:
         "seconds of the calls, ascending; of more than 512, the quantiles of 512 even shares",
     ]
     verdict: Annotated[
-        Literal["", "slower", "within", "not shown"], "on the baseline; empty: there was none"
+        Literal["", "slower", "within", "inconclusive"], "on the baseline; empty: there was none"
     ] = ""
 
 
 # What `aotc bench` answers: times of each side and each node, and the verdict on a baseline.
 
 
-Verdict = Literal["slower", "within", "not shown"]
+Verdict = Literal["slower", "within", "inconclusive"]
 
 
 @record
@@ -82,7 +82,7 @@ class Timing:
 
     name: str
     load_seconds: float
-    first_seconds: Annotated[float, "first run after the load"]
+    first_run_seconds: Annotated[float, "first run after the load"]
     median_seconds: float
     lower_seconds: Annotated[float, "first quartile"]
     upper_seconds: Annotated[float, "third quartile"]
@@ -151,12 +151,14 @@ class Comparison:
     baseline: Annotated[str, "artifact, or file of a history"]
     kind: Literal["artifact", "history"]
     artifact_id: Annotated[str, "of the baseline"]
-    time: Annotated[str, "of the history's last such line; empty: measured now, in turn"] = ""
+    measured_at: Annotated[str, "of the history's last such line; empty: measured now, in turn"] = (
+        ""
+    )
     ratio: Annotated[float, "artifact's median / baseline's"]
     lower: Annotated[float, "end of the confidence interval of the ratio"]
     upper: Annotated[float, "end of the confidence interval of the ratio"]
     confidence: float
-    allow: Annotated[float, "ratio up to which the artifact is not called slower"]
+    max_ratio: Annotated[float, "ratio up to which the artifact is not called slower"]
     rounds: Annotated[int, "that the interval is drawn from"]
     measurements: Annotated[int, "lines of the history; 1: the baseline was measured now"] = 1
     verdict: Annotated[
@@ -177,7 +179,7 @@ class BenchReport:
     runs: Annotated[int, "timed calls of each side"]
     threads: Annotated[int | None, "of one operator; None: one for each core"] = None
     streams: Annotated[int, "threads that call one model, each again as soon as it is answered"] = 1
-    warm_up: Annotated[int, "calls of each side before the first that is timed"] = 0
+    warmup_calls: Annotated[int, "calls of each side before the first that is timed"] = 0
     order: Annotated[tuple[tuple[str, ...], ...], "the sides in each round, as they ran"] = ()
     load: LoadReport
     timings: tuple[Timing, ...]

@@ -26,8 +26,8 @@ def served_buckets(manifest: Manifest, variant: Variant) -> tuple[Mapping[str, i
     """
     if variant.buckets:
         return (variant.buckets,)
-    if variant.graphs is not None and variant.graphs.sizes:
-        return (*captured_buckets(manifest.domain, variant.graphs.sizes), {})
+    if variant.cuda_graphs is not None and variant.cuda_graphs.sizes:
+        return (*captured_buckets(manifest.domain, variant.cuda_graphs.sizes), {})
     spec = variant.spec or variant.name
     made = [(other.spec or other.name, other.buckets) for other in manifest.variants]
     made += [(other.spec, other.buckets) for other in manifest.dropped]

@@ -106,13 +106,9 @@ def field_type(field: Field) -> Any:
 
 
 @cache
-def wire_fields(cls: Any) -> dict[str, Field]:
-    """A record's fields by their names on the wire.
-
-    Those that differ stand in the class's `WIRE_NAMES`, such as `{"fix": "mend"}`.
-    """
-    renamed: Mapping[str, str] = getattr(cls, "WIRE_NAMES", {})
-    return {renamed.get(field.name, field.name): field for field in fields(cls)}
+def fields_by_name(cls: Any) -> dict[str, Field]:
+    """A record's fields by their names, which are those on the wire."""
+    return {field.name: field for field in fields(cls)}
 
 
 def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = False) -> T:
@@ -134,9 +130,9 @@ def decode(cls: type[T], data: Json, *, path: str = "", allow_unknown: bool = Fa
 
 
 def _require_no_newer(cls: type, data: Json) -> None:
-    if not is_record(cls) or not isinstance(data, dict) or "schema" not in wire_fields(cls):
+    if not is_record(cls) or not isinstance(data, dict) or "schema" not in fields_by_name(cls):
         return
-    kind = field_type(wire_fields(cls)["schema"])
+    kind = field_type(fields_by_name(cls)["schema"])
     while get_origin(kind) is typing.Annotated:
         kind = get_args(kind)[0]
     found = data.get("schema")
@@ -293,7 +289,7 @@ def _record_reader(cls: Any) -> _Reader:
         if not isinstance(data, dict):
             problems.append(Problem(path, f"expected a mapping, found {_described(data)}"))
             return None
-        fields, readers = wire_fields(cls), _field_readers(cls)
+        fields, readers = fields_by_name(cls), _field_readers(cls)
         before = len(problems)
         values: dict[str, Any] = {}
         for key, value in data.items():
@@ -320,7 +316,7 @@ def _record_reader(cls: Any) -> _Reader:
 
 @cache
 def _field_readers(cls: type) -> dict[str, _Reader]:
-    """The readers of a class's fields that were needed so far, by their names on the wire."""
+    """The readers of a class's fields that were needed so far, by their names."""
     return {}
 
 
@@ -331,8 +327,8 @@ def encode(value: Any, *, full: bool = False) -> Json:
     if is_record(value):
         cls: Any = type(value)
         return {
-            name: encode(getattr(value, field.name), full=full)
-            for name, field in wire_fields(cls).items()
+            field.name: encode(getattr(value, field.name), full=full)
+            for field in fields(cls)
             if full or not _has_default(field, getattr(value, field.name))
         }
     if isinstance(value, Mapping):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from aotc.base.records import field, record
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
@@ -60,8 +60,8 @@ class CacheEntry:
     key: str
     kind: Annotated[str, "damaged: its index cannot be read"]
     bytes: Annotated[int, "on disk, its index included"]
-    created: Annotated[str, "UTC, ISO 8601"]
-    used: Annotated[str, "when it was stored or last used; UTC, ISO 8601"]
+    created_at: Annotated[str, "UTC, ISO 8601"]
+    used_at: Annotated[str, "when it was stored or last used; UTC, ISO 8601"]
     files: int
     title: Annotated[str, "what it was made for, if known"] = ""
 
@@ -126,7 +126,7 @@ class InitReport:
 
 
 Built = Literal["built", "refused", "crashed", "timeout", "out-of-memory", "bug"]
-Answers = Literal["", "as expected", "as onnxruntime", "refused", "differ"]
+Answers = Literal["", "as-expected", "as-onnxruntime", "refused", "differ"]
 
 
 @record
@@ -167,7 +167,7 @@ class ModelCheck:
     where: str = ""
     expected: str = ""
     found: str = ""
-    also: Annotated[tuple[Refusal, ...], "further gates that the build failed"] = ()
+    other_refusals: Annotated[tuple[Refusal, ...], "further gates that the build failed"] = ()
     findings: Annotated[tuple[str, ...], "codes of findings, without repetition"] = ()
     compared: Annotated[int, "number of test data sets that were run"] = 0
     seconds: Annotated[float, "of the build and the comparison"] = 0.0
@@ -178,7 +178,7 @@ class SkippedFile:
     """A file that looks like a model but is not one."""
 
     path: str
-    why: str
+    reason: str
 
 
 @record
@@ -204,8 +204,8 @@ class EarlierChecks:
     worse: tuple[OutcomeChange, ...] = ()
     better: tuple[OutcomeChange, ...] = ()
     changed: Annotated[tuple[OutcomeChange, ...], "neither worse nor better: another code"] = ()
-    new: Annotated[tuple[str, ...], "models that the earlier report does not have"] = ()
-    gone: Annotated[tuple[str, ...], "models that only the earlier report has"] = ()
+    added: Annotated[tuple[str, ...], "models that the earlier report does not have"] = ()
+    removed: Annotated[tuple[str, ...], "models that only the earlier report has"] = ()
 
 
 @record
@@ -287,8 +287,6 @@ class ErrorReport:
 @record
 class RunOutput:
     """One output of one run."""
-
-    WIRE_NAMES: ClassVar = {"minimum": "least", "maximum": "most"}
 
     name: str
     value: Annotated[str, "type and shape, such as float32[1, 3]"]
@@ -374,7 +372,7 @@ class ConfiguredValue:
 class ConfigReport:
     """`aotc config --json`: every default that a configuration may set, and where it comes from."""
 
-    schema: Literal["aotc.config-answer/1"] = "aotc.config-answer/1"
+    schema: Literal["aotc.config-report/1"] = "aotc.config-report/1"
     file: Annotated[str, "that was read; empty: there is none"] = ""
     values: tuple[ConfiguredValue, ...]
 
@@ -392,7 +390,7 @@ class ListReport:
 class CheckReport:
     """`aotc profile check --json`: the profile with every default written out."""
 
-    schema: Literal["aotc.check/1"] = "aotc.check/1"
+    schema: Literal["aotc.profile-check/1"] = "aotc.profile-check/1"
     path: str
     valid: bool
     profile: Profile
@@ -402,10 +400,8 @@ class CheckReport:
 class DoctorCheck:
     """The result of one check of doctor."""
 
-    WIRE_NAMES: ClassVar = {"fix": "mend"}
-
     name: str
-    status: Literal["ok", "note", "bad"]
+    status: Literal["ok", "note", "failed"]
     found: str
     fix: str = ""
 
@@ -459,7 +455,7 @@ class SizeCount:
 class LearnReport:
     """`aotc profile learn --json`: the plans compared, and the profile of the chosen one."""
 
-    schema: Literal["aotc.learn/1"] = "aotc.learn/1"
+    schema: Literal["aotc.profile-learn/1"] = "aotc.profile-learn/1"
     path: Annotated[str, "the traffic file"]
     sha256: str
     requests: int
@@ -476,7 +472,7 @@ class LearnReport:
     margin: Annotated[float, "plans that differ by less count as equal"]
     noise: float
     drift: Annotated[float, "between sessions of one size, from other work on the machine"] = 0.0
-    new_size: Annotated[
+    new_size_seconds: Annotated[
         float, "seconds by which the first call of a size takes longer, where sizes are not fixed"
     ] = 0.0
     backend: str
@@ -543,8 +539,8 @@ class StoreEntry:
     name: Annotated[str, "name in its manifest; empty if that cannot be read"]
     bytes: int
     attestations: Annotated[int, "signature bundles"]
-    installed: Annotated[str, "UTC, ISO 8601"]
-    used: Annotated[
+    installed_at: Annotated[str, "UTC, ISO 8601"]
+    used_at: Annotated[
         str,
         "last known use; UTC, ISO 8601. Uses by others than the store's owner are known from the "
         "file system, to the day",
@@ -583,7 +579,7 @@ class StorePruneReport:
 class TrustReport:
     """`aotc trust init|add|check|sign --json`: the policy after the command."""
 
-    schema: Literal["aotc.trust-answer/1"] = "aotc.trust-answer/1"
+    schema: Literal["aotc.trust-report/1"] = "aotc.trust-report/1"
     file: str
     name: str
     sequence: int
@@ -616,7 +612,7 @@ class TrustReport:
 class RootReport:
     """`aotc trust root --json`: the file of root keys that was written."""
 
-    schema: Literal["aotc.root-answer/1"] = "aotc.root-answer/1"
+    schema: Literal["aotc.root-report/1"] = "aotc.root-report/1"
     file: str
     policy: Annotated[str, "name of the only policy that hosts with this file take"]
     threshold: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Final, Literal
 
 from aotc.base.records import record
 from aotc.spec.codec import Pattern
@@ -62,8 +62,6 @@ class Config:
     may set neither a signer file nor a profile that loads plugin libraries or whose task runs a
     function, nor `bench.key`.
     """
-
-    WIRE_NAMES: ClassVar = {"check_models": "check-models"}
 
     schema: Annotated[Literal["aotc.config/1"], "version of this schema"] = "aotc.config/1"
     profile: _ProfileText = None

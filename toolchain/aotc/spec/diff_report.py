@@ -165,7 +165,7 @@ class AllowedDiff:
     """An area that must not differ (`--fail-on`), or not by more than a ratio."""
 
     area: Area
-    ratio: Annotated[float | None, "greatest b / a; None: nothing may differ"] = None
+    max_ratio: Annotated[float | None, "greatest b / a; None: nothing may differ"] = None
 
 
 @record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from aotc.base.records import field, record
 from aotc.spec.precision import Form, Isa, Level, Name, Precision
@@ -28,7 +28,7 @@ class OutputError:
     agreement: Annotated[
         float | None, "share of rows whose largest value agrees; None: not measured"
     ] = None
-    not_finite: Annotated[
+    non_finite_share: Annotated[
         float, "share of values that are NaN or infinite in both, which nothing measures"
     ] = 0.0
     passed: bool = True
@@ -63,7 +63,7 @@ class OutputNoise:
     max_rel: Annotated[float, "max |float32 - float64| / max |float64|"]
     cosine: Annotated[float | None, "of the flattened tensors; None if a norm is zero"] = None
     sqnr_db: Annotated[float | None, "signal to noise, in decibels; None if either is zero"] = None
-    below: Annotated[
+    breached: Annotated[
         tuple[str, ...], "tolerances and limits of the profile that the original does not keep"
     ] = ()
 
@@ -80,7 +80,7 @@ class TaskResult:
     drop: Annotated[float, "original - variant; negative where the variant is better"]
     max_drop: float
     passed: bool
-    not_numbers: Annotated[
+    nan_answers: Annotated[
         int, "answers of the variant with NaN, which count as wrong; 0 for a function"
     ] = 0
 
@@ -118,8 +118,8 @@ class DifferingOutput:
     """An output whose bytes were not those of the first of some equal calls."""
 
     output: str
-    values: Annotated[int, "how many values differed, in the call with most of them"]
-    of: Annotated[int, "values of the output"]
+    differing_values: Annotated[int, "how many values differed, in the call with most of them"]
+    total_values: Annotated[int, "values of the output"]
     max_abs: Annotated[float | None, "largest difference; None: of what is no number"] = None
 
 
@@ -144,16 +144,18 @@ class VariantEvidence:
 
     name: str
     comparisons: tuple[Comparison, ...] = ()
-    undivided: Annotated[
+    unpartitioned: Annotated[
         tuple[Comparison, ...],
-        "of the undivided graph on the CPU, if this host cannot run the variant",
+        "of the unpartitioned graph on the CPU, if this host cannot run the variant",
     ] = ()
     load_seconds: float | None = None
     first_run_seconds: float | None = None
     run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
     peak_memory_bytes: int | None = None
     task: Annotated[TaskResult | None, "None: the profile has no gates.task"] = None
-    instead_of: Annotated[tuple[WrongForm, ...], "replaced forms, which gave wrong answers"] = ()
+    replaced_forms: Annotated[
+        tuple[WrongForm, ...], "replaced forms, which gave wrong answers"
+    ] = ()
     blamed: Annotated[
         Blamed | None, "nodes to blame for the error in a lower precision; None: not searched"
     ] = None
@@ -176,8 +178,8 @@ class Evidence:
     host: Annotated[Mapping[str, str], "OS, architecture, CPU features; no names"]
     notes: tuple[str, ...] = ()
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
-    model: Annotated[str, "sha256 of the model file"] = ""
-    tuned_on: Annotated[str, "sha256 of the model file that --tune measured"] = ""
+    model_sha256: Annotated[str, "sha256 of the model file"] = ""
+    tuned_model_sha256: Annotated[str, "sha256 of the model file that --tune measured"] = ""
 
 
 # Which nodes make a variant in a lower precision too inexact.
@@ -202,34 +204,34 @@ class OutputChange:
 class Blamed:
     """The nodes to blame for one variant's errors, by the names of the imported model.
 
-    A `badness` is the largest of measured/limit over outputs, fixtures and limits: above 1 where a
-    limit is not met.
+    A limit ratio is the largest of measured/limit over outputs, fixtures and limits: above 1 where
+    a limit is not met.
     """
 
     variant: str
     precision: Precision
-    kept: Annotated[
+    keep_float32: Annotated[
         tuple[str, ...],
         "with these in float32 the variant passes, in the order of the model; empty: none found",
     ] = ()
-    kept_before: Annotated[
+    keep_float32_before: Annotated[
         tuple[str, ...], "names and patterns that were in float32 already, and stay there"
     ] = ()
     first: Annotated[str, "first node out of tolerance whose inputs are within it"] = ""
     worst: Annotated[str, "node that adds most to the error of its inputs"] = ""
     candidates: Annotated[int, "nodes that compute in the lower precision"] = 0
-    badness_before: float = 0.0
-    badness_after: Annotated[float | None, "None: no set of nodes passes"] = None
+    limit_ratio_before: float = 0.0
+    limit_ratio_after: Annotated[float | None, "None: no set of nodes passes"] = None
     outputs: tuple[OutputChange, ...] = ()
     trials: Annotated[int, "sessions that were made and run"] = 0
-    most_trials: int = 0
+    max_trials: int = 0
     minimal: Annotated[bool, "it was tried that none of `kept` can be left out"] = False
     all_pass: Annotated[
         bool | None,
         "whether it passes with all of them in float32; False: precision is not to blame, None: "
         "not tried",
     ] = None
-    ended: Annotated[
+    search_ended: Annotated[
         SearchEnd,
         "by what the search ended; time: that of a step, so a quicker host may find fewer nodes",
     ] = "complete"
@@ -290,8 +292,6 @@ class NodeErrors:
 class TuningCandidate:
     """One candidate for a variant, with its time if it passed parity and could be timed."""
 
-    WIRE_NAMES: ClassVar = {"minimum_seconds": "least_seconds"}
-
     variant: Annotated[str, "variant of the profile"]
     providers: tuple[Name, ...]
     isa: Isa = "baseline"
@@ -302,7 +302,7 @@ class TuningCandidate:
     layout: Annotated[Layout, "of images, on CUDA"] = "auto"
     threads: Annotated[int | None, "for one operator; None: one for each core"] = None
     passed: bool = False
-    kept: Annotated[tuple[str, ...], "nodes without which in float32 it did not pass"] = ()
+    keep_float32: Annotated[tuple[str, ...], "nodes without which in float32 it did not pass"] = ()
     trials: Annotated[int, "sessions that were run to find these nodes"] = 0
     search_ended: Annotated[
         SearchEnd, "by what the search for them ended; time: a quicker host may keep fewer"

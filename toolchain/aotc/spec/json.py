@@ -7,7 +7,8 @@ import json
 import math
 import re
 
-from aotc.spec.codec import Json, ParseError, Problem
+from aotc.base.records import is_record
+from aotc.spec.codec import Json, ParseError, Problem, encode
 
 # Canonical JSON (RFC 8785), so that equal documents have equal bytes.
 
@@ -133,6 +134,18 @@ def _check_depth(value: Json, depth: int = 0) -> None:
 
 
 # JSON that is shown as it is: on a terminal, and in the log of a CI job.
+
+
+def to_json(report: object) -> dict[str, Json]:
+    """A report, or a record in one, as the data of JSON: what `--json` prints, every field in it.
+
+    Tuples become lists, and what is None stays None, so that `json.dumps` takes the result.  Times
+    are in seconds and sizes in bytes, as in the record.  Raises TypeError for what is no record.
+    """
+    if isinstance(report, type) or not is_record(report):
+        raise TypeError(f"this is no report: {type(report).__name__}")
+    found: dict[str, Json] = encode(report, full=True)
+    return found
 
 
 def document(value: Json) -> str:

@@ -13,8 +13,8 @@ import typing
 from collections.abc import Mapping
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
-from aotc.base.records import MISSING
-from aotc.spec.codec import Bounds, Json, Pattern, encode, field_types, wire_fields
+from aotc.base.records import MISSING, fields
+from aotc.spec.codec import Bounds, Json, Pattern, encode, field_types
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -83,8 +83,9 @@ def _record(cls: Any, definitions: dict[str, Json]) -> dict[str, Json]:
     hints = field_types(cls)
     properties: dict[str, Json] = {}
     required = []
-    for name, field in wire_fields(cls).items():
-        made = _schema(hints[field.name], definitions)
+    for field in fields(cls):
+        name = field.name
+        made = _schema(hints[name], definitions)
         if field.default is not MISSING:
             made["default"] = encode(field.default)
         elif field.default_factory is not MISSING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from aotc.base.records import field, record
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
@@ -126,8 +126,6 @@ class ExternalFile:
 class ControlFlow:
     """One control flow node, and its subgraphs with their node counts."""
 
-    WIRE_NAMES: ClassVar = {"subgraphs": "bodies"}
-
     node: str
     op_type: str
     subgraphs: Annotated[Mapping[str, int], "number of nodes, by attribute"]
@@ -158,11 +156,13 @@ class Capture:
     ] = ()
     contrib_ops: Annotated[tuple[str, ...], "domain::op_type of ORT's own domains"] = ()
     control_flow: tuple[ControlFlow, ...] = ()
-    side_inputs: Annotated[tuple[str, ...], "outer values that subgraphs read, as node: value"] = ()
+    outer_scope_values: Annotated[
+        tuple[str, ...], "outer values that subgraphs read, as node: value"
+    ] = ()
     external_data: tuple[ExternalFile, ...] = ()
     quantized: Annotated[bool, "has quantized operators"] = False
-    half: Annotated[bool, "has float16 or bfloat16 tensors"] = False
-    metadata: Annotated[
+    half_precision: Annotated[bool, "has float16 or bfloat16 tensors"] = False
+    metadata_bytes: Annotated[
         Mapping[str, int], "removed from the graphs: bytes of doc_string and metadata_props"
     ] = field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -238,7 +238,7 @@ def bucket_problems(
 def capture_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
     """Captured sizes outside the domain, or without the provider option that allows captures."""
     for index, variant in enumerate(variants):
-        where = f"variants[{index}].graphs"
+        where = f"variants[{index}].cuda_graphs"
         allowed = {
             provider
             for provider, options in variant.session.provider_options.items()
@@ -246,17 +246,19 @@ def capture_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Pr
         }
         if allowed - {_CAPTURING}:
             yield Problem(where, f"{', '.join(sorted(allowed))} has no CUDA graphs")
-        if bool(allowed) != (variant.graphs is not None):
+        if bool(allowed) != (variant.cuda_graphs is not None):
             yield Problem(where, f"must be stated exactly if {GRAPH_OPTION} is 1")
-        if variant.graphs is None:
+        if variant.cuda_graphs is None:
             continue
         if _CAPTURING not in variant.providers:
             yield Problem(where, "are for CUDA, which is not among the providers")
-        sizes = variant.graphs.sizes
+        sizes = variant.cuda_graphs.sizes
         if domain.dims and not sizes:
             yield Problem(f"{where}.sizes", "name no sizes of the free dims")
-        if len(sizes) > variant.graphs.max_count:
-            yield Problem(f"{where}.sizes", f"are more than max_count {variant.graphs.max_count}")
+        if len(sizes) > variant.cuda_graphs.max_count:
+            yield Problem(
+                f"{where}.sizes", f"are more than max_count {variant.cuda_graphs.max_count}"
+            )
         if len({tuple(sorted(captured.items())) for captured in sizes}) < len(sizes):
             yield Problem(f"{where}.sizes", "name one combination twice")
         for number, captured in enumerate(sizes):

@@ -59,7 +59,7 @@ class Fixture:
     name: FixtureName
     origin: Literal["generated", "user"]
     sizes: Annotated[Mapping[str, int], "by dim"] = field(default_factory=dict)
-    without: Annotated[
+    excluded_variants: Annotated[
         tuple[PlainName, ...], "variants that were not compared with it, and are not judged by it"
     ] = ()
     inputs: tuple[FixtureTensor, ...]

@@ -25,7 +25,9 @@ class OutputGate:
     `instead` is true.
     """
 
-    instead: Annotated[bool, "judge these alone, and not the tolerance under parity"] = False
+    replaces_tolerance: Annotated[bool, "judge these alone, and not the tolerance under parity"] = (
+        False
+    )
     max_abs: Annotated[Annotated[float, Bounds(0)] | None, "max |actual - reference|"] = None
     max_rel: Annotated[
         Annotated[float, Bounds(0)] | None, "max |actual - reference| / max |reference|"
@@ -46,8 +48,8 @@ class OutputGate:
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""
         found = []
-        if self.instead and not any(value is not None for _, value in self.limits()):
-            found.append(Problem("instead", "nothing would be judged: state a limit"))
+        if self.replaces_tolerance and not any(value is not None for _, value in self.limits()):
+            found.append(Problem("replaces_tolerance", "nothing would be judged: state a limit"))
         if self.top_k != 1 and self.min_agreement is None:
             found.append(Problem("top_k", "has no effect without min_agreement"))
         return found
@@ -106,7 +108,7 @@ class TaskVerdict:
     output: str
     samples: int
     max_drop: float
-    data: Annotated[
+    data_sha256: Annotated[
         str,
         "sha256 of the file of the labelled set; of a folder, that of each .npz file's name, a "
         "zero byte and its sha256 in binary, in the order of names",

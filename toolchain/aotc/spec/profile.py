@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST
@@ -139,8 +139,6 @@ class PluginSpec:
 @record
 class PartitionSpec:
     """When a partition is worth its boundaries."""
-
-    WIRE_NAMES: ClassVar = {"weigh_boundaries": "weigh_borders"}
 
     min_nodes: Annotated[
         int, Bounds(1), "a smaller partition is given to the next provider that takes its nodes"

@@ -323,7 +323,7 @@ SIZED_BY_VALUES: Final = frozenset(
 
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]
-Search = Literal["repeatable", "exhaustive"]
+Search = Literal["heuristic", "exhaustive"]
 Attention = Literal["auto", "without-cudnn"]
 Capture = Literal["none", "sizes", "calls"]
 RefusedCapture = Literal["fail", "run"]
@@ -349,7 +349,7 @@ class GraphOptions:
     max_bytes: Annotated[
         int, Bounds(0, 2**53 - 1), "of inputs and outputs of captured sizes, on the device"
     ] = 8 << 30
-    refused: Annotated[
+    on_refusal: Annotated[
         RefusedCapture,
         "if ONNX Runtime refuses to capture (control flow, nodes on the CPU): fail, or run without",
     ] = "fail"
@@ -367,11 +367,11 @@ class CudaOptions:
         "of images inside the provider; auto is NHWC for graphs with four convolutions or more, of "
         "which none is transposed",
     ] = "auto"
-    search: Annotated[
+    conv_algo_search: Annotated[
         Search,
-        "of convolution algorithms: repeatable takes cuDNN's heuristic; exhaustive measures them "
-        "at warm-up, which may choose and round differently each time",
-    ] = "repeatable"
+        "of convolution algorithms: heuristic is cuDNN's choice, the same each time; exhaustive "
+        "measures them at warm-up, which may choose and round differently each time",
+    ] = "heuristic"
     attention: Annotated[
         Attention,
         "kernels of fused attention: auto is ONNX Runtime's choice, which in half precision from "

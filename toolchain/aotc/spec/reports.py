@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from aotc.base.errors import Place
 from aotc.base.records import field, record
@@ -56,8 +56,6 @@ class CheckResult:
 class Refusal:
     """One reason for a refusal."""
 
-    WIRE_NAMES: ClassVar = {"fix": "mend"}
-
     code: str
     what: str
     where: str = ""
@@ -104,7 +102,7 @@ class VerifyReport:
     policy: Annotated[
         PolicyDecision | None, "decision of the trust policy; None: there is no policy"
     ] = None
-    bytes_hashed: int = 0
+    hashed_bytes: int = 0
     seconds: float = 0.0
 
 
@@ -136,8 +134,8 @@ class VariantLoad:
     warmup_seconds: Annotated[float, "placement check and warm-up runs; 0 without them"] = 0.0
     first_run_seconds: Annotated[float | None, "first run of the warm-up; None without one"] = None
     warmed: bool = False
-    accepted: Annotated[int, "number of fixtures that matched, padded if necessary"] = 0
-    accepted_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
+    fixtures: Annotated[int, "number of fixtures that matched, padded if necessary"] = 0
+    fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
 
 
 @record
@@ -153,7 +151,7 @@ class LoadReport:
     verify_seconds: Annotated[float, "signature, digests, and the copy into the store, if any"]
     session_seconds: float
     warmup_seconds: Annotated[float, "placement check, and running and comparing fixtures"]
-    first_request_seconds: Annotated[float | None, "first call of model.run; None before it"] = None
+    first_call_seconds: Annotated[float | None, "first call of model.run; None before it"] = None
     fixtures: Annotated[int, "number of fixtures that matched on this host"] = 0
     fixtures_before: Annotated[int, "of these, those that ran at an earlier load alone"] = 0
     variants: Annotated[tuple[VariantLoad, ...], "variants that were loaded"] = ()
@@ -168,7 +166,7 @@ class Claim:
     key_id: Annotated[str, "key that it names; empty if it names none"] = ""
     development_key: Annotated[bool, "it names this user's development key"] = False
     predicate_type: str = ""
-    says: Annotated[str, "summary of the predicate; empty if its type is unknown"] = ""
+    summary: Annotated[str, "summary of the predicate; empty if its type is unknown"] = ""
 
 
 @record
@@ -190,7 +188,9 @@ class VariantSummary:
     buckets: Annotated[Mapping[str, int], "its bucket of each dim; empty: it takes all sizes"] = (
         field(default_factory=dict)
     )
-    graphs: Annotated[GraphCapture | None, "sizes captured as CUDA graphs; None: no capture"] = None
+    cuda_graphs: Annotated[
+        GraphCapture | None, "sizes captured as CUDA graphs; None: no capture"
+    ] = None
     integer_products: Annotated[
         IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
     ] = None
@@ -204,7 +204,7 @@ class VariantSummary:
         Mapping[str, Mapping[str, str]], "what sessions state of each provider"
     ] = field(default_factory=dict)
     requirements: Requirements
-    placement: Annotated[Certainty, "how the placement is known"]
+    placement_origin: Annotated[Certainty, "how the placement is known"]
     nodes: int
     partitions: int
     share: Annotated[Mapping[str, float], "of nodes, by provider"]
@@ -277,7 +277,7 @@ class ArtifactSummary:
     toolchain: Toolchain
     claims: Annotated[tuple[Claim, ...], "attestations, unverified"] = ()
     variants: tuple[VariantSummary, ...]
-    sizes: Annotated[Mapping[str, int], "bytes by role of file, as the manifest lists them"]
+    bytes_by_role: Annotated[Mapping[str, int], "bytes by role of file, as the manifest lists them"]
     payload_bytes: int
     files: int
     fixtures: int
@@ -329,11 +329,11 @@ class ConsideredAttestation:
     """An attestation that was considered for a requirement, and whether it counts."""
 
     path: str
-    key: Annotated[str, "key id: sha256 of the public key's PEM"]
+    key_id: Annotated[str, "key id: sha256 of the public key's PEM"]
     id: Annotated[str, "id of the key or authority in the policy"]
     counts: bool
     code: Annotated[str, "reason why it does not count; empty if it counts"] = ""
-    why: str = ""
+    reason: str = ""
 
 
 @record
@@ -367,7 +367,7 @@ class PolicyDecision:
     roots: Annotated[tuple[str, ...], "key ids of the roots that signed it; empty: unsigned"] = ()
     artifact: Annotated[str, "name of the artifact"] = ""
     channel: str = ""
-    channel_from: ChannelSource = ""
+    channel_source: ChannelSource = ""
     accepted: bool = False
     rule: Annotated[str, "name of the rule that matches; empty: none or several match"] = ""
     rules: tuple[RuleMatch, ...] = ()
@@ -376,7 +376,9 @@ class PolicyDecision:
         tuple[str, ...] | None, "variants that may be loaded here, if a rule requires it; None: all"
     ] = None
     release: ArtifactRelease | None = None
-    highest: Annotated[ArtifactRelease | None, "highest release seen on this host before"] = None
+    highest_release: Annotated[
+        ArtifactRelease | None, "highest release seen on this host before"
+    ] = None
 
 
 # What `aotc debug parity` answers: outputs and inner values of a variant against its model.
@@ -408,7 +410,7 @@ class ParityDebugReport:
     inputs that were given.
     """
 
-    schema: Literal["aotc.parity-debug/1"] = "aotc.parity-debug/1"
+    schema: Literal["aotc.debug-parity/1"] = "aotc.debug-parity/1"
     status: Literal["UNVERIFIED"] = "UNVERIFIED"
     artifact: str
     artifact_id: Annotated[str, "sha256 of aotc.json"]

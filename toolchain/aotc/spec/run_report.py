@@ -33,7 +33,7 @@ class Gate:
 
 
 @record
-class Figure:
+class Measurement:
     """One number that was measured."""
 
     name: str
@@ -72,9 +72,9 @@ class RunReport:
     artifact: Annotated[str, "path; empty: there is none"] = ""
     artifact_id: Annotated[str, "sha256 of aotc.json; empty: there is none"] = ""
     gates: Annotated[tuple[Gate, ...], "all that were judged, in the order of the profile"] = ()
-    breaches: Annotated[tuple[Refusal, ...], "every refusal, the main one first"] = ()
+    refusals: Annotated[tuple[Refusal, ...], "every refusal, the main one first"] = ()
     findings: tuple[NoticedFinding, ...] = ()
-    figures: Annotated[tuple[Figure, ...], "what was measured"] = ()
+    measurements: Annotated[tuple[Measurement, ...], "what was measured"] = ()
     blamed: Annotated[
         tuple[Blamed, ...], "of variants in a lower precision: the nodes to blame for their errors"
     ] = ()
@@ -86,7 +86,7 @@ class RunReport:
 
 
 class Journal:
-    """Gates and figures by name and subject: what is judged again replaces what was said before.
+    """Gates and measurements by name and subject: what is judged again replaces the former.
 
     `model_sha256` and `target` are empty until they are known; `stages` are seconds by stage.
     """
@@ -97,7 +97,7 @@ class Journal:
         self.target = ""
         self.stages: Mapping[str, float] = {}
         self._gates: dict[tuple[str, str], Gate] = {}
-        self._figures: dict[tuple[str, str], Figure] = {}
+        self._measurements: dict[tuple[str, str], Measurement] = {}
         self._findings: dict[Finding, None] = {}
         self._blamed: dict[str, Blamed] = {}
 
@@ -116,9 +116,11 @@ class Journal:
                 text = f"{gate.measured}; the variant is left out".lstrip("; ")
                 self._gates[key] = replace(gate, status="not-judged", measured=text)
 
-    def measured(self, figures: Iterable[Figure]) -> None:
+    def measured(self, measurements: Iterable[Measurement]) -> None:
         """Write down what was measured."""
-        self._figures.update({(figure.name, figure.subject): figure for figure in figures})
+        self._measurements.update(
+            {(measurement.name, measurement.subject): measurement for measurement in measurements}
+        )
 
     def noticed(self, findings: Iterable[Finding]) -> None:
         """Write down findings; each stands there once."""
@@ -145,9 +147,9 @@ class Journal:
         return tuple(sorted(gates, key=lambda gate: gate.place.line if gate.place else sys.maxsize))
 
     @property
-    def figures(self) -> tuple[Figure, ...]:
+    def measurements(self) -> tuple[Measurement, ...]:
         """What was measured, in that order."""
-        return tuple(self._figures.values())
+        return tuple(self._measurements.values())
 
     @property
     def findings(self) -> tuple[Finding, ...]:

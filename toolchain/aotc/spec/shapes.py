@@ -260,7 +260,7 @@ class _StatedRange:
 
 
 # Why a search for larger sizes that run ended.
-Stop = Literal["", "error", "together", "size", "work", "bytes", "count", "time"]
+Stop = Literal["", "error", "combined", "size", "flops", "bytes", "runs", "time"]
 
 
 @record
@@ -289,7 +289,7 @@ class Dim:
     gaps: Annotated[tuple[Size, ...], "sizes between the bounds that failed"] = ()
     stopped_by: Annotated[
         Stop,
-        "why the search for larger sizes ended (together: an error, with the other dims at their "
+        "why the search for larger sizes ended (combined: an error, with the other dims at their "
         "maximum); empty if the range was stated",
     ] = ""
 

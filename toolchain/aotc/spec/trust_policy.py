@@ -15,7 +15,7 @@ from aotc.spec.payload import Finding, Sha256
 from aotc.spec.trust_anchors import TrustedIdentity
 from aotc.spec.versions import RELEASE
 
-# Trust policies: who must sign what for which artifact. Schemas `aotc.trust/1`, `aotc.root/2`.
+# Trust policies: who must sign what for which artifact. Schemas `aotc.trust/1`, `aotc.root/1`.
 #
 # A policy is a YAML file, signed by root keys. A host states its root keys in a file of its own,
 # with the number of roots that must have signed and the name of the policy that the host takes.
@@ -218,24 +218,17 @@ class RootKeys:
     The host takes the policy `policy` if at least `threshold` of the `keys` signed it.
     """
 
-    schema: Annotated[Literal["aotc.root/2", "aotc.root/1"], "version of this schema; 1 is read"]
-    policy: Annotated[
-        KeyName | None, "name of the only policy that is taken; required in aotc.root/2"
-    ] = None
+    schema: Annotated[Literal["aotc.root/1"], "version of this schema"]
+    policy: Annotated[KeyName, "name of the only policy that is taken"]
     threshold: Annotated[int, Bounds(1), "number of distinct keys that must have signed a policy"]
     keys: Annotated[tuple[str, ...], Bounds(1), "P-256 public keys, PEM"]
 
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""
-        found = []
-        if self.schema == "aotc.root/2" and self.policy is None:
-            found.append(Problem("policy", "is missing"))
-        if self.schema == "aotc.root/1" and self.policy is not None:
-            found.append(Problem("policy", "is not a field of aotc.root/1; state aotc.root/2"))
         if self.threshold > len(self.keys):
             what = f"{self.threshold} of {len(self.keys)} keys can never be met"
-            found.append(Problem("threshold", what))
-        return found
+            return [Problem("threshold", what)]
+        return []
 
 
 def _signer_problems(

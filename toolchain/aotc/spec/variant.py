@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from aotc.base.records import MISSING, field, fields, record, replace
 from aotc.spec.codec import Bounds, Json
@@ -44,7 +44,7 @@ class NodePlacement:
 class Placement:
     """Where every node runs, by the node names of ORT's assignment record."""
 
-    how: Certainty
+    origin: Certainty
     nodes: tuple[NodePlacement, ...]
     share: Annotated[Mapping[str, float], "share of nodes by provider, rounded to 4 digits"]
     partitions: Annotated[int, "sequences of nodes with the same provider, in node order"] = 1
@@ -114,7 +114,7 @@ class Variant:
     transfers: TransferTotals = TransferTotals()
     partitioning: Annotated[PartitionReport | None, "None if one provider runs all nodes"] = None
     memory: MemoryPlan
-    graphs: Annotated[GraphCapture | None, "captured CUDA graphs; None: no capture"] = None
+    cuda_graphs: Annotated[GraphCapture | None, "captured CUDA graphs; None: no capture"] = None
     integer_products: Annotated[
         IntegerProducts | None, "of a quantized model on an x86-64 CPU alone; None: of others"
     ] = None
@@ -166,8 +166,6 @@ class ProviderShare:
 class Partition:
     """Nodes that one provider runs as one: convex, and in order of execution."""
 
-    WIRE_NAMES: ClassVar = {"subgraph": "body"}
-
     name: str
     provider: str
     nodes: int
@@ -205,9 +203,7 @@ class RefusedNode:
 class PartitionReport:
     """How a variant's graph was divided among its providers."""
 
-    WIRE_NAMES: ClassVar = {"transfers": "crossings"}
-
-    how: Certainty
+    origin: Certainty
     providers: tuple[ProviderShare, ...]
     partitions: tuple[Partition, ...]
     alternations: Annotated[int, "changes of provider along the main graph's order of execution"]
@@ -232,14 +228,16 @@ class GraphCapture:
     on_call: Annotated[bool, "further sizes are captured at their first call"] = False
     max_count: Annotated[int, Bounds(1), "captured sizes that are kept"] = 32
     max_bytes: Annotated[int, Bounds(0), "of device memory for captures"] = 8 << 30
-    refused: Annotated[RefusedCapture, "if a capture is refused: fail, or run without"] = "fail"
+    on_refusal: Annotated[RefusedCapture, "if a capture is on_refusal: fail, or run without"] = (
+        "fail"
+    )
 
 
 # How a variant multiplies 8-bit integers, and whether its answers depend on the CPU.
 
 
 ProductForm = Literal["rewritten", "seven-bits", "exact-signs", "not-fused", "feature", "same-cpu"]
-Operands = Literal["exact signs", "weights in 7 bits", "saturating signs"]
+Operands = Literal["exact-signs", "seven-bits", "saturating-signs"]
 
 _SAME_EVERYWHERE = "the same on every CPU"
 

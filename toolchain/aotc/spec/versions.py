@@ -17,14 +17,8 @@ if TYPE_CHECKING:
 
 VERSION = "0.1.0"
 
-# 2026-11-21  manifest 1.0: first.
-# 2026-11-21  manifest 1.1: variants by bucket, padding, shapes of outputs.
-# 2026-11-21  manifest 1.2: partitions, compiled parts in files, waivers, dropped variants.
-# 2026-11-22  manifest 1.3: relations that are not enforced, ranges that end where all are largest.
-# 2026-11-23  manifest 1.4: sizes captured as CUDA graphs, what passes matched and kept.
-# 2026-11-23  manifest 1.5: how integer products are exact, gates of outputs, the verdict of a task,
-#             variants that a fixture does not judge.
-MANIFEST_SCHEMA = "aotc.manifest/1.5"
+# 2026-11-25  manifest 1.0: first.
+MANIFEST_SCHEMA = "aotc.manifest/1.0"
 
 # Features that a reader must know to read an artifact correctly; an artifact with several variants
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
@@ -38,9 +32,7 @@ KNOWN_FEATURES = frozenset(
         "fixture-variants",
         "output-gates",
         "rejected-routes",
-        "shape-domain",
         "shape-routing",
-        "shared-weights",
     }
 )
 

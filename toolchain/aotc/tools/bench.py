@@ -9,22 +9,26 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_write
 from aotc.base.files.reading import file_sha256
-from aotc.base.records import record, replace
-from aotc.runtime.model import ReadyModel
+from aotc.base.files.replacing import check_output
+from aotc.base.files.writing import write_atomically
+from aotc.base.records import replace
+from aotc.runtime.model import Model
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.bench_reports import BenchReport, Comparison, HistoryLine, Timing
 from aotc.spec.payload import Finding
-from aotc.spec.versions import stated_id
 from aotc.tools.bench_comparison import (
     CONFIDENCE,
+    Baseline,
     Conditions,
     append_line,
     baseline_lines,
     judge,
     paired_interval,
-    read_history,
     require_appendable,
+    require_baseline,
+    stated_baseline,
     thinned,
     this_machine,
     unpaired_interval,
@@ -40,7 +44,7 @@ from aotc.tools.bench_sides import (
     inputs_of,
     load_artifact,
     model_side,
-    require_streams,
+    require_plan,
     run_rounds,
     seconds_of,
     timing_of,
@@ -48,77 +52,122 @@ from aotc.tools.bench_sides import (
 
 ARTIFACT: Final = "artifact"
 BASELINE: Final = "baseline"
-# The first bytes of a packed artifact, which is a zip.
-_ZIP: Final = b"PK"
-
-
-@record
-class Baseline:
-    """What an artifact is compared with: another one, or the history in a file."""
-
-    path: Path
-    allow: float
-
-    @property
-    def is_artifact(self) -> bool:
-        """Whether it names an artifact: a folder, a packed file, or an entry of a store."""
-        if stated_id(self.path) is not None or not self.path.is_file():
-            return True
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
-            return file.read(len(_ZIP)) == _ZIP
-        return False
-
-
-@record
-class Answer:
-    """The report, and the text of the trace (empty: none was asked for)."""
-
-    report: BenchReport
-    trace: str = ""
+# Enough to state p99; and of a slow model, what can be waited for.
+_RUNS: Final = 300
+_SECONDS: Final = 10.0
 
 
 def bench(
     artifact: str | Path,
-    plan: Plan,
     *,
-    loading: Loading,
     against: str | Path | None = None,
+    baseline: str | Path | None = None,
+    allow: float | None = None,
+    runs: int | None = None,
+    seconds: float | None = None,
+    warm_up: int = 3,
+    streams: int = 1,
     sizes: Mapping[str, int] | None = None,
-    baseline: Baseline | None = None,
     nodes: bool = False,
-    trace: bool = False,
-    history: Path | None = None,
+    trace: str | Path | Callable[[str], None] | None = None,
+    history: str | Path | None = None,
+    variant: str | Sequence[str] | None = None,
+    threads: int | None = None,
+    trust: str | Path | None = None,
+    key: str | Path | None = None,
+    channel: str | None = None,
+    unsafe_no_trust_state: bool = False,
+    store: str | Path | None = None,
+    trust_store: bool = False,
     progress: Callable[[str], None] | None = None,
-) -> Answer:
-    """Load times and latencies of an artifact, and of what it is compared with.
+) -> BenchReport:
+    """Load times and latencies of an artifact, and of what it is compared with, in seconds.
 
-    Each side is loaded twice and the second load counts.  The plain model `against` gets ONNX
-    Runtime's defaults on the CPU; a baseline that is an artifact is loaded as the artifact is.  All
-    run in turn (see `rounds`), on the artifact's fixture with the dims in `sizes` resized by
-    repeating values.  With `nodes` or `trace` a session of its own is profiled afterwards, and to
-    `history` a line is appended at the end.
+    Each side is loaded twice and the second load counts.  All sides run in turn in this process,
+    in rounds whose order is drawn anew, so that their ratios hold on a noisy machine.
 
-    Raises as `load` does, AOTC-I001 (no such model or baseline), I012 (ONNX Runtime refuses the
-    model), I027 (no fixture, or a dim that the artifact lacks), I063 to I065 (the baseline cannot
-    be compared), I066 (ONNX Runtime's profile was cut off), I018 and I026.
+    `artifact` is a folder, a packed file, or `sha256-<id>` of an entry of a store.  `against` is
+    the plain ONNX model, which gets ONNX Runtime's defaults on the CPU.  `baseline` is an earlier
+    artifact of the same model, which is loaded as the artifact is, or a file that `history` wrote;
+    `allow` (default: 1.05) is the ratio of the medians, artifact / baseline, up to which the
+    artifact is not called slower (`comparison.verdict` of the report).
+
+    `runs` is the number of timed calls of each side, `seconds` how long all may take, whichever
+    ends first; without either, 300 calls for each stream, in 10 seconds.  `warm_up` calls of each
+    side come before.  `streams` threads (1 to 256) call one model, each again as soon as it is
+    answered.  The inputs are the artifact's first fixture, in the shapes and dtypes of the model;
+    `sizes` are sizes of dims by name, to which it is resized by repeating values.
+
+    With `nodes`, another session is profiled for the time of each node.  `trace` is a file for a
+    trace of Perfetto (JSON), nodes in it, or a function that is called with its text.  To the file
+    `history` one line of JSON is appended.  `variant`, `threads`, `trust`, `key`, `channel`,
+    `unsafe_no_trust_state`, `store` and `trust_store` are as in `aotc.load`.  `progress` is called
+    with the name of each step.
+
+    Raises as `aotc.load` does, AOTC-I001 (no such model or baseline), I012 (ONNX Runtime refuses
+    the model), I027 (no fixture, a dim that the artifact lacks, or a number out of range), I063 to
+    I065 (the baseline cannot be compared), I066 (ONNX Runtime's profile was cut off), I017, I018
+    and I026 (the trace or the history cannot be written).
     """
+    loading = Loading(
+        trust=trust,
+        key=key,
+        channel=channel,
+        unsafe_no_trust_state=unsafe_no_trust_state,
+        variant=variant,
+        threads=threads,
+        store=store,
+        trust_store=trust_store,
+    )
+    if runs is None and seconds is None:
+        runs, seconds = _RUNS * streams, _SECONDS
+    plan = Plan(runs=runs, seconds=seconds, streams=streams, warm_up=warm_up)
+    require_plan(plan)
+    against = None if against is None else Path(against)
+    kept = None if history is None else Path(history)
+    compared = None if baseline is None else stated_baseline(baseline, allow)
     step = progress or (lambda text: None)
-    if against is not None and not Path(against).is_file():
+    if against is not None and not against.is_file():
         raise AotcError("AOTC-I001", "no such model file", where=str(against))
-    if baseline is not None:
+    if compared is not None:
         # Before anything is measured in vain.
-        _require_baseline(baseline, history)
-    if history is not None:
-        require_appendable(history)
-    require_streams(plan.streams)
+        require_baseline(compared, kept)
+    if kept is not None:
+        require_appendable(kept)
+    if isinstance(trace, str | Path):
+        check_output(Path(trace), force=True, writes_through=True)
+    report, line, text = _measured(
+        artifact, plan, loading, against, sizes or {}, compared, nodes, trace is not None, step
+    )
+    if kept is not None:
+        append_line(kept, line)
+    if isinstance(trace, str | Path):
+        _write_trace(Path(trace), text)
+    elif trace is not None:
+        trace(text)
+    return report
+
+
+def _measured(
+    artifact: str | Path,
+    plan: Plan,
+    loading: Loading,
+    against: Path | None,
+    sizes: Mapping[str, int],
+    baseline: Baseline | None,
+    nodes: bool,
+    trace: bool,
+    step: Callable[[str], None],
+) -> tuple[BenchReport, HistoryLine, str]:
+    """The report, its line of a history, and the trace (empty: none was asked for)."""
     with contextlib.ExitStack() as stack:
         step("load the artifact")
         ready, steps = load_artifact(artifact, loading)
         stack.enter_context(ready)
-        inputs, used_sizes = inputs_of(ready, sizes or {})
+        inputs, used_sizes = inputs_of(ready, sizes)
         conditions = Conditions(
             machine=this_machine(),
-            source_sha256=ready.manifest.source.sha256,
+            model_sha256=ready.manifest.source.sha256,
             variant=ready.report.variant,
             sizes=used_sizes,
             threads=loading.threads,
@@ -131,8 +180,8 @@ def bench(
         if against is not None:
             step("load the model")
             names = [output.name for output in ready.outputs]
-            sides.append(model_side(Path(against), inputs, names, loading.threads))
-        other: ReadyModel | None = None
+            sides.append(model_side(against, inputs, names, loading.threads))
+        other: Model | None = None
         if baseline is not None and baseline.is_artifact:
             step("load the baseline")
             other, side = _baseline_side(baseline.path, ready, inputs, loading)
@@ -155,43 +204,25 @@ def bench(
         report = replace(report, nodes=profiled.report if profiled else None, comparison=comparison)
         text = ""
         if trace and profiled is not None:
-            facts = {"artifact": ready.report.artifact_id, "sizes": used_sizes, "time": line.time}
+            facts = {
+                "artifact": ready.report.artifact_id,
+                "sizes": used_sizes,
+                "time": line.measured_at,
+            }
             text = bench_trace(str(artifact), sides, measured, plan.streams, profiled, facts)
-    if history is not None:
-        append_line(history, line)
-    return Answer(report=report, trace=text)
+    return report, line, text
 
 
-def _require_baseline(baseline: Baseline, history: Path | None) -> None:
-    """Raise AOTC-I001 if nothing is there, and I063 if it is a file that is no history.
-
-    AOTC-I027 is for an artifact that the measurement would be appended to.
-    """
-    path = baseline.path
-    if stated_id(path) is None and not path.exists():
-        if history is not None and history.resolve() == path.resolve():
-            raise AotcError(
-                "AOTC-I001",
-                "there is no baseline yet: nothing was appended to the history",
-                where=str(path),
-                fix="Measure once with --history alone.",
-            )
-        raise AotcError("AOTC-I001", "no such baseline", where=str(path))
-    if not baseline.is_artifact:
-        list(read_history(path))
-    elif history is not None and history.resolve() == path.resolve():
-        raise AotcError(
-            "AOTC-I027",
-            "--history would overwrite an input, or write into it",
-            where=f"--history {history}",
-            found=str(path),
-            fix="Name another file.",
-        )
+def _write_trace(file: Path, text: str) -> None:
+    try:
+        write_atomically(file, text.encode("utf-8"))
+    except OSError as error:
+        raise cannot_write(error, "cannot write the trace", str(file)) from None
 
 
 def _baseline_side(
-    path: Path, ready: ReadyModel, inputs: Inputs, loading: Loading
-) -> tuple[ReadyModel, Side]:
+    path: Path, ready: Model, inputs: Inputs, loading: Loading
+) -> tuple[Model, Side]:
     """The baseline, loaded and called once.
 
     Raises AOTC-I065 if another model is in it, or it does not accept the inputs.
@@ -228,7 +259,7 @@ def _comparison(
     baseline: Baseline,
     measured: Measured,
     earlier: Sequence[HistoryLine],
-    other: ReadyModel | None,
+    other: Model | None,
 ) -> Comparison:
     """The interval and the verdict on it, from `earlier` measurements or from those of `other`."""
     ours = seconds_of(measured.of(ARTIFACT))
@@ -237,18 +268,18 @@ def _comparison(
         artifact_id, time = other.report.artifact_id, ""
     else:
         interval = unpaired_interval(ours, [line.samples for line in earlier])
-        artifact_id, time = earlier[-1].artifact_id, earlier[-1].time
+        artifact_id, time = earlier[-1].artifact_id, earlier[-1].measured_at
     verdict, reason = judge(interval, baseline.allow)
     return Comparison(
         baseline=str(baseline.path),
         kind="history" if other is None else "artifact",
         artifact_id=artifact_id,
-        time=time,
+        measured_at=time,
         ratio=interval.ratio,
         lower=interval.lower,
         upper=interval.upper,
         confidence=CONFIDENCE,
-        allow=baseline.allow,
+        max_ratio=baseline.allow,
         rounds=interval.rounds,
         measurements=max(1, len(earlier)),
         verdict=verdict,
@@ -258,7 +289,7 @@ def _comparison(
 
 
 def _line(
-    ready: ReadyModel,
+    ready: Model,
     conditions: Conditions,
     timing: Timing,
     measured: Measured,
@@ -266,12 +297,12 @@ def _line(
 ) -> HistoryLine:
     samples = sorted(seconds for block in seconds_of(measured.of(ARTIFACT)) for seconds in block)
     return HistoryLine(
-        time=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        measured_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         machine=conditions.machine,
         onnxruntime=import_onnxruntime().__version__,
         name=ready.manifest.name,
         artifact_id=ready.report.artifact_id,
-        source_sha256=conditions.source_sha256,
+        model_sha256=conditions.model_sha256,
         variant=conditions.variant,
         sizes=conditions.sizes,
         threads=conditions.threads,
@@ -286,9 +317,9 @@ def _line(
     )
 
 
-def _findings(ready: ReadyModel, against: str | Path | None) -> list[Finding]:
+def _findings(ready: Model, against: Path | None) -> list[Finding]:
     findings = [*ready.findings()]
-    if against is not None and file_sha256(Path(against)) != ready.manifest.source.sha256:
+    if against is not None and file_sha256(against) != ready.manifest.source.sha256:
         findings.append(
             Finding(
                 code="AOTC-R009",
@@ -301,7 +332,7 @@ def _findings(ready: ReadyModel, against: str | Path | None) -> list[Finding]:
 
 def _report(
     artifact: str,
-    ready: ReadyModel,
+    ready: Model,
     plan: Plan,
     conditions: Conditions,
     measured: Measured,
@@ -313,7 +344,9 @@ def _report(
     if model is not None:
         total = load.verify_seconds + load.session_seconds + load.warmup_seconds
         load_ratio = ours.load_seconds / model.load_seconds
-        first_ratio = (total + ours.first_seconds) / (model.load_seconds + model.first_seconds)
+        first_ratio = (total + ours.first_run_seconds) / (
+            model.load_seconds + model.first_run_seconds
+        )
         latency_ratio = ours.median_seconds / model.median_seconds
     return BenchReport(
         artifact=artifact,
@@ -322,7 +355,7 @@ def _report(
         runs=ours.samples,
         threads=conditions.threads,
         streams=plan.streams,
-        warm_up=plan.warm_up,
+        warmup_calls=plan.warm_up,
         order=measured.order(),
         load=load,
         timings=tuple(timings.values()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import math
@@ -24,6 +25,7 @@ from aotc.runtime.telemetry import percentile
 from aotc.spec.bench_reports import MAX_SAMPLES, HistoryLine, Machine, Verdict
 from aotc.spec.codec import Json, ParseError, decode, encode
 from aotc.spec.json import strict_json
+from aotc.spec.versions import artifact_path, stated_id
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,7 +47,7 @@ class Conditions:
     """What two measurements must have in common to be compared."""
 
     machine: Machine
-    source_sha256: str
+    model_sha256: str
     variant: str
     sizes: Mapping[str, int]
     threads: int | None
@@ -116,19 +118,19 @@ def baseline_lines(path: Path, wanted: Conditions, artifact_id: str) -> tuple[Hi
     lines = list(read_history(path))
     here = [line for line in lines if line.machine == wanted.machine]
     if not here:
-        what = "the baseline is of another machine"
+        what = "the baseline was measured on another machine"
         raise _differs("AOTC-I064", what, path, _machine(wanted), _machine(lines[-1]))
     alike = [line for line in here if _measured(line) == _measured(wanted)]
     if not alike:
-        what = "the baseline is of another model, or was measured otherwise"
+        what = "the baseline does not match what is measured"
         raise _differs("AOTC-I065", what, path, _measured(wanted), _measured(here[-1]))
     kept = [line for line in alike if line.verdict != "slower"]
     if not kept:
         raise AotcError(
             "AOTC-I065",
-            "every measurement in the baseline was slower than the baseline of its own",
+            "every measurement in the history was slower than its own baseline",
             where=str(path),
-            fix="Accept the artifact: measure it with --history alone, and no --baseline.",
+            fix="To accept the artifact, measure it with --history and without --baseline.",
         )
     others = [line for line in kept if line.artifact_id != artifact_id]
     last = (others or kept)[-1].artifact_id
@@ -173,7 +175,7 @@ def _unreadable(where: str, found: str) -> AotcError:
 
 def _measured(each: HistoryLine | Conditions) -> dict[str, Json]:
     return {
-        "model": each.source_sha256,
+        "model": each.model_sha256,
         "variant": each.variant,
         "sizes": dict(each.sizes),
         "threads": each.threads or "one for each core",
@@ -206,6 +208,68 @@ def _words(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_words, value)) or "none"
     return "unknown" if value is None or value == "" else str(value)
+
+
+# What a measured artifact is compared with: an earlier artifact, or a history of measurements.
+
+
+# The first bytes of a packed artifact, which is a zip.
+_ZIP: Final = b"PK"
+_ALLOW: Final = 1.05
+
+
+@record
+class Baseline:
+    """What an artifact is compared with: another one, or the history in a file."""
+
+    path: Path
+    allow: float
+
+    @property
+    def is_artifact(self) -> bool:
+        """Whether it names an artifact: a folder, a packed file, or an entry of a store."""
+        if stated_id(self.path) is not None or not self.path.is_file():
+            return True
+        with contextlib.suppress(OSError), self.path.open("rb") as file:
+            return file.read(len(_ZIP)) == _ZIP
+        return False
+
+
+def stated_baseline(path: str | Path, allow: float | None) -> Baseline:
+    """A baseline as a caller states it; raises AOTC-I027 for a ratio that none can have."""
+    allow = _ALLOW if allow is None else allow
+    if not 0 < allow < math.inf:
+        raise AotcError(
+            "AOTC-I027", "the allowed ratio is out of range", expected="> 0", found=str(allow)
+        )
+    return Baseline(path=artifact_path(path), allow=allow)
+
+
+def require_baseline(baseline: Baseline, history: Path | None) -> None:
+    """Raise AOTC-I001 if nothing is there, and I063 if it is a file that is no history.
+
+    AOTC-I027 is for an artifact that the measurement would be appended to.
+    """
+    path = baseline.path
+    if stated_id(path) is None and not path.exists():
+        if history is not None and history.resolve() == path.resolve():
+            raise AotcError(
+                "AOTC-I001",
+                "there is no baseline yet: nothing was appended to the history",
+                where=str(path),
+                fix="Measure once with --history and without --baseline.",
+            )
+        raise AotcError("AOTC-I001", "no such baseline", where=str(path))
+    if not baseline.is_artifact:
+        list(read_history(path))
+    elif history is not None and history.resolve() == path.resolve():
+        raise AotcError(
+            "AOTC-I027",
+            "--history would overwrite an input, or write into it",
+            where=f"--history {history}",
+            found=str(path),
+            fix="Name another file.",
+        )
 
 
 # Whether one side is slower than another: a ratio of medians, with a bootstrap interval.
@@ -270,12 +334,12 @@ def unpaired_interval(
 def judge(interval: Interval, allow: float) -> tuple[Verdict, str]:
     """The verdict on a ratio that may be up to `allow`, and the reason in words."""
     if interval.rounds < MIN_ROUNDS:
-        return "not shown", f"{interval.rounds} rounds, and an interval needs {MIN_ROUNDS}"
+        return "inconclusive", f"{interval.rounds} rounds, and an interval needs {MIN_ROUNDS}"
     if interval.lower > allow:
         return "slower", f"the whole interval is above {allow:g}"
     if interval.upper <= allow:
         return "within", f"the whole interval is at or below {allow:g}"
-    return "not shown", f"the interval holds ratios below and above {allow:g}"
+    return "inconclusive", f"the interval holds ratios below and above {allow:g}"
 
 
 def _interval(ratio: float, ratios: NDArray[np.float64], rounds: int) -> Interval:

@@ -15,7 +15,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record, replace
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.runners import open_runner
 from aotc.runtime.warmup import open_variant
 from aotc.session.device.cuda_place import CudaPlace
@@ -433,7 +433,7 @@ def _is_time(value: Any) -> bool:
 
 def _unreadable(path: Path, found: str) -> AotcError:
     return AotcError(
-        "AOTC-I066", "the trace is cut off, or is none", where=str(path), found=found[:300]
+        "AOTC-I066", "the file is not a complete trace", where=str(path), found=found[:300]
     )
 
 
@@ -571,7 +571,7 @@ class Profiled:
     runs: tuple[ProfiledRun, ...]
 
 
-def profile_nodes(ready: ReadyModel, inputs: Inputs, threads: int | None) -> Profiled:
+def profile_nodes(ready: Model, inputs: Inputs, threads: int | None) -> Profiled:
     """Time per node of the variant that takes these inputs, padded as `run` pads them.
 
     A variant that captures CUDA graphs runs without them here, because a replayed graph has no
@@ -617,7 +617,7 @@ def _require_runs(runs: Sequence[ProfiledRun], count: int, path: Path) -> None:
     if len(runs) != count:
         raise AotcError(
             "AOTC-I066",
-            "ONNX Runtime's profile lacks runs, as it keeps a million events",
+            "ONNX Runtime's profile lacks runs: it keeps at most a million events",
             where=str(path),
             expected=f"{count} runs",
             found=f"{len(runs)} runs",
@@ -644,7 +644,7 @@ def _run(
             payload, variant, threads=threads, settings=settings, profile=folder / "session"
         )
 
-    runner = open_runner(replace(variant, graphs=None), CudaPlace(), opened)
+    runner = open_runner(replace(variant, cuda_graphs=None), CudaPlace(), opened)
     try:
         count = min(_WARM_UP, most - 1)
         for _ in range(count):

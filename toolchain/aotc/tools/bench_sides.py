@@ -6,6 +6,7 @@ import collections
 import contextlib
 import gc
 import itertools
+import math
 import random
 import threading
 import time
@@ -20,7 +21,7 @@ from aotc.base.text import nearest
 from aotc.graph import values
 from aotc.runtime import value_files as arrays
 from aotc.runtime.loading import load
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.telemetry import percentile
 from aotc.session import sessions as session
 from aotc.session.sessions import needs_ortvalues
@@ -131,15 +132,22 @@ def run_rounds(sides: Mapping[str, Call], plan: Plan) -> Measured:
     return measured
 
 
-def require_streams(count: int) -> None:
-    """Raise AOTC-I027 unless there are 1 to `MAX_STREAMS` streams."""
-    if not 1 <= count <= MAX_STREAMS:
-        raise AotcError(
-            "AOTC-I027",
-            "the number of streams is out of range",
-            expected=f"1..{MAX_STREAMS}",
-            found=str(count),
-        )
+def require_plan(plan: Plan) -> None:
+    """Raise AOTC-I027 unless there is something to run, and 1 to `MAX_STREAMS` streams."""
+    rows = (
+        ("streams", plan.streams, 1 <= plan.streams <= MAX_STREAMS, f"1..{MAX_STREAMS}"),
+        ("timed runs", plan.runs, plan.runs is None or plan.runs >= 1, ">= 1"),
+        ("seconds", plan.seconds, plan.seconds is None or 0 < plan.seconds < math.inf, "> 0"),
+        ("runs before the timed ones", plan.warm_up, plan.warm_up >= 0, ">= 0"),
+    )
+    for what, found, holds, expected in rows:
+        if not holds:
+            raise AotcError(
+                "AOTC-I027",
+                f"the number of {what} is out of range",
+                expected=expected,
+                found=str(found),
+            )
 
 
 def block_sizes(plan: Plan, pilot_seconds: float) -> list[int]:
@@ -274,13 +282,13 @@ class Side:
     steps: tuple[Step, ...]
 
 
-def load_artifact(artifact: str | Path, how: Loading) -> tuple[ReadyModel, tuple[Step, ...]]:
+def load_artifact(artifact: str | Path, how: Loading) -> tuple[Model, tuple[Step, ...]]:
     """An artifact, loaded for the second time; raises as `aotc.load` does.
 
     So its files are in the page cache, and its verified copy in the store.
     """
 
-    def loaded(*, warm_up: bool) -> ReadyModel:
+    def loaded(*, warm_up: bool) -> Model:
         return load(
             artifact,
             trust=how.trust,
@@ -312,7 +320,7 @@ def load_artifact(artifact: str | Path, how: Loading) -> tuple[ReadyModel, tuple
     )
 
 
-def artifact_side(name: str, ready: ReadyModel, inputs: Inputs, steps: tuple[Step, ...]) -> Side:
+def artifact_side(name: str, ready: Model, inputs: Inputs, steps: tuple[Step, ...]) -> Side:
     """A loaded artifact, called once; raises what a call raises."""
     return _called_once(name, lambda: ready.run(inputs), ready.report.session_seconds, steps)
 
@@ -364,7 +372,7 @@ def _called_once(
     )
 
 
-def inputs_of(ready: ReadyModel, sizes: Mapping[str, int]) -> tuple[Inputs, dict[str, int]]:
+def inputs_of(ready: Model, sizes: Mapping[str, int]) -> tuple[Inputs, dict[str, int]]:
     """The first fixture's inputs at `sizes`, and the resulting sizes of all dims.
 
     Raises AOTC-I027 if there is no fixture, or no such dim.
@@ -403,7 +411,7 @@ def timing_of(side: Side, blocks: Sequence[Block]) -> Timing:
     return Timing(
         name=side.name,
         load_seconds=side.load_seconds,
-        first_seconds=side.first_seconds,
+        first_run_seconds=side.first_seconds,
         median_seconds=percentile(ordered, 0.5),
         lower_seconds=percentile(ordered, 0.25),
         upper_seconds=percentile(ordered, 0.75),

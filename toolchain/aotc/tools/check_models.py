@@ -215,7 +215,7 @@ def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
         model=model.name,
         outcome=outcomes.outcome_of(error.code),
         code=error.code,
-        also=tuple(
+        other_refusals=tuple(
             Refusal(code=each.code, fix=each.fix, **_refusal_fields(each.to_dict(), folder))
             for each in error.every()
             if each is not error
@@ -242,7 +242,7 @@ def _split_external_data(
             continue
         user = model_referring_to(model.path) if check.code == "AOTC-I002" else ""
         if user:
-            skipped.append(SkippedFile(path=model.name, why=f"external data of {user}"))
+            skipped.append(SkippedFile(path=model.name, reason=f"external data of {user}"))
         else:
             models.append(check)
     return tuple(models), tuple(skipped)

@@ -33,8 +33,8 @@ from aotc.spec.run_report import Gate
 
 # Pairs of outcome and answers; one row has one rank.
 RANKS: Final[tuple[frozenset[tuple[str, str]], ...]] = (
-    frozenset({("built", "as expected")}),
-    frozenset({("built", "as onnxruntime")}),
+    frozenset({("built", "as-expected")}),
+    frozenset({("built", "as-onnxruntime")}),
     frozenset({("built", "")}),
     frozenset({("built", "refused")}),
     frozenset({("refused", "")}),
@@ -74,7 +74,7 @@ def in_words(check: ModelCheck) -> str:
     if check.outcome != "built":
         return f"{check.outcome} {check.code}"
     text = {"": "nothing compared", "refused": f"data refused {check.code}"}
-    return f"built, {text.get(check.answers, check.answers)}"
+    return f"built, {text.get(check.answers, check.answers.replace('-', ' '))}"
 
 
 def summary_of(checks: Iterable[ModelCheck]) -> dict[str, int]:
@@ -134,8 +134,8 @@ def changes(
         worse=tuple(lists["worse"]),
         better=tuple(lists["better"]),
         changed=tuple(lists["changed"]),
-        new=tuple(sorted(new.keys() - old.keys())),
-        gone=tuple(sorted(old.keys() - new.keys() - unchecked_names)),
+        added=tuple(sorted(new.keys() - old.keys())),
+        removed=tuple(sorted(old.keys() - new.keys() - unchecked_names)),
     )
 
 
@@ -174,7 +174,7 @@ def judged_models(
             place = Place(file=str(folder / check.model))
             breaches += [
                 replace(each, where=f"{check.model}: {each.where}".removesuffix(": "), place=place)
-                for each in check.also
+                for each in check.other_refusals
             ]
     gates += [
         Gate(name="model", subject=name, status="not-judged", measured="interrupted")

@@ -139,7 +139,7 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
         findings.append(
             Finding(
                 code=_CHANGED,
-                what="the variant answers with other bits while its inner values are read",
+                what="the variant gives other bits when its inner values are outputs",
                 where=where,
             )
         )
@@ -164,8 +164,8 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
             Finding(
                 code=_ACCUMULATED,
                 what="no single node is out of tolerance by itself"
-                + ("; the smallest range that is was found" if report.submodel else "")
-                + ("" if report.submodel else ", nor a range of nodes that can run alone"),
+                + ("; the smallest range of nodes that is was found" if report.submodel else "")
+                + ("" if report.submodel else ", nor is a range of nodes that can run alone"),
                 where=where,
             )
         )
@@ -175,7 +175,7 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
 def _limits(tolerance: Tolerance, gate: OutputGate | None) -> str:
     """What an output is judged by: its gate, and unless that takes its place the tolerance."""
     stated = stated_limits(gate) if gate is not None else ()
-    if gate is not None and gate.instead:
+    if gate is not None and gate.replaces_tolerance:
         return ", ".join(stated)
     bound = f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
     return ", ".join((bound, f"cosine >= {tolerance.min_cosine:g}", *stated))
@@ -211,7 +211,9 @@ class _Comparison:
             self.tolerance: Tolerance = parity.tolerance or getattr(ParitySpec(), parity.arithmetic)
             if fixtures is None and not manifest.fixtures:
                 raise AotcError(
-                    "AOTC-I084", "there are no inputs to compare on", where=str(self.given.path)
+                    "AOTC-I084",
+                    "there are no inputs for the comparison",
+                    where=str(self.given.path),
                 )
             self._workers = stack.enter_context(Workers(self._profile.limits, (_JOBS,)))
             self.announce("import")
@@ -306,7 +308,7 @@ class _Comparison:
         if not self.inputs:
             raise AotcError(
                 "AOTC-I085",
-                "the variant takes none of the inputs",
+                "the variant accepts none of the inputs",
                 where=f"variant {self.variant.name}",
                 found="; ".join(
                     ", ".join(f"{dim}={size}" for dim, size in fixture.sizes.items())
@@ -517,7 +519,7 @@ def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[st
         "found": {found.value.name: found.found},
     }
     report = {
-        "what": "submodel.onnx answers otherwise than reference.onnx on inputs.npz",
+        "what": "submodel.onnx and reference.onnx give different answers on inputs.npz",
         "value": found.value.name,
         "nodes": list(found.covers),
         "submodel_nodes": [{"name": node.name, "op": op_of(node)} for node in found.nodes],

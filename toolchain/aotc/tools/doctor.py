@@ -28,7 +28,7 @@ def gpu_checks(state: NvidiaState, *, needed: bool) -> tuple[DoctorCheck, ...]:
 
     `needed` says that ONNX Runtime for GPUs is installed: a problem is then `bad`, else a `note`.
     """
-    problem: Literal["bad", "note"] = "bad" if needed else "note"
+    problem: Literal["failed", "note"] = "failed" if needed else "note"
     if not state.gpus and state.driver is None:
         return (DoctorCheck(name="GPU", status="note", found="no NVIDIA GPU found"),)
     return (
@@ -48,18 +48,18 @@ def _gpu(gpu: GpuState) -> DoctorCheck:
     return DoctorCheck(name=f"GPU {gpu.index}", status="ok", found=", ".join(words))
 
 
-def _no_gpu(problem: Literal["bad", "note"]) -> DoctorCheck:
+def _no_gpu(problem: Literal["failed", "note"]) -> DoctorCheck:
     """With a driver, but without a GPU that it lists."""
     return DoctorCheck(
         name="GPU",
         status=problem,
-        found=_coded("AOTC-R025", "NVIDIA's driver is here, and shows no GPU"),
+        found=_coded("AOTC-R025", "NVIDIA's driver is installed, but lists no GPU"),
         fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine, and "
         "CUDA_VISIBLE_DEVICES must not hide it.",
     )
 
 
-def _driver(state: NvidiaState, problem: Literal["bad", "note"]) -> DoctorCheck:
+def _driver(state: NvidiaState, problem: Literal["failed", "note"]) -> DoctorCheck:
     name, minimum = "NVIDIA driver", DRIVER_MIN[_CUDA_MAJOR]
     if state.driver is None:
         return DoctorCheck(
@@ -81,7 +81,7 @@ def _coded(code: str, what: str) -> str:
 
 
 def _libraries(
-    state: NvidiaState, problem: Literal["bad", "note"], *, needed: bool
+    state: NvidiaState, problem: Literal["failed", "note"], *, needed: bool
 ) -> Iterator[DoctorCheck]:
     if state.cudnn_file:
         version = state.cudnn or "does not load"
@@ -94,13 +94,13 @@ def _libraries(
         names = ", ".join(state.missing_libraries)
         yield DoctorCheck(
             name="CUDA libraries",
-            status="bad",
+            status="failed",
             found=_coded("AOTC-C020", f"not found: {names}"),
             fix=_FIX_LIBRARIES,
         )
 
 
-def _torch(state: NvidiaState, problem: Literal["bad", "note"]) -> Iterator[DoctorCheck]:
+def _torch(state: NvidiaState, problem: Literal["failed", "note"]) -> Iterator[DoctorCheck]:
     torch = state.torch
     if torch is None:
         return

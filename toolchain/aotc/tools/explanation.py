@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
@@ -67,8 +67,6 @@ def explain_all() -> tuple[Explanation, ...]:
 @record
 class Explanation:
     """One reason code, explained; exit status 0 marks a finding, which does not refuse anything."""
-
-    WIRE_NAMES: ClassVar = {"fix": "mend"}
 
     code: str
     title: str

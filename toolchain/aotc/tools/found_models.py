@@ -42,7 +42,7 @@ def find_models(
     """
     # Unlike Path.is_dir, this returns False for what cannot be accessed.
     if not os.path.isdir(folder):  # noqa: PTH112
-        raise AotcError("AOTC-I001", "no such folder of models", where=str(folder))
+        raise AotcError("AOTC-I001", "no such model folder", where=str(folder))
     found: list[FoundModel] = []
     skipped: list[SkippedFile] = []
     seen: set[tuple[int, int]] = set()
@@ -63,7 +63,7 @@ def find_models(
         seen.add((state.st_dev, state.st_ino))
         subfolders.sort()
         if os.path.isfile(here / MANIFEST):  # noqa: PTH113
-            skipped.append(SkippedFile(path=_name(here, folder), why="an artifact"))
+            skipped.append(SkippedFile(path=_name(here, folder), reason="an artifact"))
             subfolders.clear()
             continue
         models = sorted(name for name in files if name.endswith(_SUFFIX))

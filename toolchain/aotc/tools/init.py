@@ -96,7 +96,7 @@ def _path_in(model: Path, folder: Path) -> PurePosixPath:
     if not _PATH.fullmatch(path.as_posix()):
         raise AotcError(
             "AOTC-I071",
-            "the path of the model has characters that a CI system would read as its own",
+            "the path of the model has characters with a special meaning in a CI system",
             where=str(model),
             expected="letters, digits, spaces and ./_+@=,-",
         )

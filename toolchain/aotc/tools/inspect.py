@@ -60,10 +60,14 @@ if TYPE_CHECKING:
 def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectReport:
     """Describe the artifact in a folder or a packed file, or the ONNX model in a file.
 
-    `traffic` is a file of recorded shapes: the report then says what the artifact would do with
-    them.  Raises I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
-    for the traffic.  Raises G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json
-    cannot be read, and for a model what `inspection.model_capture` raises.
+    `path` may also be `sha256-<id>` for an artifact in a store.  Nothing is verified.  `traffic` is
+    a file of recorded shapes: the report then says what the artifact would do with them.  Shapes
+    are tuples of sizes and names of dims, dtypes have numpy's names, sizes are in bytes and times
+    in seconds.
+
+    Raises AOTC-I001 if there is nothing at `path`; I027 for the traffic of a model; S020 to S023
+    for the traffic; G006, G008, G009, G010, G012, G015 and G039 if an artifact's aotc.json cannot
+    be read; and for a model I001 to I007, I010, I011, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
     if stated_id(place) is None and place.is_file() and not _is_packed(place):
@@ -122,7 +126,7 @@ def _inspect_artifact(
             toolchain=manifest.toolchain,
             claims=claims,
             variants=tuple(_variant_summary(variant, measured) for variant in manifest.variants),
-            sizes=sizes,
+            bytes_by_role=sizes,
             payload_bytes=sum(sizes.values()) + len(content),
             files=len(manifest.files) + 1,
             fixtures=len(manifest.fixtures),
@@ -236,7 +240,7 @@ def read_attestations(
                     key_id=claimed.hint,
                     development_key=claimed.hint in development_keys,
                     predicate_type=claimed.predicate_type,
-                    says=claim_text(claimed.predicate_type, claimed.predicate),
+                    summary=claim_text(claimed.predicate_type, claimed.predicate),
                 )
             )
             if claimed.predicate_type == KINDS["evidence"].predicate_type:
@@ -272,7 +276,7 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         name=variant.name,
         component=variant.component,
         buckets=variant.buckets,
-        graphs=variant.graphs,
+        cuda_graphs=variant.cuda_graphs,
         integer_products=variant.integer_products,
         shape_nodes=variant.shape_nodes,
         shape_nodes_dropped=variant.shape_nodes_dropped,
@@ -282,7 +286,7 @@ def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) 
         optimization=variant.session.optimization,
         provider_options=variant.session.provider_options,
         requirements=variant.requirements,
-        placement=variant.placement.how,
+        placement_origin=variant.placement.origin,
         nodes=len(variant.placement.nodes),
         partitions=variant.placement.partitions,
         share=variant.placement.share,
@@ -343,7 +347,7 @@ def _worse(one: OutputError, other: OutputError) -> OutputError:
         cosine=min(cosines, default=None),
         sqnr_db=min(noises, default=None),
         agreement=min(shares, default=None),
-        not_finite=max(one.not_finite, other.not_finite),
+        non_finite_share=max(one.non_finite_share, other.non_finite_share),
         passed=one.passed and other.passed,
         reason=one.reason or other.reason,
         breached=tuple(dict.fromkeys((*one.breached, *other.breached))),
@@ -399,7 +403,7 @@ def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCo
     if missing:
         raise AotcError(
             "AOTC-S020",
-            f"the recorded requests do not say the size of {missing[0]!r}",
+            f"the recorded requests do not state the size of {missing[0]!r}",
             where=recorded.path,
             expected=", ".join(varying),
             found=", ".join(recorded.dims),

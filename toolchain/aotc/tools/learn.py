@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_write
 from aotc.base.files.reading import read_at_most
+from aotc.base.files.replacing import check_output
 from aotc.base.files.work_folders import temporary_folder
+from aotc.base.files.writing import write_atomically
 from aotc.base.records import replace
 from aotc.graph.values import numpy_dtype
 from aotc.host.probe import probe
@@ -18,15 +21,16 @@ from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import SourceModel
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import shape_of
-from aotc.spec.codec import ParseError, decode
+from aotc.spec.codec import ParseError, decode, encode
 from aotc.spec.command_reports import LearnReport, PlanRow, SizeCount
-from aotc.spec.json import MAX_JSON_BYTES, strict_json
+from aotc.spec.json import MAX_JSON_BYTES, canonical_json, strict_json
 from aotc.spec.precision import Traffic as Learned
 from aotc.spec.profile import Profile
-from aotc.spec.profile_files import load_profile
+from aotc.spec.profile_files import load_profile, with_absolute_paths
 from aotc.spec.relations import read_relation
 from aotc.spec.shapes import DimRange
 from aotc.spec.traffic import RecordedTraffic, read_traffic
+from aotc.spec.yaml import yaml_text
 from aotc.tools.learn_costs import Costs, CostTable, measure
 from aotc.tools.learn_plans import (
     MAX_ONE_DIM,
@@ -40,36 +44,98 @@ from aotc.tools.learn_plans import (
     sizes_between,
 )
 
-# Sessions of one size that differ by a larger share were disturbed by other work.
-MAX_QUIET_DRIFT = 0.1
 _MAX_VARIANTS = 8
 
 
-def learn(
+def profile_learn(
     traffic: str | Path,
     *,
     model: str | Path | None = None,
     costs: str | Path | None = None,
     max_variants: int | None = None,
-    profile: str | Path = "edge",
+    profile: str | Path | Profile = "edge",
     dims: Sequence[str] = (),
     padding: bool = True,
     seconds: float = 60.0,
     threads: int | None = None,
+    output: str | Path | None = None,
+    save_costs: str | Path | None = None,
     progress: Callable[[str], None] | None = None,
-) -> tuple[LearnReport, CostTable]:
-    """The profile that serves recorded requests at minimum expected cost, and the measured costs.
+) -> LearnReport:
+    """Learn the profile that serves recorded requests at the minimum expected cost.
 
-    `traffic` is a file of recorded shapes.  Costs are measured on `model` for about `seconds`, not
-    counting session creation, or read from `costs`, a file of an earlier measurement.  At most
+    `traffic` is a file of recorded requests: JSON lines of shapes by input (`{"ids": [1, 40]}`, as
+    `aotc.load(record=...)` writes them) or of sizes by dim (`{"batch": 1, "seq": 40}`), or a `.csv`
+    with a column for each dim.  `model` is the ONNX file on which costs are measured, for about
+    `seconds` of running, not counting the creation of sessions; `costs` is a file of an earlier
+    measurement, which replaces it.  One of the two must be given.
+
+    `profile` is what to start from: a built-in name, a file, or an `aotc.Profile`.  At most
     `max_variants` variants are planned for each variant of the profile (default: 8); if its first
     variant captures CUDA graphs, that many sizes (default: those that it keeps).  `dims` names the
     one or two dims to plan for if more vary.  Without `padding` every request runs at its own size.
     `threads` is the number of threads of a session (default: all cores).
-    Raises AOTC-I001 to I007 (model), I021, I022 (profile), I027, S005, S020 to S024 and S026.
+
+    `output` is a YAML file for the profile, and `save_costs` a JSON file for the measured costs;
+    files that exist are replaced.  `progress` is called with the name of each step.  The report
+    holds the profile, which `aotc.build` takes, and every plan that was compared: its cost in
+    seconds of one request on average, and what padding adds, as a share of the elements.
+
+    Raises AOTC-I001 to I007 (model), I021, I022 (profile), I027 (neither a model nor costs, or a
+    number out of range), S005, S020 to S024 and S026 (traffic and costs), I018 and I026 (a file
+    cannot be written).
     """
+    _require_numbers(seconds, max_variants)
+    files = [Path(file) for file in (output, save_costs) if file is not None]
+    for file in files:
+        check_output(file, force=True, writes_through=True)
+    report, table = _learned(
+        traffic, model, costs, max_variants, profile, dims, padding, seconds, threads, progress
+    )
+    if output is not None:
+        _write(Path(output), yaml_text(report.profile, full=False))
+    if save_costs is not None:
+        _write(Path(save_costs), canonical_json(encode(table)).decode() + "\n")
+    return report
+
+
+def _require_numbers(seconds: float, max_variants: int | None) -> None:
+    rows = (
+        ("seconds", seconds, 0 < seconds < math.inf, "> 0"),
+        ("max_variants", max_variants, max_variants is None or max_variants >= 1, ">= 1"),
+    )
+    for name, found, holds, expected in rows:
+        if not holds:
+            raise AotcError(
+                "AOTC-I027", f"{name} is out of range", expected=expected, found=str(found)
+            )
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        write_atomically(file, text.encode("utf-8"))
+    except OSError as error:
+        raise cannot_write(error, "cannot write the file", str(file)) from None
+
+
+def _learned(
+    traffic: str | Path,
+    model: str | Path | None,
+    costs: str | Path | None,
+    max_variants: int | None,
+    profile: str | Path | Profile,
+    dims: Sequence[str],
+    padding: bool,
+    seconds: float,
+    threads: int | None,
+    progress: Callable[[str], None] | None,
+) -> tuple[LearnReport, CostTable]:
     announce = progress or (lambda text: None)
-    base = load_profile(profile)
+    base = (
+        with_absolute_paths(profile, Path())
+        if isinstance(profile, Profile)
+        else load_profile(profile)
+    )
     if model is None and costs is None:
         raise AotcError(
             "AOTC-I027",
@@ -94,7 +160,7 @@ def learn(
             table = _measure_costs(source, varying, options, seconds, threads)
     announce("plan")
     requests = Traffic(varying.counts(), Costs(table), padding=padding)
-    return _learn_report(recorded, varying, requests, base, _max_sizes(base, max_variants)), table
+    return learn_report(recorded, varying, requests, base, _max_sizes(base, max_variants)), table
 
 
 def _max_sizes(base: Profile, wanted: int | None) -> int:
@@ -200,17 +266,17 @@ def _read_costs(path: Path, varying: VaryingDims, source: SourceModel | None) ->
             where=str(path),
             expected=", ".join(varying.planned),
             found=", ".join(table.dims),
-            fix="Give --model too, so that recorded shapes get the model's names of dims."
+            fix="Give --model too, so that recorded shapes get the model's dim names."
             if source is None
             else "",
         )
-    if source is not None and table.source and table.source != source.capture.sha256:
+    if source is not None and table.model_sha256 and table.model_sha256 != source.capture.sha256:
         raise AotcError(
             "AOTC-S026",
             "the costs were measured on another model",
             where=str(path),
             expected=source.capture.sha256[:12],
-            found=table.source[:12],
+            found=table.model_sha256[:12],
         )
     for name in table.dims:
         high = varying.span(name)[1]
@@ -226,13 +292,21 @@ def _read_costs(path: Path, varying: VaryingDims, source: SourceModel | None) ->
     return table
 
 
-def _learn_report(
+# What was learned: the plans that were compared, and the profile of the chosen one.
+
+
+# Sessions of one size that differ by a larger share were disturbed by other work.
+MAX_QUIET_DRIFT = 0.1
+
+
+def learn_report(
     recorded: RecordedTraffic,
     varying: VaryingDims,
     traffic: Traffic,
     base: Profile,
     max_variants: int,
 ) -> LearnReport:
+    """The report on `traffic`, whose dims are `varying`, for a profile that starts from `base`."""
     found = candidate_plans(traffic, max_variants)
     chosen, margin = choose_plan(found, traffic)
     ranges = {name: DimRange.from_json(dict(fields)) for name, fields in chosen.dims.items()}
@@ -294,7 +368,7 @@ def _learn_report(
         margin=margin,
         noise=traffic.noise(),
         drift=traffic.costs.table.drift,
-        new_size=traffic.costs.table.new_size,
+        new_size_seconds=traffic.costs.table.new_size_seconds,
         backend=traffic.costs.table.backend,
         coverage=coverage,
         padding=chosen.padding,

@@ -83,7 +83,7 @@ class CapturedRuns:
         if wanted not in self._runner.captured:
             raise AotcError(
                 "AOTC-S005",
-                "the captured size is not kept",
+                "the captured size was dropped",
                 where=", ".join(f"{dim}={size}" for dim, size in wanted.items()),
                 found="; ".join(finding.what for finding in self._runner.findings),
             )
@@ -198,7 +198,7 @@ class CostTable:
         Mapping[str, tuple[Annotated[int, Bounds(0)], ...]], "measured, rising; none: as `sizes`"
     ] = field(default_factory=dict)
     dynamic: tuple[Seconds, ...] = ()
-    new_size: Annotated[
+    new_size_seconds: Annotated[
         Seconds, "how much longer the first call of a size takes, where sizes are not fixed"
     ] = 0.0
     noise: Annotated[float, Bounds(0, 1), "by how much a figure may be off, as a share"] = 0.0
@@ -206,7 +206,7 @@ class CostTable:
         float, Bounds(0, 1), "by how much sessions of one size differ: other work on the machine"
     ] = 0.0
     backend: Annotated[str, "what ran, with versions"] = ""
-    source: Annotated[str, "sha256 of the model; empty if unknown"] = ""
+    model_sha256: Annotated[str, "sha256 of the model; empty if unknown"] = ""
     others: Annotated[Mapping[str, int], "sizes of the other dims"] = field(default_factory=dict)
 
     def problems(self) -> list[Problem]:
@@ -311,7 +311,7 @@ def measure(
         folder=work / "measure",
         where=source.name,
     ).value
-    return decode(CostTable, {**result, "source": source.capture.sha256})
+    return decode(CostTable, {**result, "model_sha256": source.capture.sha256})
 
 
 def measure_job(request: Json) -> Json:
@@ -364,7 +364,7 @@ def measure_job(request: Json) -> Json:
         "static": figures[: len(combinations)],
         "dynamic_sizes": at,
         "dynamic": figures[len(combinations) :],
-        "new_size": new_size,
+        "new_size_seconds": new_size,
         "noise": min(1.0, statistics.median(map(spread, kept))),
         "drift": min(1.0, statistics.mean(drifts)),
         "backend": f"onnxruntime {runtime.__version__}, {', '.join(bench.providers)}",

@@ -285,7 +285,7 @@ class Traffic:
                 accepted += count
             given_elements += count * math.prod(sizes)
             run_elements += count * math.prod(wanted)
-        seconds += len(new) * self.costs.table.new_size
+        seconds += len(new) * self.costs.table.new_size_seconds
         return Plan(
             name=name,
             variants=variants,

@@ -10,7 +10,7 @@ from typing import Any, Final
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST
 from aotc.pipeline.build import PRELOADED_MODULES, build
-from aotc.runtime.model import ReadyModel
+from aotc.runtime.model import Model
 from aotc.runtime.rehearsal import open_staged
 from aotc.session import sessions as session
 from aotc.session.inference import open_original
@@ -119,7 +119,7 @@ def build_model(request: Json) -> Json:
 
 
 # With several sets of test data, the worst answer counts.
-_WORST_LAST: Final[tuple[Answers, ...]] = ("", "as expected", "as onnxruntime", "refused", "differ")
+_WORST_LAST: Final[tuple[Answers, ...]] = ("", "as-expected", "as-onnxruntime", "refused", "differ")
 
 Outputs = Mapping[str, Any]
 
@@ -140,7 +140,7 @@ def compare_answers(request: Json) -> Json:
     return max(result, key=lambda answer: _WORST_LAST.index(answer["answers"]))
 
 
-def _compare_set(model: ReadyModel, original: Path, folder: Path) -> dict[str, Json]:
+def _compare_set(model: Model, original: Path, folder: Path) -> dict[str, Json]:
     try:
         inputs = read_test_data(folder, model.inputs)
         expected = _expected_outputs(folder, model.outputs)
@@ -152,11 +152,11 @@ def _compare_set(model: ReadyModel, original: Path, folder: Path) -> dict[str, J
         refused = _refused(error, folder.name)
         # If the original model does not run the data either, the data is at fault.
         same = error.code == "AOTC-R005" and not _original_runs(original, inputs, model.outputs)
-        return {**refused, "code": "", "answers": "as onnxruntime"} if same else refused
+        return {**refused, "code": "", "answers": "as-onnxruntime"} if same else refused
     tolerance = model.variant.parity.tolerance or ParitySpec().float32
     wrong = _difference(expected, result, tolerance) if expected is not None else ""
     if expected is not None and not wrong:
-        return {"answers": "as expected"}
+        return {"answers": "as-expected"}
     try:
         other = _run_original(original, inputs, model.outputs)
     except AotcError as error:
@@ -168,7 +168,7 @@ def _compare_set(model: ReadyModel, original: Path, folder: Path) -> dict[str, J
         }
     against = _difference(other, result, tolerance)
     if not against:
-        return {"answers": "as onnxruntime", "what": wrong, "where": folder.name}
+        return {"answers": "as-onnxruntime", "what": wrong, "where": folder.name}
     return {"answers": "differ", "what": against, "where": folder.name}
 
 

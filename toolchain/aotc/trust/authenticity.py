@@ -235,7 +235,7 @@ def _newer_attestation(path: str, found: str, known: str) -> Finding:
 def _wrong_name(found: str) -> AotcError:
     return AotcError(
         "AOTC-G004",
-        "the bundle is not what its name says",
+        "the content of the bundle does not match its name",
         expected=f"predicateType {oms.PREDICATE_TYPE}",
         found=found[:200],
     )

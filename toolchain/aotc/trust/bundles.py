@@ -66,7 +66,7 @@ def verify_bundle(
         "AOTC-G002",
         "the signature is not by a trusted key" if trusted else "no key is trusted",
         expected=", ".join(trusted) or "a trusted key",
-        found=bundle.hint or "a signature that names no key",
+        found=bundle.hint or "a signature that does not name its key",
     )
 
 

@@ -379,7 +379,11 @@ def _public_pem(certificate: x509.Certificate) -> str:
 
 def _invalid(problems: Sequence[str], name: str) -> AotcError:
     first, *rest = (
-        AotcError("AOTC-G037", "the certificate must not sign this", found=f"{name}: {problem}")
+        AotcError(
+            "AOTC-G037",
+            "the certificate is not valid for this signature",
+            found=f"{name}: {problem}",
+        )
         for problem in problems
     )
     first.also = tuple(rest)

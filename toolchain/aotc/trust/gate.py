@@ -286,7 +286,7 @@ def _verify_once(
         findings=(*state.findings, *(compatibility.findings if compatibility else ())),
         variants=compatibility.variants if compatibility else (),
         policy=state.decision,
-        bytes_hashed=state.bytes_hashed,
+        hashed_bytes=state.bytes_hashed,
         seconds=time.perf_counter() - started,
     )
 

@@ -262,7 +262,7 @@ def _ask(prompt: str, where: str = "prompt", fix_no_terminal: str = "") -> bytes
     if not terminal:
         raise AotcError(
             "AOTC-I034",
-            "there is no terminal to ask for a password on",
+            "there is no terminal to ask for a password",
             where=where,
             fix=fix_no_terminal,
         )

@@ -185,11 +185,13 @@ class KeylessSigner:
     and the services are the public ones.
     """
 
-    def __init__(self, token_file: Path | None = None, trust_config: Path | None = None) -> None:
+    def __init__(
+        self, token_file: str | Path | None = None, trust_config: str | Path | None = None
+    ) -> None:
         """Raises AOTC-I001, I019 or I037 if token or configuration is unusable."""
-        self._token_file = token_file
-        self._identity = read_token(token_file)
-        self._config = None if trust_config is None else read_config(trust_config)
+        self._token_file = None if token_file is None else Path(token_file)
+        self._identity = read_token(self._token_file)
+        self._config = None if trust_config is None else read_config(Path(trust_config))
 
     def tag(self) -> str:
         """16 hexadecimal digits that identify the signer."""
@@ -214,7 +216,7 @@ class KeylessSigner:
         # The library raises any kind of error for a malformed answer of a service.
         except Exception as error:
             raise AotcError(
-                "AOTC-I037", "the services of sigstore did not sign", found=error_text(error)
+                "AOTC-I037", "the sigstore services did not sign", found=error_text(error)
             ) from None
         _check(data, payload, self.anchors())
         return data
@@ -265,7 +267,7 @@ def _check(data: bytes, payload: bytes, anchors: tuple[TrustedIdentity, ...]) ->
             also=(error,),
         ) from None
     if verified.payload != payload:
-        raise AotcError("AOTC-I037", "the services of sigstore signed another payload")
+        raise AotcError("AOTC-I037", "the sigstore services signed another payload")
 
 
 # The sigstore services that sign for an identity: public or private ones.

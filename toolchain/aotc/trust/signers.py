@@ -91,7 +91,9 @@ class CommandSigner:
             raise self._error("the signer command took too long", expected=limit, found=messages)
         if conversation.overflowed:
             limit = f"at most {MAX_ANSWER_BYTES} bytes"
-            raise self._error("the signer command wrote too much", expected=limit, found=messages)
+            raise self._error(
+                "the signer command wrote too much output", expected=limit, found=messages
+            )
         if status != 0:
             raise self._error(
                 "the signer command failed", expected="exit status 0", found=f"{status}: {messages}"
@@ -135,7 +137,9 @@ def load_command(path: Path) -> Signer:
         first, *rest = (
             AotcError(
                 problem.code or "AOTC-I023",
-                "the signer file is newer" if problem.code else "the signer file is malformed",
+                "the signer file is for a newer aotc"
+                if problem.code
+                else "the signer file is malformed",
                 where=str(path),
                 found=str(problem),
                 fix=""

@@ -17,18 +17,18 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Export or download the model again; compare its size and digest with the source."),
     ("AOTC-I003", "external data missing", INPUT,
      "An initializer is stored in an external file that is not in the model's folder.",
-     "Put the external data file into the model's folder, under the name that the model gives."),
+     "Put the external data file into the model's folder, under the name that the model uses."),
     ("AOTC-I004", "external data truncated", INPUT,
      "An initializer's offset and length reach beyond the end of its external file.",
      "Copy the external data again; compare its size with the source."),
     ("AOTC-I005", "external data outside the model's folder", INPUT,
-     "An external data location is absolute or leaves the model's folder with '..'. Such a model reads files that "
-     "its author chose on your machine.",
+     "An external data location is absolute or leaves the model's folder with '..'. Such a model could read any file "
+     "on your machine.",
      "Save the model again with external data in its folder (onnx.save with save_as_external_data)."),
     ("AOTC-I006", "external data is a link", INPUT,
-     "An external data file is a symbolic link, has more than one hard link, or is not a regular file. What is read "
+     "An external data file is a symbolic link, has more than one hard link, or is not a regular file. Its content "
      "could be changed from elsewhere while the build runs.",
-     "Replace the link by a copy of the file."),
+     "Replace the link with a copy of the file."),
     ("AOTC-I007", "unknown data type", INPUT,
      "A tensor has an element type that ONNX does not define or that this toolchain cannot read.",
      "Export the model with a standard element type."),
@@ -36,28 +36,28 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model imports an operator set that the installed ONNX Runtime does not officially support.",
      "Export with a lower opset, or convert it with onnx.version_converter, or use a newer ONNX Runtime."),
     ("AOTC-I009", "operator is unknown, or has no kernel", INPUT,
-     "The installed ONNX Runtime has no such operator, domain or version; or its CPU provider, whose answers a build "
-     "compares with, has no kernel of it, or none for the types of the node, such as bfloat16.",
-     "Check the operator's name, domain and version; custom operator libraries are not supported yet. Export a model "
-     "that computes in bfloat16 in float32, and let 'precision' of the profile say in which to build."),
+     "The installed ONNX Runtime does not know the operator, its domain or its version; or its CPU provider, whose "
+     "answers are the reference, has no kernel for it, or none for the node's types, such as bfloat16.",
+     "Check the operator's name, domain and version; custom operator libraries are not supported yet. If the model "
+     "computes in bfloat16, export it in float32, and set 'precision' in the profile."),
     ("AOTC-I010", "model is already compiled", INPUT,
-     "The model holds com.microsoft::EPContext nodes: another toolchain compiled parts of it for one device. Their "
-     "blobs cannot be analyzed, specialized or proven.",
+     "The model holds com.microsoft::EPContext nodes: another toolchain compiled parts of it for one device. These "
+     "parts cannot be analyzed, specialized or proven.",
      "Build from the original model."),
     ("AOTC-I011", "model draws random numbers", INPUT,
      "An operator such as RandomNormal or Multinomial makes the output differ from run to run, so neither parity nor "
-     "acceptance can be shown.",
-     "Export for inference, or pass the random tensor as an input."),
-    ("AOTC-I012", "ONNX Runtime refuses the model", INPUT,
+     "acceptance can be checked.",
+     "Export the model for inference, or pass the random tensor as an input."),
+    ("AOTC-I012", "ONNX Runtime rejects the model", INPUT,
      "ONNX Runtime could not create a session for the original model; its own message is shown.",
      "Fix the model as the message says; onnx.checker.check_model often names the place."),
     ("AOTC-I013", "ONNX Runtime crashed", INPUT,
-     "The sandboxed process that loaded or ran the model was ended by a signal such as SIGSEGV. The build itself is "
+     "The sandboxed process that loaded or ran the model was killed by a signal such as SIGSEGV. The build itself is "
      "not affected.",
      "Report the model to ONNX Runtime, with the last lines of its log, which are shown."),
     ("AOTC-I014", "time limit reached", INPUT,
      "A sandboxed step ran longer than the profile's limit and was stopped.",
-     "If the model is only slow, raise limits.seconds in the profile."),
+     "If the model is merely slow, raise limits.seconds in the profile."),
     ("AOTC-I015", "memory limit reached", INPUT,
      "A sandboxed step needed more memory than the profile's limit, or the operating system killed it because the "
      "machine ran out of memory.",
@@ -65,7 +65,7 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I016", "IR version newer than ONNX Runtime supports", INPUT,
      "The model's IR version is newer than any that the installed ONNX Runtime reads.",
      "Save the model with a lower ir_version, or use a newer ONNX Runtime."),
-    ("AOTC-I017", "output exists", INPUT,
+    ("AOTC-I017", "output already exists", INPUT,
      "Something already exists at the output, and nothing is overwritten silently. --force replaces an artifact or a "
      "regular file, but never a link, a device, a pipe or any other folder.",
      "Choose another output with -o, or replace it with --force."),
@@ -74,7 +74,7 @@ INPUTS: Final[tuple[Row, ...]] = (
      "Free space, or point TMPDIR and -o at a larger file system."),
     ("AOTC-I019", "an extra is not installed", INPUT,
      "This command needs packages that the base install leaves out.",
-     "Install the extra that is named."),
+     "Install the extra that the message names."),
     ("AOTC-I020", "two ONNX Runtimes are installed", INPUT,
      "onnxruntime and onnxruntime-gpu install the same files, so together they break each other.",
      "pip uninstall onnxruntime onnxruntime-gpu, then install the one you want."),
@@ -84,10 +84,10 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I022", "profile or target is invalid", INPUT,
      "The YAML document does not match its schema; each problem is shown with its path.",
      "Fix the fields that are named; 'aotc profile check FILE' checks again."),
-    ("AOTC-I023", "key file is unusable", INPUT,
+    ("AOTC-I023", "key file cannot be used", INPUT,
      "The file is not a PKCS#8 P-256 private key, a PEM public key, or a valid signer file.",
-     "Make a key with 'aotc keygen -o NAME.pem'."),
-    ("AOTC-I024", "fixtures are unusable", INPUT,
+     "Create a key with 'aotc keygen -o NAME.pem'."),
+    ("AOTC-I024", "fixtures cannot be used", INPUT,
      "The fixture file cannot be read, or its names, types or shapes do not match the model's inputs.",
      "Give a .npz whose keys are input names, or a folder of input_N.pb files."),
     ("AOTC-I025", "interrupted", 130,
@@ -96,165 +96,168 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-I026", "cannot write the output", INPUT,
      "The output's folder does not exist or is not writable.",
      "Create the folder, or choose another with -o."),
-    ("AOTC-I027", "argument is unusable", USAGE,
-     "An --input, --dim or other argument does not have the form that the command takes.",
+    ("AOTC-I027", "argument is not valid", USAGE,
+     "An option such as --input or --dim, or another argument, does not have the form that the command takes.",
      "See the command's --help."),
     ("AOTC-I030", "onnx.checker rejects the model", FINDING,
-     "The checker's verdict is evidence, not a gate: ONNX Runtime runs many models that the checker rejects.",
-     "Nothing to do. If the exporter is yours, fix it."),
+     "The checker's verdict is recorded, but does not end the build: ONNX Runtime runs many models that the checker "
+     "rejects.",
+     "Nothing to do. If you maintain the exporter, fix it."),
     ("AOTC-I031", "nodes were renamed", FINDING,
-     "Nodes with empty or repeated names got unique ones, so that placement can be reported for each.",
+     "Nodes with empty or duplicate names were given unique ones, so that the placement of each can be reported.",
      "Nothing to do."),
     ("AOTC-I032", "initializers are also graph inputs", FINDING,
      "Older exporters list weights among the graph inputs, which lets a caller override them and prevents constant "
      "folding. The artifact treats them as constants.",
      "Nothing to do. IR version 4 or later avoids it."),
     ("AOTC-I040", "training information is left out", FINDING,
-     "The model says how it was trained (training_info), with tensors and graphs of its own. Inference does not read "
-     "them, so the artifact does not hold them.",
+     "The model holds information about its training (training_info), with tensors and graphs of its own. Inference "
+     "does not use it, so the artifact leaves it out.",
      "Nothing to do."),
     ("AOTC-I041", "text of the model is not UTF-8", FINDING,
      "Names, dims or documentation are in another encoding, such as GBK or Latin-1. Bytes that are not valid UTF-8 "
-     "are written with escapes (\\xbd) wherever the artifact and the reports name them.",
-     "Nothing to do. For readable names, export with text in UTF-8."),
-    ("AOTC-I042", "kind of input or output is not supported", INPUT,
-     "An artifact takes and gives tensors, sequences, optionals and maps. The model has an input or output of "
-     "another kind, such as a sparse tensor.",
-     "Give the model dense tensors, and make them sparse inside the graph."),
-    ("AOTC-I043", "the operating system refused a step", INPUT,
-     "The operating system refused a step: too many open files or processes, a failing or read-only disk, a file "
+     "appear as escapes (\\xbd) in the artifact and in reports.",
+     "Nothing to do. For readable names, export the model with UTF-8 text."),
+    ("AOTC-I042", "type of input or output is not supported", INPUT,
+     "The inputs and outputs of an artifact are tensors, sequences, optionals and maps. The model has an input or "
+     "output of another kind, such as a sparse tensor.",
+     "Use dense tensors, and convert them to sparse tensors inside the graph."),
+    ("AOTC-I043", "operating system error", INPUT,
+     "The operating system refused an operation: too many open files or processes, a failing or read-only disk, a file "
      "without read permission, a folder that no longer exists. Neither the model nor ONNX Runtime is the cause.",
      "Fix what the message says, and run the command again."),
-    ("AOTC-I070", "no model to begin with", INPUT,
-     "'aotc init' writes a profile for a model. Without one it asks for it, which takes a terminal.",
+    ("AOTC-I070", "no model given", INPUT,
+     "'aotc init' writes a profile for a model. If no model is given, it asks for one, which needs a terminal.",
      "Name the model: aotc init MODEL."),
-    ("AOTC-I071", "model cannot be named in a CI job", INPUT,
-     "The files of 'aotc init' name the model by its path in the project, where a CI job finds it too. A path outside, "
-     "or one with characters that a shell, YAML or a CI system reads as its own, cannot be named.",
-     "Move or rename the model, or start 'aotc init' in the folder of the project."),
+    ("AOTC-I071", "model cannot be referenced from a CI job", INPUT,
+     "The files of 'aotc init' refer to the model by its path in the project, where a CI job finds it too. This model "
+     "lies outside the project, or its path has characters that have a meaning in a shell, in YAML or in a CI system.",
+     "Move or rename the model, or run 'aotc init' in the project's folder."),
     ("AOTC-I072", "no calibration data", INPUT,
-     "The profile asks for static quantization, which observes activations on samples of real inputs, and there is "
-     "none: nothing was named, the folder is empty, or its files hold no sample.",
-     "Name data with --calibration or calibration.data, or choose 'quantization: {form: dynamic}'."),
+     "The profile asks for static quantization, which observes activations on samples of real inputs, but there are "
+     "none: no data was given, the folder is empty, or its files hold no sample.",
+     "Give data with --calibration or calibration.data, or choose 'quantization: {form: dynamic}'."),
     ("AOTC-I073", "calibration data cannot be read", INPUT,
-     "A file of the calibration data is damaged, is cut off, or is neither a .npz nor ONNX test data.",
+     "A file of the calibration data is damaged or incomplete, or is neither a .npz nor ONNX test data.",
      "Write the file again with numpy.savez, or give folders with input_0.pb and so on."),
     ("AOTC-I074", "calibration data does not fit the inputs", INPUT,
-     "The names of the arrays or their types are not those of the model's inputs. Nothing is converted: a wrong type "
-     "often means that the preparation of the data is missing.",
-     "Name the arrays as the inputs are named, and give them the inputs' types; see 'aotc inspect MODEL'."),
+     "The names of the arrays or their types differ from those of the model's inputs. Nothing is converted: a wrong "
+     "type often means that the data was not preprocessed.",
+     "Give the arrays the names and types of the inputs; see 'aotc inspect MODEL'."),
     ("AOTC-I075", "calibration data has wrong shapes", INPUT,
-     "The rank or a fixed size of an array differs from the input's, or a sample has sizes at which the model is not "
-     "built to run.",
+     "The rank or a fixed size of an array differs from the input's, or a sample has sizes for which the model is not "
+     "built.",
      "Give samples of sizes that the model accepts, or change the ranges under dims."),
     ("AOTC-I076", "calibration data is not finite", INPUT,
-     "A sample holds NaN or infinity. The range of an activation would be infinite, and no scale represents it.",
-     "Repair or remove the sample; write a mask with the lowest finite number in place of minus infinity."),
+     "A sample holds NaN or infinity. The range of an activation would be infinite, and no scale can represent it.",
+     "Fix or remove the sample; in a mask, use the lowest finite number instead of minus infinity."),
     ("AOTC-I077", "array of Python objects", INPUT,
-     "A .npz file holds an array of Python objects. It is a pickle, which runs what its author chose when it is read, "
-     "so it is never read.",
+     "A .npz file holds an array of Python objects. This is a pickle, which can run any code when it is read, so it is "
+     "never read.",
      "Save arrays of numbers or of text: array.astype('float32'), or array.astype(str)."),
-    ("AOTC-I046", "document is made by a newer aotc", INPUT,
-     "The document's schema is known, but its major version is later than any that this release reads. The document "
-     "may be valid.",
+    ("AOTC-I046", "document was made by a newer aotc", INPUT,
+     "The document's schema is known, but its major version is later than this release supports. The document may be "
+     "valid.",
      "Update aotc, or write the document for this release."),
     ("AOTC-I047", "report cannot be written", INPUT,
-     "What was asked for was done, and its report could not be written to the file that --report names. Where a gate "
-     "failed as well, the exit status is that of the gate.",
+     "The command finished, but its report could not be written to the file that --report names. If a gate failed as "
+     "well, the exit status is that of the gate.",
      "Create the folder, free space, or name another file."),
-    ("AOTC-I048", "kind of report is not known", USAGE,
-     "A report's form is chosen by the suffix of its file.",
+    ("AOTC-I048", "unknown report format", USAGE,
+     "The format of a report follows from the suffix of its file.",
      "Name a file that ends in .json, .md, .xml (JUnit), .sarif, .codequality.json (GitLab) or .html."),
-    ("AOTC-I049", "file that a profile names is not usable", INPUT,
-     "The profile is valid, and names a file, such as its target, that is missing or not valid. What is wrong there is "
-     "told with its own line.",
-     "Correct the file, or name another."),
-    ("AOTC-I050", "model is not as it should be", NO,
-     "Of the models that were checked, this one is not built, its artifact answers otherwise than the model, or its "
-     "outcome is worse than in the document that was compared with.",
-     "Read the reason that the message names; 'aotc build' on the model alone tells more."),
+    ("AOTC-I049", "file named in a profile cannot be used", INPUT,
+     "The profile is valid, but it names a file, such as its target, that is missing or not valid. The problem is "
+     "reported with its line in that file.",
+     "Fix the file, or name another."),
+    ("AOTC-I050", "model failed its check", NO,
+     "A model was not built, its artifact gives other answers than the model, or its outcome is worse than in the "
+     "document that it was compared with.",
+     "Read the reason in the message; 'aotc build' on the model alone shows more."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
-     "match its schema. Or aotc.yaml, which nobody named, sets what runs a program or decides trust: a signer file, a "
-     "profile that loads plugin libraries or whose task runs a function, or bench.key.",
-     "Fix the fields that the message names; 'aotc config' shows what it sets. What aotc.yaml may not set is named on "
-     "the command line, or in a file that AOTC_CONFIG names."),
+     "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
+     "or decide trust: a signer file, a profile that loads plugin libraries or whose task runs a function, or "
+     "bench.key.",
+     "Fix the fields that the message names; 'aotc config' shows what it sets. Give settings that aotc.yaml may not "
+     "contain on the command line, or in a file that AOTC_CONFIG names."),
     ("AOTC-I053", "standard input is not a model", INPUT,
-     "'-' stands for a model on standard input, which is a terminal, empty, or larger than a file of ONNX can be.",
-     "Direct a model of at most 2 GiB there, or give the path of its file."),
+     "'-' reads the model from standard input, which is a terminal, is empty, or is larger than an ONNX file can be.",
+     "Redirect a model of at most 2 GiB to it, or give the path of the file."),
     ("AOTC-I054", "model on standard input needs other files", INPUT,
-     "The model keeps weights in files next to it (external data), and what comes by standard input has no place that "
-     "others could be next to.",
+     "The model keeps weights in separate files (external data), which cannot be found when the model comes from "
+     "standard input.",
      "Give the path of the model, so that its external data is found next to it."),
-    ("AOTC-I055", "standard output is taken", INPUT,
-     "Standard output is for the answer of the command alone. The log, or a further document, would be mixed with it.",
-     "Name a file, or leave out the option that takes standard output already."),
-    ("AOTC-I063", "baseline is unreadable", INPUT,
-     "The file given as a baseline is neither an artifact nor a history that 'aotc bench --history' wrote, or a line of "
-     "it is cut off.",
-     "Name an artifact, or remove the line that the message names."),
-    ("AOTC-I064", "baseline of another machine", INPUT,
-     "The history holds no measurement of a machine like this one: its CPU, cores, frequency governor, GPUs or driver "
-     "differ, so that times say nothing about the artifact.",
-     "Name the earlier artifact as the baseline: both are then measured here, in turn."),
-    ("AOTC-I065", "baseline of another model", INPUT,
-     "The baseline was built from another model file, or measured at other sizes, of another variant, or with other "
-     "threads or streams, or it does not accept the inputs.",
-     "Name an artifact of the same model, or measure as the baseline was: --dim, --variant, --threads, --streams."),
-    ("AOTC-I066", "trace or profile is cut off", INPUT,
-     "A trace, or the profile that ONNX Runtime wrote of a session, is not complete JSON, or lacks a run. A full "
-     "temporary folder cuts a profile off, and so does a run of more than a million nodes.",
+    ("AOTC-I055", "standard output is already in use", INPUT,
+     "Standard output is for the answer of the command alone. A log or another document would be mixed with it.",
+     "Name a file, or leave out the option that uses standard output already."),
+    ("AOTC-I063", "baseline cannot be read", INPUT,
+     "The file given as a baseline is neither an artifact nor a history written by 'aotc bench --history', or one of "
+     "its lines is incomplete.",
+     "Give an artifact, or remove the line that the message names."),
+    ("AOTC-I064", "baseline is from another machine", INPUT,
+     "The history holds no measurement from a machine like this one: its CPU, cores, frequency governor, GPUs or "
+     "driver differ, so its times cannot be compared.",
+     "Give the earlier artifact as the baseline: both are then measured here, in turn."),
+    ("AOTC-I065", "baseline does not match the measurement", INPUT,
+     "The baseline was built from another model file, or was measured at other sizes, with another variant, or with "
+     "other threads or streams, or it does not accept the inputs.",
+     "Give an artifact of the same model, or measure as the baseline was: --dim, --variant, --threads, --streams."),
+    ("AOTC-I066", "trace or profile is incomplete", INPUT,
+     "A trace, or the profile that ONNX Runtime wrote of a session, is not complete JSON, or lacks a run. Causes are a "
+     "full temporary folder, and a run of more than a million nodes.",
      "Free space in the temporary folder (TMPDIR), and measure again."),
     ("AOTC-I067", "slower than the baseline", NO,
-     "The whole confidence interval of the artifact's median latency over the baseline's is above the ratio that "
-     "--allow permits.",
-     "See with --nodes where the time goes; or permit more with --allow."),
+     "The ratio of median latencies, artifact / baseline, is above what --allow permits, with its whole confidence "
+     "interval.",
+     "Use --nodes to see where the time goes, or permit more with --allow."),
     ("AOTC-I056", "graph is not drawn", FINDING,
-     "A page leaves out the graph of a variant: its model cannot be read, or the page has as many nodes as a browser "
-     "shows. All else is on the page.",
+     "The page leaves out the graph of a variant: its model cannot be read, or the page already has as many nodes as a "
+     "browser can show. Everything else is on the page.",
      "Nothing to do. 'aotc inspect --json' lists where every node runs."),
-    ("AOTC-I057", "page is of an artifact", USAGE,
-     "A page shows what an artifact claims, and this is a model.",
-     "Build the model first, and draw the artifact."),
-    ("AOTC-I058", "times of nodes are unusable", INPUT,
-     "--times names a document that is not what 'aotc bench --nodes --json' printed for this artifact.",
+    ("AOTC-I057", "page needs an artifact", USAGE,
+     "A page shows the contents of an artifact, but a model was given.",
+     "Build the model first, and make the page of the artifact."),
+    ("AOTC-I058", "node times cannot be used", INPUT,
+     "The file given with --times is not the output of 'aotc bench --nodes --json' for this artifact.",
      "Measure the artifact: aotc bench ARTIFACT --nodes --json > FILE."),
     # shapes
     ("AOTC-S001", "no working size found", INPUT,
      "The model declares free dims, but none of the combinations of sizes that were tried runs.",
      "State sizes with --dim NAME=VALUE, or give a fixture with --fixtures."),
-    ("AOTC-S002", "profile names what the model does not have", INPUT,
-     "The profile or --dim names an input, output or dim that is not in the model, or states another dtype or shape.",
+    ("AOTC-S002", "profile does not match the model", INPUT,
+     "The profile or --dim names an input, output or dim that the model does not have, or states another dtype or "
+     "shape.",
      "Use the names, dtypes and shapes that 'aotc inspect MODEL' lists."),
-    ("AOTC-S003", "range is unusable", INPUT,
-     "A range has min above max, or only one of them, or a step of 0. Or its ends, opt or buckets are not multiples "
-     "of its step, opt or buckets are outside the range, or buckets do not increase.",
-     "Write min <= opt <= max, both ends or neither, and increasing buckets between them; all multiples of "
+    ("AOTC-S003", "range is not valid", INPUT,
+     "A range has min above max, or only one of them, or a step of 0. Or its bounds, opt or buckets are not multiples "
+     "of its step, opt or buckets lie outside the range, or buckets do not increase.",
+     "Write min <= opt <= max, both bounds or neither, and increasing buckets between them; all must be multiples of "
      "multiple_of, which is STEP in MIN..MAX:STEP."),
     ("AOTC-S004", "dim is fixed in the model", INPUT,
-     "The profile bounds a dim to which the model gives a fixed size.",
+     "The profile states a range for a dim to which the model gives a fixed size.",
      "Remove the dim from the profile, or export the model with a dynamic axis."),
     ("AOTC-S005", "size in the stated range does not run", INPUT,
-     "The profile allows a size at which ONNX Runtime fails on the original model.",
-     "Narrow the range to what the model supports; the error of ONNX Runtime is shown."),
+     "The profile allows a size at which the original model fails in ONNX Runtime.",
+     "Narrow the range to what the model supports; ONNX Runtime's error is shown."),
     ("AOTC-S006", "dim works at one size only", FINDING,
      "The model declares the dim free, but only one size was found to run.",
      "State the size with --dim, or export with a fixed dim."),
     ("AOTC-S007", "dims depend on each other", FINDING,
-     "Dims with different names must be equal, or one must be the sum of others, for the model to run. Sizes outside "
-     "this relation are refused only if some were tried and failed.",
+     "For the model to run, dims with different names must be equal, or one must be the sum of others. Other sizes are "
+     "refused only if some were tried and failed.",
      "Nothing to do. The relation is recorded, and checked at every call if other sizes fail."),
     ("AOTC-S008", "probing stopped at a limit", FINDING,
-     "The range of a dim that the profile does not bound was proven up to a limit of the search, at the maximum of "
-     "all dims together. Beyond usual sizes (a batch of 8, images of 224, lengths of 128), a run may cost an eighth "
-     "of what probe.max_flops and probe.max_activation_bytes allow.",
-     "Bound the dim with --dim NAME=MIN..MAX, or raise the limit that is named, in 'probe' of the profile."),
+     "The profile does not bound this dim. Its range was proven up to a limit of the search, with all dims at their "
+     "maximum together. Beyond usual sizes (a batch of 8, images of 224, lengths of 128), a run may cost an eighth of "
+     "what probe.max_flops and probe.max_activation_bytes allow.",
+     "Bound the dim with --dim NAME=MIN..MAX, or raise the limit that the message names, under 'probe' in the profile."),
     ("AOTC-S009", "declared output shape is wrong", FINDING,
-     "The model declares an output shape or type that the original model does not produce for some fixture.",
+     "For some fixture, the original model gives an output of another shape or type than it declares.",
      "Nothing to do. Do not rely on the declared shape."),
-    ("AOTC-S010", "size outside of the proven range", NO,
-     "The call has a size for which nothing was proven at build time.",
-     "Rebuild with --dim NAME=MIN..MAX that covers it, or set strict: false in the profile."),
+    ("AOTC-S010", "size outside the proven range", NO,
+     "The call has a size that was not proven at build time.",
+     "Rebuild with --dim NAME=MIN..MAX that covers it, or write 'strict: false' in the profile."),
     ("AOTC-S011", "related dims are bounded differently", INPUT,
      "Two dims must be equal for the model to run, and the profile bounds them differently.",
      "Give related dims the same bounds."),
@@ -263,61 +266,59 @@ INPUTS: Final[tuple[Row, ...]] = (
      "range.",
      "Do not call the model at these sizes; report it to ONNX Runtime."),
     ("AOTC-S013", "range has gaps", FINDING,
-     "Sizes between the bounds of a probed range failed, and no multiple avoids them.",
-     "State the sizes that you need with --dim NAME=MIN..MAX, or one with --dim NAME=SIZE."),
+     "Some sizes between the bounds of a probed range fail, and no step (multiple) avoids them.",
+     "State the sizes that you need with --dim NAME=MIN..MAX, or a single one with --dim NAME=SIZE."),
     ("AOTC-S014", "stated relation does not hold", INPUT,
-     "The profile states that dims are equal, or that one is the sum of others, but the model runs only where they "
-     "are not.",
+     "The profile states that dims are equal, or that one is the sum of others, but the model only runs where this "
+     "does not hold.",
      "Remove the relation, or state the one that the message names."),
-    ("AOTC-S015", "relation is unusable", INPUT,
+    ("AOTC-S015", "relation is not valid", INPUT,
      "A relation of the profile cannot be read, names what the model does not have, or is circular.",
      "Write 'batch = ids.0 = mask.0', or 'total = past + sequence + 1'."),
     ("AOTC-S016", "only one size of the range runs", INPUT,
      "The model declares the dim free and the profile gives it a range, but the model runs at one size only.",
      "State that size, or export the model with a truly dynamic axis."),
-    ("AOTC-S017", "buckets make too many variants", INPUT,
-     "Every combination of buckets is a variant, for each of the profile's variants; together they exceed "
-     "max_variants.",
+    ("AOTC-S017", "buckets give too many variants", INPUT,
+     "Each variant of the profile is built for every combination of buckets; together they exceed max_variants.",
      "State fewer buckets, or raise max_variants."),
     ("AOTC-S018", "output cannot be cropped", INPUT,
-     "The size of an output depends on a padded dim in a way that is not a sum of dims, so what padding added cannot "
-     "be cut off.",
+     "The size of an output depends on a padded dim, but is not a sum of dims, so the padding cannot be cut off.",
      "State outputs.NAME.crop in the profile, or do not pad this dim (outside: route, or reject)."),
     ("AOTC-S019", "padding was not proven", INPUT,
      "The original model was not found to run at any size below the bucket, so padded and unpadded answers could not "
      "be compared.",
      "Give fixtures of such sizes with --fixtures, or do not pad this dim."),
-    ("AOTC-S020", "line of a traffic file is unreadable", INPUT,
-     "A line is not a JSON object of shapes or sizes by name, or does not have as many sizes as the CSV header has "
+    ("AOTC-S020", "traffic file has a line that cannot be read", INPUT,
+     "A line is not a JSON object of shapes or sizes by name, or does not have as many values as the CSV header has "
      "names.",
-     "Fix or remove the line; 'aotc profile learn --help' shows both forms."),
+     "Fix or remove the line; 'aotc profile learn --help' shows both formats."),
     ("AOTC-S021", "recorded shape does not fit the model", INPUT,
      "A recorded shape has more or fewer dims than the model's input, or another size for a fixed dim.",
-     "Record the shapes of this model."),
+     "Use shapes that were recorded from this model."),
     ("AOTC-S022", "recorded size is impossible", INPUT,
      "A recorded size is negative, not an integer, or larger than any tensor can be.",
      "Fix or remove the line."),
     ("AOTC-S023", "traffic file holds no request", INPUT,
-     "There is nothing to learn from.",
+     "The file has no requests from which a profile could be learned.",
      "Record some requests first: aotc.load(..., record=FILE)."),
     ("AOTC-S024", "too many dims vary", INPUT,
      "Buckets are chosen for one dim, or for two together, but more dims vary in the recorded shapes.",
-     "Name one or two dims with --dim-names; the others keep their range."),
+     "Name one or two of them with --dim-names; the others keep their ranges."),
     ("AOTC-S025", "relation is narrower than the model", FINDING,
-     "The model also runs where a relation of the profile does not hold. Calls must fulfil the relation.",
+     "The model also runs where a relation of the profile does not hold. Calls must still satisfy the relation.",
      "Nothing to do. To allow other calls, remove the relation."),
-    ("AOTC-S026", "cost table is unusable", INPUT,
-     "The table of costs cannot be read, is for other dims, or does not reach the largest recorded size.",
+    ("AOTC-S026", "cost table cannot be used", INPUT,
+     "The cost table cannot be read, is for other dims, or does not reach the largest recorded size.",
      "Measure it again with --model, and keep it with --save-costs."),
-    ("AOTC-S027", "smallest size was raised", FINDING,
-     "A size that is not stated runs alone, but not with the other dims at their minimum; or a variant does not give "
-     "the model's answer at size 0. The range begins above it.",
-     "Nothing to do. To have the smaller size refused or proven, state the range with --dim NAME=MIN..MAX."),
+    ("AOTC-S027", "minimum size was raised", FINDING,
+     "The profile states no minimum for this dim. A smaller size runs alone, but not with the other dims at their "
+     "minimum; or a variant does not give the model's answer at size 0. The range begins above it.",
+     "Nothing to do. To require the smaller size, state the range with --dim NAME=MIN..MAX."),
     ("AOTC-S030", "generated values were rejected", FINDING,
-     "The model ran with none of the inputs that its operators ask for, but runs with the plain ones that are named. "
-     "What was proven holds for such values.",
+     "The model ran with none of the inputs that were generated to suit its operators, but runs with the plain values "
+     "that the message names. It is proven for such values only.",
      "Give real inputs with --fixtures."),
-    ("AOTC-S031", "buckets make too many sizes to capture", INPUT,
+    ("AOTC-S031", "buckets give too many sizes to capture", INPUT,
      "Every combination of buckets is captured as a CUDA graph; together they exceed cuda.graphs.max_count.",
      "State fewer buckets, or raise cuda.graphs.max_count."),
 )

@@ -48,7 +48,7 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-G012", "artifact exceeds the limits", NO,
      "The artifact has more files, deeper folders or larger JSON documents than the limits for reading allow.",
      "Get the artifact from its builder again."),
-    ("AOTC-G013", "trust file is unusable", INPUT,
+    ("AOTC-G013", "trust file cannot be used", INPUT,
      "The trust file is empty or not a list of PEM public keys.",
      "Write one or more 'BEGIN PUBLIC KEY' blocks into it."),
     ("AOTC-G014", "manifest contradicts itself", NO,
@@ -60,15 +60,15 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-G016", "signed with a development key", FINDING,
      "The signature is by this user's own development key, which other machines do not trust.",
      "Sign releases with --key."),
-    ("AOTC-G017", "manifest is newer", FINDING,
-     "The manifest's minor version is newer than this release: unknown optional fields are ignored.",
-     "Use a newer aotc to see all of it."),
+    ("AOTC-G017", "manifest has a newer minor version", FINDING,
+     "The manifest's minor version is newer than this release supports; unknown optional fields are ignored.",
+     "Use a newer aotc to see all fields."),
     ("AOTC-G018", "attestation by an unknown key", FINDING,
      "Another signature or attestation is by a key that is not trusted, so it was ignored.",
      "Pass the signer's public key with --trust, if you trust it."),
-    ("AOTC-G047", "attestation is made by a newer aotc", FINDING,
-     "A trusted key signed an attestation of a later version than this release reads. It was ignored, so a policy "
-     "that requires its kind finds it missing.",
+    ("AOTC-G047", "attestation was made by a newer aotc", FINDING,
+     "A trusted key signed an attestation of a later version than this release supports. It was ignored, so a policy "
+     "that requires this kind of attestation finds it missing.",
      "Update aotc to have it counted."),
     # compatibility
     ("AOTC-C001", "operating system differs", NO,
@@ -79,19 +79,20 @@ LOADING: Final[tuple[Row, ...]] = (
      "Build for this architecture."),
     ("AOTC-C003", "libc differs or is too old", NO,
      "The ONNX Runtime that the artifact needs is built for another C library, or for a newer one.",
-     "Use a host with the libc that is named."),
+     "Use a host with the libc that the message names."),
     ("AOTC-C004", "ISA features differ", NO,
      "A variant requires CPU features that this host does not have. Or, if the message says 'exactly', it holds the "
      "memory layout of its build host, and does not fit a CPU with more features either.",
      "Build on a host like this one, or add a variant for any CPU. For quantized models see AOTC-N010."),
     ("AOTC-C005", "ONNX Runtime missing or out of range", NO,
      "The host has no ONNX Runtime, or one outside the range that the artifact was proven with.",
-     "Install the ONNX Runtime version that is named."),
+     "Install the ONNX Runtime version that the message names."),
     ("AOTC-C006", "execution provider missing", NO,
      "The host's ONNX Runtime does not have an execution provider that the variant needs.",
      "Install the extra or plugin for it."),
     ("AOTC-C007", "driver missing or too old", NO,
-     "The NVIDIA driver is missing or older than the variant requires.",
+     "The NVIDIA driver is missing, is older than the variant requires, or does not support the CUDA version that the "
+     "variant requires.",
      "Update the driver."),
     ("AOTC-C008", "compute capability differs", NO,
      "No GPU of this host has a compute capability that the variant was compiled for.",
@@ -103,66 +104,66 @@ LOADING: Final[tuple[Row, ...]] = (
      "The portable variant runs; a faster one in the artifact requires other CPU features.",
      "For the best speed, rebuild on a host like this one."),
     ("AOTC-C011", "requirement could not be checked", FINDING,
-     "The target description does not state what a requirement of the artifact asks for.",
+     "The target file does not state a property that the artifact requires.",
      "Add the field to the target file, or verify on the host itself."),
     ("AOTC-C012", "plugin library differs", NO,
      "The library of an execution provider plugin on this host is not the one that the artifact was built and proven "
      "with: its digest differs, although its version may be the same.",
      "Install the plugin package again, or rebuild with the library of this host."),
-    ("AOTC-C013", "provider calls the compiled model unfit", NO,
+    ("AOTC-C013", "provider does not rate the compiled model as optimal", NO,
      "The execution provider itself compared the artifact's compatibility string with this host, and its verdict is "
      "not 'optimal'. ONNX Runtime alone would still load the model.",
      "Rebuild for this host, or record a waiver in the profile if the slower model is acceptable."),
-    ("AOTC-C014", "quicker variant is for other CPUs", FINDING,
-     "The artifact holds the same variant for CPUs with more features, such as VNNI, where it is faster. A build on "
+    ("AOTC-C014", "faster variant is for other CPUs", FINDING,
+     "The artifact also holds a faster form of this variant, for CPUs with more features, such as VNNI. A build on "
      "this host would give the variant that runs here.",
      "Nothing to do."),
-    ("AOTC-C020", "libraries of CUDA are missing", FINDING,
-     "ONNX Runtime for CUDA is installed, and libraries of CUDA or cuDNN that it needs are found neither in NVIDIA's "
+    ("AOTC-C020", "CUDA libraries are missing", FINDING,
+     "ONNX Runtime for CUDA is installed, but libraries of CUDA or cuDNN that it needs were found neither in NVIDIA's "
      "Python packages, nor on LD_LIBRARY_PATH, nor in the system's folders. A session on CUDA would be refused.",
-     "pip install 'onnxruntime-gpu[cuda,cudnn]' installs them."),
-    ("AOTC-C021", "torch wants another cuDNN", FINDING,
-     "torch and ONNX Runtime load cuDNN by the same name, and a process keeps the one that was loaded first. The "
-     "installed torch is made for another version than the one that is found here.",
-     "Install the version of cuDNN that torch requires, as long as ONNX Runtime takes it too, or keep the two in "
-     "separate environments."),
+     "Install them with: pip install 'onnxruntime-gpu[cuda,cudnn]'."),
+    ("AOTC-C021", "torch requires another cuDNN", FINDING,
+     "torch and ONNX Runtime load cuDNN under the same name, and a process keeps the one that was loaded first. The "
+     "installed torch requires another version than the one that was found.",
+     "Install the cuDNN version that torch requires, if ONNX Runtime accepts it too, or keep the two in separate "
+     "environments."),
     # runtime
     ("AOTC-R001", "input names differ", NO,
-     "The call does not give an input of the model, or gives one that the model does not have.",
+     "The call lacks an input of the model, or gives one that the model does not have.",
      "Pass exactly the inputs that 'aotc inspect' lists."),
     ("AOTC-R002", "input type differs", NO,
      "The element type or kind of an input is not the model's.",
-     "Convert the array to the type that is named."),
+     "Convert the array to the type that the message names."),
     ("AOTC-R003", "input rank differs", NO,
      "An input has more or fewer dims than the model's.",
      "Reshape the array."),
     ("AOTC-R004", "input size differs", NO,
      "A fixed dim has another size, or related dims disagree.",
-     "Pass the size that is named."),
+     "Pass the size that the message names."),
     ("AOTC-R005", "ONNX Runtime failed", NO,
      "The session failed while it ran; its message is shown.",
      "Check the values of the inputs; if they are right, report the model."),
     ("AOTC-R006", "store entry is damaged", NO,
      "The store's copy of the artifact no longer has the digests that were verified.",
-     "Remove the entry that is named and load again."),
+     "Remove the entry that the message names, and load again."),
     ("AOTC-R007", "store cannot be written", INPUT,
      "The user's own store cannot be created or written, or its disk is full.",
      "Free space, or point AOTC_STORE at a folder of yours."),
     ("AOTC-R008", "session could not be created", NO,
      "ONNX Runtime refused a verified model on this host; its message is shown.",
      "Use the ONNX Runtime version that the manifest names, or rebuild."),
-    ("AOTC-R009", "timed against another model", FINDING,
+    ("AOTC-R009", "compared with another model", FINDING,
      "The model file to compare with is not the one that the artifact was built from.",
      "Give the model that the artifact was built from, or read the ratio with that in mind."),
-    ("AOTC-R010", "dim has no elements", NO,
-     "An input has a dim of size 0, for which nothing was proven.",
+    ("AOTC-R010", "dim has size 0", NO,
+     "An input has a dim of size 0, which was not proven.",
      "Do not send empty inputs to the model."),
     ("AOTC-R011", "array is not contiguous", NO,
-     "The elements of an input are not in order in memory, so every call would silently copy it.",
+     "The elements of an input are not contiguous in memory, so every call would silently copy it.",
      "Pass numpy.ascontiguousarray(array)."),
     ("AOTC-R012", "requests were not recorded", FINDING,
      "The file of recorded shapes could not be written; the requests themselves were answered.",
-     "Free space, or give a file in a folder that this process can write to."),
+     "Free space, or choose a file in a folder that this process can write to."),
     ("AOTC-R013", "no variant was built for these sizes", NO,
      "The variant for the sizes of this call exceeded the placement budgets at build time, and the profile's "
      "fallback policy is reject-route.",
@@ -171,36 +172,36 @@ LOADING: Final[tuple[Row, ...]] = (
      "The user's own build cache cannot be created, read or written.",
      "Free space, point AOTC_CACHE at a folder of yours, or build with --no-cache."),
     ("AOTC-R015", "damaged cache entry was dropped", FINDING,
-     "The content of a build cache entry does not have the recorded digests. The entry was removed, and its content "
+     "The content of a build cache entry does not match the recorded digests. The entry was removed, and its content "
      "was built again.",
      "Nothing to do. If it happens again, check the disk."),
-    ("AOTC-R020", "model cannot leave its process", NO,
-     "A loaded model holds sessions, locks and an entry of the store that belong to one process: it can be neither "
-     "pickled nor copied.",
-     "Send the artifact's path, and call aotc.load there: once in each worker process, not for each call."),
+    ("AOTC-R020", "loaded model cannot be copied or pickled", NO,
+     "A loaded model holds sessions, locks and an entry of the store that belong to one process, so it cannot be "
+     "pickled or copied.",
+     "Send the artifact's path to each worker process, and call aotc.load there once, not for each call."),
     ("AOTC-R021", "call has the wrong form", NO,
      "The inputs of a call are not a mapping from names to arrays, or the outputs are not a list of names. ONNX "
      "Runtime's own run takes the outputs first.",
      "Call model.run({NAME: array}), with names that model.inputs lists. Output names are the second argument: "
      "model.run({NAME: array}, [OUTPUT])."),
     ("AOTC-R022", "tensor is on another device", NO,
-     "A tensor that was given to a bound call is in the memory of another device than the model's. It is never "
-     "copied between GPUs without being asked.",
+     "A tensor that was given to a bound call is in the memory of another device than the model's. Tensors are never "
+     "copied between GPUs implicitly.",
      "Move it to the model's device, pass a host array, or load the model with device= of the tensor's GPU."),
-    ("AOTC-R023", "model is not the one that the manifest describes", NO,
-     "The session of a verified model has other inputs or outputs than the manifest names, or names that are not "
-     "text. Whoever signed the artifact signed both, so no call could be answered as promised.",
-     "Get the artifact from its builder again; report it to them."),
+    ("AOTC-R023", "model does not match the manifest", NO,
+     "The session of a verified model has other inputs or outputs than the manifest names, or names that are not text. "
+     "Both were signed, so no call could be answered as promised.",
+     "Get the artifact from its builder again, and report it to them."),
     ("AOTC-R024", "CUDA graph cannot be captured", NO,
-     "ONNX Runtime captures no graph of models with control flow, with nodes on the CPU, or with values that the "
-     "CPU reads; a graph that was captured is compared with a run without it. As a finding: such calls run without "
-     "a graph, or the least used graph was dropped for another size.",
-     "Set cuda.graphs.refused: run in the profile to run such calls without a graph, or capture: none."),
-    ("AOTC-R025", "device is not there", NO,
-     "The index of the GPU is none of those that CUDA shows to this process; CUDA_VISIBLE_DEVICES may hide some.",
-     "Name one that `aotc doctor` lists."),
+     "ONNX Runtime captures no CUDA graph of a model with control flow, with nodes on the CPU, or with values that the "
+     "CPU reads; or a captured graph gave other answers than a run without it. As a finding: such calls run without a "
+     "graph, or the least used graph was dropped for another size.",
+     "Write 'on_refusal: run' under cuda.graphs in the profile to run such calls without a graph, or 'capture: none'."),
+    ("AOTC-R025", "no such device", NO,
+     "CUDA shows no GPU with this index to this process; CUDA_VISIBLE_DEVICES may hide some.",
+     "Use one that 'aotc doctor' lists."),
     ("AOTC-R999", "internal error", BUG,
-     "A bug of aotc itself.",
+     "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),
 )
 # fmt: on
@@ -215,16 +216,16 @@ TRUST: Final[tuple[Row, ...]] = (
     ("AOTC-G019", "policy is malformed", INPUT,
      "The trust policy, or the file of root keys, does not match its schema or contradicts itself; each problem is "
      "shown with its path. Nothing of such a policy is used.",
-     "Correct the field that is named; 'aotc trust check' checks a policy."),
+     "Correct the field that the message names; 'aotc trust check' checks a policy."),
     ("AOTC-G020", "policy is expired or not yet valid", NO,
      "The current time is outside the period for which the trust policy is valid.",
      "Get the current policy from whoever signs it."),
-    ("AOTC-G021", "policy is not signed by enough roots", NO,
+    ("AOTC-G021", "policy is not signed by enough root keys", NO,
      "This host has root keys, so it takes only a trust policy that enough different root keys signed, and ignores "
      "every other source of trust.",
      "Have the policy signed by the holders of root keys: 'aotc trust sign'."),
     ("AOTC-G022", "policy rollback", NO,
-     "A policy of this name with a higher sequence was used on this host, so this one is outdated.",
+     "A policy of this name with a higher sequence has been used on this host, so this one is outdated.",
      "Get the current policy from whoever signs it."),
     ("AOTC-G023", "no rule matches", NO,
      "No rule of the policy matches the artifact's name and channel, and an artifact that no rule matches is "
@@ -235,17 +236,17 @@ TRUST: Final[tuple[Row, ...]] = (
      "required of it.",
      "Give --channel, or change the rules' patterns so that they do not overlap."),
     ("AOTC-G025", "required attestation is missing", NO,
-     "The rule requires an attestation of a kind for which the artifact has none by a key of the policy and for this "
-     "channel.",
+     "The rule requires a kind of attestation, and the artifact has none of that kind that is for this channel and "
+     "signed by a key of the policy.",
      "Add the attestation with 'aotc attest', signed by a key that the rule names."),
     ("AOTC-G026", "too few distinct signers", NO,
-     "Fewer different keys than the rule's threshold made the required attestation. A key counts once, whatever its "
+     "Fewer distinct keys than the rule's threshold signed the required attestation. A key counts once, whatever its "
      "name is and however often it signed.",
-     "Have further signers of the rule sign it."),
+     "Have more of the rule's signers sign it."),
     ("AOTC-G027", "key may not sign this", NO,
      "The policy knows the key that made the attestation, but does not allow it to sign this kind of attestation.",
      "Sign with a key that has this usage, or add the usage to the key in the policy."),
-    ("AOTC-G028", "key is revoked or outside of its validity", NO,
+    ("AOTC-G028", "key is revoked or outside its validity period", NO,
      "The policy revokes the key, or the current time is outside the period for which the policy allows it.",
      "Sign again with a valid key."),
     ("AOTC-G029", "artifact is revoked", NO,
@@ -265,18 +266,18 @@ TRUST: Final[tuple[Row, ...]] = (
      "The rule requires that the artifact was qualified on a host like this one, but the artifact's qualifications "
      "are for other hosts, or failed.",
      "Run 'aotc attest --qualify' on a host of this kind."),
-    ("AOTC-G034", "limit of the policy is exceeded", NO,
+    ("AOTC-G034", "policy limit exceeded", NO,
      "The artifact is larger, or has more files or attestations, than the policy allows.",
      "Raise the limit in the policy, or make the artifact smaller."),
-    ("AOTC-G035", "trust state is unusable", INPUT,
-     "The file that remembers the highest sequences seen cannot be read, written or understood. It is never created "
-     "again automatically, because that would forget what must not be rolled back. If there is no such file yet and "
-     "none can be written, as in a container with a read-only file system, nothing could be remembered.",
-     "Restore a damaged file from a copy, or give its folder back to this user; remove it only if a rollback is "
+    ("AOTC-G035", "trust state cannot be used", INPUT,
+     "The file that remembers the highest sequences seen cannot be read, written or understood. It is never recreated "
+     "automatically, because that would forget what must not be rolled back. If the file does not exist and cannot be "
+     "created, as in a container with a read-only file system, nothing can be remembered.",
+     "Restore a damaged file from a backup, or give its folder back to this user; remove it only if a rollback is "
      "impossible. If it cannot be written, set XDG_STATE_HOME to a folder that persists."),
-    ("AOTC-G036", "clock is behind what was seen", NO,
-     "The clock of this host is more than an hour behind a time that it has shown before, so what has expired cannot "
-     "be known.",
+    ("AOTC-G036", "clock was set back", NO,
+     "The clock of this host is more than an hour behind a time that it has shown before, so it cannot be known what "
+     "has expired.",
      "Set the clock. If it was wrong before, correct the trust state as 'aotc explain AOTC-G035' says."),
     # keys
     ("AOTC-G037", "certificate is invalid", NO,
@@ -289,8 +290,8 @@ TRUST: Final[tuple[Row, ...]] = (
      "trusted here.",
      "If you trust the CA, add it to the trust policy; ask the signer to put the intermediate CAs into the bundle."),
     ("AOTC-I033", "signer command failed", INPUT,
-     "The program of the signer file could not be started, failed, took too long, or did not answer with a signature "
-     "of the given bytes by its public key. The last of its messages is shown. Nothing was signed.",
+     "The program of the signer file could not be started, failed, took too long, or did not return a signature of the "
+     "given bytes by its public key. The last of its messages is shown. Nothing was signed.",
      "Run the command by hand with any bytes on its standard input; see the examples of signers."),
     ("AOTC-I034", "password is missing or wrong", INPUT,
      "The key file is encrypted and the password does not decrypt it, or none was given; or the password for a new "
@@ -303,24 +304,20 @@ TRUST: Final[tuple[Row, ...]] = (
      "Get the artifact from its builder again. If another program made the zip, unpack it with that program, and "
      "pack the folder with 'aotc pack'."),
     # which policy a host takes
-    ("AOTC-G042", "policy is not the one of this host", NO,
-     "The host's root keys signed the policy, but this host takes another one: the policy that its file of root keys "
-     "names (aotc.root/2) or, if that names none, the first policy that was seen. A policy of another name would "
-     "start a sequence of its own, and bypass the policy that applies here.",
-     "Give the policy that is named. To rename it, let the new policy say that it replaces the old one ('aotc trust "
-     "add POLICY --name NEW'), and have the roots sign it; or have the administrator write the file of root keys "
-     "again ('aotc trust root --policy NAME')."),
-    ("AOTC-G043", "root keys name no policy", FINDING,
-     "The file of root keys has schema aotc.root/1, which does not say which policy this host takes: on a host that "
-     "has seen none, any policy that the roots signed becomes the first, even a lax one.",
-     "Write it again with 'aotc trust root --policy NAME', and replace the file."),
+    ("AOTC-G042", "policy is not the one for this host", NO,
+     "The host's root keys signed the policy, but this host accepts another one: the policy that its file of root keys "
+     "names. A policy of another name would start "
+     "a sequence of its own, and bypass the policy that applies here.",
+     "Give the policy that the message names. To rename it, let the new policy state that it replaces the old one "
+     "('aotc trust add POLICY --name NEW'), and have the roots sign it; or have the administrator write the file of "
+     "root keys again ('aotc trust root --policy NAME')."),
     ("AOTC-G044", "revocation of an unknown key", FINDING,
      "An entry of revoked.keys is not the id of a key that the policy knows. A key's id is the SHA-256 digest of its "
      "public key's PEM as OpenSSL writes it, in 64 lowercase hexadecimal digits.",
      "Revoke the key by its name in the policy, or remove the entry."),
-    ("AOTC-G045", "nothing is remembered", FINDING,
-     "With --unsafe-no-trust-state nothing is added to the trust state: an older policy, an older release, or a "
-     "clock that was set back will not be noticed later.",
+    ("AOTC-G045", "trust state is not kept", FINDING,
+     "With --unsafe-no-trust-state, nothing is added to the trust state: an older policy, an older release, or a clock "
+     "that was set back will not be noticed later.",
      "Set XDG_STATE_HOME to a folder that persists, and remove the option."),
     # locks
     ("AOTC-G041", "another process holds a lock", INPUT,
@@ -337,38 +334,38 @@ TRUST: Final[tuple[Row, ...]] = (
      "sizes with --dim NAME=MIN..MAX."),
     ("AOTC-I035", "cannot pack", INPUT,
      "The folder holds what a packed artifact cannot hold: a file outside payload and attestations, an empty folder, "
-     "or a name that some system takes for another one.",
-     "Remove or rename what is named; if it was signed, build the artifact again."),
+     "or a name that does not mean the same on every system.",
+     "Remove or rename what the message names; if it was signed, build the artifact again."),
     # attestations
     ("AOTC-I036", "attestation cannot be made", INPUT,
      "The requested statement is not valid, is in the artifact already, or cannot be added to it.",
-     "Correct what is named."),
+     "Correct what the message names."),
     ("AOTC-I037", "keyless signing failed", INPUT,
-     "There is no usable identity token, a sigstore service could not be reached in time or refused, or its answer "
-     "does not verify for the identity of the token. Nothing was added to the artifact.",
+     "There is no usable identity token, a sigstore service refused or did not answer in time, or its answer does not "
+     "verify for the identity of the token. Nothing was added to the artifact.",
      "Get a new identity token for the audience 'sigstore', and check that the services can be reached."),
     ("AOTC-I038", "private key is readable by others", FINDING,
      "The permissions of the file let users other than its owner read the signing key, and anyone who has it can "
      "sign as you.",
      "Remove these permissions (chmod 600). If others may have read the key, make a new one and revoke this one."),
     ("AOTC-I068", "no tag to take the release from", INPUT,
-     "'--release' without a version takes the version from the tag that started the CI job, and none did: the job is "
-     "for a branch or a pull request, or this is no CI system that is known by its variables.",
-     "Start the job for a tag, or write --release VERSION."),
+     "'--release' without a version takes the version from the tag that started the CI job. This job was started for a "
+     "branch or a pull request, or the CI system is not known to aotc.",
+     "Start the job for a tag, or give --release VERSION."),
     ("AOTC-I069", "tag is not a version", INPUT,
-     "'--release' without a version takes the version from the tag that started the CI job; a version is one to four "
-     "numbers with dots between them, with or without a 'v' before it.",
-     "Name the tag after the version, such as v1.4.0, or write --release VERSION."),
+     "'--release' without a version takes the version from the tag that started the CI job. A version is one to four "
+     "numbers separated by dots, optionally after a 'v'.",
+     "Name the tag after the version, such as v1.4.0, or give --release VERSION."),
     ("AOTC-N009", "qualification failed", NO,
-     "On this host the artifact did not load as promised, its answers are not the golden ones, or it holds no "
+     "On this host, the artifact did not load as promised, its answers differ from the golden ones, or it holds no "
      "fixture that a loaded variant can be compared with. Nothing was signed.",
-     "Fix the reasons that are shown with it, or build for this host. A variant in static int8 is compared with the "
-     "user's data alone: build with --embed-fixtures."),
+     "Fix the reasons that are shown, or build for this host. A variant in static int8 is only compared on the user's "
+     "data: build with --embed-fixtures."),
     # store
     ("AOTC-R016", "store is not safe to use", INPUT,
      "Users other than root, the user of this process and the user that AOTC_SYSTEM_STORE_OWNER names can change the "
-     "store, or a folder on its path: they own it, or may write to it. They could replace its content between check "
-     "and use. Or the store was named as system-wide, and its file system has no owners.",
+     "store, or a folder on its path: they own it, or may write to it. They could replace its content between the "
+     "check and the use. Or the store was given as system-wide, but its file system does not record owners.",
      "Have its owner remove the permission (chmod go-w) and check its content, or install into a folder of your own "
      "(--store, AOTC_STORE). If you trust its owner, name them in AOTC_SYSTEM_STORE_OWNER."),
     ("AOTC-R017", "store entry is in use", NO,
@@ -385,38 +382,42 @@ TRUST: Final[tuple[Row, ...]] = (
 COMPARING: Final[tuple[Row, ...]] = (
     ("AOTC-I059", "not an artifact that can be compared", INPUT,
      "'aotc diff' compares two artifacts. One of the two paths is an ONNX model, or another file.",
-     "Build the model first, and compare what was built; 'aotc inspect MODEL' describes a model."),
+     "Build the model first, and compare the artifacts; 'aotc inspect MODEL' describes a model."),
     ("AOTC-I060", "unknown area of a comparison", USAGE,
-     "--fail-on names an area that is not compared, or gives a ratio that is none.",
+     "--fail-on names an area that does not exist, or a ratio that is not a valid number for it.",
      "Name areas that 'aotc diff --help' lists; exactness, memory and size may have a ratio, such as size:1.05."),
     ("AOTC-I061", "artifacts differ", NO,
      "The two artifacts differ in an area that --fail-on names, or by more than its ratio. An area that could not be "
      "compared fails too.",
-     "Look at the differences that are listed. If they are meant, leave the area out or raise its ratio."),
+     "Look at the differences that are listed. If they are intended, leave the area out or raise its ratio."),
     ("AOTC-I083", "not the model that the artifact was built from", INPUT,
-     "Values inside of an artifact are compared with those of its own model, and this is another file, or its external "
-     "data is.",
-     "Give the model that 'aotc inspect' states as the source, by its sha256."),
-    ("AOTC-I084", "no inputs to compare on", INPUT,
-     "The artifact holds no fixture, and none was given.",
+     "Values inside an artifact are compared with those of the model that it was built from. The given model is "
+     "another file, or its external data differs.",
+     "Give the model whose sha256 'aotc inspect' shows as the source."),
+    ("AOTC-I084", "no inputs for the comparison", INPUT,
+     "The artifact holds no fixture, and no inputs were given.",
      "Give inputs with --fixtures, or build with a larger fixtures.max_bytes."),
-    ("AOTC-I085", "the variant takes none of the inputs", INPUT,
-     "None of the fixtures has sizes that the variant accepts, or that may be padded to its buckets.",
-     "Give inputs of its sizes with --fixtures, or name another variant with --variant."),
+    ("AOTC-I085", "variant accepts none of the inputs", INPUT,
+     "None of the fixtures has sizes that the variant accepts, or that can be padded to its buckets.",
+     "Give inputs of matching sizes with --fixtures, or name another variant with --variant."),
     ("AOTC-N037", "out of tolerance on these inputs", NO,
-     "An output of a variant differs from the model's by more than the tolerance in the manifest, or breaches its gate "
-     "there (gates.outputs of the profile), on this host and on these inputs. The first and the worst node are shown.",
-     "Keep the nodes that are shown in float32, or lower 'optimization' in the profile. With -o FOLDER the smallest "
-     "failing part is written: report it to ONNX Runtime if it is a single kernel."),
-    ("AOTC-N038", "errors add up", FINDING,
-     "An output is out of tolerance, and no single node is where it is fed the model's own values: each adds a little.",
-     "Look at the nodes that add most. A tolerance for the variant's arithmetic may be too narrow for so deep a model."),
+     "On this host and these inputs, an output of a variant differs from the model's by more than the manifest's "
+     "tolerance, or breaches its gate (gates.outputs of the profile). The first node out of tolerance and the worst "
+     "node are shown.",
+     "Keep the nodes that are shown in float32, or lower 'optimization' in the profile. With -o FOLDER, the smallest "
+     "failing part is written: if it is a single kernel, report it to ONNX Runtime."),
+    ("AOTC-N038", "errors accumulate", FINDING,
+     "An output is out of tolerance, but no single node is when it reads the model's own values: each node adds a "
+     "little error.",
+     "Look at the nodes that add most. The tolerance for the variant's arithmetic may be too narrow for so deep a "
+     "model."),
     ("AOTC-N039", "reading inner values changed the answers", FINDING,
-     "A value that is read from inside of a graph is not fused away and not computed in place. With such values as "
-     "outputs the variant gave other bits than without, so errors by node are those of another form of the graph.",
-     "Take the errors by node as a hint. The errors of outputs are those of the variant as it is."),
+     "To read a value inside a graph, it is made an output, which prevents fusion and in-place computation. With these "
+     "outputs, the variant gave other bits than without them, so the errors by node are those of another form of the "
+     "graph.",
+     "Take the errors by node as a hint. The errors of outputs are those of the unchanged variant."),
     ("AOTC-I062", "graph or weights cannot be compared", FINDING,
-     "A model of an artifact, or a file of its weights, cannot be read as the manifest describes it. Everything else "
+     "The model of an artifact, or a file of its weights, cannot be read as the manifest describes it. Everything else "
      "is compared.",
      "Check the artifact with 'aotc verify'."),
 )
@@ -428,59 +429,59 @@ COMPARING: Final[tuple[Row, ...]] = (
 
 # fmt: off
 GATING: Final[tuple[Row, ...]] = (
-    ("AOTC-N020", "gate of an output breached", NO,
-     "An answer of a variant keeps to the tolerance, or that was not asked, but breaches a limit that the profile "
-     "states under gates.outputs. Nothing was built; '--report FILE' holds what was measured.",
+    ("AOTC-N020", "output gate breached", NO,
+     "An output of a variant breaches a limit that the profile states under gates.outputs, even if it is within the "
+     "tolerance. Nothing was built; '--report FILE' holds what was measured.",
      "Build in a higher precision, or keep the nodes that cause the error in float32 (keep_float32). If the error is "
-     "accepted, change the limit in the profile."),
-    ("AOTC-N021", "gate of an output cannot be judged", NO,
-     "A limit under gates.outputs says nothing of this output: the original answers with NaN or infinity alone, with "
-     "zeros of which no ratio can be taken, or with rows that are too short to disagree. What was not judged does "
-     "not pass.",
-     "Give real inputs with --fixtures, or name under gates.outputs only outputs that the limit makes sense for."),
-    ("AOTC-N022", "values that no gate judges", FINDING,
-     "Some values of the original's answer are NaN or infinite. They must be at the same places in the variant's "
-     "answer; the limits of the output's gate are of the other values.",
+     "acceptable, change the limit in the profile."),
+    ("AOTC-N021", "output gate cannot be judged", NO,
+     "A limit under gates.outputs has no meaning for this output: the original's answer is all NaN or infinity, is "
+     "zero so that no ratio exists, or has rows that are too short to disagree. A gate that cannot be judged does not "
+     "pass.",
+     "Give real inputs with --fixtures, or state the limit only for outputs for which it makes sense."),
+    ("AOTC-N022", "values that no gate covers", FINDING,
+     "Some values of the original's answer are NaN or infinite. The variant's answer must have them at the same "
+     "places; the limits of the output's gate apply to the other values.",
      "Give real inputs with --fixtures."),
     ("AOTC-N023", "limit below the model's own noise", FINDING,
-     "The original model in float32 is itself further from its float64 answers than a tolerance or a limit allows, "
-     "so that no variant in float32 can be expected to pass. The message names both.",
-     "Raise the limit above the noise, or compare with the original as it is: 'gates: {against: float32}'."),
-    ("AOTC-N024", "metric of the task dropped", NO,
-     "On the labelled set of gates.task the variant's metric is lower than the original's by more than max_drop. "
+     "The original model in float32 differs from its own float64 answers by more than a tolerance or a limit allows, "
+     "so no variant in float32 can be expected to pass. The message names both.",
+     "Raise the limit above the noise, or compare with the original in float32: 'gates: {against: float32}'."),
+    ("AOTC-N024", "task metric dropped", NO,
+     "On the labelled set of gates.task, the variant's metric is lower than the original's by more than max_drop. "
      "Nothing was built; '--report FILE' holds what was measured.",
      "Build in a higher precision, keep nodes in float32 (keep_float32), calibrate with more data, or allow a larger "
      "drop."),
-    ("AOTC-N025", "metric of the task cannot be judged", NO,
+    ("AOTC-N025", "task metric cannot be judged", NO,
      "The metric of gates.task has no value: every answer is NaN, no class occurs, every label is ignored, or the "
-     "function returned no finite number. Or the original's own is 0, so that every variant would pass. What was not "
-     "judged does not pass.",
-     "Check the labels and the output that gates.task names, with the original model."),
-    ("AOTC-N026", "float64 reference is in float32 in part", FINDING,
-     "With 'gates: {against: float64}' expected answers are those of the model in float64. ONNX Runtime's CPU has no "
-     "float64 kernel for some of its nodes, or they are control flow or quantized; these compute in float32, and "
-     "their own error is part of the expected answers.",
-     "Nothing to do. Where all nodes are named, the noise that is shown says nothing."),
-    ("AOTC-N027", "function of the task failed", INPUT,
-     "The function that gates.task names could not be imported, or raised an error. The message is its own, with the "
-     "line in its file.",
-     "Fix the function. It is called with the output and the labels of the whole set, as numpy arrays, and returns "
-     "a number; modules are found beside the profile and in the working directory."),
-    ("AOTC-I078", "gate of an unknown output", INPUT,
-     "The profile states a gate for an output, or a task of one, that the model does not have.",
-     "Name an output that 'aotc inspect MODEL' lists, or '*' for all that are not named."),
+     "function returned no finite number. Or the original's own metric is 0, so that every variant would pass. A gate "
+     "that cannot be judged does not pass.",
+     "Check the labels, and the output that gates.task names, with the original model."),
+    ("AOTC-N026", "float64 reference is partly in float32", FINDING,
+     "With 'gates: {against: float64}', the expected answers are those of the model in float64. Some of its nodes have "
+     "no float64 kernel in ONNX Runtime's CPU provider, are control flow, or are quantized. These compute in float32, "
+     "and their own error is part of the expected answers.",
+     "Nothing to do. If all nodes are named, the noise that is shown has no meaning."),
+    ("AOTC-N027", "task function failed", INPUT,
+     "The function that gates.task names could not be imported, or raised an error. The message is the function's own, "
+     "with the line in its file.",
+     "Fix the function. It is called with the output and the labels of the whole set, as numpy arrays, and returns a "
+     "number; modules are found beside the profile and in the working directory."),
+    ("AOTC-I078", "gate for an unknown output", INPUT,
+     "The profile states a gate or a task for an output that the model does not have.",
+     "Name an output that 'aotc inspect MODEL' lists, or '*' for all outputs that are not named."),
     ("AOTC-I079", "labelled set cannot be used", INPUT,
-     "The data of gates.task is not there, cannot be read, or does not fit the model's inputs: names, types, shapes "
-     "or sizes.",
-     "Give a .npz file, or a folder of such, with an array for each input whose first axis counts the samples."),
+     "The data of gates.task is missing, cannot be read, or does not fit the model's inputs: names, types, shapes or "
+     "sizes.",
+     "Give a .npz file, or a folder of .npz files, with an array for each input whose first axis counts the samples."),
     ("AOTC-I080", "labels do not match", INPUT,
-     "The labels of gates.task are missing, are not as many as the samples, or do not fit the metric: their type, "
+     "The labels of gates.task are missing, differ in number from the samples, or do not fit the metric: their type, "
      "shape or range.",
-     "Give labels along the first axis: integers from 0 to the number of classes - 1, of the output's shape without "
-     "its axis of classes; for an output of text, text. Write ignore_label for values that do not count."),
+     "Give labels along the first axis: integers from 0 to the number of classes - 1, in the output's shape without "
+     "its class axis; for an output of text, text. Write ignore_label for values that do not count."),
     ("AOTC-I081", "metric does not fit the output", INPUT,
-     "The metric of gates.task cannot be computed from the output that it names: of its type, rank or number of "
-     "classes.",
-     "Name another output or metric, or a function of your own as module:function."),
+     "The metric of gates.task cannot be computed from the output that it names, because of its type, rank or number "
+     "of classes.",
+     "Name another output or metric, or your own function as module:function."),
 )
 # fmt: on

@@ -131,7 +131,7 @@ def refusal_of(error: OSError, where: str = "") -> AotcError:
     if error.errno == errno.ENOENT and not where.startswith(os.sep) and _is_current_folder_gone():
         return AotcError(
             "AOTC-I043",
-            "the current folder is gone",
+            "the current folder no longer exists",
             where=where,
             found=system_message(error),
             fix="Change to a folder that exists, and run the command there.",

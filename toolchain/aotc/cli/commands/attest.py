@@ -44,7 +44,7 @@ def attest(
     approve: Annotated[bool, typer.Option("--approve", help="approve it for a channel")] = False,
     qualify: Annotated[
         bool,
-        typer.Option("--qualify", help="accept it on this host, and sign what was measured"),
+        typer.Option("--qualify", help="test it on this host, and sign the measurements"),
     ] = False,
     channel: Annotated[
         str | None,
@@ -101,7 +101,7 @@ def attest(
     ):
         if given and not wanted:
             other = "--approve" if qualify else "--qualify"
-            raise AotcError("AOTC-I027", f"{option} is of {other}", where="aotc attest")
+            raise AotcError("AOTC-I027", f"{option} needs {other}", where="aotc attest")
     signer = signer_of(key, keyless, identity_token, trust_config)
     if qualify:
         answer = _qualify(artifact, signer, trust, variant, runs, force)

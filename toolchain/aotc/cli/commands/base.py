@@ -41,7 +41,7 @@ def signer_of(
         return KeylessSigner(identity_token, trust_config)
     for option, given in (("--identity-token", identity_token), ("--trust-config", trust_config)):
         if given is not None:
-            raise AotcError("AOTC-I027", f"{option} is of --keyless", where=option)
+            raise AotcError("AOTC-I027", f"{option} needs --keyless", where=option)
     from aotc.trust.signers import load_signer
 
     return load_signer(key)
@@ -50,4 +50,6 @@ def signer_of(
 def refuse_two_stores(store: Path | None, system: bool) -> None:
     """Raise AOTC-I027 where both --store and --system are given."""
     if system and store is not None:
-        raise AotcError("AOTC-I027", "--store and --system name two stores", where="--store")
+        raise AotcError(
+            "AOTC-I027", "--store and --system cannot be used together", where="--store"
+        )

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 app = new_app()
 
-# Enough to state p99; and of a slow model, what can be waited for.
-_RUNS: Final = 300
-_SECONDS: Final = 10.0
-_ALLOW: Final = 1.05
 _STDOUT: Final = Path("-")
 
 
@@ -73,7 +69,7 @@ def bench(
             "--allow",
             metavar="RATIO",
             parser=positive_real,
-            help="of the medians, artifact / baseline, up to which it is not called slower",
+            help="ratio of medians, artifact / baseline, up to which it does not count as slower",
             show_default="1.05",
         ),
     ] = None,
@@ -93,7 +89,7 @@ def bench(
             "--seconds",
             metavar="S",
             parser=positive_real,
-            help="end after about so long, though not every run was made",
+            help="end after about S seconds, even if runs are left",
             show_default="10, unless --runs is given",
         ),
     ] = None,
@@ -112,7 +108,7 @@ def bench(
             "--streams",
             metavar="N",
             parser=positive,
-            help="threads that call one model, each again as soon as it is answered",
+            help="threads that call the model, each without a pause between calls",
         ),
     ] = 1,
     dims: Annotated[
@@ -126,7 +122,8 @@ def bench(
         ),
     ],
     nodes: Annotated[
-        bool, typer.Option("--nodes", help="time per node and per provider, in another session")
+        bool,
+        typer.Option("--nodes", help="measure time per node and per provider, in another session"),
     ] = False,
     trace: Annotated[
         Path | None,
@@ -134,7 +131,7 @@ def bench(
             "--trace",
             metavar="FILE",
             parser=Path,
-            help="write a trace for Perfetto, nodes in it; - is standard output",
+            help="write a trace for Perfetto, with nodes; - is standard output",
         ),
     ] = None,
     history: Annotated[
@@ -158,7 +155,7 @@ def bench(
     form: Format = None,
     json: Json = False,
 ) -> int:
-    """Time an artifact, against the plain model or a baseline if one is given.
+    """Measure an artifact, alone or against the plain model or a baseline.
 
     Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
@@ -177,61 +174,54 @@ def bench(
         _check_outputs(trace, history, (artifact, against, trust, key), baseline)
         sizes = _sizes(dims)
         with needs("bench", loads=True):
-            from aotc.tools.bench import Baseline
             from aotc.tools.bench import bench as measure
-            from aotc.tools.bench_sides import Loading, Plan
-        plan = Plan(
-            runs=_RUNS * streams if runs is None and seconds is None else runs,
-            seconds=_SECONDS if runs is None and seconds is None else seconds,
-            streams=streams,
-            warm_up=warm_up,
-        )
         if run.on_standard_output and trace == _STDOUT:
             raise AotcError(
                 "AOTC-I027", "--report and --trace both write to standard output", where="--trace"
             )
-        answer = measure(
+        traces: list[str] = []
+        report = measure(
             artifact,
-            plan,
-            loading=Loading(
-                trust=trust,
-                key=key,
-                channel=channel,
-                unsafe_no_trust_state=unsafe_no_trust_state,
-                variant=comma_separated(variant),
-                threads=threads,
-                store=store,
-                trust_store=trust_store,
-            ),
             against=against,
+            baseline=baseline,
+            allow=allow,
+            runs=runs,
+            seconds=seconds,
+            warm_up=warm_up,
+            streams=streams,
             sizes=sizes,
-            baseline=None
-            if baseline is None
-            else Baseline(path=baseline, allow=_ALLOW if allow is None else allow),
             nodes=nodes,
-            trace=trace is not None,
+            trace=traces.append if trace is not None else None,
             history=history,
+            variant=comma_separated(variant),
+            threads=threads,
+            trust=trust,
+            key=key,
+            channel=channel,
+            unsafe_no_trust_state=unsafe_no_trust_state,
+            store=store,
+            trust_store=trust_store,
             progress=progress,
         )
-        compared = answer.report.comparison
+        compared = report.comparison
         slower = compared is not None and compared.verdict == "slower"
         status = EXIT_NO if slower else EXIT_YES
         if run.is_wanted:
-            from aotc.report.runs import benchmark_figures, comparison_gate, slower_breach
+            from aotc.report.runs import benchmark_measurements, comparison_gate, slower_breach
 
             run.ended(
                 status,
-                artifact_id=answer.report.load.artifact_id,
-                gates=comparison_gate(answer.report),
-                breaches=slower_breach(answer.report),
-                findings=answer.report.findings,
-                figures=benchmark_figures(answer.report),
+                artifact_id=report.load.artifact_id,
+                gates=comparison_gate(report),
+                breaches=slower_breach(report),
+                findings=report.findings,
+                measurements=benchmark_measurements(report),
             )
     if run.on_standard_output:
         if trace is not None:
-            _write_trace(answer.trace, trace)
+            _write_trace("".join(traces), trace)
         return status
-    _write(answer.report, answer.trace, trace, json=json)
+    _write(report, "".join(traces), trace, json=json)
     return status
 
 
@@ -247,7 +237,7 @@ def _check_words(
     from aotc.cli.output import refuse_existing
 
     if allow is not None and baseline is None:
-        raise AotcError("AOTC-I027", "--allow is of --baseline", where="--allow")
+        raise AotcError("AOTC-I027", "--allow needs --baseline", where="--allow")
     if trace == _STDOUT and json:
         raise AotcError(
             "AOTC-I027", "--json and --trace - both write to standard output", where="--trace"

@@ -95,13 +95,15 @@ def build(
             "--fixtures",
             metavar="PATH",
             parser=Path,
-            help="inputs to prove with: a .npz, a folder of input_N.pb, or a folder of either",
+            help="inputs to compare on: a .npz, a folder of input_N.pb, or a folder of either",
             show_default="generated",
         ),
     ] = None,
     embed_fixtures: Annotated[
         bool,
-        typer.Option("--embed-fixtures", help="put fixtures, and some calibration data, into it"),
+        typer.Option(
+            "--embed-fixtures", help="put fixtures and some calibration data into the artifact"
+        ),
     ] = False,
     calibration: Annotated[
         Path | None,
@@ -117,8 +119,8 @@ def build(
         bool,
         typer.Option(
             "--tune",
-            help="measure the profile's candidates (providers, threads, precision) and take the "
-            "best",
+            help="measure the profile's candidates (providers, threads, precision) and use the "
+            "fastest",
         ),
     ] = False,
     tuned_from: Annotated[
@@ -127,14 +129,14 @@ def build(
             "--tuned-from",
             metavar="EVIDENCE",
             parser=Path,
-            help="take what was best in an earlier build: its artifact, or its evidence file",
+            help="use the candidate that an earlier build chose: its artifact or evidence file",
         ),
     ] = None,
     cache: Annotated[
         bool,
         typer.Option(
             "--cache/--no-cache",
-            help="take from the user's cache what was built before, and keep there what is built",
+            help="reuse parts from the user's cache, and add new ones to it",
         ),
     ] = True,
     builder_id: Annotated[
@@ -181,10 +183,10 @@ def build(
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it.
 
-    The artifact's answers are compared with those of the model. Exit status 1 where gates of the
-    profile fail, all of which are told, 3 where the input must be fixed; nothing is left at the
-    output then. --keyless signs as the identity of an OIDC token, which the CI gives, instead of
-    with a key. The outcome is shown on one screen, with --verbose in full.
+    The artifact's answers are compared with those of the model. The exit status is 1 if gates of
+    the profile fail, all of which are listed, and 3 if the input must be fixed; no artifact is
+    written then. --keyless signs as the identity of an OIDC token, such as the one of a CI job,
+    instead of with a key. The outcome is shown on one screen, with --verbose in full.
     """
     from aotc.cli.output import DASH, model_given, needs
     from aotc.cli.progress import stages

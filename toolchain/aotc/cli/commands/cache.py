@@ -52,13 +52,13 @@ def prune(
             "--limit",
             metavar="SIZE",
             parser=byte_count,
-            help="bytes that may be left, such as 500MB",
+            help="bytes to keep at most, such as 500MB",
             show_default="$AOTC_CACHE_BYTES, or 10 GiB",
         ),
     ] = None,
     json: Json = False,
 ) -> int:
-    """Remove the entries used longest ago.
+    """Remove the least recently used entries.
 
     Entries are removed until the rest is within the limit. What interrupted builds left is removed
     too.
@@ -96,8 +96,8 @@ def list_view(answer: CacheListReport) -> list[RenderableType]:
                 entry.kind,
                 size(entry.bytes),
                 count(entry.files, "file"),
-                _minute(entry.created),
-                _minute(entry.used),
+                _minute(entry.created_at),
+                _minute(entry.used_at),
             )
             for entry in answer.entries
         ]

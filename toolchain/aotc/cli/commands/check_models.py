@@ -60,7 +60,7 @@ def check_models(
     cache: Annotated[
         bool,
         typer.Option(
-            "--cache/--no-cache", help="take builds from the user's cache, and keep them there"
+            "--cache/--no-cache", help="reuse builds from the user's cache, and add new ones to it"
         ),
     ] = False,
     jobs: Annotated[
@@ -81,10 +81,10 @@ def check_models(
 ) -> int:
     """Build every model of a folder, and report each outcome.
 
-    Models are built in a sandbox, and nothing that is built is kept. Where test_data_set_N lies
-    in a model's folder, its artifact's answers are compared with those of the data, and with ONNX
-    Runtime's. Exit status 0 where every model is built and answers so, or with --against where
-    none is worse than before; else 1.
+    Models are built in a sandbox, and the artifacts are not kept. If a model's folder contains
+    test_data_set_N, the artifact's answers are compared with those of the data, and with ONNX
+    Runtime's. The exit status is 0 if every model is built and its answers agree, or with --against
+    if no model is worse than before; else 1.
     """
     from aotc.cli.output import document_text, needs, refuse_existing, write_text
     from aotc.cli.progress import stages

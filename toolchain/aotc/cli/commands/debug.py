@@ -1,4 +1,4 @@
-"""`aotc debug`: where an artifact leaves the model that it was built from."""
+"""`aotc debug`: where an artifact differs from the model that it was built from."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json
 from aotc.spec.versions import artifact_path
 
-app = new_app("Find where an artifact leaves the model that it was built from.")
+app = new_app("Find where an artifact differs from the model that it was built from.")
 
 
 @app.callback()
 def debug() -> None:
-    """Find where an artifact leaves the model that it was built from."""
+    """Find where an artifact differs from the model that it was built from."""
 
 
 @app.command(cls=Command)
@@ -74,10 +74,10 @@ def parity(
 ) -> int:
     """Compare a variant with its model, node by node.
 
-    Each value that both compute is compared, and the smallest part that is out of tolerance by
-    itself is searched, if an output is: exit status 1. Signatures are not checked: 'aotc verify'
-    does that. The folder of -o holds weights of the model and values of the inputs: look at it
-    before you give it away.
+    Each value that both compute is compared. If an output is out of tolerance, the exit status is
+    1, and the smallest part that is out of tolerance by itself is searched for. Signatures are not
+    checked: 'aotc verify' does that. The folder of -o contains weights of the model and values of
+    the inputs: check it before you share it.
     """
     from aotc.cli.output import needs, refuse_overwriting
     from aotc.cli.progress import stages

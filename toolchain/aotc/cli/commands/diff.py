@@ -45,17 +45,14 @@ def diff(
     ],
     no_weights: Annotated[
         bool,
-        typer.Option(
-            "--no-weights", help="do not read weights, which are compared where the extra cpu is"
-        ),
+        typer.Option("--no-weights", help="do not compare weights (which needs the extra cpu)"),
     ] = False,
     html: Annotated[
         str | None,
         typer.Option(
             "--html",
             metavar="FILE",
-            help="page to write: both graphs drawn side by side, and what differs; '-' is standard "
-            "output",
+            help="page (HTML) to write, with both graphs side by side; '-' is standard output",
         ),
     ] = None,
     json: Json = False,
@@ -64,13 +61,13 @@ def diff(
 
     The areas are source, toolchain, profile, variants, passes, placement, shapes, precision,
     exactness, memory, size, weights, requirements, trust and contents. Nothing is verified: 'aotc
-    verify' does that. Artifacts that differ are no failure, unless --fail-on says so.
+    verify' does that. Differences fail only if --fail-on names their area.
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
     from aotc.cli.options import comma_separated
     from aotc.cli.views.differences import diff_view
-    from aotc.tools.diff.artifacts import compare
+    from aotc.tools.diff.artifacts import diff as compare
 
     if html is not None:
         from aotc.cli.output import refuse_overwriting

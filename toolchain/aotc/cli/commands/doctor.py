@@ -39,8 +39,8 @@ app = new_app()
 def doctor(json: Json = False) -> int:
     """Check this installation and this host.
 
-    Versions, packages that conflict, keys, trust and folders are checked. Exit status 1 where one
-    of them is bad.
+    Versions, packages that conflict, keys, trust and folders are checked. The exit status is 1 if
+    one of them is bad.
     """
     from aotc.cli.views.measurements import doctor_view
     from aotc.host.nvidia_facts import nvidia_state
@@ -53,7 +53,7 @@ def doctor(json: Json = False) -> int:
     checks = (
         DoctorCheck(name="aotc", status="ok", found=f"{VERSION} in {Path(__file__).parents[2]}"),
         _python(),
-        *(_package(name, "bad", f"pip install {name}") for name in _BASE),
+        *(_package(name, "failed", f"pip install {name}") for name in _BASE),
         *(_package(name, "note", _TO_BUILD) for name in _CPU),
         _runtime(),
         *_providers(),
@@ -70,7 +70,7 @@ def doctor(json: Json = False) -> int:
         _cache(),
         _temporary(),
     )
-    healthy = all(check.status != "bad" for check in checks)
+    healthy = all(check.status != "failed" for check in checks)
     answer = DoctorReport(healthy=healthy, checks=checks, trust=trust, nvidia=nvidia, host=host)
     respond(answer, doctor_view, json=json)
     return EXIT_YES if healthy else EXIT_NO
@@ -80,7 +80,7 @@ def _python() -> DoctorCheck:
     good = sys.version_info >= (3, 11)
     return DoctorCheck(
         name="Python",
-        status="ok" if good else "bad",
+        status="ok" if good else "failed",
         found=f"{platform.python_version()} at {sys.executable}",
         fix="" if good else "Use Python 3.11 or newer.",
     )
@@ -98,7 +98,10 @@ def _package(name: str, missing: str, fix: str) -> DoctorCheck:
     if version is not None:
         return DoctorCheck(name=name, status="ok", found=version)
     return DoctorCheck(
-        name=name, status="bad" if missing == "bad" else "note", found="not installed", fix=fix
+        name=name,
+        status="failed" if missing == "failed" else "note",
+        found="not installed",
+        fix=fix,
     )
 
 
@@ -109,7 +112,7 @@ def _runtime() -> DoctorCheck:
         # The catalogue's words, as the first import says them too.
         error = AotcError("AOTC-I020", "both are installed")
         return DoctorCheck(
-            name="ONNX Runtime", status="bad", found=f"{error.code} {text}", fix=error.fix
+            name="ONNX Runtime", status="failed", found=f"{error.code} {text}", fix=error.fix
         )
     if not found:
         return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", fix=_TO_RUN)
@@ -200,7 +203,9 @@ def _development_key() -> DoctorCheck:
         development.require_own_folder()
         trusted = default_trust()
     except AotcError as error:
-        return DoctorCheck(name="development key", status="bad", found=error.line(), fix=error.fix)
+        return DoctorCheck(
+            name="development key", status="failed", found=error.line(), fix=error.fix
+        )
     if not trusted:
         found = "none yet; the first build makes it"
         return DoctorCheck(name="development key", status="note", found=found)
@@ -216,12 +221,14 @@ def _signing_key() -> DoctorCheck:
     try:
         found = load_signer(stated).key_id
     except AotcError as error:
-        return DoctorCheck(name="AOTC_SIGNING_KEY", status="bad", found=error.line(), fix=error.fix)
+        return DoctorCheck(
+            name="AOTC_SIGNING_KEY", status="failed", found=error.line(), fix=error.fix
+        )
     mode = Path(stated).stat().st_mode
     if os.name == "posix" and mode & 0o077 and not is_signer_file(stated):
         return DoctorCheck(
             name="AOTC_SIGNING_KEY",
-            status="bad",
+            status="failed",
             found=f"{found}; others can read it, mode {mode & 0o777:04o}",
             fix=f"chmod 600 {stated}",
         )
@@ -289,7 +296,7 @@ def _policy(path: Path) -> DoctorCheck:
 
 
 def _refused(name: str, error: AotcError) -> DoctorCheck:
-    return DoctorCheck(name=name, status="bad", found=error.line(), fix=error.fix)
+    return DoctorCheck(name=name, status="failed", found=error.line(), fix=error.fix)
 
 
 def _store() -> DoctorCheck:
@@ -304,7 +311,7 @@ def _store() -> DoctorCheck:
     except OSError as error:
         return DoctorCheck(
             name="store",
-            status="bad",
+            status="failed",
             found=f"{root}: {error.strerror}",
             fix="Point AOTC_STORE at a folder of yours.",
         )
@@ -322,7 +329,7 @@ def _system_store() -> list[DoctorCheck]:
         return []
     stated = "AOTC_SYSTEM_STORE" in os.environ
     name = "system-wide store"
-    bad: Literal["bad", "note"] = "bad" if stated else "note"
+    bad: Literal["failed", "note"] = "failed" if stated else "note"
     try:
         os.close(open_folder(root, (system_owner(),)))
     except FileNotFoundError:
@@ -348,7 +355,7 @@ def _cache() -> DoctorCheck:
         folder = default_folder()
         is_usable(folder)
     except AotcError as error:
-        return DoctorCheck(name="build cache", status="bad", found=error.line(), fix=error.fix)
+        return DoctorCheck(name="build cache", status="failed", found=error.line(), fix=error.fix)
     return _writable("build cache", folder, "Point AOTC_CACHE at a folder of yours.")
 
 
@@ -359,7 +366,7 @@ def _temporary() -> DoctorCheck:
     try:
         folder = Path(tempfile.gettempdir())
     except OSError as error:
-        return DoctorCheck(name=name, status="bad", found=system_message(error), fix=fix)
+        return DoctorCheck(name=name, status="failed", found=system_message(error), fix=fix)
     return _writable(name, folder, fix)
 
 
@@ -374,6 +381,6 @@ def _writable(name: str, folder: Path, fix: str) -> DoctorCheck:
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
         found = f"{folder} cannot be written: {system_message(error)}"
-        return DoctorCheck(name=name, status="bad", found=found, fix=fix)
+        return DoctorCheck(name=name, status="failed", found=found, fix=fix)
     free = shutil.disk_usage(there).free
     return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")

@@ -21,13 +21,17 @@ def init(
     model: Annotated[
         Path | None,
         typer.Argument(
-            metavar="MODEL", parser=Path, help="ONNX file in this folder; asked for on a terminal"
+            metavar="MODEL",
+            parser=Path,
+            help="ONNX file in this folder; asked for if left out on a terminal",
         ),
     ] = None,
     *,
     ci: Annotated[
         Literal["github", "gitlab", "none"],
-        typer.Option("--ci", metavar="SYSTEM", help="whose job to write: github, gitlab or none"),
+        typer.Option(
+            "--ci", metavar="SYSTEM", help="system to write a CI job for: github, gitlab or none"
+        ),
     ] = "github",
     force: Annotated[
         bool, typer.Option("--force", help="replace aotc's own file for the CI")

@@ -39,7 +39,7 @@ def inspect(
             "--traffic",
             metavar="SHAPES",
             parser=Path,
-            help="recorded shapes (.jsonl or .csv): what the artifact would do with them",
+            help="recorded shapes (.jsonl or .csv): show how the artifact would serve them",
         ),
     ] = None,
     summary: Summary = False,
@@ -48,8 +48,7 @@ def inspect(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="page to write, for readers without aotc: graph, memory, claims; '-' is standard "
-            "output",
+            help="page (HTML) to write, with graph, memory and claims; '-' is standard output",
         ),
     ] = None,
     times: Annotated[
@@ -58,7 +57,7 @@ def inspect(
             "--times",
             metavar="FILE",
             parser=Path,
-            help="what 'aotc bench --nodes --json' printed: the page shows these times",
+            help="output of 'aotc bench --nodes --json': show these times on the page",
         ),
     ] = None,
     model: Annotated[
@@ -82,16 +81,16 @@ def inspect(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show what an artifact or a model says of itself, unverified.
+    """Show what an artifact or a model contains, unverified.
 
     Signers are shown as claimed; 'aotc verify' checks them.
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
     if times is not None and html is None:
-        raise AotcError("AOTC-I027", "--times is of --html", where="--times")
+        raise AotcError("AOTC-I027", "--times needs --html", where="--times")
     if fixtures is not None and model is None:
-        raise AotcError("AOTC-I027", "--fixtures is of --model", where="--fixtures")
+        raise AotcError("AOTC-I027", "--fixtures needs --model", where="--fixtures")
     if html is not None:
         from aotc.cli.output import refuse_overwriting
 

@@ -36,9 +36,9 @@ def install(
 ) -> int:
     """Verify an artifact into a store, for later loads.
 
-    It is verified while it is copied, with its attestations. What users load from a store that
-    they cannot write is not hashed again. An artifact that is in the store already is hashed again,
-    and attestations that are new are added to it.
+    It is verified while it is copied, with its attestations. Loads from a store that the user
+    cannot write to do not hash it again. An artifact that is already in the store is hashed again,
+    and new attestations are added to it.
     """
     refuse_two_stores(store, system)
     from aotc.cli.views.stores import install_view

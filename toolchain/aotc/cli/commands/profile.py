@@ -147,14 +147,14 @@ def learn(
         typer.Option(
             "--dim-names",
             metavar="DIM[,DIM]",
-            help="the one or two dims to choose buckets for, where more vary",
+            help="the one or two dims to choose buckets for, if more vary",
         ),
     ] = "",
     padding: Annotated[
         bool,
         typer.Option(
             " /--no-padding",
-            help="plan for a model that padding would change: sizes run as they are",
+            help="plan without padding, for a model whose answers padding would change",
         ),
     ] = True,
     seconds: Annotated[
@@ -172,7 +172,7 @@ def learn(
             "--save-costs",
             metavar="FILE",
             parser=Path,
-            help="file to keep the costs in, for --costs",
+            help="file to write the costs to, for --costs",
         ),
     ] = None,
     html: Annotated[
@@ -180,7 +180,7 @@ def learn(
         typer.Option(
             "--html",
             metavar="FILE",
-            help="page to write: distribution and plans; '-' is standard output",
+            help="page (HTML) to write, with distribution and plans; '-' is standard output",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="replace files that exist")] = False,
@@ -207,11 +207,11 @@ def learn(
         refuse_overwriting([("--html", page)], (shapes, model, costs, Path(profile)))
     refuse_existing(files, force)
     with needs("profile learn", "cpu"):
-        from aotc.tools.learn import learn as choose
+        from aotc.tools.learn import profile_learn
     from aotc.cli.progress import stages
 
     with stages(quiet=json) as progress:
-        answer, table = choose(
+        answer = profile_learn(
             shapes,
             model=model,
             costs=costs,
@@ -221,6 +221,8 @@ def learn(
             padding=padding,
             seconds=seconds,
             threads=threads,
+            output=output,
+            save_costs=save_costs,
             progress=progress,
         )
     if html is not None:
@@ -230,15 +232,6 @@ def learn(
             write_text(page, learn_page(answer))
         else:
             write_output(learn_page(answer))
-    if output is not None:
-        from aotc.spec.yaml import yaml_text
-
-        write_text(output, yaml_text(answer.profile, full=False))
-    if save_costs is not None:
-        from aotc.spec.codec import encode
-        from aotc.spec.json import canonical_json
-
-        write_text(save_costs, canonical_json(encode(table)).decode() + "\n")
     if html != "-":
         respond(answer, learn_view, json=json)
     return EXIT_YES

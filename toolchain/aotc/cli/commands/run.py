@@ -30,7 +30,7 @@ from aotc.cli.options import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from aotc.runtime.model import ReadyModel
+    from aotc.runtime.model import Model
     from aotc.runtime.telemetry import Telemetry
 
 
@@ -79,7 +79,7 @@ def run(
             metavar="FILE",
             parser=Path,
             help="file to write the counters to: .json, or .prom for Prometheus' text form; - is "
-            "standard output, in JSON, and the outputs are told on standard error",
+            "standard output, in JSON, and the outputs are shown on standard error",
         ),
     ] = None,
     trust: Trust = None,
@@ -105,7 +105,7 @@ def run(
         from aotc.runtime.loading import load
     to_stdout = str(metrics) == "-"
     if to_stdout and json:
-        raise AotcError("AOTC-I055", "--json prints a document there", where="--metrics -")
+        raise AotcError("AOTC-I055", "--json writes to standard output, too", where="--metrics -")
     _check_files(record, None if to_stdout else metrics)
     loaded = load(
         artifact,
@@ -196,7 +196,7 @@ def _show_beside(parts: Iterable[RenderableType]) -> None:
 
 
 @contextmanager
-def _metrics_of(model: ReadyModel, artifact: Path, path: Path | None) -> Iterator[None]:
+def _metrics_of(model: Model, artifact: Path, path: Path | None) -> Iterator[None]:
     """Write the model's counters at the end, also where a call was refused."""
     try:
         yield

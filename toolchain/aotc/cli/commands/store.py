@@ -45,7 +45,7 @@ def prune(
             "--limit",
             metavar="SIZE",
             parser=byte_count,
-            help="bytes that may be left, such as 20GB: what was used longest ago goes first",
+            help="bytes to keep at most, such as 20GB: the least recently used are removed first",
         ),
     ] = None,
     older_than: Annotated[
@@ -63,7 +63,7 @@ def prune(
 ) -> int:
     """Remove artifacts by size and by age.
 
-    What is in use stays. Without --limit and --older-than, only what interrupted installations
+    Artifacts in use are kept. Without --limit and --older-than, only what interrupted installations
     left is removed.
     """
     from aotc.runtime.store.pruning import prune as run_prune
@@ -88,7 +88,7 @@ def remove(
 ) -> int:
     """Remove one artifact.
 
-    One that is in use is refused.
+    An artifact that is in use is not removed.
     """
     from aotc.runtime.store.pruning import remove_entry
 

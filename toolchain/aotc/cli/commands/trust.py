@@ -92,9 +92,9 @@ def add(
 ) -> int:
     """Add keys, rules and revocations.
 
-    The policy gets the next sequence. A moment is a date (its beginning, UTC) or such as
-    2027-01-31T12:00:00Z. Comments in the file are not kept, and signatures no longer hold: have it
-    signed again.
+    The policy gets the next sequence number. A MOMENT is a date (its beginning, UTC) or a time such
+    as 2027-01-31T12:00:00Z. Comments in the file are lost, and its signatures become invalid: have
+    it signed again.
     """
     from aotc.trust.policy.authoring import change_from_options, change_policy, policy_report
     from aotc.trust.policy.document import unmatched_revocations
@@ -126,8 +126,8 @@ def add(
 def check(policy: _Policy, json: Json = False) -> int:
     """Check a policy as this host would.
 
-    Whether it can be used now follows from its form, signatures, period and sequence. Nothing is
-    remembered.
+    The schema, signatures, validity period and sequence are checked. Nothing is recorded in the
+    trust state.
     """
     from aotc.trust.policy.authoring import policy_report
     from aotc.trust.policy.document import read_policy
@@ -154,7 +154,8 @@ def explain(
 ) -> int:
     """Show which rule decides, and why.
 
-    Exit status 0 where the policy accepts the artifact, 1 where not. Nothing is remembered.
+    The exit status is 0 if the policy accepts the artifact, else 1. Nothing is recorded in the
+    trust state.
     """
     from aotc.spec.profile_files import load_target
     from aotc.trust.gate import verify
@@ -196,7 +197,7 @@ def sign(
     """Sign a policy with a root key.
 
     The signature is a file in the policy's folder. Every root signs the same bytes: a policy that
-    is changed afterwards needs all of them anew.
+    is changed afterwards needs all of its signatures again.
     """
     from aotc.trust.policy.authoring import sign_policy_file
 
@@ -232,8 +233,8 @@ def root(
 ) -> int:
     """Write a host's file of root keys.
 
-    Put it at /etc/aotc/root.yaml, owned by root. Where a host has one, only the policy of that
-    name is accepted there, or one that replaces it, and only where enough of the roots signed it.
+    Put it at /etc/aotc/root.yaml, owned by root. A host that has one only accepts the policy of
+    that name, or one that replaces it, and only if enough of the root keys signed it.
     """
     from aotc.cli.views.policy import root_view
     from aotc.spec.command_reports import RootReport
@@ -394,7 +395,7 @@ AllowedRollbacks = Annotated[
         "--allow-rollback",
         metavar="SHA256",
         default_factory=list,
-        help="artifact to accept although a later release was seen",
+        help="artifact to accept even if a later release was seen",
         rich_help_panel=_OTHER,
     ),
 ]

@@ -62,7 +62,7 @@ def _folder(archive: Path) -> Path:
     if archive.suffix != SUFFIX or not archive.stem:
         raise AotcError(
             "AOTC-I027",
-            f"the archive's name does not end in {SUFFIX}, so that the folder needs a name",
+            f"the archive's name does not end in {SUFFIX}, so the folder needs a name",
             where=str(archive),
             fix="Give one with -o.",
         )

@@ -48,9 +48,9 @@ def verify(
 ) -> int:
     """Check an artifact's signature, digests and fit to a host.
 
-    Exit status 0 where it is authentic, the trust policy accepts it, and a variant runs on the
-    host; 1 where not. Every reason is listed. With a policy, the highest sequence, the release and
-    the time are remembered, so that nothing older is accepted later.
+    The exit status is 0 if the artifact is authentic, the trust policy accepts it, and one of its
+    variants runs on the host; else 1. Every reason is listed. With a policy, the highest sequence,
+    the release and the time are recorded, so that nothing older is accepted later.
     """
     from aotc.cli.run_reporting import reported
     from aotc.trust.gate import verify as run_gate

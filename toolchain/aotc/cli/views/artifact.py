@@ -76,7 +76,9 @@ def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]
         return rows
     made = f"aotc {artifact.toolchain.aotc}, ONNX Runtime {artifact.toolchain.onnxruntime}"
     when = f", {artifact.built_at}" if artifact.built_at else ""
-    roles = ", ".join(f"{role} {size(total)}" for role, total in sorted(artifact.sizes.items()))
+    roles = ", ".join(
+        f"{role} {size(total)}" for role, total in sorted(artifact.bytes_by_role.items())
+    )
     return [
         *rows,
         ("artifact", artifact.artifact_id),
@@ -97,7 +99,10 @@ def model_text(source: Capture) -> str:
     )
     types = ", ".join(
         word
-        for word, holds in (("quantized", source.quantized), ("half precision", source.half))
+        for word, holds in (
+            ("quantized", source.quantized),
+            ("half precision", source.half_precision),
+        )
         if holds
     )
     parts = (nodes, f"opset {opsets}", f"IR {source.ir_version}", types, made and f"by {made}")
@@ -118,7 +123,7 @@ def signers(artifact: ArtifactSummary) -> str:
     kind = KINDS["oms"].predicate_type
     signed = [claim for claim in artifact.claims if claim.predicate_type == kind]
     return ", ".join(_signer(claim) for claim in signed) + (
-        " (claimed)" if signed else "nobody: the artifact holds no signature"
+        " (claimed)" if signed else "no one: the artifact holds no signature"
     )
 
 
@@ -177,7 +182,7 @@ def _operators(source: Capture) -> list[RenderableType]:
         ("functions", listed(source.functions)),
         ("contrib operators", listed(source.contrib_ops)),
         ("custom operators", listed(source.custom_ops)),
-        ("outer values read", listed(source.side_inputs)),
+        ("outer values read", listed(source.outer_scope_values)),
         ("external data", listed([file.location for file in source.external_data])),
     ]
     return [facts(rows)]
@@ -247,7 +252,7 @@ def _origin(dim: Dim) -> str:
     tried = f"probed at {count(len(dim.tested), 'size')}"
     if dim.stopped_by == "error":
         return f"{tried}; larger ones fail"
-    if dim.stopped_by == "together":
+    if dim.stopped_by == "combined":
         return f"{tried}; larger ones fail with all others at their largest"
     return f"{tried}, up to the limit of {dim.stopped_by}" if dim.stopped_by else tried
 
@@ -322,7 +327,11 @@ def attested_view(answer: AttestReport) -> list[RenderableType]:
 def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
     """What each attestation says, and whom it names as its signer."""
     rows = [
-        (claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX), short(claim.key_id), claim.says)
+        (
+            claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX),
+            short(claim.key_id),
+            claim.summary,
+        )
         for claim in claims
     ]
     return [section("attestations", ("claimed key", "says"), rows)] if rows else []

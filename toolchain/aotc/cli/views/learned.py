@@ -62,7 +62,11 @@ def _accepted(answer: LearnReport) -> str:
 
 def _new_sizes(answer: LearnReport) -> str:
     """Empty if their first call takes no longer."""
-    return f"{duration(answer.new_size)} more at the first call" if answer.new_size else ""
+    return (
+        f"{duration(answer.new_size_seconds)} more at the first call"
+        if answer.new_size_seconds
+        else ""
+    )
 
 
 def _sizes(answer: LearnReport) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # `--json` has all.
 _SLOWEST: Final = 20
-_STYLES: Final = {"slower": "red", "within": "green", "not shown": "yellow"}
+_STYLES: Final = {"slower": "red", "within": "green", "inconclusive": "yellow"}
 
 
 def bench_view(answer: BenchReport) -> list[RenderableType]:
@@ -76,7 +76,7 @@ def _times(timing: Timing) -> tuple[str, ...]:
     return (
         timing.name,
         duration(timing.load_seconds),
-        duration(timing.first_seconds),
+        duration(timing.first_run_seconds),
         duration(p50),
         *(duration(stated[name]) if name in stated else "-" for name in ("p90", "p99")),
         f"{duration(timing.lower_seconds)} to {duration(timing.upper_seconds)}",
@@ -88,7 +88,7 @@ def _times(timing: Timing) -> tuple[str, ...]:
 def _comparison(found: Comparison) -> list[RenderableType]:
     verdict = found.verdict.upper() if found.verdict == "slower" else found.verdict
     code = f" ({found.code})" if found.code else ""
-    when = f", measured {found.time}" if found.time else ", measured in turn"
+    when = f", measured {found.measured_at}" if found.measured_at else ", measured in turn"
     if found.measurements > 1:
         when += f" and {count(found.measurements - 1, 'time')} before"
     return [
@@ -100,7 +100,7 @@ def _comparison(found: Comparison) -> list[RenderableType]:
                 (
                     "interval",
                     f"{found.lower:.3f} to {found.upper:.3f}, {found.confidence:.0%}, "
-                    f"from {count(found.rounds, 'round')}; {found.allow:g} is allowed",
+                    f"from {count(found.rounds, 'round')}; {found.max_ratio:g} is allowed",
                 ),
                 ("verdict", f"{found.verdict}: {found.reason}"),
             ]
@@ -227,8 +227,8 @@ def _variants(report: LoadReport) -> list[RenderableType]:
             duration(variant.session_seconds),
             duration(variant.warmup_seconds),
             duration(variant.first_run_seconds) if variant.first_run_seconds is not None else "-",
-            f"{count(variant.accepted, 'fixture')} matched"
-            if variant.accepted
+            f"{count(variant.fixtures, 'fixture')} matched"
+            if variant.fixtures
             else "nothing compared",
         )
         for variant in report.variants
@@ -238,7 +238,7 @@ def _variants(report: LoadReport) -> list[RenderableType]:
 
 def doctor_view(answer: DoctorReport) -> list[RenderableType]:
     """Every check, what is bad first to be seen in the heading."""
-    bad = sum(check.status == "bad" for check in answer.checks)
+    bad = sum(check.status == "failed" for check in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
     rows = [
         (

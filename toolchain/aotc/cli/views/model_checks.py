@@ -61,7 +61,7 @@ def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
     if shown:
         parts.append(section("models", ("outcome", ""), _rows(shown)))
     if answer.skipped:
-        rows = [(skipped.path, skipped.why) for skipped in answer.skipped[:_MAX_LISTED]]
+        rows = [(skipped.path, skipped.reason) for skipped in answer.skipped[:_MAX_LISTED]]
         parts.append(section("skipped", ("",), rows))
     return [*parts, *_against(answer)]
 
@@ -117,7 +117,7 @@ def _against(answer: CheckModelsReport) -> list[RenderableType]:
             rows.append((f"and {len(changes) - len(listed)} more", "", ""))
         if rows:
             parts.append(section(title, ("before", "now"), rows))
-    for title, names in (("new", against.new), ("gone", against.gone)):
+    for title, names in (("new", against.added), ("gone", against.removed)):
         if names:
             more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
             parts.append(facts([(title, ", ".join(names[:_MAX_LISTED]) + more)]))

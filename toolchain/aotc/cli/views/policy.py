@@ -54,7 +54,7 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
     """Which rule decided, and each requirement with the attestations that were looked at."""
     if decision is None:
         return [facts([("policy", "none decided")])]
-    signed = ", ".join(short(key) for key in decision.roots) or "nobody: unsigned"
+    signed = ", ".join(short(key) for key in decision.roots) or "no one: unsigned"
     parts: list[RenderableType] = [
         section(
             "policy",
@@ -67,7 +67,7 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
                 ("channel", _channel(decision)),
                 ("rule", decision.rule or "none decided"),
                 ("release", _release(decision.release)),
-                ("seen before", _release(decision.highest)),
+                ("seen before", _release(decision.highest_release)),
                 ("decision", "accepted" if decision.accepted else "refused"),
             ],
         ),
@@ -87,8 +87,8 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
         (
             considered.path.rpartition("/")[2],
             considered.id,
-            short(considered.key),
-            _verdict(considered.code, considered.why),
+            short(considered.key_id),
+            _verdict(considered.code, considered.reason),
         )
         for need in decision.requirements
         for considered in need.considered
@@ -100,9 +100,9 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
 
 def _channel(decision: PolicyDecision) -> str:
     origin = {"argument": "asked for", "approval": "of the approvals"}
-    if not decision.channel_from:
+    if not decision.channel_source:
         return "none"
-    return f"{decision.channel}, {origin[decision.channel_from]}"
+    return f"{decision.channel}, {origin[decision.channel_source]}"
 
 
 def _summary(need: RequirementResult) -> tuple[str, str, str, str]:

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 def config_view(answer: ConfigReport) -> list[RenderableType]:
     """Values by command."""
-    parts = [heading("aotc config", answer.file or "no aotc.yaml here, and no AOTC_CONFIG")]
+    parts = [
+        heading(
+            "aotc config",
+            answer.file or "no aotc.yaml in the working directory, and AOTC_CONFIG is not set",
+        )
+    ]
     for command in dict.fromkeys(value.command for value in answer.values):
         rows = [
             (value.option, value.value or "-", value.place or "default")

@@ -43,8 +43,8 @@ def list_view(answer: StoreListReport) -> list[RenderableType]:
                 entry.name or "unreadable",
                 size(entry.bytes),
                 str(entry.attestations),
-                _minute(entry.installed),
-                _minute(entry.used),
+                _minute(entry.installed_at),
+                _minute(entry.used_at),
                 "yes" if entry.in_use else "",
             )
             for entry in answer.entries

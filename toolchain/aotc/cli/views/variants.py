@@ -73,7 +73,7 @@ def variants_view(artifact: ArtifactSummary) -> list[RenderableType]:
                 (
                     variant.name,
                     placement_text(variant),
-                    variant.placement,
+                    variant.placement_origin,
                     _passes(variant),
                     _shape_nodes(variant),
                 )
@@ -164,9 +164,9 @@ def _pass_of(variant: VariantSummary, name: str) -> PassRecord | None:
 def _captures(variants: Sequence[VariantSummary]) -> list[RenderableType]:
     """A section on captured sizes; none if no variant captures any."""
     rows = [
-        (variant.name, _in_words(variant.graphs.sizes), _other_sizes(variant.graphs))
+        (variant.name, _in_words(variant.cuda_graphs.sizes), _other_sizes(variant.cuda_graphs))
         for variant in variants
-        if variant.graphs is not None
+        if variant.cuda_graphs is not None
     ]
     return [section("CUDA graphs", ("captured sizes", "other sizes"), rows)] if rows else []
 
@@ -361,7 +361,7 @@ def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
     columns = [
         name for name in ("fusion", "layout") if len({getattr(row, name) for row in table}) > 1
     ]
-    keeps = any(row.kept for row in table)
+    keeps = any(row.keep_float32 for row in table)
     return [
         section(
             "tuning",
@@ -404,7 +404,7 @@ def _precision(candidate: TuningCandidate) -> str:
 
 
 def _kept(candidate: TuningCandidate) -> str:
-    return count(len(candidate.kept), "node") if candidate.kept else ""
+    return count(len(candidate.keep_float32), "node") if candidate.keep_float32 else ""
 
 
 def _share(name: str, share: ProviderShare) -> tuple[str, ...]:
@@ -637,7 +637,7 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
 
 def _gate(gate: OutputGate) -> str:
     stated = [f"{name} {limit:g}" for name, limit in gate.limits() if limit is not None]
-    return ", ".join(stated) + (", instead of the tolerance" if gate.instead else "")
+    return ", ".join(stated) + (", instead of the tolerance" if gate.replaces_tolerance else "")
 
 
 def node_facts(errors: NodeErrors) -> RenderableType:

@@ -41,7 +41,7 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
                 ("artifact", report.artifact_id),
                 ("signed by", signers or "no trusted key"),
                 ("target", report.target),
-                ("took", f"{duration(report.seconds)}, {size(report.bytes_hashed)} hashed"),
+                ("took", f"{duration(report.seconds)}, {size(report.hashed_bytes)} hashed"),
             ]
         ),
         section(

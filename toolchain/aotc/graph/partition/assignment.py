@@ -230,7 +230,7 @@ class _PartitionCosts:
         # A few at a time, because moving one may join its neighbours.
         worst.sort(key=lambda entry: entry[0])
         chosen_worst = worst[: max(1, len(worst) // 4)]
-        return [(part, "its borders cost more than it gains") for _, part in chosen_worst]
+        return [(part, "its boundaries cost more than it gains") for _, part in chosen_worst]
 
     def _invalidate(self, chosen: Sequence[int]) -> None:
         """Drop the results for partitions that contain a moved node, or are next to one."""

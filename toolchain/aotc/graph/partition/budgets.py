@@ -131,7 +131,7 @@ def _disallowed_nodes(
     return [
         AotcError(
             "AOTC-P001",
-            f"{len(disallowed)} nodes run where the profile does not allow, "
+            f"{len(disallowed)} nodes run on providers that the profile does not allow; "
             f"the first is {first.name} ({first.op}) on {first.provider}",
             where=where,
             expected=", ".join(providers),
@@ -187,7 +187,7 @@ def _budgets(
         yield _Budget(
             setting=f"budgets.providers.{name}.{bound}",
             met=minimum <= share <= maximum,
-            what=f"the share of nodes on {name} is outside of its budget",
+            what=f"the share of nodes on {name} is outside its budget",
             expected=f"{minimum:g}..{maximum:g}",
             found=f"{share:g}",
             fix=f"{fix} of budgets.providers.{name}",
@@ -203,7 +203,9 @@ def _budgets(
             fix="Raise budgets.cpu_share",
         )
     # A predicted number of partitions is replaced by ORT's own once that is known.
-    predicted = report is not None and (placement.how == "predicted" or report.how == "observed")
+    predicted = report is not None and (
+        placement.origin == "predicted" or report.origin == "observed"
+    )
     count = len(report.partitions) if report is not None and predicted else placement.partitions
     if budgets.partitions is not None:
         yield _Budget(
@@ -222,7 +224,7 @@ def _budgets(
         yield _Budget(
             setting="budgets.transfer_bytes",
             met=total <= budgets.transfer_bytes and not unknown,
-            what="bytes that cross between providers exceed budgets.transfer_bytes",
+            what="transfers between providers exceed budgets.transfer_bytes",
             expected=f"<= {budgets.transfer_bytes}",
             found=f"at least {total}, {unknown} tensors of unknown size" if unknown else str(total),
             fix="Raise budgets.transfer_bytes" + (", state the sizes of dims" if unknown else ""),
@@ -264,7 +266,7 @@ def with_flops(placement: Placement, flops: Mapping[str, int]) -> Placement:
         for node in placement.nodes
     )
     return Placement(
-        how=placement.how, nodes=nodes, share=placement.share, partitions=placement.partitions
+        origin=placement.origin, nodes=nodes, share=placement.share, partitions=placement.partitions
     )
 
 
@@ -313,8 +315,8 @@ def _row(node: str, op: str, provider: str, why: str) -> Mapping[str, str]:
         "op": name,
         "domain": domain or "ai.onnx",
         "refused by": provider,
-        "why": why,
-        "mend": _fix(name, domain, why),
+        "reason": why,
+        "fix": _fix(name, domain, why),
     }
 
 

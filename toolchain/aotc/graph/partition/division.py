@@ -38,7 +38,7 @@ def partition_report(
     """
     parts = assignment.parts
     return PartitionReport(
-        how=how,
+        origin=how,
         providers=_shares(graph, assignment, sizes, tuple(devices)),
         partitions=(
             *(

@@ -242,7 +242,7 @@ def saturating_operands(model: onnx.ModelProto) -> Iterator[Saturating]:
     value.  Functions are left out, because ONNX Runtime inlines them before it optimizes.
     """
     for found in _graph_products(model.graph, {}, {}):
-        if found.kind == "saturating signs":
+        if found.kind == "saturating-signs":
             yield from found.operands
 
 
@@ -288,20 +288,20 @@ def _node_operands(
         zero = _input(node, product.activation_zero)
         found = types.get(zero) or types.get(_input(node, product.activation))
         if found not in (None, activation):
-            return _NodeOperands("exact signs")
+            return _NodeOperands("exact-signs")
     opposing = [
         (operand, zero_point)
         for operand, zero_point in product.weights
         if types.get(_input(node, operand), opposite) == opposite
     ]
     if not opposing:
-        return _NodeOperands("exact signs")
+        return _NodeOperands("exact-signs")
     constants_read = [constants.get(_input(node, operand)) for operand, _ in opposing]
     if all(
         constant is not None and _cannot_saturate(constant.tensor, product.signed)
         for constant in constants_read
     ):
-        return _NodeOperands("weights in 7 bits")
+        return _NodeOperands("seven-bits")
     # All weights of a node have one type.
     operands = []
     for (operand, zero_point), weights in zip(opposing, constants_read, strict=True):
@@ -317,7 +317,7 @@ def _node_operands(
                 zero_stated=bool(zero),
             )
         )
-    return _NodeOperands("saturating signs", tuple(operands))
+    return _NodeOperands("saturating-signs", tuple(operands))
 
 
 def _input(node: onnx.NodeProto, index: int) -> str:

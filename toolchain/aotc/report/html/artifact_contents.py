@@ -60,7 +60,9 @@ def read_contents(artifact: Path, *, traffic: Path | None = None) -> Contents:
     a model instead, and what `inspection.summary.inspect` does.
     """
     if stated_id(artifact) is None and artifact.is_file() and not is_packed(artifact):
-        raise AotcError("AOTC-I057", "there is no artifact to draw", where=str(artifact))
+        raise AotcError(
+            "AOTC-I057", "a page needs an artifact, but this is a model", where=str(artifact)
+        )
     return reread(artifact, lambda: _read(artifact, traffic))
 
 
@@ -113,7 +115,7 @@ def _drawn(manifest: Manifest, models: list[bytes | AotcError]) -> tuple[DrawnVa
         if index not in refusals and total > MAX_NODES and len(keys) > 1:
             refusals[index] = AotcError(
                 "AOTC-I056",
-                "the page has as many nodes as it can show",
+                "the page already has as many nodes as it can show",
                 where=variant.name,
                 expected=f"at most {MAX_NODES} nodes of all graphs",
                 found=f"{total}",

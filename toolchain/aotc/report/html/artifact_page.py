@@ -23,33 +23,60 @@ from aotc.report.html.sections import (
     shapes_section,
 )
 from aotc.spec.evidence import NodeErrors
+from aotc.spec.versions import artifact_path
 
 _MISSING_LIBRARY: Final = "AOTC-I019"
 
 
-def write_page(artifact: Path | None, file: Path, run_report: RunReport | None = None) -> None:
-    """Write the page of an artifact, or of a run, into `file`.
+def write_page(
+    artifact: str | Path,
+    file: str | Path,
+    *,
+    traffic: str | Path | None = None,
+    times: str | Path | None = None,
+) -> None:
+    """Write the page of an artifact into `file`: one file of HTML that asks for nothing else.
 
-    Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises what
-    `artifact_page` does where there is no run to tell of, AOTC-I019 where a library is missing, and
-    I018 (full disk) and I026 for the file.
+    `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store;
+    nothing of it is verified.  `traffic` is a file of recorded shapes, of which the page then tells
+    what the artifact would do with them; `times` what `aotc bench --nodes --json` printed of it.  A
+    file that exists is replaced.
+
+    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model,
+    I058 for times of another artifact, what `aotc.inspect` raises, and I018 (full disk) and I026
+    where the page cannot be written.
     """
-    text = _page_of(artifact, run_report)
+    text = artifact_page(
+        artifact_path(artifact),
+        traffic=None if traffic is None else Path(traffic),
+        times=None if times is None else Path(times),
+    )
+    _write(text, Path(file))
+
+
+def write_run_page(artifact: Path | None, file: Path, run_report: RunReport) -> None:
+    """Write the page of a run into `file`, with that of its artifact (None: nothing was built).
+
+    Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises
+    AOTC-I019 where a library is missing, and I018 (full disk) and I026 for the file.
+    """
+    _write(_page_of(artifact, run_report), file)
+
+
+def _write(text: str, file: Path) -> None:
     try:
         write_atomically(file, text.encode("ascii"))
     except OSError as error:
         raise cannot_write(error, "cannot write the page", str(file)) from None
 
 
-def _page_of(artifact: Path | None, run: RunReport | None) -> str:
+def _page_of(artifact: Path | None, run: RunReport) -> str:
     if artifact is None:
-        if run is None:
-            raise ValueError("a page is of an artifact, of a run, or of both")
         return run_page(run)
     try:
         return artifact_page(artifact, run_report=run)
     except AotcError as error:
-        if run is None or error.code == _MISSING_LIBRARY:
+        if error.code == _MISSING_LIBRARY:
             raise
         return run_page(run, why=error.line())
 
@@ -104,9 +131,9 @@ def run_page(run: RunReport, *, why: str = "") -> str:
 
     `why` is why the artifact, if there is one, is not on it.
     """
-    said = "There is no artifact: this page tells what the run judged, and nothing was built."
+    said = "There is no artifact: nothing was built, and this page shows the results of the run."
     if why:
-        said = f"This page tells what the run judged. The artifact could not be read: {why}"
+        said = f"This page shows the results of the run. The artifact could not be read: {why}"
     return page(
         f"aotc {run.command}: {run.outcome}",
         (tag("p", said, class_="notice"),),

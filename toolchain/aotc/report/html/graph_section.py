@@ -165,7 +165,7 @@ def _legend(graph: DrawnGraph, look: Look, variant: Variant) -> Element:
             counted[look.placed[node.name]] += 1
     return tag(
         "p",
-        f"Placement {variant.placement.how}: ",
+        f"Placement {variant.placement.origin}: ",
         *(
             tag(
                 "span",

@@ -41,7 +41,7 @@ def memory_section(contents: Contents) -> Element:
                 )
                 for variant in contents.manifest.variants
             ),
-            caption="As the manifest plans it: activations are the sum of all nodes' outputs, an "
+            caption="As planned in the manifest: activations are the sum of all nodes' outputs, an "
             "upper bound. The measured peak is of a whole process at build.",
         )
     ]

@@ -96,7 +96,7 @@ def exactness_section(
             parts.append(tag("p", "task: ", _state(said, task.passed)))
         parts += [tag("p", said, class_=style) for said, style in _dependence(variant)]
         found = measured.get(variant.name)
-        compared = (*found.comparisons, *found.undivided) if found is not None else ()
+        compared = (*found.comparisons, *found.unpartitioned) if found is not None else ()
         if compared:
             parts.append(
                 tag(
@@ -192,7 +192,7 @@ def _noise(noise: Sequence[OutputNoise]) -> Element:
                 f"{item.max_abs:.2g}",
                 f"{item.max_rel:.2g}",
                 "" if item.sqnr_db is None else f"{item.sqnr_db:.1f} dB",
-                "; ".join(item.below),
+                "; ".join(item.breached),
             )
             for item in noise
         ),
@@ -332,7 +332,7 @@ def _signatures(summary: ArtifactSummary) -> Element:
         (
             (
                 tag("code", claim.path),
-                claim.says or f"unknown: {claim.predicate_type}",
+                claim.summary or f"unknown: {claim.predicate_type}",
                 tag(
                     "span",
                     tag("code", claim.key_id[:16] or "none"),
@@ -353,7 +353,7 @@ def _variants(summary: ArtifactSummary) -> Element:
                 tag("b", variant.name),
                 ", ".join(short_provider(name) for name in variant.providers),
                 variant.precision,
-                variant.placement,
+                variant.placement_origin,
                 str(variant.nodes),
                 ", ".join(
                     f"{name} {duration(seconds)}"
@@ -465,7 +465,7 @@ class RunReport(Protocol):
     command: str
     outcome: str
     gates: Sequence[object]
-    breaches: Sequence[object]
+    refusals: Sequence[object]
     findings: Sequence[object]
 
 
@@ -476,9 +476,9 @@ def run_section(run: RunReport) -> Element:
         tag("p", f"aotc {run.command}: ", tag("b", run.outcome, class_="good" if good else "bad")),
         _facts(run, _RUN_FACTS),
     ]
-    if run.breaches:
+    if run.refusals:
         parts.append(tag("h3", "Breaches"))
-        for breach in run.breaches:
+        for breach in run.refusals:
             parts.append(_breach(breach))
     if run.gates:
         parts.append(tag("h3", "Gates"))
@@ -509,12 +509,12 @@ def run_section(run: RunReport) -> Element:
                 ),
             )
         )
-    figures = getattr(run, "figures", ())
+    figures = getattr(run, "measurements", ())
     if figures:
         parts.append(tag("h3", "Measured"))
         parts.append(
             table(
-                ("figure", "of", "#value", "unit"),
+                ("measurement", "of", "#value", "unit"),
                 (
                     (
                         _text(figure, "name"),

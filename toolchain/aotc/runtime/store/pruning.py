@@ -80,8 +80,8 @@ def list_store(root: Path) -> StoreListReport:
                 name=_name(entry.path / MANIFEST),
                 bytes=entry.bytes,
                 attestations=entry.attestations,
-                installed=_iso_time(entry.installed),
-                used=_iso_time(entry.used),
+                installed_at=_iso_time(entry.installed),
+                used_at=_iso_time(entry.used),
                 in_use=_in_use(entry.path),
             )
             for entry in reversed(found)
@@ -143,7 +143,7 @@ def remove_entry(root: Path, artifact_id: str) -> StorePruneReport:
     if len(found) > 1:
         raise AotcError(
             "AOTC-I027",
-            "several artifacts of the store have an id that begins like this",
+            "several artifacts in the store have an id that begins with these digits",
             where=digits,
             found=", ".join(entry.artifact_id[:16] for entry in found),
             fix="Give more digits of the id.",

@@ -239,7 +239,7 @@ def _require_own_file(descriptor: int, shown: Path) -> int:
 def _foreign_error(shown: Path, found: str) -> AotcError:
     return AotcError(
         "AOTC-R016",
-        "another user changes what is being installed",
+        "another user has changed a file that is being installed",
         where=str(shown),
         expected="a file of this user, with one name",
         found=found,
@@ -413,7 +413,7 @@ class Publication:
             if time.monotonic() > deadline:
                 raise AotcError(
                     "AOTC-R017",
-                    "the damaged entry is in use, and cannot be moved out of its layer",
+                    "the damaged entry is in use, and cannot be moved out of its image layer",
                     where=str(entry),
                     found=holders_of(entry),
                 )

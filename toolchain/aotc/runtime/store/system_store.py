@@ -225,7 +225,9 @@ def _authenticate_unhashed(
                 found=f"{found} bytes",
             )
     if not is_still_at(entry.path, entry.hold.descriptor):
-        raise AotcError("AOTC-I001", "the entry of the store is gone", where=str(entry.path))
+        raise AotcError(
+            "AOTC-I001", "the entry of the store no longer exists", where=str(entry.path)
+        )
     return stored_artifact(entry.path, authentic, entry.hold, started, hashed=False)
 
 

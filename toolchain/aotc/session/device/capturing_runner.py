@@ -212,7 +212,7 @@ class CapturingRunner:
     def _refuse(self, why: str, key: Key) -> None:
         self._refused.add(key)
         sizes = self._words(key)
-        if self.graphs.refused == "fail":
+        if self.graphs.on_refusal == "fail":
             raise capture_refused(why, f"{self.where}, {sizes}" if sizes else self.where)
         self.note(f"{sizes or 'the call'} runs without a graph: {why}")
 

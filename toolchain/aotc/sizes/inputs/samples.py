@@ -75,7 +75,7 @@ def _samples(
                 except PickledObjects:
                     raise AotcError(
                         codes.pickled,
-                        "the array is one of Python objects",
+                        "the array holds Python objects",
                         where=f"{path}: {value.name}",
                         expected=value.dtype,
                         found="a pickle, which can run any program when it is read",
@@ -91,7 +91,7 @@ def _samples(
                 codes.shapes,
                 "inputs have different numbers of samples",
                 where=str(path),
-                expected="as many of each along its first axis",
+                expected="the same number along the first axis of each",
                 found=", ".join(f"{name}: {count}" for name, count in counts.items()),
                 fix="Save each sample as a file of its own, in one folder.",
             )
@@ -130,7 +130,7 @@ def _require_type(header: Header, value: Value, path: Path, codes: SampleCodes) 
     if value.kind not in ("tensor", "optional"):
         raise AotcError(
             codes.inputs,
-            f"the input is a {value.kind}, and a .npz holds arrays alone",
+            f"the input is a {value.kind}, but a .npz only holds arrays",
             where=f"{path}: {value.name}",
             fix="Give folders of ONNX test data: input_0.pb and so on.",
         )

@@ -170,8 +170,16 @@ def shape_changes(
     ]
     for pair in pairs:
         found += changes_of(
-            {"domain": pair.a.domain, "graphs": pair.a.graphs, "shape_nodes": pair.a.shape_nodes},
-            {"domain": pair.b.domain, "graphs": pair.b.graphs, "shape_nodes": pair.b.shape_nodes},
+            {
+                "domain": pair.a.domain,
+                "cuda_graphs": pair.a.cuda_graphs,
+                "shape_nodes": pair.a.shape_nodes,
+            },
+            {
+                "domain": pair.b.domain,
+                "cuda_graphs": pair.b.cuda_graphs,
+                "shape_nodes": pair.b.shape_nodes,
+            },
             subject=pair.label,
         )
     return tuple(found)
@@ -219,7 +227,7 @@ def _claimed(artifact: ArtifactContents) -> dict[str, Any]:
         for claim in artifact.claims
     )
     for usage in ("approval", "qualification"):
-        found[usage] = sorted(claim.says for claim in artifact.claims if _usage(claim) == usage)
+        found[usage] = sorted(claim.summary for claim in artifact.claims if _usage(claim) == usage)
     found["provenance"] = [
         {
             "builder": _at(predicate, "runDetails", "builder", "id"),
@@ -286,7 +294,7 @@ def exactness(a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]) -
             if output not in other
         ]
         reasons += [
-            f"{pair.label}: output {output} passed in {'A' if one[output].passed else 'B'} alone"
+            f"{pair.label}: output {output} passed only in {'A' if one[output].passed else 'B'}"
             for output in one
             if output in other and one[output].passed != other[output].passed
         ]
@@ -331,7 +339,7 @@ def _error_changes(
             found.append(change(f"{output}.{name}", one, other, subject))
     if a is not None and b is not None:
         one, other = a.sqnr_db, b.sqnr_db
-        # Earlier releases measured neither.
+        # None: nothing could be measured.
         if one is not None and other is not None and abs(one - other) > _SAME_SQNR_DB:
             found.append(change(f"{output}.sqnr_db", one, other, subject))
         one, other = a.agreement, b.agreement

@@ -46,15 +46,20 @@ from aotc.tools.diff.opened_artifact import (
 # Two artifacts compared, area by area.
 
 
-def compare(
+def diff(
     a: str | Path, b: str | Path, *, fail_on: Iterable[str] = (), weights: bool = True
 ) -> DiffReport:
-    """What changed from artifact `a` to artifact `b`, folders, packed files or ids of a store.
+    """What changed from artifact `a` to artifact `b`.
 
-    Nothing is verified, and the digests that the manifests state are believed.  `fail_on` names
+    Each is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
+    Nothing is verified, and the digests that the manifests state are believed.
+
+    `areas` of the report holds what changed in each area, such as placement, precision or weights;
+    `weights` the tensors that differ, by name, dtype (ONNX's name) and shape, with the largest
+    absolute and relative difference; sizes are in bytes and times in seconds.  `fail_on` names
     areas that must not differ, or not by more than a ratio (`size:1.05`): `failed` of the report
-    holds those that do.  Without onnx and numpy, weights are not compared, and nodes are
-    matched by name alone.  With `weights` false, weights are not read, unless `fail_on` names them.
+    holds those that do.  Without onnx and numpy, weights are not compared, and nodes are matched by
+    name alone.  With `weights` false, weights are not read, unless `fail_on` names them.
 
     Raises AOTC-I059 for what is no artifact, I060 for an unknown area, I019 if `fail_on` names
     weights that cannot be read for want of a package, and what `aotc inspect` does for an artifact
@@ -189,7 +194,7 @@ def read_allowed(words: Iterable[str]) -> tuple[AllowedDiff, ...]:
             raise _refused(f"{area} has no ratio; those with one: {', '.join(MEASURED)}", word)
         if colon and not (_RATIO.fullmatch(number) and float(number) > 0):
             raise _refused(f"{number!r} is not a ratio such as 1.05", word)
-        found[area] = AllowedDiff(area=area, ratio=float(number) if colon else None)
+        found[area] = AllowedDiff(area=area, max_ratio=float(number) if colon else None)
     return tuple(found.values())
 
 
@@ -223,17 +228,17 @@ def _exceeded(allowed: AllowedDiff, area: AreaDiff) -> tuple[str, str] | None:
     """What was expected and what was found; None if the area is as allowed."""
     if area.status == "not-compared":
         return "a comparison", f"not compared: {area.reason}"
-    if allowed.ratio is None:
+    if allowed.max_ratio is None:
         if area.status == "same":
             return None
         count = len(area.changes)
         first = f", the first of {area.changes[0].what}" if area.changes else ""
         return "no difference", f"{count or 'some'} difference{'' if count == 1 else 's'}{first}"
-    expected = f"at most {allowed.ratio:g} times A's"
+    expected = f"at most {allowed.max_ratio:g} times A's"
     if area.reason:
         # The number is not of all that is promised.
         return expected, area.reason
-    if area.status == "same" or (area.ratio is not None and area.ratio <= allowed.ratio):
+    if area.status == "same" or (area.ratio is not None and area.ratio <= allowed.max_ratio):
         return None
     if area.ratio is None:
         return expected, "a ratio that is not known"

@@ -312,7 +312,7 @@ def placement_changes(pairs: Sequence[Pair]) -> tuple[Change, ...]:
 def _stated(variant: Variant) -> Mapping[str, Any]:
     divided = variant.partitioning
     stated: dict[str, Any] = {
-        "how": variant.placement.how,
+        "origin": variant.placement.origin,
         "share": variant.placement.share,
         "partitions": variant.placement.partitions,
         "transfers": variant.transfers,
@@ -595,7 +595,7 @@ def _fill(file: ArtifactFile | FileIO, tensor: StoredTensor, offset: int, view: 
         if not count:
             raise AotcError(
                 "AOTC-I062",
-                "a file of weights ends early",
+                "a file of weights is truncated",
                 where=f"{PAYLOAD}/{tensor.path}",
                 found=f"weight {tensor.name}",
             )

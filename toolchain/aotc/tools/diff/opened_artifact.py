@@ -110,13 +110,12 @@ def _require_packed(path: Path) -> None:
     is_model = path.suffix.lower() in _MODELS
     raise AotcError(
         "AOTC-I059",
-        "this is a model, and artifacts are compared"
+        "this is a model, but only artifacts can be compared"
         if is_model
         else "this file is not a packed artifact",
         where=str(path),
         expected="an artifact: a folder NAME.aotc, a packed file, or the id of one in a store",
-        fix=f"Build it first, and compare what was built: aotc build {path.name} "
-        f"-o {path.stem}.aotc"
+        fix=f"Build it first, and compare the artifact: aotc build {path.name} -o {path.stem}.aotc"
         if is_model
         else "",
     )

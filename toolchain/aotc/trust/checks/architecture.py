@@ -10,7 +10,7 @@ from aotc.trust.checks.base import Check
 
 
 class Architecture(Check):
-    """The host has the CPU architecture that the variant was optimized for.
+    """The host must have the CPU architecture that the variant was optimized for.
 
     Optimized graphs hold operators and layouts of one architecture, and parity was proven there.
     """

@@ -10,7 +10,7 @@ from aotc.trust.checks.base import Check
 
 
 class ComputeCapability(Check):
-    """A GPU of the host has a compute capability that the variant was compiled for."""
+    """A GPU of the host must have a compute capability that the variant was compiled for."""
 
     code = "AOTC-C008"
 

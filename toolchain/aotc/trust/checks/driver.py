@@ -10,7 +10,9 @@ from aotc.trust.checks.base import Check, at_least
 
 
 class NvidiaDriver(Check):
-    """The host's NVIDIA driver is new enough, and supports the required CUDA version."""
+    """The host's NVIDIA driver must have the required version or a newer one.
+
+    It must also support the CUDA version that the variant requires."""
 
     code = "AOTC-C007"
 

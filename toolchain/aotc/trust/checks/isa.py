@@ -13,7 +13,7 @@ _BASELINE = {"aarch64": frozenset({"asimd"})}
 
 
 class IsaFeatures(Check):
-    """The host's CPU has the features that the variant was optimized for.
+    """The host's CPU must have the features that the variant was optimized for.
 
     A variant at the highest optimization level holds the memory layout of its build host, so it
     requires exactly that host's features: with more of them the layout may differ, and with fewer

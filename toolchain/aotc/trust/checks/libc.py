@@ -10,7 +10,7 @@ from aotc.trust.checks.base import Check, at_least
 
 
 class CLibrary(Check):
-    """The host's C library is the one that the variant's ONNX Runtime is built for, or newer.
+    """The host must have the C library that the variant's ONNX Runtime needs, or a newer one.
 
     A build for glibc does not start with musl, or with a glibc older than the wheel's tag.
     """

@@ -10,10 +10,10 @@ from aotc.trust.checks.base import Check, at_least
 
 
 class OnnxRuntimeVersion(Check):
-    """The host has an ONNX Runtime in the range that the variant was proven with.
+    """The host must have an ONNX Runtime in the range that the variant was proven with.
 
-    Optimized graphs hold internal operators of a version, which another may not have, and whose
-    kernels may compute differently.
+    Optimized graphs hold internal operators of one version.  Another version may lack them, or
+    compute them differently.
     """
 
     code = "AOTC-C005"

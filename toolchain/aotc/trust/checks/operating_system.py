@@ -10,7 +10,7 @@ from aotc.trust.checks.base import Check
 
 
 class OperatingSystem(Check):
-    """The host runs the operating system that the variant was built for.
+    """The host must run the operating system that the variant was built for.
 
     Kernels, providers and their plugins are native code of one operating system.
     """

@@ -10,10 +10,10 @@ from aotc.trust.checks.base import Check
 
 
 class PluginLibrary(Check):
-    """The plugin libraries of the host are those that the variant was compiled and proven with.
+    """The host's plugin libraries must be those that the variant was compiled and proven with.
 
-    It is native code that computes the answers, and one of the same version may have been replaced,
-    so digests are compared and not names.
+    A plugin library is the native code that computes the answers.  A library of the same name and
+    version may have been replaced, so digests are compared.
     """
 
     code = "AOTC-C012"

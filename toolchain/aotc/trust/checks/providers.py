@@ -15,7 +15,7 @@ _FIX_NO_DEVICE = (
 
 
 class ExecutionProviders(Check):
-    """The host's ONNX Runtime has every execution provider and plugin of the variant.
+    """The host's ONNX Runtime must have every execution provider and plugin of the variant.
 
     ONNX Runtime replaces a missing provider by the CPU with only a warning, so this is checked
     before a session is created.  A plugin must have the version that was proven.

@@ -86,7 +86,7 @@ def new_policy(name: str, signers: Iterable[tuple[str, str]], days: int) -> Trus
     if not 0 < days <= MAX_DAYS:
         raise AotcError(
             "AOTC-I027",
-            "a policy cannot be valid for so long",
+            "the validity period of a policy is out of range",
             where="--days",
             expected=f"1 to {MAX_DAYS} days",
             found=f"{days}"[:40],
@@ -224,9 +224,9 @@ def _write_checked(
         # Editors do not use the lock.
         raise AotcError(
             "AOTC-G041",
-            "another program changed the policy meanwhile",
+            "another program has changed the policy file since it was read",
             where=str(path),
-            fix="Nothing was written: look at the file, and try again.",
+            fix="Nothing was written. Look at the file, and try again.",
         )
     _replace(path, file.data, new=new)
     return file
@@ -242,7 +242,7 @@ def write_roots(
     lock.
     """
     stated = {
-        "schema": "aotc.root/2", "policy": policy, "threshold": threshold, "keys": list(keys),
+        "schema": "aotc.root/1", "policy": policy, "threshold": threshold, "keys": list(keys),
     }  # fmt: skip
     try:
         roots = decode(RootKeys, stated)
@@ -365,7 +365,7 @@ def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
         what = f"the key is not a root key of this host ({roots.path}), so it does not count here"
         findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))
     try:
-        findings += require_named_policy(file, roots)
+        require_named_policy(file, roots)
     except AotcError as error:
         names = f"{roots.path} names {roots.record.policy}"
         what = f"this host does not take the policy: {error.what}; {names}"
@@ -488,7 +488,7 @@ def _parse_time(given: dict[str, Any], name: str) -> str | None:
 def _unreadable(text: str, expected: str) -> AotcError:
     return AotcError(
         "AOTC-I027",
-        "the requirement cannot be read",
+        "the requirement is not valid",
         where="--require",
         expected=expected,
         found=text,

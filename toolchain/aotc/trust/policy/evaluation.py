@@ -162,14 +162,14 @@ def judge(
             roots=applied.roots,
             artifact=name,
             channel=channel.name,
-            channel_from=channel.source,
+            channel_source=channel.source,
             accepted=not refusals,
             rule=rule.name if rule else "",
             rules=rule_matches,
             requirements=tuple(results),
             qualified=qualified,
             release=release,
-            highest=highest,
+            highest_release=highest,
         ),
         refusals,
     )
@@ -223,11 +223,11 @@ def _check_requirement(
         considered.append(
             ConsideredAttestation(
                 path=statement.path,
-                key=key_id(statement.key.pem),
+                key_id=key_id(statement.key.pem),
                 id=signer.id if signer else "",
                 counts=reason is None,
                 code=reason.code if reason else "",
-                why=reason.what + expected_and_found(reason.expected, reason.found)
+                reason=reason.what + expected_and_found(reason.expected, reason.found)
                 if reason
                 else "",
             )
@@ -455,7 +455,7 @@ def key_rejection(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> Aotc
     if usage not in signer.usage:
         return AotcError(
             "AOTC-G027",
-            "the policy does not allow the key this kind of attestation",
+            "the policy does not allow the key to sign this kind of attestation",
             expected=f"{signer.id}: {', '.join(signer.usage)}",
             found=usage,
         )

@@ -249,7 +249,7 @@ def _resolve_policy(
         findings.insert(0, Finding(code="AOTC-G021", what=what, where=str(path)))
     else:
         signers = require_root_signatures(file, roots.record)
-        findings += require_named_policy(file, roots)
+        require_named_policy(file, roots)
     now = datetime.now(UTC)
     state = _state(remembering)
     if remembering == "unsafe-none":
@@ -262,13 +262,12 @@ def _resolve_policy(
     replaces = policy.replaces if roots is not None else ()
     seen = SeenPolicy(sequence=policy.sequence, sha256=file.sha256)
     exact = roots is not None
-    first = roots is not None and roots.record.policy is None
     if state is not None and applied.remembers:
-        state.note_policy(name, seen, now, exact=exact, replaces=replaces, first=first)
+        state.note_policy(name, seen, now, exact=exact, replaces=replaces)
     elif state is not None:
         known = state.read()
         check_clock(known, now)
-        check_policy(known, (name, *replaces), seen, exact=exact, first=first)
+        check_policy(known, (name, *replaces), seen, exact=exact)
     found = trust_in_policy(applied, channel=channel, target=target)
     return replace(found, findings=tuple(findings))
 

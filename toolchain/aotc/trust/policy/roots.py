@@ -20,7 +20,6 @@ from aotc.spec.trust_anchors import TrustedKey, key_id
 from aotc.trust import dsse, statements
 
 if TYPE_CHECKING:
-    from aotc.spec.payload import Finding
     from aotc.spec.trust_policy import RootKeys
     from aotc.trust.policy.document import PolicyFile
 
@@ -73,18 +72,12 @@ def host_roots() -> Roots | None:
     return Roots(path, read_roots(path))
 
 
-def require_named_policy(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
+def require_named_policy(file: PolicyFile, roots: Roots) -> None:
     """Check that a policy is the one that the file of root keys names, or replaces it.
 
-    Returns a finding if that file does not name a policy.  Raises AOTC-G042 if it names another
-    one.
+    Raises AOTC-G042 if that file names another one.
     """
-    from aotc.spec.payload import Finding
-
     policy, named = file.policy, roots.record.policy
-    if named is None:
-        what = "the root keys do not name the policy that this host takes: the first seen counts"
-        return (Finding(code="AOTC-G043", what=what, where=str(roots.path)),)
     if named not in (policy.name, *policy.replaces):
         raise AotcError(
             "AOTC-G042",
@@ -93,7 +86,6 @@ def require_named_policy(file: PolicyFile, roots: Roots) -> tuple[Finding, ...]:
             expected=f"policy {named}, which {roots.path} names, or one that replaces it",
             found=f"policy {policy.name}",
         )
-    return ()
 
 
 def bundle_path(policy: Path, identity: str) -> Path:

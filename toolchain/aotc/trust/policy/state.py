@@ -139,7 +139,6 @@ class StateFile:
         *,
         exact: bool,
         replaces: Iterable[str] = (),
-        first: bool = False,
     ) -> None:
         """Check a policy and remember its sequence, also under the names that it `replaces`.
 
@@ -150,7 +149,7 @@ class StateFile:
             state = self.read()
             check_clock(state, now)
             names = (name, *replaces)
-            check_policy(state, names, seen, exact=exact, first=first)
+            check_policy(state, names, seen, exact=exact)
             changes = {known: seen for known in names if state.policies.get(known) != seen}
             if changes:
                 self._save(replace(state, policies={**state.policies, **changes}))
@@ -267,26 +266,14 @@ def check_clock(state: TrustState, now: datetime) -> None:
         )
 
 
-def check_policy(
-    state: TrustState, names: Sequence[str], seen: SeenPolicy, *, exact: bool, first: bool = False
-) -> None:
+def check_policy(state: TrustState, names: Sequence[str], seen: SeenPolicy, *, exact: bool) -> None:
     """Check that a policy is not older than one that was seen.
 
     `names` are its own name and those that it replaces.  Raises AOTC-G022 if a higher sequence was
-    seen under one of them or, with `exact`, the same sequence with other content.  With `first`,
-    raises G042 if signed policies were seen, but only with other names.
+    seen under one of them or, with `exact`, the same sequence with other content.
     """
     for name in names:
         _check_sequence(state.policies.get(name), name, seen, exact=exact)
-    signed = [name for name in state.policies if not name.startswith(UNSIGNED)]
-    if first and signed and not set(signed) & set(names):
-        raise AotcError(
-            "AOTC-G042",
-            "this host has taken a policy of another name, as its root keys name none",
-            where=names[0],
-            expected=", ".join(signed),
-            found=names[0],
-        )
 
 
 def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, exact: bool) -> None:
