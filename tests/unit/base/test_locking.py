@@ -151,7 +151,8 @@ def test_a_file_has_one_lock_by_whatever_links_it_is_named(tmp_path: Path) -> No
 def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     left = (
-        "import os, signal, sys; from pathlib import Path; from aotc.base.files import locks as locking\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from aotc.base.files import locks as locking\n"
         "with locking.editing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     words = [sys.executable, "-c", left, str(path)]

@@ -118,7 +118,7 @@ def test_what_opset_23_costs_on_cuda() -> None:
 )
 def test_an_answer_is_that_of_the_rows(key: tuple[str, str, str], version: int, kind: str) -> None:
     ep, domain, op = key
-    path = files("aotc.graph.kernels").joinpath("ort_kernels_1.30.json")
+    path = files("aotc.graph").joinpath("ort_kernels_1.30.json")
     rows = [
         row
         for row in json.loads(path.read_text("utf-8"))["kernels"][ep][domain]
