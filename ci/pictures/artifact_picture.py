@@ -29,7 +29,7 @@ _STATEMENTS: Final[dict[Usage, str]] = {
 def draw() -> str:
     """The picture as SVG; raises KeyError for an attestation kind not in `_STATEMENTS`."""
     attestations = [
-        (kind.path if kind.by_build else f"{kind.usage}-*", _STATEMENTS[kind.usage])
+        (kind.path if kind.by_build else f"{kind.usage}-*", _STATEMENTS.get(kind.usage, ""))
         for kind in KINDS.values()
     ]
     canvas = Canvas(
