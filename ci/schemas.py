@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from aotc.spec import attestations, command_reports
+from aotc.spec import attestations, command_reports, reports
 from aotc.spec import command_reports as init_report
-from aotc.spec import reports as report
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.bench_reports import BenchReport, HistoryLine
 from aotc.spec.command_reports import (
@@ -46,12 +45,12 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("profiles", "target", Target),
     ("manifests", "manifest", Manifest),
     ("manifests", "signer", SignerFile),
-    ("manifests", "build", report.BuildReport),
-    ("manifests", "verify", report.VerifyReport),
+    ("manifests", "build", reports.BuildReport),
+    ("manifests", "verify", reports.VerifyReport),
     ("manifests", "costs", CostTable),
     ("manifests", "profile-learn", command_reports.LearnReport),
-    ("manifests", "load", report.LoadReport),
-    ("manifests", "inspect", report.InspectReport),
+    ("manifests", "load", reports.LoadReport),
+    ("manifests", "inspect", reports.InspectReport),
     ("manifests", "diff", DiffReport),
     ("manifests", "debug-parity", ParityDebugReport),
     ("manifests", "error", command_reports.ErrorReport),

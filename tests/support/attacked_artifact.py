@@ -23,7 +23,7 @@ from shared_workers import build
 
 from aotc import load
 from aotc.base.errors import AotcError
-from aotc.session import sessions as session
+from aotc.session import sessions
 from aotc.spec.json import canonical_json
 from aotc.trust import dsse, oms
 from aotc.trust.gate import verify
@@ -148,7 +148,7 @@ def forbid_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     def created(*args: object, **options: object) -> None:
         pytest.fail("a session was created of what should have been refused")
 
-    monkeypatch.setattr(session, "create_session", created)
+    monkeypatch.setattr(sessions, "create_session", created)
 
 
 @functools.cache

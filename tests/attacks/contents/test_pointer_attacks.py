@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from aotc import load
 from aotc.base.errors import AotcError
 from aotc.spec.json import canonical_json
-from aotc.trust import references as model_references
+from aotc.trust import references
 
 MANIFEST, CONTRADICTION, SESSION = "AOTC-G009", "AOTC-G014", "AOTC-R008"
 Attack = Callable[[Attacked], object]
@@ -133,7 +133,7 @@ def test_pointers_of_a_model_are_not_followed(
     """Even without the gate: ONNX Runtime gets bytes and one folder."""
     POINTERS[attack](target)
     monkeypatch.undo()
-    monkeypatch.setattr(model_references, "outside_references", lambda *_: [])
+    monkeypatch.setattr(references, "outside_references", lambda *_: [])
     store = target.path.with_name("store")
     last = target.manifest["variants"][-1]["name"]
     with pytest.raises(AotcError) as caught:

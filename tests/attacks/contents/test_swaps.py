@@ -24,7 +24,7 @@ from aotc.base.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.runtime.store.installing import install
 from aotc.runtime.store.user_store import Store
-from aotc.trust import container as rereading
+from aotc.trust import container
 from aotc.trust.container import FolderContainer
 from aotc.trust.gate import authenticate
 from aotc.trust.key_files import generate
@@ -254,7 +254,7 @@ def test_swaps_of_the_source(
 ) -> None:
     """Loads that copy: into an empty store each time, so that all of the source is read."""
     # A read that is repeated succeeds in the end.
-    monkeypatch.setattr(rereading, "_MAX_READS", 1)
+    monkeypatch.setattr(container, "_MAX_READS", 1)
     found = []
     with swapping(swap(target)):
         for number in range(LOADS):
@@ -300,7 +300,7 @@ def test_swaps_of_a_packed_artifact(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A read that is repeated succeeds in the end.
-    monkeypatch.setattr(rereading, "_MAX_READS", 1)
+    monkeypatch.setattr(container, "_MAX_READS", 1)
     packed = tmp_path / "good.zip"
     pack(target.source, packed)
     data = packed.read_bytes()

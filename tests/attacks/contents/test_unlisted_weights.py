@@ -22,7 +22,7 @@ from attacked_artifact import Attacked
 
 from aotc import load
 from aotc.base.errors import AotcError
-from aotc.runtime.store import user_store as store_module
+from aotc.runtime.store import user_store
 from aotc.runtime.store.user_store import Store
 from aotc.spec.codec import decode, encode
 from aotc.spec.json import canonical_json, strict_json
@@ -261,7 +261,7 @@ def swapping(target: Attacked, monkeypatch: pytest.MonkeyPatch) -> type[Swapping
     harmless = points_outside(target)
     assert target.verified() == [CONTRADICTION]
     kind = type("Swapping", (Swapping,), {"harmless": harmless, "reads": 0})
-    monkeypatch.setattr(store_module, "open_container", kind)
+    monkeypatch.setattr(user_store, "open_container", kind)
     return kind
 
 

@@ -19,7 +19,7 @@ from policy_setting import Setting, ago
 from refusals import refusal
 from repository import ROOT
 
-from aotc.base.files import locks as locking
+from aotc.base.files import locks
 from aotc.trust.gate import verify
 from aotc.trust.policy.host_trust import resolve
 from aotc.trust.policy.state import user_state
@@ -136,7 +136,7 @@ def test_the_process_that_holds_the_lock_of_the_state_is_named(
     host: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert host.verify().authentic
-    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.05)
     lock = user_state().path.with_name("trust-state.json.lock")
     with held_by_another(lock) as process:
         refused = refusal(host.verify)

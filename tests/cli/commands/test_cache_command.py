@@ -14,7 +14,7 @@ import pytest
 
 from aotc.base.errors import AotcError
 from aotc.cli import main as cli
-from aotc.cli import terminal as render
+from aotc.cli import terminal
 from aotc.cli.commands import cache as command
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.spec.command_reports import CacheEntry, CacheListReport, PruneReport
@@ -174,7 +174,7 @@ def prune_text() -> list[Any]:
 
 def shown(parts: Callable[[], list[Any]]) -> str:
     stream = io.StringIO()
-    render.show(parts(), file=stream)
+    terminal.show(parts(), file=stream)
     return stream.getvalue()
 
 

@@ -15,7 +15,7 @@ import pytest
 from kill_sweep import Home, sweep
 from made_models import linear, save
 
-from aotc.base.files import replacing as renaming
+from aotc.base.files import replacing
 from aotc.cli.commands import COMMANDS
 from aotc.pipeline.cache import BuildCache
 from aotc.trust.gate import verify
@@ -202,7 +202,7 @@ _ALLOWED = (".lock",)
 
 def without_exchange() -> None:
     """As on a file system that knows no way to rename but the old one."""
-    renaming._NOREPLACE = renaming._EXCHANGE = 1 << 20  # type: ignore[misc]
+    replacing._NOREPLACE = replacing._EXCHANGE = 1 << 20  # type: ignore[misc]
 
 
 def check(

@@ -76,12 +76,12 @@ def test_a_model_larger_than_any_is_refused(aotc: Command, monkeypatch: pytest.M
     import sys
 
     from aotc.base.errors import AotcError
-    from aotc.cli import output as standard_input
+    from aotc.cli import output
 
     monkeypatch.setenv("TMPDIR", str(aotc.folder))
-    monkeypatch.setattr(standard_input, "_MAX_BYTES", 1000)
+    monkeypatch.setattr(output, "_MAX_BYTES", 1000)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"x" * 1001)))
-    with pytest.raises(AotcError) as refused, standard_input.model_given(Path("-")):
+    with pytest.raises(AotcError) as refused, output.model_given(Path("-")):
         pass
     assert refused.value.code == "AOTC-I053"
     assert refused.value.found == "more than 1000 bytes"

@@ -11,7 +11,7 @@ import pytest
 from command import Command
 from made_models import linear, save
 
-from aotc.cli import terminal as render
+from aotc.cli import terminal
 from aotc.cli.views.summary import built_summary, inspected_summary
 from aotc.spec.manifest import Capture
 from aotc.spec.payload import Finding, Value
@@ -27,7 +27,7 @@ def shown(parts: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
-    render.show(parts)
+    terminal.show(parts)
     return stream.getvalue().splitlines()
 
 

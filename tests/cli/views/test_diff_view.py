@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aotc.base.records import replace
-from aotc.cli import terminal as render
+from aotc.cli import terminal
 from aotc.cli.views.differences import diff_view
 from aotc.spec.diff_report import (
     AREAS,
@@ -156,7 +156,7 @@ def report() -> DiffReport:
 def test_diff_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     file = io.StringIO()
-    render.show(diff_view(report()), file=file)
+    terminal.show(diff_view(report()), file=file)
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS"):
         SNAPSHOT.parent.mkdir(exist_ok=True)
         SNAPSHOT.write_text(file.getvalue(), "utf-8")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from aotc.base.records import replace
-from aotc.cli import terminal as render
+from aotc.cli import terminal
 from aotc.cli.views.variants import parity_view
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
 from aotc.spec.payload import Finding
@@ -143,7 +143,7 @@ def test_parity_view(made: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(made)
     monkeypatch.setenv("COLUMNS", "120")
     file = io.StringIO()
-    render.show(parity_view(made()), file=file)
+    terminal.show(parity_view(made()), file=file)
     snapshot = SNAPSHOTS / f"{made.__name__}.txt"
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS"):
         SNAPSHOTS.mkdir(exist_ok=True)

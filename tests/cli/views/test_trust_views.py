@@ -9,8 +9,8 @@ import pytest
 
 from aotc.base.errors import expected_and_found
 from aotc.cli import main as cli
-from aotc.cli import terminal as render
-from aotc.cli.views import measurements as measurement_views
+from aotc.cli import terminal
+from aotc.cli.views import measurements
 from aotc.cli.views.artifact import attested_view
 from aotc.cli.views.policy import decision_view
 from aotc.cli.views.stores import install_view, list_view
@@ -39,7 +39,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def text(parts: Any) -> str:
     shown = io.StringIO()
-    render.show(parts, file=shown)
+    terminal.show(parts, file=shown)
     return shown.getvalue()
 
 
@@ -173,7 +173,7 @@ def test_of_an_entry_there_is_no_path(artifact: str) -> None:
         session_seconds=0.001,
         warmup_seconds=0.001,
     )
-    shown = text(measurement_views.run_view(RunReport(artifact=artifact, load=load, runs=())))
+    shown = text(measurements.run_view(RunReport(artifact=artifact, load=load, runs=())))
     assert ("the files at the path" in shown) == (artifact == "m.aotc")
 
 

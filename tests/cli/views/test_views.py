@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from aotc.cli import terminal as render
-from aotc.cli.views import measurements as measurement_views
+from aotc.cli import terminal
+from aotc.cli.views import measurements
 from aotc.cli.views.artifact import inspect_view
 from aotc.cli.views.summary import build_view
 from aotc.cli.views.verification import verify_view
@@ -301,8 +301,8 @@ VIEWS = {
     "verify_optimal": lambda: verify_view(verify_report()),
     "verify_refused": lambda: verify_view(refused_report()),
     "verify_incompatible": lambda: verify_view(incompatible_report()),
-    "run": lambda: measurement_views.run_view(run_answer()),
-    "doctor": lambda: measurement_views.doctor_view(doctor_answer()),
+    "run": lambda: measurements.run_view(run_answer()),
+    "doctor": lambda: measurements.doctor_view(doctor_answer()),
 }
 
 
@@ -310,7 +310,7 @@ VIEWS = {
 def test_view(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     shown = io.StringIO()
-    render.show(VIEWS[name](), file=shown)
+    terminal.show(VIEWS[name](), file=shown)
     path = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS") == "1":
         path.write_text(shown.getvalue(), encoding="utf-8")
@@ -334,7 +334,7 @@ def test_every_snapshot_is_of_a_view() -> None:
     ],
 )
 def test_size(count: int, text: str) -> None:
-    assert render.size(count) == text
+    assert terminal.size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -351,4 +351,4 @@ def test_size(count: int, text: str) -> None:
     ],
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert render.duration(seconds) == text
+    assert terminal.duration(seconds) == text

@@ -16,7 +16,7 @@ from structured import mutated
 
 from aotc.base.errors import AotcError
 from aotc.graph import values
-from aotc.runtime import value_files as arrays
+from aotc.runtime import value_files
 from aotc.spec.payload import Value
 
 KINDS = ("npy", "npz", "json")
@@ -38,7 +38,7 @@ def check(data: bytes) -> bool:
     path.write_bytes(data[1:])
     word = str(path) if kind == "npz" else f"x={path}"
     try:
-        found = arrays.read_inputs([word], INPUTS)
+        found = value_files.read_inputs([word], INPUTS)
     except AotcError as error:
         # A narrow element type may need a package that is not here.
         assert error.code in ("AOTC-I027", "AOTC-I019"), error.code
@@ -46,7 +46,7 @@ def check(data: bytes) -> bool:
         return False
     assert found
     for name, value in found.items():
-        arrays.describe_output(name, value)
+        value_files.describe_output(name, value)
         values.nbytes(value)
         values.elements(value)
         values.is_finite(value)

@@ -19,9 +19,9 @@ from fuzz_target import Target
 from made_keys import TRUSTED
 
 from aotc.base.errors import AotcError
-from aotc.runtime import value_files as arrays
+from aotc.runtime import value_files
 from aotc.runtime.loading import load
-from aotc.session import sessions as session
+from aotc.session import sessions
 from aotc.tools.inspect import inspect
 from aotc.trust.gate import verify
 from aotc.trust.policy.host_trust import Trust
@@ -37,7 +37,7 @@ NATIVE = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGFPE", "SIGILL")
 CHILD_SECONDS = 30
 
 # A child that is forked must not wait for what only its parent was doing.
-session.import_onnxruntime()
+sessions.import_onnxruntime()
 
 
 def check(data: bytes) -> bool:
@@ -63,12 +63,12 @@ def _loads() -> bool:
     try:
         with load(ARTIFACT, trust=TRUST, store=STORE, threads=1) as model:
             for fixture in model.manifest.fixtures:
-                given = arrays.read_fixture(model.payload, fixture)
+                given = value_files.read_fixture(model.payload, fixture)
                 found = model.run(given)
                 model.route(given)
-                arrays.write_outputs(PLACE / "outputs", found)
+                value_files.write_outputs(PLACE / "outputs", found)
                 for name, value in found.items():
-                    arrays.describe_output(name, value)
+                    value_files.describe_output(name, value)
             model.findings()
             model.telemetry.to_dict()
     except AotcError as error:

@@ -30,7 +30,7 @@ def attempt(load_request: dict[str, Any], request: dict[str, Any]) -> dict[str, 
     import hashlib
 
     from aotc.base.errors import AotcError
-    from aotc.runtime import value_files as arrays
+    from aotc.runtime import value_files
     from aotc.runtime.loading import load
 
     for name in ("AOTC_SYSTEM_STORE", "AOTC_SYSTEM_STORE_OWNER", "AOTC_STORE"):
@@ -47,7 +47,7 @@ def attempt(load_request: dict[str, Any], request: dict[str, Any]) -> dict[str, 
         ) as model:
             digest = hashlib.sha256()
             for fixture in model.manifest.fixtures:
-                for value in model.run(arrays.read_fixture(model.payload, fixture)).values():
+                for value in model.run(value_files.read_fixture(model.payload, fixture)).values():
                     digest.update(value.tobytes())
             report = model.report
             return {

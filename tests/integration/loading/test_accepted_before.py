@@ -13,7 +13,7 @@ from built_artifact import BuiltArtifact
 from reforged_artifact import promised, with_other_golden
 
 from aotc.base.errors import AotcError
-from aotc.runtime import warmup as accepted_before
+from aotc.runtime import warmup
 from aotc.runtime.loading import load
 from aotc.runtime.store.entries import LOCK
 from aotc.runtime.store.pruning import prune
@@ -77,23 +77,23 @@ def other_variables(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def other_processor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(accepted_before, "processor_identity", lambda: ("model: another",))
+    monkeypatch.setattr(warmup, "processor_identity", lambda: ("model: another",))
     return {}
 
 
 def unknown_processor(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(accepted_before, "processor_identity", lambda: ())
+    monkeypatch.setattr(warmup, "processor_identity", lambda: ())
     return {}
 
 
 def other_release(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr(accepted_before, "VERSION", "0.0.0")
+    monkeypatch.setattr(warmup, "VERSION", "0.0.0")
     return {}
 
 
 def other_runtime(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """As installed again: another time of change."""
-    monkeypatch.setattr(accepted_before, "_onnxruntime", lambda: ["1.31.1", "", 1, 2, 3])
+    monkeypatch.setattr(warmup, "_onnxruntime", lambda: ["1.31.1", "", 1, 2, 3])
     return {}
 
 

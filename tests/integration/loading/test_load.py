@@ -23,7 +23,7 @@ from reforged_artifact import reforged, with_other_golden
 from aotc.base.errors import AotcError
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
-from aotc.session import sessions as session
+from aotc.session import sessions
 from aotc.session.parity import compare
 from aotc.spec.manifest import Manifest
 from aotc.spec.precision import ParitySpec
@@ -82,14 +82,14 @@ def test_the_report_says_what_loading_cost(digits: BuiltArtifact, tmp_path: Path
 def test_answers_are_the_source_models(
     digits: BuiltArtifact, store: Path, variant: str | None
 ) -> None:
-    source = session.create_session(
+    source = sessions.create_session(
         digits.source, SessionSpec(optimization="disable"), providers=CPU, threads=1
     )
     with load(digits.path, key=digits.public_key, store=store, variant=variant) as model:
         assert variant in (None, model.report.variant)
         for count in (1, 5):
             inputs = images(model, count)
-            (golden,) = session.run(source, inputs)
+            (golden,) = sessions.run(source, inputs)
             found = model.run(inputs)
             assert list(found) == [output_of(model)]
             error = compare(golden, found[output_of(model)], ParitySpec().float32, "y")

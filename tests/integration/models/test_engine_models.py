@@ -12,7 +12,7 @@ from third_party_models import MODELS, needs_models
 
 from aotc.graph import values
 from aotc.graph.model import read_model
-from aotc.session import sessions as placement
+from aotc.session import sessions
 from aotc.session import sessions as session
 from aotc.session.capture import value_of
 from aotc.session.parity import compare
@@ -68,7 +68,7 @@ def test_an_optimized_session_agrees_with_the_reference(name: str, tmp_path: Pat
         providers=CPU,
         record_placement=True,
     )
-    observed = placement.observe(variant)
+    observed = sessions.observe(variant)
     assert observed.share == {CPU[0]: 1.0}
     assert observed.nodes
     inputs = inputs_of(name, SIZES[name])
@@ -125,8 +125,8 @@ def test_an_optimized_graph_with_external_weights_loads_from_bytes(tmp_path: Pat
         )
         for _ in range(2)
     ]
-    first, second = (placement.observe(item) for item in opened)
-    assert placement.differences(first, second) == ()
+    first, second = (sessions.observe(item) for item in opened)
+    assert sessions.differences(first, second) == ()
     names = {node.name for node in onnx.load(tmp_path / "model.onnx").graph.node}
     assert {node.name for node in first.nodes} == names
     inputs = inputs_of(name, SIZES[name])

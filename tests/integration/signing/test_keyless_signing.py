@@ -33,8 +33,7 @@ from sigstore_models.trustroot.v1 import TrustedRoot as RootDocument
 from aotc import verify
 from aotc.cli.main import main
 from aotc.spec.json import canonical_json
-from aotc.trust import key_files
-from aotc.trust import keyless_signing as sigstore_services
+from aotc.trust import key_files, keyless_signing
 from aotc.trust.attesting import sign
 from aotc.trust.keyless_signing import KeylessSigner
 
@@ -475,7 +474,7 @@ def test_services_that_never_answer(
         return 503, b""
 
     services.says[path] = wait
-    monkeypatch.setattr(sigstore_services, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(keyless_signing, "ANSWER_SECONDS", 0.3)
     log = 2 if path == ENTRIES[2] else 1
     signer = KeylessSigner(token, config(services, tmp_path, log=log))
     try:

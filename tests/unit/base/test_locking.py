@@ -13,9 +13,9 @@ from lock_holding import held_by_another, named
 from repository import ROOT
 
 from aotc.base.errors import AotcError
-from aotc.base.files import locks as locking
+from aotc.base.files import locks
 from aotc.pipeline import cache_folder
-from aotc.runtime.store import entries as hold
+from aotc.runtime.store import entries
 from aotc.runtime.store.pruning import remove_entry
 
 _TOOLCHAIN = ROOT / "toolchain"
@@ -39,7 +39,7 @@ def test_who_holds_a_lock_is_named_when_the_time_is_over(tmp_path: Path, kind: s
     try:
         with held_by_another(path) as process:
             with pytest.raises(AotcError, match="AOTC-G041 another process holds the") as caught:
-                locking.lock(descriptor, path, seconds=0.1)
+                locks.lock(descriptor, path, seconds=0.1)
             assert caught.value.found == named(process)
         assert caught.value.where == str(path)
     finally:
@@ -52,8 +52,8 @@ def test_a_lock_that_is_given_back_in_time_is_taken(tmp_path: Path) -> None:
     descriptor = _opened(path)
     try:
         with held_by_another(path):
-            assert not locking.try_lock(descriptor)
-        locking.lock(descriptor, path, seconds=30)
+            assert not locks.try_lock(descriptor)
+        locks.lock(descriptor, path, seconds=30)
     finally:
         os.close(descriptor)
 
@@ -64,9 +64,9 @@ def test_readers_share_a_lock_and_keep_out_a_writer(tmp_path: Path) -> None:
     descriptor = _opened(path)
     try:
         with held_by_another(path, "--shared"):
-            locking.lock(descriptor, path, shared=True, seconds=0)
+            locks.lock(descriptor, path, shared=True, seconds=0)
             with pytest.raises(AotcError, match="AOTC-G041"):
-                locking.lock(descriptor, path, seconds=0)
+                locks.lock(descriptor, path, seconds=0)
     finally:
         os.close(descriptor)
 
@@ -74,7 +74,7 @@ def test_readers_share_a_lock_and_keep_out_a_writer(tmp_path: Path) -> None:
 def test_a_lock_that_nobody_holds_has_no_holder(tmp_path: Path) -> None:
     descriptor = _opened(tmp_path)
     try:
-        assert locking.holder(descriptor) == ""
+        assert locks.holder(descriptor) == ""
     finally:
         os.close(descriptor)
 
@@ -83,7 +83,7 @@ def test_an_interruption_ends_the_waiting(tmp_path: Path) -> None:
     path = tmp_path / "it"
     path.touch()
     waits = (
-        "import sys; from pathlib import Path; from aotc.base.files import locks as locking\n"
+        "import sys; from pathlib import Path; from aotc.base.files import locks\n"
         "locking.WAIT_SECONDS = 600.0\n"
         "path = Path(sys.argv[1]); print('waits', flush=True)\n"
         "with locking.locked(path): pass"
@@ -109,7 +109,7 @@ def test_a_file_system_without_locks_is_an_answer(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path, os.O_PATH)
     try:
         with pytest.raises(AotcError, match="AOTC-G041 the file cannot be locked"):
-            locking.lock(descriptor, tmp_path)
+            locks.lock(descriptor, tmp_path)
     finally:
         os.close(descriptor)
 
@@ -117,12 +117,12 @@ def test_a_file_system_without_locks_is_an_answer(tmp_path: Path) -> None:
 def test_a_change_leaves_no_lock_file_and_keeps_out_others(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     path.write_text("1")
-    with locking.editing(path):
+    with locks.editing(path):
         (place,) = tmp_path.glob(".*")
         assert place.stat().st_mode & 0o777 == 0o600
         with (
             pytest.raises(AotcError, match=r"AOTC-G041 another process changes policy\.yaml"),
-            locking.editing(path, seconds=0),
+            locks.editing(path, seconds=0),
         ):
             pass
     assert sorted(tmp_path.iterdir()) == [path]
@@ -137,14 +137,14 @@ def test_a_file_has_one_lock_by_whatever_links_it_is_named(tmp_path: Path) -> No
     (tmp_path / "folder").symlink_to("kept")
     for other in (tmp_path / "link.yaml", tmp_path / "folder" / "policy.yaml"):
         with (
-            locking.editing(path),
+            locks.editing(path),
             pytest.raises(AotcError, match="AOTC-G041"),
-            locking.editing(other, seconds=0),
+            locks.editing(other, seconds=0),
         ):
             pass
     assert sorted(tmp_path.rglob(".*")) == []
     (tmp_path / "lost").symlink_to("nowhere/policy.yaml")
-    with locking.editing(tmp_path / "lost"):
+    with locks.editing(tmp_path / "lost"):
         assert [path.name for path in tmp_path.glob(".*")] == [".lost.lock"]
 
 
@@ -152,14 +152,14 @@ def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Pa
     path = tmp_path / "policy.yaml"
     left = (
         "import os, signal, sys; from pathlib import Path\n"
-        "from aotc.base.files import locks as locking\n"
+        "from aotc.base.files import locks\n"
         "with locking.editing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     words = [sys.executable, "-c", left, str(path)]
     killed = subprocess.run(words, env=_ENVIRONMENT, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert [path.name for path in tmp_path.iterdir()] == [".policy.yaml.lock"]
-    with locking.editing(path, seconds=0):
+    with locks.editing(path, seconds=0):
         pass
     assert not list(tmp_path.iterdir())
 
@@ -169,7 +169,7 @@ def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> N
     path = tmp_path / "count"
     path.write_text("0")
     adds = (
-        "import sys; from pathlib import Path; from aotc.base.files import locks as locking\n"
+        "import sys; from pathlib import Path; from aotc.base.files import locks\n"
         "locking.WAIT_SECONDS = 120.0\n"
         "path = Path(sys.argv[1])\n"
         "for _ in range(25):\n"
@@ -200,12 +200,12 @@ def test_a_prune_of_the_cache_names_the_other_one(
 def test_a_prune_of_the_store_names_the_other_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "EXCLUSIVE_SECONDS", 0.05)
-    (tmp_path / hold.LOCK).touch(0o600)
+    monkeypatch.setattr(entries, "EXCLUSIVE_SECONDS", 0.05)
+    (tmp_path / entries.LOCK).touch(0o600)
     with (
-        held_by_another(tmp_path / hold.LOCK) as process,
+        held_by_another(tmp_path / entries.LOCK) as process,
         pytest.raises(AotcError, match="AOTC-R007 another process works on the store") as caught,
-        hold.exclusive(tmp_path),
+        entries.exclusive(tmp_path),
     ):
         pass
     assert f"process {process.pid} " in caught.value.found

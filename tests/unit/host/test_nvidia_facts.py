@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aotc.host import nvidia_facts as room
+from aotc.host import nvidia_facts
 from aotc.spec.command_reports import GpuState
 
 
@@ -18,7 +18,7 @@ def test_each_gpu_is_a_line() -> None:
         "2, NVIDIA old, [N/A], 100, 50\n"
         "3, GRID, 8Q, 8.0, 8192, 8000\n"
     )
-    assert room.parse_gpu_states(text) == (
+    assert nvidia_facts.parse_gpu_states(text) == (
         GpuState(
             index=0,
             name="NVIDIA H200",
@@ -42,7 +42,7 @@ def test_each_gpu_is_a_line() -> None:
     [(91900, "9.19.0"), (91002, "9.10.2"), (90100, "9.1.0"), (8907, "8.9.7")],
 )
 def test_versions_of_cudnn(number: int, text: str) -> None:
-    assert room.cudnn_text(number) == text
+    assert nvidia_facts.cudnn_text(number) == text
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_versions_of_cudnn(number: int, text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_torch_requires(requirements: list[str], found: tuple[str, str] | None) -> None:
-    assert room.torch_requirement(requirements) == found
+    assert nvidia_facts.torch_requirement(requirements) == found
 
 
 def test_packages_of_nvidia_come_before_the_system(
@@ -70,16 +70,16 @@ def test_packages_of_nvidia_come_before_the_system(
     (stated / "libcublas.so.13").touch()
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     monkeypatch.setenv("LD_LIBRARY_PATH", f":{tmp_path / 'none'}:{stated}")
-    assert room.find_library("libcudnn.so.9") == package / "libcudnn.so.9"
-    assert room.find_library("libcublas.so.13") == stated / "libcublas.so.13"
-    assert room.find_library("libnothing.so.1") is None
+    assert nvidia_facts.find_library("libcudnn.so.9") == package / "libcudnn.so.9"
+    assert nvidia_facts.find_library("libcublas.so.13") == stated / "libcublas.so.13"
+    assert nvidia_facts.find_library("libnothing.so.1") is None
 
 
 def test_a_library_that_does_not_load_has_no_version(tmp_path: Path) -> None:
     broken = tmp_path / "libcudnn.so.9"
     broken.write_bytes(b"\x7fELF nothing")
-    assert room.cudnn_version(broken) is None
-    assert room.cudnn_version(tmp_path / "absent.so") is None
+    assert nvidia_facts.cudnn_version(broken) is None
+    assert nvidia_facts.cudnn_version(tmp_path / "absent.so") is None
 
 
 def test_without_a_driver_nothing_is_found_and_nothing_fails(
@@ -88,7 +88,7 @@ def test_without_a_driver_nothing_is_found_and_nothing_fails(
     if Path("/proc/driver/nvidia").exists():
         pytest.skip("this machine has NVIDIA's driver")
     monkeypatch.setenv("PATH", "")
-    found = room.nvidia_state()
+    found = nvidia_facts.nvidia_state()
     assert (found.gpus, found.driver, found.cuda) == ((), None, None)
 
 
@@ -111,6 +111,6 @@ def test_the_gpus_that_cuda_shows(stated: str | None, names: str) -> None:
     listed = [
         GpuState(index=at, name=name, compute_capability="9.0") for at, name in enumerate("abc")
     ]
-    shown = room.visible(listed, stated)
+    shown = nvidia_facts.visible(listed, stated)
     assert "".join(gpu.name for gpu in shown) == names
     assert [gpu.index for gpu in shown] == list(range(len(names)))

@@ -29,7 +29,7 @@ from repository import SUPPORT
 
 from aotc.base.errors import AotcError
 from aotc.pipeline import cache as caching
-from aotc.pipeline import cache_folder as copying
+from aotc.pipeline import cache_folder
 from aotc.pipeline import cache_folder as folder
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.spec.payload import CHUNK_BYTES
@@ -472,9 +472,9 @@ def test_a_file_that_cannot_grow_further(cache: BuildCache, tmp_path: Path) -> N
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.write_bytes(b"x")
-    copy = copying.Copy(source, Path("/dev/full"), 1)
+    copy = cache_folder.Copy(source, Path("/dev/full"), 1)
     with pytest.raises(AotcError) as caught:
-        copying._copy_span(copying._Span(copy, 0, 1, shared=False))
+        cache_folder._copy_span(cache_folder._Span(copy, 0, 1, shared=False))
     assert caught.value.line() == "AOTC-R014 the disk is full [/dev/full]"
 
 

@@ -10,7 +10,7 @@ from aotc.base.errors import AotcError
 from aotc.graph.partition.assignment import Part
 from aotc.graph.view import GraphNode, PartitionGraph
 from aotc.pipeline.compile import CompileFailures
-from aotc.session import worker_pool as kept_logs
+from aotc.session import worker_pool
 from aotc.spec.payload import Finding
 from aotc.spec.variant import RefusedNode
 
@@ -62,7 +62,7 @@ def test_files_of_a_crash_on_this_machine_are_not_named(
     log = tmp_path / "compile-portable-x-0" / "log.txt"
     log.parent.mkdir()
     log.write_text("gone for good, thread 4711\n")
-    kept = kept_logs.keep_log(log)
+    kept = worker_pool.keep_log(log)
     assert str(tmp_path) in kept
     found = f"gone for good, thread 4711{kept}"
     refusals, findings = refuse_all_nodes(

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.graph import values
-from aotc.pipeline import calibration as observed_ranges
+from aotc.pipeline import calibration
 from aotc.pipeline.calibration import BINS, Histogram
 from aotc.spec.codec import Json
 
@@ -49,7 +49,7 @@ def request_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def ranges(request: Json) -> dict[str, Any]:
-    found = observed_ranges.observed_ranges(request, ["x", "y"])
+    found = calibration.observed_ranges(request, ["x", "y"])
     assert list(found) == ["x", "y"]
     return {name: seen.bounds for name, seen in found.items()}
 
@@ -120,8 +120,8 @@ def test_one_sample_is_held_at_once(
 
         return noted
 
-    monkeypatch.setattr(observed_ranges.values, "load", noting("load", values.load))
-    monkeypatch.setattr(observed_ranges, "run", noting("run", observed_ranges.run))
+    monkeypatch.setattr(calibration.values, "load", noting("load", values.load))
+    monkeypatch.setattr(calibration, "run", noting("run", calibration.run))
     ranges(request)
     assert events == ["load", "run"] * (3 if method == "minmax" else 6)
 

@@ -12,7 +12,7 @@ import pytest
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.host.probe import probe
-from aotc.pipeline import tune as candidate_trials
+from aotc.pipeline import tune
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.retry import Attempt, Settled
 from aotc.pipeline.tune import try_candidates
@@ -50,8 +50,8 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
     def measure(proven: dict[TuningCandidate, Any], *_: object) -> tuple[TuningCandidate, ...]:
         return tuple(replace(each, passed=True, median_seconds=1.0) for each in proven)
 
-    monkeypatch.setattr(candidate_trials, "measure", measure)
-    monkeypatch.setattr(candidate_trials, "accepts_run", lambda *_: True)
+    monkeypatch.setattr(tune, "measure", measure)
+    monkeypatch.setattr(tune, "accepts_run", lambda *_: True)
 
 
 def reasons(asked: Profile, folder: Path) -> dict[str, str]:
@@ -94,6 +94,6 @@ def test_a_bug_in_a_trial_is_no_reason_against_a_candidate(
 def test_a_bug_in_timing_is_no_reason_against_a_candidate() -> None:
     row = candidates(profile())[0]
     with pytest.raises(AotcError, match="KeyError"):
-        candidate_trials._row(row, AotcError("AOTC-R999", "KeyError: 'x'"), 3, "")
-    refused = candidate_trials._row(row, AotcError("AOTC-N003", "too far"), 3, "")
+        tune._row(row, AotcError("AOTC-R999", "KeyError: 'x'"), 3, "")
+    refused = tune._row(row, AotcError("AOTC-N003", "too far"), 3, "")
     assert refused.reason == "AOTC-N003 too far"

@@ -12,7 +12,7 @@ import pytest
 from aotc.base.errors import AotcError
 from aotc.graph.partition.assignment import Assignment
 from aotc.graph.view import PartitionGraph
-from aotc.pipeline import lower as stage
+from aotc.pipeline import lower
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import (
     ClaimedModel,
@@ -60,13 +60,13 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(claimed.plan.name)
         raise AotcError("AOTC-P005", f"{claimed.plan.name} is not compiled")
 
-    monkeypatch.setattr(stage, "compile_parts", fail)
+    monkeypatch.setattr(lower, "compile_parts", fail)
     return asked
 
 
 def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
     alternate = options(Fallback(policy="alternate-variant"))
-    lowered, dropped, refused = stage.lower([divided("a"), undivided("b"), divided("c")], alternate)
+    lowered, dropped, refused = lower.lower([divided("a"), undivided("b"), divided("c")], alternate)
     assert not lowered
     assert not refused
     assert [variant.name for variant in dropped] == ["a", "b", "c"]
@@ -75,7 +75,7 @@ def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
 
 def test_every_variants_refusal_is_reported(compiler: list[str]) -> None:
     strict = options(Fallback())
-    lowered, dropped, refused = stage.lower([undivided("b"), divided("a"), divided("c")], strict)
+    lowered, dropped, refused = lower.lower([undivided("b"), divided("a"), divided("c")], strict)
     assert not lowered
     assert not dropped
     assert compiler == ["a", "c"]
@@ -90,6 +90,6 @@ def test_what_is_no_gate_ends_the_build_at_once(monkeypatch: pytest.MonkeyPatch)
     def fail(*_: object) -> None:
         raise AotcError("AOTC-I018", "the disk is full")
 
-    monkeypatch.setattr(stage, "compile_parts", fail)
+    monkeypatch.setattr(lower, "compile_parts", fail)
     with pytest.raises(AotcError, match="the disk is full"):
-        stage.lower([divided("a"), undivided("b")], options(Fallback()))
+        lower.lower([divided("a"), undivided("b")], options(Fallback()))

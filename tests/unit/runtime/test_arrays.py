@@ -11,7 +11,7 @@ import pytest
 
 from aotc.base.errors import AotcError
 from aotc.graph import values
-from aotc.runtime import value_files as arrays
+from aotc.runtime import value_files
 from aotc.spec.payload import Value
 
 INPUTS = (
@@ -26,22 +26,22 @@ NPY = b"\x93NUMPY\x01\x00\x76\x00" + _HEADER.ljust(117) + b"\n"
 
 def test_the_longest_name_that_fits_is_meant(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(2, np.float32))
-    assert list(arrays.read_inputs([f"a={tmp_path}/x.npy"], INPUTS)) == ["a"]
-    assert list(arrays.read_inputs([f"a=b={tmp_path}/x.npy"], INPUTS)) == ["a=b"]
+    assert list(value_files.read_inputs([f"a={tmp_path}/x.npy"], INPUTS)) == ["a"]
+    assert list(value_files.read_inputs([f"a=b={tmp_path}/x.npy"], INPUTS)) == ["a=b"]
 
 
 def test_an_input_given_twice(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.ones(2, np.float32))
     np.savez(tmp_path / "x.npz", a=np.ones(2, np.float32))
     with pytest.raises(AotcError) as caught:
-        arrays.read_inputs([f"a={tmp_path}/x.npy", f"{tmp_path}/x.npz"], INPUTS)
+        value_files.read_inputs([f"a={tmp_path}/x.npy", f"{tmp_path}/x.npz"], INPUTS)
     assert caught.value.line() == f"AOTC-I027 input 'a' is given twice [{tmp_path}/x.npz]"
 
 
 def test_an_archive_without_an_input(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", label=np.ones(2))
     with pytest.raises(AotcError) as caught:
-        arrays.read_inputs([f"{tmp_path}/x.npz"], INPUTS)
+        value_files.read_inputs([f"{tmp_path}/x.npz"], INPUTS)
     assert (caught.value.code, caught.value.expected, caught.value.found) == (
         "AOTC-I027",
         "ids, a, a=b",
@@ -53,7 +53,7 @@ def test_an_archive_without_an_input(tmp_path: Path) -> None:
 def test_what_is_no_archive(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x.npz").write_bytes(content)
     with pytest.raises(AotcError) as caught:
-        arrays.read_inputs([f"{tmp_path}/x.npz"], INPUTS)
+        value_files.read_inputs([f"{tmp_path}/x.npz"], INPUTS)
     assert (caught.value.code, caught.value.where) == ("AOTC-I027", f"{tmp_path}/x.npz")
 
 
@@ -64,7 +64,7 @@ def test_outputs_are_written_under_names_that_are_safe(tmp_path: Path) -> None:
         "": np.ones(1, np.int64),
         "text": np.array(["a"], dtype=object),
     }
-    written = arrays.write_outputs(tmp_path / "out", outputs)
+    written = value_files.write_outputs(tmp_path / "out", outputs)
     assert [path.name for path in written.values()] == [
         "%2E.%2Fup.npy",
         "%2Fup.npy",
@@ -83,35 +83,35 @@ def test_outputs_replace_files_and_nothing_else(tmp_path: Path) -> None:
     folder.mkdir()
     outputs = {"y": np.zeros(2, np.float32)}
     for _ in range(2):
-        (written,) = arrays.write_outputs(folder, outputs).values()
+        (written,) = value_files.write_outputs(folder, outputs).values()
         assert values.load(written).tolist() == [0.0, 0.0]
         assert list(folder.iterdir()) == [folder / "y.npy"]
     for spoil in (lambda: written.symlink_to(secret), written.mkdir):
         written.unlink()
         spoil()
         with pytest.raises(AotcError, match="AOTC-I017"):
-            arrays.write_outputs(folder, outputs)
+            value_files.write_outputs(folder, outputs)
         assert secret.read_bytes() == b"secret"
         assert list(folder.iterdir()) == [written]
 
 
 def test_an_output_in_words() -> None:
     numbers = np.array([1.0, np.nan, 3.0], np.float32)
-    shown = arrays.describe_output("y", numbers, Path("y.npy"))
+    shown = value_files.describe_output("y", numbers, Path("y.npy"))
     assert (shown.value, shown.minimum, shown.mean, shown.maximum) == ("float32[3]", 1.0, 2.0, 3.0)
     assert shown.file == "y.npy"
-    text = arrays.describe_output("t", np.array(["a"], dtype=object))
+    text = value_files.describe_output("t", np.array(["a"], dtype=object))
     assert (text.value, text.minimum) == ("string[1]", None)
-    assert arrays.describe_output("n", np.full(2, np.inf)).maximum is None
+    assert value_files.describe_output("n", np.full(2, np.inf)).maximum is None
 
 
 def test_a_fixture_is_repeated_to_other_sizes() -> None:
     fixture = {"ids": np.array([[7, 8], [9, 10]]), "a": np.ones(2, np.float32)}
-    found = arrays.resize(fixture, INPUTS[:2], {"batch": 1, "seq": 5})
+    found = value_files.resize(fixture, INPUTS[:2], {"batch": 1, "seq": 5})
     assert found["ids"].tolist() == [[7, 8, 7, 8, 7]]
     assert found["a"] is fixture["a"]
     with pytest.raises(AotcError) as caught:
-        arrays.resize({"ids": np.zeros((0, 2))}, INPUTS[:1], {"batch": 4})
+        value_files.resize({"ids": np.zeros((0, 2))}, INPUTS[:1], {"batch": 4})
     assert caught.value.line() == "AOTC-I027 input 'ids' cannot be resized [dim batch]"
 
 
@@ -125,7 +125,7 @@ def test_an_archive_for_one_input(tmp_path: Path) -> None:
     ):
         with (tmp_path / name).open("wb") as file:
             np.savez(file, **arrays_)
-        found = arrays.read_inputs([f"ids={tmp_path / name}"], INPUTS)
+        found = value_files.read_inputs([f"ids={tmp_path / name}"], INPUTS)
         assert list(found) == ["ids"]
         assert np.array_equal(found["ids"], ids)
 
@@ -142,7 +142,7 @@ def test_an_archive_that_holds_no_such_input(tmp_path: Path) -> None:
         ("missing", "no such input file"),
     ):
         with pytest.raises(AotcError, match=what) as caught:
-            arrays.read_inputs([f"ids={tmp_path / name}.npz"], INPUTS)
+            value_files.read_inputs([f"ids={tmp_path / name}.npz"], INPUTS)
         assert caught.value.code == ("AOTC-I001" if name == "missing" else "AOTC-I027")
         if name == "other":
             assert caught.value.expected == "one array, or one called ids"
@@ -161,7 +161,7 @@ def test_a_header_without_end_is_not_read(tmp_path: Path) -> None:
         file.truncate(1 << 33)
     tracemalloc.start()
     with pytest.raises(AotcError) as caught:
-        arrays.read_inputs([f"ids={path}"], INPUTS)
+        value_files.read_inputs([f"ids={path}"], INPUTS)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
     assert (caught.value.code, caught.value.found) == (
@@ -185,11 +185,11 @@ def test_archives_that_grow_when_they_are_read(content: bytes, why: str, tmp_pat
         archive.writestr("ids.npy", content)
     for word in (str(path), f"ids={path}"):
         if not why:
-            assert arrays.read_inputs([word], INPUTS)["ids"].shape == (9,)
+            assert value_files.read_inputs([word], INPUTS)["ids"].shape == (9,)
             continue
         tracemalloc.start()
         with pytest.raises(AotcError) as caught:
-            arrays.read_inputs([word], INPUTS)
+            value_files.read_inputs([word], INPUTS)
         most = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         # A page of what is decompressed, and never all of it.

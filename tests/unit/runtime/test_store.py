@@ -13,7 +13,7 @@ from artifact_builder import build_artifact, sign_artifact
 from file_bytes import contents_of, flip_bit
 
 from aotc.base.errors import AotcError
-from aotc.runtime.store import publication as draft
+from aotc.runtime.store import publication
 from aotc.runtime.store import user_store as store_module
 from aotc.runtime.store.entries import LOCK, exclusive
 from aotc.runtime.store.user_store import Store
@@ -195,16 +195,16 @@ def test_an_installer_that_lost_the_race_uses_the_copy_that_won(
     trust: tuple[TrustedKey, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = draft.Draft.seal
+    original = publication.Draft.seal
     raced: list[bool] = []
 
-    def seal(self: draft.Draft) -> None:
+    def seal(self: publication.Draft) -> None:
         original(self)
         if not raced:
             raced.append(True)
             Store(user_store.root).install(artifact, trust)
 
-    monkeypatch.setattr(draft.Draft, "seal", seal)
+    monkeypatch.setattr(publication.Draft, "seal", seal)
     stored = user_store.install(artifact, trust)
     assert raced
     assert [path.name for path in user_store.root.iterdir()] == [stored.folder.parent.name]
@@ -227,7 +227,7 @@ def test_leftovers_of_a_crash_go_with_the_next_install(
     )
     assert done.returncode == 9
     (left,) = user_store.root.iterdir()
-    living = draft.Draft(user_store.root)
+    living = publication.Draft(user_store.root)
     entry = user_store.install(artifact, trust).folder.parent
     assert not left.exists()
     # What lives stays, however old it is.
@@ -249,7 +249,7 @@ def test_a_store_that_cannot_be_written(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
-    writer = draft.DraftFile(os.open("/dev/full", os.O_WRONLY), tmp_path)
+    writer = publication.DraftFile(os.open("/dev/full", os.O_WRONLY), tmp_path)
     with pytest.raises(AotcError) as caught:
         writer.write(0, memoryview(b"x"))
     writer.close()

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from aotc.base.errors import AotcError
-from aotc.session.device import cuda_place as capture_trial
+from aotc.session.device import cuda_place
 from aotc.session.device.capturing_runner import CapturingRunner
 from aotc.session.device.cuda_place import CudaPlace, Settings, why_not_captured
 from aotc.session.device.device import HostDevice
@@ -33,7 +33,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[CapturingRunner]:
     ) -> CapturingRunner:
         return Noted(opener({}), HostDevice(), graphs, where)
 
-    monkeypatch.setattr(capture_trial, "open_capturing", on_host)
+    monkeypatch.setattr(cuda_place, "open_capturing", on_host)
     return found
 
 

@@ -15,9 +15,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.base.errors import INSTALL_RUNTIME, AotcError
-from aotc.providers import ort as onnxruntime_import
+from aotc.providers import ort
 from aotc.providers.base import BACKENDS, Capability, ClaimRequest
-from aotc.session import sessions as placement
+from aotc.session import sessions
 from aotc.session import sessions as session
 from aotc.spec.providers import MANIFEST_KEYS
 from aotc.spec.target import Target
@@ -215,7 +215,7 @@ def test_a_session_is_silent() -> None:
         "        print(error.code)\n"
     )
     here = Path(__file__).resolve().parent
-    toolchain = Path(onnxruntime_import.__file__).resolve().parents[2]
+    toolchain = Path(ort.__file__).resolve().parents[2]
     result = subprocess.run(
         [sys.executable, "-c", code, str(here), str(toolchain)], capture_output=True, check=True
     )
@@ -227,25 +227,25 @@ def test_two_distributions_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path
     for name in ("onnxruntime", "onnxruntime_gpu"):
         (tmp_path / f"{name}-1.31.1.dist-info").mkdir()
     monkeypatch.syspath_prepend(tmp_path)
-    onnxruntime_import.import_onnxruntime.cache_clear()
+    ort.import_onnxruntime.cache_clear()
     try:
         with pytest.raises(AotcError) as caught:
-            onnxruntime_import.import_onnxruntime()
+            ort.import_onnxruntime()
     finally:
-        onnxruntime_import.import_onnxruntime.cache_clear()
+        ort.import_onnxruntime.cache_clear()
     assert caught.value.code == "AOTC-I020"
     assert caught.value.found == "onnxruntime 1.31.1 and onnxruntime-gpu 1.31.1"
 
 
 def test_a_missing_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    onnxruntime_import.import_onnxruntime.cache_clear()
+    ort.import_onnxruntime.cache_clear()
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     try:
         with pytest.raises(AotcError) as caught:
-            onnxruntime_import.import_onnxruntime()
+            ort.import_onnxruntime()
         probed = BACKENDS.load("cpu")().probe()
     finally:
-        onnxruntime_import.import_onnxruntime.cache_clear()
+        ort.import_onnxruntime.cache_clear()
     assert (caught.value.code, caught.value.fix) == ("AOTC-I019", INSTALL_RUNTIME)
     assert not probed.available
     assert probed.reason == caught.value.line()
@@ -253,8 +253,8 @@ def test_a_missing_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_options_in_a_model_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ORT_LOAD_CONFIG_FROM_MODEL", "1")
-    onnxruntime_import.import_onnxruntime.cache_clear()
-    onnxruntime_import.import_onnxruntime()
+    ort.import_onnxruntime.cache_clear()
+    ort.import_onnxruntime()
     assert "ORT_LOAD_CONFIG_FROM_MODEL" not in os.environ
 
 
@@ -302,7 +302,7 @@ def test_placement_is_observed_in_bodies_as_well() -> None:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
     ).SerializeToString()
     opened = session.create_session(content, PLAIN, providers=CPU, record_placement=True)
-    observed = placement.observe(opened)
+    observed = sessions.observe(opened)
     assert {(node.name, node.op) for node in observed.nodes} == {
         ("if", "If"),
         ("abs", "Abs"),
@@ -315,15 +315,15 @@ def test_placement_is_observed_in_bodies_as_well() -> None:
 def test_differences_name_nodes() -> None:
     def at(*rows: tuple[str, str, str]) -> Any:
         nodes = tuple(NodePlacement(name=n, op=o, provider=p) for n, o, p in rows)
-        return placement.placement_of(nodes, observed=True)
+        return sessions.placement_of(nodes, observed=True)
 
     promised = at(("a", "Add", "X"), ("b", "Mul", "X"), ("c", "Abs", "CPU"))
     assert promised.share == {"CPU": 0.3333, "X": 0.6667}
     assert promised.partitions == 2
-    assert placement.differences(promised, promised) == ()
+    assert sessions.differences(promised, promised) == ()
     reordered = at(("b", "Mul", "X"), ("a", "Add", "X"), ("c", "Abs", "CPU"))
-    assert placement.differences(promised, reordered) == ()
-    found = placement.differences(
+    assert sessions.differences(promised, reordered) == ()
+    found = sessions.differences(
         promised, at(("a", "Add", "CPU"), ("b", "Mul", "X"), ("d", "Neg", "X"))
     )
     assert found == (
@@ -331,6 +331,6 @@ def test_differences_name_nodes() -> None:
         "node 'c' (Abs) no longer exists, promised on CPU",
         "node 'd' (Neg) runs on X, and was not promised",
     )
-    assert placement.summary(found * 2).endswith(
+    assert sessions.summary(found * 2).endswith(
         "promised X; node 'c' (Abs) no longer exists, promised on CPU; and 1 more"
     )

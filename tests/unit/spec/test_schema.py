@@ -8,7 +8,7 @@ import pytest
 import schemas
 from jsonschema import Draft202012Validator
 
-from aotc.spec import json_schema as schema
+from aotc.spec import json_schema
 from aotc.spec.codec import ParseError, decode, encode
 from aotc.spec.profile import Profile
 from aotc.spec.profile_files import (
@@ -28,8 +28,8 @@ TARGET = {"schema": "aotc.target/1", "name": "mine"}
 @pytest.mark.parametrize(("folder", "name", "cls"), schemas.SCHEMAS, ids=lambda each: str(each))
 def test_committed_schema_is_current_and_valid(folder: str, name: str, cls: type) -> None:
     text = schemas.path_of(folder, name).read_text("utf-8")
-    assert text == schema.schema_text(cls), "run: python ci/schemas.py --write"
-    Draft202012Validator.check_schema(schema.schema_of(cls))
+    assert text == json_schema.schema_text(cls), "run: python ci/schemas.py --write"
+    Draft202012Validator.check_schema(json_schema.schema_of(cls))
 
 
 def test_every_committed_schema_belongs_to_a_record() -> None:
@@ -39,8 +39,8 @@ def test_every_committed_schema_belongs_to_a_record() -> None:
 
 
 def test_built_ins_fit_their_schemas() -> None:
-    profiles = Draft202012Validator(schema.schema_of(Profile))
-    targets = Draft202012Validator(schema.schema_of(Target))
+    profiles = Draft202012Validator(json_schema.schema_of(Profile))
+    targets = Draft202012Validator(json_schema.schema_of(Target))
     folder = data_folder("profiles")
     for name in builtin_profiles():
         profiles.validate(strict_yaml((folder / f"{name}.yaml").read_bytes()))
@@ -96,4 +96,4 @@ def test_schema_and_codec_agree(cls: type, document: Any, good: bool) -> None:
     except ParseError:
         decoded = False
     assert decoded == good
-    assert Draft202012Validator(schema.schema_of(cls)).is_valid(document) == good
+    assert Draft202012Validator(json_schema.schema_of(cls)).is_valid(document) == good

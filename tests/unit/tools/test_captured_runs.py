@@ -15,7 +15,7 @@ from aotc.session.device.capturing_runner import CapturingRunner
 from aotc.session.device.cuda_place import CudaPlace, Settings
 from aotc.session.device.device import HostDevice
 from aotc.spec.variant import GraphCapture
-from aotc.tools import learn_costs as captured_runs
+from aotc.tools import learn_costs
 from aotc.tools.learn_costs import CapturedRuns
 
 
@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[tuple[GraphCapture, Counting
         found.append((graphs, Counting(opener({}), HostDevice(), graphs, where)))
         return found[-1][1]
 
-    monkeypatch.setattr(captured_runs, "open_capturing", on_host)
+    monkeypatch.setattr(learn_costs, "open_capturing", on_host)
     return found
 
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+import aotc.trust.checks as package
 from aotc.base.codes import REASONS
-from aotc.host import probe as host
+from aotc.host import probe
 from aotc.host.nvidia import parse_driver
 from aotc.spec.payload import Finding
 from aotc.spec.target import Gpu, Libc, Plugin, Target
 from aotc.spec.variant import Requirements
-from aotc.trust import checks as room
 from aotc.trust.checks import checks
 from aotc.trust.checks.base import at_least
 from aotc.trust.compatibility import probe_host
@@ -62,8 +62,8 @@ def run(code: str, requirements: dict[str, Any], target: Target) -> list[tuple[s
 def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folder of checks, which a test damages."""
     folder = tmp_path / "checks"
-    shutil.copytree(room.__path__[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.setattr(room, "__path__", [str(folder)])
+    shutil.copytree(package.__path__[0], folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(package, "__path__", [str(folder)])
     return folder
 
 
@@ -89,7 +89,7 @@ def test_a_stray_file_is_noticed(copied: Path) -> None:
     shutil.copy(copied / "isa.py", copied / "isa_old.py")
     with pytest.raises(ValueError, match="two checks have the code 'AOTC-C004'"):
         found_codes()
-    sys.modules.pop(f"{room.__name__}.isa_old")
+    sys.modules.pop(f"{package.__name__}.isa_old")
 
 
 @pytest.mark.parametrize("code", checks())
@@ -238,10 +238,10 @@ def test_at_least_compares_numbers() -> None:
 
 
 def test_probe_describes_this_machine() -> None:
-    found = host.probe(gpus=False)
+    found = probe.probe(gpus=False)
     assert found.probed
     assert found.name == "host"
-    assert found is host.probe(gpus=False)
+    assert found is probe.probe(gpus=False)
     if Path("/proc/cpuinfo").exists() and found.architecture == "x86_64":
         assert found.isa is not None and "sse4_2" in found.isa
 
@@ -273,12 +273,12 @@ def test_the_program_that_lists_gpus_is_started_only_where_a_check_needs_them(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    host.probe.cache_clear()
+    probe.probe.cache_clear()
     try:
         needs = dataclasses.replace(BASE, **requirements)
         found = probe_host(SimpleNamespace(variants=[SimpleNamespace(requirements=needs)]))
     finally:
-        host.probe.cache_clear()
+        probe.probe.cache_clear()
     record = tmp_path / "asked"
     queries = (
         {line.partition("=")[2] for line in record.read_text().split()}
@@ -294,10 +294,10 @@ def test_the_program_that_lists_gpus_is_started_only_where_a_check_needs_them(
 
 def test_cpu_features_are_those_that_matter() -> None:
     text = "processor : 0\nflags\t\t: fpu avx2 sse4_1 amx_tile aes\nprocessor : 1\nflags : fma\n"
-    assert host.parse_isa(text, "x86_64") == ("sse4_1", "avx2", "amx_tile")
-    assert host.parse_isa("Features\t: fp asimd sve aes\n", "aarch64") == ("asimd", "sve")
-    assert host.parse_isa("", "x86_64") == ()
-    assert host.parse_isa("flags : avx", "riscv64") == ()
+    assert probe.parse_isa(text, "x86_64") == ("sse4_1", "avx2", "amx_tile")
+    assert probe.parse_isa("Features\t: fp asimd sve aes\n", "aarch64") == ("asimd", "sve")
+    assert probe.parse_isa("", "x86_64") == ()
+    assert probe.parse_isa("flags : avx", "riscv64") == ()
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_driver_version(text: str, version: str | None) -> None:
 
 def test_gpus() -> None:
     text = "NVIDIA H200, 9.0, 143771\nNVIDIA X, [N/A], 1\nNVIDIA Y, 8.9, [N/A]\n"
-    assert host.parse_gpus(text) == (
+    assert probe.parse_gpus(text) == (
         Gpu(name="NVIDIA H200", compute_capability="9.0", memory_bytes=143771 << 20),
         Gpu(name="NVIDIA Y", compute_capability="8.9"),
     )
@@ -325,7 +325,7 @@ def test_gpus() -> None:
 
 def test_installed_versions_are_those_of_the_metadata() -> None:
     names = ("onnxruntime", "pytest", "cryptography", "no-such-distribution")
-    found = host.installed_versions(names)
+    found = probe.installed_versions(names)
     assert found == {name: metadata.version(name) for name in found}
     assert {"pytest", "cryptography"} <= set(found)
     assert "no-such-distribution" not in found

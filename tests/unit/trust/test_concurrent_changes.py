@@ -13,13 +13,13 @@ from lock_holding import held_by_another
 from repository import ROOT
 
 from aotc.base.errors import AotcError
-from aotc.base.files import locks as locking
+from aotc.base.files import locks
 from aotc.base.files.folders import ATTESTATIONS
 from aotc.cli.main import main
 from aotc.runtime import recorder as recorder_module
 from aotc.runtime.recorder import ShapeRecorder
 from aotc.trust.key_files import generate
-from aotc.trust.policy import authoring as policy_files
+from aotc.trust.policy import authoring
 from aotc.trust.policy.authoring import Change, change_policy
 from aotc.trust.policy.document import read_policy
 
@@ -107,7 +107,7 @@ def test_only_one_of_many_processes_begins_a_policy(policy: Path) -> None:
 def test_a_wait_that_ends_names_the_other_process(
     policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.05)
     lock = policy.with_name(f".{policy.name}.lock")
     lock.touch(0o600)
     before = policy.read_bytes()
@@ -123,13 +123,13 @@ def test_a_wait_that_ends_names_the_other_process(
 def test_an_edit_made_meanwhile_is_not_overwritten(
     policy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain = policy_files.apply_change
+    plain = authoring.apply_change
 
     def while_edited(*given: object) -> object:
         policy.write_bytes(policy.read_bytes() + b"# by hand\n")
         return plain(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(policy_files, "apply_change", while_edited)
+    monkeypatch.setattr(authoring, "apply_change", while_edited)
     with pytest.raises(AotcError, match="AOTC-G041 another program changed the policy"):
         change_policy(policy, Change(expires="2099-01-01T00:00:00Z"))
     assert policy.read_bytes().endswith(b"# by hand\n")

@@ -18,8 +18,7 @@ from repository import ROOT
 
 from aotc.base.errors import AotcError
 from aotc.spec.trust_anchors import key_id
-from aotc.trust import key_files
-from aotc.trust import key_loading as passwords
+from aotc.trust import key_files, key_loading
 from aotc.trust.development_key import default_trust, development_key, resolve_trust
 from aotc.trust.key_loading import load_private, load_public
 
@@ -162,7 +161,7 @@ def test_unusable_private_keys(tmp_path: Path) -> None:
 def test_an_encrypted_key_takes_its_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in (passwords.FILE_VARIABLE, passwords.VARIABLE):
+    for name in (key_loading.FILE_VARIABLE, key_loading.VARIABLE):
         monkeypatch.delenv(name, raising=False)
     path, public = key_files.generate(tmp_path / "release.pem", password=b"correct horse")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -171,15 +170,15 @@ def test_an_encrypted_key_takes_its_password(
     with pytest.raises(AotcError) as caught:
         load_private(path)
     assert caught.value.line() == (f"AOTC-I034 there is no terminal to ask for a password [{path}]")
-    monkeypatch.setenv(passwords.VARIABLE, "wrong")
+    monkeypatch.setenv(key_loading.VARIABLE, "wrong")
     with pytest.raises(AotcError) as caught:
         load_private(path)
     assert caught.value.line() == f"AOTC-I034 the password does not decrypt the key file [{path}]"
-    monkeypatch.setenv(passwords.VARIABLE, "correct horse")
+    monkeypatch.setenv(key_loading.VARIABLE, "correct horse")
     assert load_private(path).public_pem == public.read_text()
     # The file comes before the variable, and only its first line counts.
     (tmp_path / "password").write_bytes(b"other\n")
-    monkeypatch.setenv(passwords.FILE_VARIABLE, str(tmp_path / "password"))
+    monkeypatch.setenv(key_loading.FILE_VARIABLE, str(tmp_path / "password"))
     with pytest.raises(AotcError):
         load_private(path)
     (tmp_path / "password").write_bytes(b"correct horse\r\nnot this\n")
@@ -207,11 +206,11 @@ def test_the_fix_for_a_missing_password_names_its_variable(
 ) -> None:
     monkeypatch.delenv("NOPE", raising=False)
     with pytest.raises(AotcError) as caught:
-        passwords.from_variable("NOPE")
+        key_loading.from_variable("NOPE")
     assert "AOTC_KEY_PASSWORD" not in caught.value.fix
     monkeypatch.setenv("NOPE", "")
     with pytest.raises(AotcError) as caught:
-        passwords.from_variable("NOPE")
+        key_loading.from_variable("NOPE")
     assert caught.value.fix == "Set the variable to the password."
 
 
@@ -219,11 +218,11 @@ def test_the_fix_for_a_missing_password_names_its_variable(
 def test_unusable_password_files(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "password").write_bytes(content)
     with pytest.raises(AotcError) as caught:
-        passwords.from_file(tmp_path / "password")
+        key_loading.from_file(tmp_path / "password")
     assert (caught.value.code, caught.value.what) == ("AOTC-I034", "the password is unusable")
     for name in ("none", "."):
         with pytest.raises(AotcError) as caught:
-            passwords.from_file(tmp_path / name)
+            key_loading.from_file(tmp_path / name)
         assert caught.value.what == "the password file cannot be read"
 
 
