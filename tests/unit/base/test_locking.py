@@ -84,9 +84,9 @@ def test_an_interruption_ends_the_waiting(tmp_path: Path) -> None:
     path.touch()
     waits = (
         "import sys; from pathlib import Path; from aotc.base.files import locks\n"
-        "locking.WAIT_SECONDS = 600.0\n"
+        "locks.WAIT_SECONDS = 600.0\n"
         "path = Path(sys.argv[1]); print('waits', flush=True)\n"
-        "with locking.locked(path): pass"
+        "with locks.locked(path): pass"
     )
     with (
         held_by_another(path),
@@ -153,7 +153,7 @@ def test_a_lock_file_that_a_killed_process_left_is_used_and_removed(tmp_path: Pa
     left = (
         "import os, signal, sys; from pathlib import Path\n"
         "from aotc.base.files import locks\n"
-        "with locking.editing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+        "with locks.editing(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
     )
     words = [sys.executable, "-c", left, str(path)]
     killed = subprocess.run(words, env=_ENVIRONMENT, check=False)
@@ -170,10 +170,10 @@ def test_changes_of_many_processes_come_one_after_the_other(tmp_path: Path) -> N
     path.write_text("0")
     adds = (
         "import sys; from pathlib import Path; from aotc.base.files import locks\n"
-        "locking.WAIT_SECONDS = 120.0\n"
+        "locks.WAIT_SECONDS = 120.0\n"
         "path = Path(sys.argv[1])\n"
         "for _ in range(25):\n"
-        "    with locking.editing(path):\n"
+        "    with locks.editing(path):\n"
         "        path.write_text(str(int(path.read_text()) + 1))\n"
     )
     words = [sys.executable, "-c", adds, str(path)]
