@@ -25,16 +25,10 @@ from aotc.trust.key_loading import load_private, load_public
 for _name in COMMANDS:
     COMMANDS.load(_name)
 for _name in (
-    *("pipeline", "packing.pack", "packing.unpack", "store.installing", "store.pruning"),
-    *(
-        "authoring.policy_files",
-        "authoring.requested_change",
-        "cli.views.build_view",
-        "cli.render",
-        "cli.views.policy_views",
-        "cli.views.verification_view",
-        "cli.refusal_output",
-    ),
+    *("pipeline.build", "trust.packing", "trust.policy.authoring"),
+    *("runtime.store.installing", "runtime.store.pruning"),
+    *("cli.views.summary", "cli.views.policy", "cli.views.verification"),
+    *("cli.terminal", "cli.output"),
 ):
     import_module(f"aotc.{_name}")
 
