@@ -19,14 +19,15 @@ from aotc.spec.payload import Finding
 from aotc.spec.precision import Tolerance, kept_line
 from aotc.spec.variant import SessionSpec
 
-# The nodes to blame where a variant in a lower precision is too inexact.
-
-
 # Answers that differ: by the tolerance, by padding, and by the gates of outputs.
 INEXACT: Final = frozenset({"AOTC-N001", "AOTC-N007", "AOTC-N020", "AOTC-N021"})
 _JOB: Final = "aotc.pipeline.blame_trials:blame_job"
 # Of the time that a step may take: what is left is for its last trial to end.
 _SHARE_OF_TIME: Final = 0.8
+# A fix that is longer names the table instead.
+_LONGEST_LINE: Final = 2000
+# Errors as large as can be told are not measured.
+_UNMEASURED: Final = 1e300
 
 
 def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Blamed | None:
@@ -181,12 +182,6 @@ def _not_searched(why: str, where: str) -> Finding:
 
 
 # What a refusal and the evidence say of the nodes to blame.
-
-
-# A fix that is longer names the table instead.
-_LONGEST_LINE: Final = 2000
-# Errors as large as can be told are not measured.
-_UNMEASURED: Final = 1e300
 
 
 def with_nodes_to_blame(

@@ -88,6 +88,7 @@ PRELOADED_MODULES: Final = (
     "aotc.runtime.rehearsal",
 )
 _NONE_AHEAD: Final[Ahead] = {}
+_LAST: Final = sys.maxsize
 
 
 @called_with(BuildRequest)
@@ -398,9 +399,6 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
     )
 
 
-# What a build answers with: its artifact, and what was measured.
-
-
 def build_report(
     signed: SignedArtifact,
     evidence: Evidence,
@@ -425,12 +423,6 @@ def build_report(
         stages=clock.seconds,
         seconds=clock.elapsed(),
     )
-
-
-# The one refusal of a build that fails gates: every breach, in the order of the profile.
-
-
-_LAST: Final = sys.maxsize
 
 
 def all_breaches(errors: Iterable[AotcError]) -> AotcError:

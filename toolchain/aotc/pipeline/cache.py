@@ -49,6 +49,14 @@ ARTIFACT: Final = "artifact"
 PARTITION: Final = "partition"
 """The kind of what a backend compiled from one partition."""
 _UNKNOWN_KIND: Final = "other"
+INDEX: Final = "index.json"
+SEAL: Final = "index.sha256"
+FILES: Final = "files"
+# An entry's name: the digest of everything it was made from.
+KEY: Final = re.compile(r"[0-9a-f]{64}")
+# Errors that concern this process or its permissions, not the entry.
+_NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+_SHARD = re.compile(r"[0-9a-f]{2}")
 
 
 class BuildCache:
@@ -275,15 +283,6 @@ def _publish(draft: Path, entry: Path) -> None:
 # The digest of the index detects damage only; the folder's permissions protect it from other users.
 
 
-INDEX: Final = "index.json"
-SEAL: Final = "index.sha256"
-FILES: Final = "files"
-# An entry's name: the digest of everything it was made from.
-KEY: Final = re.compile(r"[0-9a-f]{64}")
-# Errors that concern this process or its permissions, not the entry.
-_NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
-
-
 class Damaged(Exception):
     """An entry does not match its index, or has none."""
 
@@ -421,9 +420,6 @@ def _undo(made: list[Path]) -> None:
 
 
 # Listing the build cache, and removing entries when it is too large.
-
-
-_SHARD = re.compile(r"[0-9a-f]{2}")
 
 
 @record(kw_only=False)

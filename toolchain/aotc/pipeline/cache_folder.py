@@ -25,9 +25,6 @@ from aotc.base.records import record
 from aotc.spec.command_reports import chunk_count
 from aotc.spec.payload import CHUNK_BYTES
 
-# The folder of the build cache: its location, owner and lock, and half-written folders in it.
-
-
 DEFAULT_LIMIT: Final = 10 << 30
 LOCK: Final = "lock"
 NEW: Final = ".new-"
@@ -36,6 +33,11 @@ OLD: Final = ".old-"
 STALE_SECONDS = 60.0
 # How long a prune waits for another one to end.
 _LOCK_SECONDS = 5.0
+# Small enough to stay in the second-level cache from the read to the hash and the write.
+_BUFFER_BYTES = 256 << 10
+# Below this many bytes a pool of threads costs more than it saves.
+_MIN_PARALLEL = 4 << 20
+_MAX_THREADS = 8
 
 
 def default_folder() -> Path:
@@ -197,13 +199,6 @@ def _remove_stale(folder: Path, seconds: float) -> bool:
 # The digest is that of the copy: bytes go from one buffer to the hash and to the copy or, if the
 # file system can share blocks between files, the copy is made first and then read for the hash.
 # `hashlib`, reads and writes release the interpreter lock.
-
-
-# Small enough to stay in the second-level cache from the read to the hash and the write.
-_BUFFER_BYTES = 256 << 10
-# Below this many bytes a pool of threads costs more than it saves.
-_MIN_PARALLEL = 4 << 20
-_MAX_THREADS = 8
 
 
 @record(kw_only=False)

@@ -30,16 +30,20 @@ from aotc.spec.providers import CPU
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import SessionSpec
 
-# Calibration data: the samples on which activations are observed, as value files.
-#
-# They are those of `--calibration` or of the profile's `calibration.data`, else the user's
-# fixtures.
-
-
 _CODES: Final = SampleCodes(
     unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
 )
 _INDEX: Final = "samples.json"
+Range = tuple[float, float]
+Array = np.ndarray[Any, Any]
+# Bins by method.  The entropy method tries a range for each two bins, so its time grows with the
+# square of their number: a fifth of a second for each activation.
+BINS: Final = {"entropy": 1024, "percentile": 2048}
+# Bins of the entropy method's quantized distribution.
+_QUANTIZED_BINS: Final = 128
+# Activations of one run that are held at once: bytes, or their number before they are known.
+_HELD_BYTES: Final = 1 << 29
+_FIRST_COUNT: Final = 64
 
 
 def require_calibration(options: BuildOptions) -> None:
@@ -220,19 +224,6 @@ def _wrong_sizes(what: str, where: str, expected: str, found: str) -> AotcError:
     return AotcError("AOTC-I075", what, where=where, expected=expected, found=found)
 
 
-# Histograms of activations whose ranges are known, and narrower ranges that follow from them.
-
-
-Range = tuple[float, float]
-Array = np.ndarray[Any, Any]
-
-# Bins by method.  The entropy method tries a range for each two bins, so its time grows with the
-# square of their number: a fifth of a second for each activation.
-BINS: Final = {"entropy": 1024, "percentile": 2048}
-# Bins of the entropy method's quantized distribution.
-_QUANTIZED_BINS: Final = 128
-
-
 class Histogram:
     """How often values are in each of as many bins as the method has, of one width.
 
@@ -293,14 +284,6 @@ class Histogram:
         histogram = (self._counts, self._edges, low, high, np.float64(self._edges[-1]))
         least, largest = search.get_entropy_threshold(histogram, _QUANTIZED_BINS)
         return float(least), float(largest)
-
-
-# Ranges of activations, observed by running the source on calibration data, and kept in a file.
-
-
-# Activations of one run that are held at once: bytes, or their number before they are known.
-_HELD_BYTES: Final = 1 << 29
-_FIRST_COUNT: Final = 64
 
 
 def observed_ranges(request: Json, names: Sequence[str]) -> dict[str, Observed]:

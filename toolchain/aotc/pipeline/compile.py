@@ -28,114 +28,9 @@ from aotc.spec.profile import PluginSpec
 from aotc.spec.target import Target
 from aotc.spec.variant import RefusedNode
 
-# Nodes that move to the next provider because a part with them could not be compiled.
-
-
+_FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
 # In these rounds single nodes move to the next provider; after them, complete partitions.
 _MAX_ROUNDS: Final = 6
-
-
-class CompileFailures:
-    """The nodes that move to the next provider because a part with them could not be compiled."""
-
-    def __init__(
-        self, graph: PartitionGraph, variant: str, refusals: Sequence[RefusedNode] = ()
-    ) -> None:
-        """`refusals` are those of nodes that were not claimed."""
-        self._graph = graph
-        self._variant = variant
-        self.refused: dict[str, set[str]] = {}
-        self.refusals = list(refusals)
-        self.findings: list[Finding] = []
-
-    def refuse_nodes(self, part: Part, error: AotcError, attempt: int) -> None:
-        """Refuse those nodes of a part that its failure names; all of them if it names none."""
-        nodes = {self._graph.nodes[index].name: self._graph.nodes[index] for index in part.nodes}
-        text = f"{error.what}: {error.found}"
-        left = _nodes_named_in(text, nodes) if attempt < _MAX_ROUNDS else frozenset()
-        left = left or _ort_operators(nodes) or frozenset(nodes)
-        refused = self.refused.setdefault(part.provider, set())
-        refused.update(left)
-        # The details of a crash or a hang would differ the next time.
-        reason = error.found if error.code == "AOTC-P005" and error.found else error.what
-        for name in [candidate for candidate in nodes if candidate in left]:
-            refused.update(nodes[name].inner_nodes)
-            self.refusals.append(
-                RefusedNode(
-                    node=name,
-                    op=nodes[name].op,
-                    provider=part.provider,
-                    reason=f"could not be compiled: {reason}"[:300],
-                )
-            )
-        self.findings.append(
-            Finding(
-                code="AOTC-P006",
-                what=f"{part.provider} could not compile {len(nodes)} nodes ({error.code}: "
-                f"{reason[:600]}); {len(left)} are left to the next provider",
-                where=f"variant {self._variant}",
-            )
-        )
-
-
-def _nodes_named_in(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
-    """Nodes that a message names, by their names or by their outputs."""
-    made = {value: name for name, node in nodes.items() for value in node.outputs}
-    words = names_in_message(text, {**nodes, **made})
-    return frozenset(made.get(word, word) for word in words)
-
-
-def _ort_operators(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
-    """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
-    found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
-    return found if len(found) < len(nodes) else frozenset()
-
-
-# The compilation of one partition in the worker; requests and results are JSON.
-
-
-def payload_of(value: Json) -> Payload:
-    """The payload from the result of `compile_job`."""
-    return Payload(
-        attributes=value["attributes"],
-        files=tuple(value["files"]),
-        compatibility=value["compatibility"],
-        options=value["options"],
-        mixes_with_shared=value["mixes_with_shared"],
-    )
-
-
-def compile_job(request: Json) -> Json:
-    """In the worker: compile one partition."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
-    payload = backend.compile(
-        CompileRequest(
-            # Relative, so that no path of this machine is written.
-            model=Path(f"{request['stem']}.onnx"),
-            weights=Path(request["weights"]),
-            stem=request["stem"],
-            target=decode(Target, request["target"]),
-            precision=request["precision"],
-            shapes={
-                name: (tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
-                for name, shapes in request["shapes"].items()
-            },
-            share=request["share"],
-        )
-    )
-    return {
-        **values_of(payload),
-        "files": list(payload.files),
-        "attributes": dict(payload.attributes),
-        "options": dict(payload.options),
-    }
-
-
-# Compile a variant's parts; nodes that fail move to the next provider, and are divided again.
-
-
-_FAILURES: Final = frozenset({"AOTC-P005", "AOTC-I013", "AOTC-I014", "AOTC-I015"})
 
 
 @record
@@ -290,9 +185,6 @@ def _subgraph_findings(
     return findings
 
 
-# Jobs that compile the parts of one variant, each in a new process.
-
-
 @record(kw_only=False)
 class PartJob:
     """A part that is being compiled, and the folder for its files."""
@@ -372,3 +264,97 @@ class PartJobs:
             if all(shape is not None for shape in shapes):
                 found[value] = [list(shape or ()) for shape in shapes]
         return found
+
+
+class CompileFailures:
+    """The nodes that move to the next provider because a part with them could not be compiled."""
+
+    def __init__(
+        self, graph: PartitionGraph, variant: str, refusals: Sequence[RefusedNode] = ()
+    ) -> None:
+        """`refusals` are those of nodes that were not claimed."""
+        self._graph = graph
+        self._variant = variant
+        self.refused: dict[str, set[str]] = {}
+        self.refusals = list(refusals)
+        self.findings: list[Finding] = []
+
+    def refuse_nodes(self, part: Part, error: AotcError, attempt: int) -> None:
+        """Refuse those nodes of a part that its failure names; all of them if it names none."""
+        nodes = {self._graph.nodes[index].name: self._graph.nodes[index] for index in part.nodes}
+        text = f"{error.what}: {error.found}"
+        left = _nodes_named_in(text, nodes) if attempt < _MAX_ROUNDS else frozenset()
+        left = left or _ort_operators(nodes) or frozenset(nodes)
+        refused = self.refused.setdefault(part.provider, set())
+        refused.update(left)
+        # The details of a crash or a hang would differ the next time.
+        reason = error.found if error.code == "AOTC-P005" and error.found else error.what
+        for name in [candidate for candidate in nodes if candidate in left]:
+            refused.update(nodes[name].inner_nodes)
+            self.refusals.append(
+                RefusedNode(
+                    node=name,
+                    op=nodes[name].op,
+                    provider=part.provider,
+                    reason=f"could not be compiled: {reason}"[:300],
+                )
+            )
+        self.findings.append(
+            Finding(
+                code="AOTC-P006",
+                what=f"{part.provider} could not compile {len(nodes)} nodes ({error.code}: "
+                f"{reason[:600]}); {len(left)} are left to the next provider",
+                where=f"variant {self._variant}",
+            )
+        )
+
+
+def _nodes_named_in(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes that a message names, by their names or by their outputs."""
+    made = {value: name for name, node in nodes.items() for value in node.outputs}
+    words = names_in_message(text, {**nodes, **made})
+    return frozenset(made.get(word, word) for word in words)
+
+
+def _ort_operators(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+    """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
+    found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
+    return found if len(found) < len(nodes) else frozenset()
+
+
+def payload_of(value: Json) -> Payload:
+    """The payload from the result of `compile_job`."""
+    return Payload(
+        attributes=value["attributes"],
+        files=tuple(value["files"]),
+        compatibility=value["compatibility"],
+        options=value["options"],
+        mixes_with_shared=value["mixes_with_shared"],
+    )
+
+
+def compile_job(request: Json) -> Json:
+    """In the worker: compile one partition."""
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    backend = backend_of(request["backend"], plugins)
+    payload = backend.compile(
+        CompileRequest(
+            # Relative, so that no path of this machine is written.
+            model=Path(f"{request['stem']}.onnx"),
+            weights=Path(request["weights"]),
+            stem=request["stem"],
+            target=decode(Target, request["target"]),
+            precision=request["precision"],
+            shapes={
+                name: (tuple(shapes[0]), tuple(shapes[1]), tuple(shapes[2]))
+                for name, shapes in request["shapes"].items()
+            },
+            share=request["share"],
+        )
+    )
+    return {
+        **values_of(payload),
+        "files": list(payload.files),
+        "attributes": dict(payload.attributes),
+        "options": dict(payload.options),
+    }

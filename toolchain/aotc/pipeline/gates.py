@@ -33,10 +33,16 @@ from aotc.spec.run_report import Gate, Journal, Measurement
 from aotc.spec.variant import SessionSpec
 from aotc.spec.yaml import DocumentPlaces
 
-# The gates that a profile states for outputs: a limit passes if it holds in every comparison.
-
-
 _UNITS = {"min_sqnr_db": ("SQNR", "dB"), "min_agreement": ("agreement", "")}
+_WORDS = {"AOTC-N020": "breaches a limit of its gate", "AOTC-N021": "cannot be judged by its gate"}
+# A call that takes longer is not repeated if a fixture has quicker ones.
+_LONG_SECONDS: Final = 1.0
+# To find the setting: a rare difference must not be taken for none.
+_MIN_TRIALS: Final = 10
+_MAX_NAMED: Final = 3
+Call = Callable[[], list[Data]]
+# Bounds of an error, in the words of a breach.
+_LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
 
 
 def output_gates(source: SourceModel, options: BuildOptions) -> dict[str, OutputGate]:
@@ -138,9 +144,6 @@ def output_figures(
             if numbers
         ]
     return tuple(measurements)
-
-
-_WORDS = {"AOTC-N020": "breaches a limit of its gate", "AOTC-N021": "cannot be judged by its gate"}
 
 
 def _by_output(
@@ -278,15 +281,6 @@ def _tolerances(source: SourceModel, options: BuildOptions) -> list[tuple[str, T
 # Equal calls of a variant: whether they have the same bytes, and which setting makes them so.
 
 
-# A call that takes longer is not repeated if a fixture has quicker ones.
-_LONG_SECONDS: Final = 1.0
-# To find the setting: a rare difference must not be taken for none.
-_MIN_TRIALS: Final = 10
-_MAX_NAMED: Final = 3
-
-Call = Callable[[], list[Data]]
-
-
 def repeat_request(lowered: LoweredModel, options: BuildOptions) -> Json:
     """What the worker needs to repeat calls of a variant, as JSON; None: it shall not."""
     runs = options.profile.repeatability.runs
@@ -388,10 +382,6 @@ def _output_in_words(output: DifferingOutput) -> str:
 
 
 # The gates of one variant, all judged: how exact it is, and what it costs.
-
-
-# Bounds of an error, in the words of a breach.
-_LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
 
 
 def judge_together(judged: Iterable[Judged], journal: Journal) -> AotcError | None:

@@ -62,11 +62,9 @@ from aotc.spec.providers import CPU
 from aotc.spec.shapes import Padding
 from aotc.spec.variant import KEPT, PassRecord, SessionSpec
 
-# Which nodes stay in float32 when a graph is changed to half precision, and why.
-
-
+# Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
+_MOST_SAMPLES: Final = 64
 Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
-
 # Why a node is kept, as the manifest counts it.
 ACTIVATIONS: Final = f"{KEPT}activations out of range"
 READERS: Final = f"{KEPT}reads values out of range"
@@ -81,396 +79,25 @@ _MAX_ROUNDS: Final = 8
 _PRODUCTS: Final = frozenset(
     {"Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
 )
-
-
-@record(kw_only=False)
-class Chooser:
-    """What decides: the type, the provider, values out of range, and nodes that are kept anyway."""
-
-    half: HalfType
-    backend: Backend
-    read: Read
-    wide: Collection[str]
-    kept: frozenset[str]
-    # By name and place in the file: whether a large constant is in the type's range.
-    held: dict[str, bool] = field(default_factory=dict)
-
-    def graph_of(self, model: onnx.ModelProto) -> TypedGraph:
-        """The main graph of `model`, whose values all have types."""
-        return typed_graph(model, self.half.tensor_name, self.backend.ort_name)
-
-    def all_reasons(self, graph: TypedGraph) -> dict[str, str]:
-        """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
-        found = self._reasons(graph)
-        for inner in self._bodies(graph):
-            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
-                found |= self.all_reasons(inner)
-            else:
-                found |= {
-                    node.name: SUBGRAPHS
-                    for index, node in enumerate(inner.nodes)
-                    if inner.slots[index] or has_bodies(node)
-                }
-        return found
-
-    def stated_reasons(self, model: onnx.ModelProto) -> dict[str, str]:
-        """Of all nodes: those that the profile keeps, and that make or read values out of range.
-
-        They hold for providers that choose their kernels and casts themselves.
-        """
-        wide = frozenset(self.wide)
-        found = {}
-        for node in walk_nodes(model):
-            if node.name in self.kept:
-                found[node.name] = PROFILE
-            elif wide.intersection(node.output):
-                found[node.name] = ACTIVATIONS
-            elif wide.intersection(node.input):
-                found[node.name] = READERS
-        return found
-
-    def changed(self, graph: TypedGraph, kept: Collection[str]) -> list[str]:
-        """The names of nodes that change, those in bodies included."""
-        found = [
-            node.name
-            for index, node in enumerate(graph.nodes)
-            if graph.slots[index] and node.name not in kept
-        ]
-        for node in graph.nodes:
-            if node.name not in kept:
-                for _, model in body_models(graph, node):
-                    found += self.changed(self.graph_of(model), kept)
-        return found
-
-    def _bodies(self, graph: TypedGraph) -> Iterator[TypedGraph]:
-        for node in graph.nodes:
-            if node.name not in self.kept:
-                for _, model in body_models(graph, node):
-                    yield self.graph_of(model)
-
-    def _reasons(self, graph: TypedGraph) -> dict[str, str]:
-        narrow = {
-            name
-            for name, tensor in graph.constants.items()
-            if graph.is_float(name) and not self._holds(tensor)
-        }
-        angles = position_nodes(graph)
-        # bfloat16 has the small numbers of float32.
-        logarithms = logarithm_nodes(graph) if self.half.name == "float16" else set()
-        wide = frozenset(self.wide)
-        found: dict[int, str] = {}
-        for index, node in enumerate(graph.nodes):
-            slots = graph.slots[index]
-            if has_bodies(node):
-                if node.name in self.kept:
-                    found[index] = PROFILE
-                continue
-            if not slots:
-                if graph.touches_float(index) and node.op_type != "Constant":
-                    found[index] = KERNELS
-                continue
-            given = [node.input[at] for at in slots.inputs]
-            made = [node.output[at] for at in slots.outputs]
-            if node.name in self.kept:
-                found[index] = PROFILE
-            elif narrow.intersection(given) or not _holds_attribute(node, self.half):
-                found[index] = WEIGHTS
-            elif wide.intersection(made):
-                found[index] = ACTIVATIONS
-            elif wide.intersection(given):
-                found[index] = READERS
-            elif index in angles or node.op_type in ALWAYS_KEPT:
-                found[index] = POSITIONS
-            elif index in logarithms:
-                found[index] = LOGARITHMS
-        for index in self._without_kernel(graph, set(found)):
-            found[index] = KERNELS
-        for index in saving_nodes(graph, set(found)):
-            found[index] = CASTS
-        return {graph.nodes[index].name: why for index, why in sorted(found.items())}
-
-    def _holds(self, tensor: onnx.TensorProto) -> bool:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            return self.half.holds(self.read(tensor))
-        offset = {pair.key: pair.value for pair in tensor.external_data}.get("offset", "0")
-        key = f"{tensor.name} {offset}"
-        if key not in self.held:
-            self.held[key] = self.half.holds(self.read(tensor))
-        return self.held[key]
-
-    def _without_kernel(self, graph: TypedGraph, kept: set[int]) -> set[int]:
-        """Nodes that the provider would refuse in half precision, as it predicts."""
-        found: set[int] = set()
-        positions = {node.name: index for index, node in enumerate(graph.nodes)}
-        with_bodies = {index for index, node in enumerate(graph.nodes) if has_bodies(node)}
-        for _ in range(_MAX_ROUNDS):
-            trial = onnx.ModelProto()
-            trial.CopyFrom(graph.model)
-            names = frozenset(graph.nodes[index].name for index in kept | found | with_bodies)
-            rewrite = HalfPrecision(to=self.half.name, ep=self.backend.ort_name, kept=names)
-            run_passes(trial, (rewrite,))
-            claims: Claims | None = self.backend.predict(trial)
-            if claims is None:
-                return found
-            refused = {
-                positions[refusal.node] for refusal in claims.refusals if refusal.node in positions
-            }
-            new = {index for index in refused - kept - found if graph.slots[index]}
-            if not new:
-                return found
-            found |= new
-        return found
-
-
-def _holds_attribute(node: onnx.NodeProto, half: HalfType) -> bool:
-    if node.op_type != "ConstantOfShape":
-        return True
-    return all(
-        half.holds(onnx.numpy_helper.to_array(attribute.t))
-        for attribute in node.attribute
-        if attribute.name == "value" and attribute.t.data_type == onnx.TensorProto.FLOAT
-    )
-
-
-# Weights in half precision for ONNX Runtime's CPU, which computes with them in float32.
-
-
+# A finding is one line.
+_MAX_NAMED: Final = 8
 # Why a node is kept, as the manifest counts it.
 WEIGHTS: Final = f"{KEPT}constants out of range"
 PROFILE: Final = f"{KEPT}profile"
+_WORDS = {
+    PROFILE: "the profile keeps it in float32",
+    ACTIVATIONS: "it makes values out of the type's range",
+    READERS: "it reads values out of the type's range",
+}
+# The folder of the graph before it was changed, in that of the optimizer.
+BEFORE: Final = "before"
+_TYPED: Final = "typed.onnx"
+_LARGEST: Final = "largest.json"
+_HELD: Final = "held.json"
 
 
-def weights_to_half(
-    model: onnx.ModelProto, request: Json, kept: frozenset[str]
-) -> tuple[PassRecord, tuple[Finding, ...]]:
-    """In the worker: store the weights of `model`, which are in the working directory, in half.
-
-    `kept` are names of its nodes whose weights stay in float32.  Finding AOTC-N028 tells that
-    nothing is computed in half precision.  Raises AOTC-N012 if no weight can be changed.
-    """
-    half = HALF_TYPES[request["to"]]
-    lift_constants(model)
-    sizes = {weight: math.prod(tensor.dims) for weight, tensor in _weights(model).items()}
-    left, reasons = _left(model, half, kept, read_tensor)
-    counts = Counter(reasons.values())
-    changed = sizes.keys() - left
-    if not changed:
-        raise AotcError(
-            "AOTC-N012",
-            f"no weight can be stored in {half.name}",
-            where=request["where"],
-            found=", ".join(f"{count} {why}" for why, count in counts.items())
-            or f"none takes {MIN_BYTES} bytes",
-            fix="Choose precision: keep.",
-        )
-    before = _float_bytes(model)
-    (made,) = run_passes(model, (StoreInHalf(to=half.name, read=read_tensor, kept=left),))
-    saved = 2 * sum(sizes[weight] for weight in changed)
-    what = (
-        f"ONNX Runtime's CPU provider computes in float32: {len(changed)} weights are stored in "
-        f"{half.name}, {saved} of {before} bytes are saved, and calls take as long as before"
-    )
-    record = replace(
-        made,
-        matched=dict(sorted({"weights": len(changed), **counts}.items())),
-        kept=tuple(reasons),
-    )
-    return record, (Finding(code="AOTC-N028", what=what, where=request["where"]),)
-
-
-def rounding_twin(
-    model: onnx.ModelProto, request: Json, kept: frozenset[str]
-) -> tuple[onnx.ModelProto, frozenset[str]]:
-    """A graph that rounds its weights when it runs, as `weights_to_half` stores them.
-
-    Those that nodes named in `kept` read stay as they are; so does the file that has them all.
-    With it come the names of the nodes that read rounded ones.
-    """
-    half = HALF_TYPES[request["to"]]
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    lift_constants(made)
-    read = partial(read_tensor, folder=Path(request["weights"]))
-    left, _ = _left(made, half, kept, read)
-    readers = frozenset(node.name for node, given in _readers(made) if given - left)
-    run_passes(made, (StoreInHalf(to=half.name, read=read, kept=left, cast_constants=True),))
-    return made, readers
-
-
-def _left(
-    model: onnx.ModelProto, half: HalfType, kept: frozenset[str], read: Read
-) -> tuple[frozenset[Weight], dict[str, str]]:
-    """The weights that stay in float32, and why, by the nodes that read them."""
-    weights = _weights(model)
-    narrow = {weight for weight, tensor in weights.items() if not half.holds(read(tensor))}
-    reasons: dict[str, str] = {}
-    left = set(narrow)
-    for node, given in _readers(model):
-        if node.name in kept:
-            reasons[node.name] = PROFILE
-            left |= given
-        elif given & narrow:
-            reasons[node.name] = WEIGHTS
-    return frozenset(left), reasons
-
-
-def _readers(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, set[Weight]]]:
-    """The nodes that read large weights, and which."""
-    weights = _weights(model)
-    known = {id(tensor): weight for weight, tensor in weights.items()}
-    names = {name for _, name in weights}
-    for scope in scopes_of(model.graph):
-        for node in scope.graph.node:
-            seen = [scope.constant(name) for name in node.input if name in names]
-            given = {known[id(one[0])] for one in seen if one is not None and id(one[0]) in known}
-            if given:
-                yield node, given
-
-
-def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[Any, Any]:
-    """The values of a tensor whose data may be in `folder`."""
-    if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        loaded = onnx.TensorProto()
-        loaded.CopyFrom(tensor)
-        load_external_data_for_tensor(loaded, str(folder))
-        tensor = loaded
-    return onnx.numpy_helper.to_array(tensor)
-
-
-def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
-    return {
-        (at, tensor.name): tensor
-        for at, graph in enumerate(walk_graphs(model))
-        for tensor in large_weights(graph)
-    }
-
-
-def _float_bytes(model: onnx.ModelProto) -> int:
-    return sum(
-        4 * math.prod(tensor.dims)
-        for graph in walk_graphs(model)
-        for tensor in graph.initializer
-        if tensor.data_type == onnx.TensorProto.FLOAT
-    )
-
-
-# Which values leave the range of a half-precision type, found on the reference's inputs.
-
-
-# A finding is one line.
-_MAX_NAMED: Final = 8
-
-
-def largest_values(
-    model: onnx.ModelProto, request: Json
-) -> tuple[dict[str, float], tuple[Finding, ...]]:
-    """The largest finite magnitude of each float32 value on the reference's inputs, by name.
-
-    `model` states the types of its values; its weights are in the folder `weights` of the request.
-    Where ONNX Runtime cannot tell, finding AOTC-N013 says so: parity decides alone.  A sample of
-    calibration data that does not run is left out, with the same finding.
-    """
-    try:
-        if not request["references"] or not can_observe(model):
-            why = "the operator set is too old"
-            raise AotcError(
-                "AOTC-N013", why if request["references"] else "no input has these sizes"
-            )
-        return _observed(model, request)
-    except AotcError as error:
-        what = f"activations could not be observed: {error.found or error.what}"[:300]
-        return {}, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
-
-
-def beyond(largest: Mapping[str, float], half: HalfType) -> dict[str, float]:
-    """The values that leave the type's range, with their largest magnitude."""
-    return {name: size for name, size in largest.items() if size > half.largest}
-
-
-def overflow_findings(
-    wide: Mapping[str, float], model: onnx.ModelProto, half: HalfType, request: Json
-) -> tuple[Finding, ...]:
-    """AOTC-N029, with the source's nodes whose values leave the range, the largest first.
-
-    A value that no node of the source makes is told with the node of `model` that makes it.
-    """
-    if not wide:
-        return ()
-    source = onnx.load(request["source"], load_external_data=False)
-    named = source_makers(source.graph, model.graph)
-    found: dict[str, float] = {}
-    for name, size in wide.items():
-        node = named.get(name, name)
-        found[node] = max(size, found.get(node, 0.0))
-    ordered = sorted(found, key=lambda node: (-found[node], node))
-    told = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
-    more = f", and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
-    what = (
-        f"{half.name} ends at {half.largest:.6g}, and these nodes make larger values: "
-        f"{told}{more}; they stay in float32"
-    )
-    return (Finding(code="AOTC-N029", what=what, where=request["where"]),)
-
-
-def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[str, str]:
-    """For values of `rewritten`: the source's node that makes them, else the node of `rewritten`.
-
-    Where several nodes of the source became one, it is the last of them.
-    """
-    makers = {name: node.name for node in source.node for name in node.output if name}
-    covered = covered_nodes(source, rewritten)
-    found = {}
-    for node in rewritten.node:
-        for name in node.output:
-            stands_for = covered.get(node.name) or (node.name,)
-            found[name] = makers.get(name, stands_for[-1])
-    return found
-
-
-def _observed(
-    model: onnx.ModelProto, request: Json
-) -> tuple[dict[str, float], tuple[Finding, ...]]:
-    observing, names = observing_graph(model)
-    if not names:
-        return {}, ()
-    session = create_session(
-        observing.SerializeToString(),
-        SessionSpec(optimization="disable"),
-        providers=[CPU],
-        weights_folder=Path(request["weights"]),
-    )
-    padding = decode(Padding, request["padding"]) if request["padding"] else None
-    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
-    largest: dict[str, float] = {}
-    left_out = []
-    for reference in request["references"]:
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
-        sizes, wanted = reference["sizes"], reference["wanted"]
-        if wanted != sizes:
-            inputs = padder.pad(inputs, sizes, wanted).inputs
-        try:
-            (found,) = run(session, inputs, [LARGEST])
-        except AotcError as error:
-            if not reference.get("sample"):
-                raise
-            left_out.append(error.found or error.what)
-            continue
-        for name, size in zip(names, found, strict=True):
-            largest[name] = max(float(size), largest.get(name, 0.0))
-    if not left_out:
-        return largest, ()
-    what = f"{len(left_out)} samples of the calibration data do not run: {left_out[0]}"[:300]
-    return largest, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
-
-
-# Half precision for a variant: which nodes stay in float32, found on the reference's inputs.
-#
 # Functions of a graph run in the worker, after ONNX Runtime's optimizer: it would write casts of
 # its own into a graph in half precision, as its CPU has few such kernels.
-
-
-# Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
-_MOST_SAMPLES: Final = 64
 
 
 @record(kw_only=False)
@@ -636,18 +263,382 @@ def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
     return standing_for(source.graph, model.graph, wanted)
 
 
+@record(kw_only=False)
+class Chooser:
+    """What decides: the type, the provider, values out of range, and nodes that are kept anyway."""
+
+    half: HalfType
+    backend: Backend
+    read: Read
+    wide: Collection[str]
+    kept: frozenset[str]
+    # By name and place in the file: whether a large constant is in the type's range.
+    held: dict[str, bool] = field(default_factory=dict)
+
+    def graph_of(self, model: onnx.ModelProto) -> TypedGraph:
+        """The main graph of `model`, whose values all have types."""
+        return typed_graph(model, self.half.tensor_name, self.backend.ort_name)
+
+    def all_reasons(self, graph: TypedGraph) -> dict[str, str]:
+        """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
+        found = self._reasons(graph)
+        for inner in self._bodies(graph):
+            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
+                found |= self.all_reasons(inner)
+            else:
+                found |= {
+                    node.name: SUBGRAPHS
+                    for index, node in enumerate(inner.nodes)
+                    if inner.slots[index] or has_bodies(node)
+                }
+        return found
+
+    def stated_reasons(self, model: onnx.ModelProto) -> dict[str, str]:
+        """Of all nodes: those that the profile keeps, and that make or read values out of range.
+
+        They hold for providers that choose their kernels and casts themselves.
+        """
+        wide = frozenset(self.wide)
+        found = {}
+        for node in walk_nodes(model):
+            if node.name in self.kept:
+                found[node.name] = PROFILE
+            elif wide.intersection(node.output):
+                found[node.name] = ACTIVATIONS
+            elif wide.intersection(node.input):
+                found[node.name] = READERS
+        return found
+
+    def changed(self, graph: TypedGraph, kept: Collection[str]) -> list[str]:
+        """The names of nodes that change, those in bodies included."""
+        found = [
+            node.name
+            for index, node in enumerate(graph.nodes)
+            if graph.slots[index] and node.name not in kept
+        ]
+        for node in graph.nodes:
+            if node.name not in kept:
+                for _, model in body_models(graph, node):
+                    found += self.changed(self.graph_of(model), kept)
+        return found
+
+    def _bodies(self, graph: TypedGraph) -> Iterator[TypedGraph]:
+        for node in graph.nodes:
+            if node.name not in self.kept:
+                for _, model in body_models(graph, node):
+                    yield self.graph_of(model)
+
+    def _reasons(self, graph: TypedGraph) -> dict[str, str]:
+        narrow = {
+            name
+            for name, tensor in graph.constants.items()
+            if graph.is_float(name) and not self._holds(tensor)
+        }
+        angles = position_nodes(graph)
+        # bfloat16 has the small numbers of float32.
+        logarithms = logarithm_nodes(graph) if self.half.name == "float16" else set()
+        wide = frozenset(self.wide)
+        found: dict[int, str] = {}
+        for index, node in enumerate(graph.nodes):
+            slots = graph.slots[index]
+            if has_bodies(node):
+                if node.name in self.kept:
+                    found[index] = PROFILE
+                continue
+            if not slots:
+                if graph.touches_float(index) and node.op_type != "Constant":
+                    found[index] = KERNELS
+                continue
+            given = [node.input[at] for at in slots.inputs]
+            made = [node.output[at] for at in slots.outputs]
+            if node.name in self.kept:
+                found[index] = PROFILE
+            elif narrow.intersection(given) or not _holds_attribute(node, self.half):
+                found[index] = WEIGHTS
+            elif wide.intersection(made):
+                found[index] = ACTIVATIONS
+            elif wide.intersection(given):
+                found[index] = READERS
+            elif index in angles or node.op_type in ALWAYS_KEPT:
+                found[index] = POSITIONS
+            elif index in logarithms:
+                found[index] = LOGARITHMS
+        for index in self._without_kernel(graph, set(found)):
+            found[index] = KERNELS
+        for index in saving_nodes(graph, set(found)):
+            found[index] = CASTS
+        return {graph.nodes[index].name: why for index, why in sorted(found.items())}
+
+    def _holds(self, tensor: onnx.TensorProto) -> bool:
+        if tensor.data_location != onnx.TensorProto.EXTERNAL:
+            return self.half.holds(self.read(tensor))
+        offset = {pair.key: pair.value for pair in tensor.external_data}.get("offset", "0")
+        key = f"{tensor.name} {offset}"
+        if key not in self.held:
+            self.held[key] = self.half.holds(self.read(tensor))
+        return self.held[key]
+
+    def _without_kernel(self, graph: TypedGraph, kept: set[int]) -> set[int]:
+        """Nodes that the provider would refuse in half precision, as it predicts."""
+        found: set[int] = set()
+        positions = {node.name: index for index, node in enumerate(graph.nodes)}
+        with_bodies = {index for index, node in enumerate(graph.nodes) if has_bodies(node)}
+        for _ in range(_MAX_ROUNDS):
+            trial = onnx.ModelProto()
+            trial.CopyFrom(graph.model)
+            names = frozenset(graph.nodes[index].name for index in kept | found | with_bodies)
+            rewrite = HalfPrecision(to=self.half.name, ep=self.backend.ort_name, kept=names)
+            run_passes(trial, (rewrite,))
+            claims: Claims | None = self.backend.predict(trial)
+            if claims is None:
+                return found
+            refused = {
+                positions[refusal.node] for refusal in claims.refusals if refusal.node in positions
+            }
+            new = {index for index in refused - kept - found if graph.slots[index]}
+            if not new:
+                return found
+            found |= new
+        return found
+
+
+def _holds_attribute(node: onnx.NodeProto, half: HalfType) -> bool:
+    if node.op_type != "ConstantOfShape":
+        return True
+    return all(
+        half.holds(onnx.numpy_helper.to_array(attribute.t))
+        for attribute in node.attribute
+        if attribute.name == "value" and attribute.t.data_type == onnx.TensorProto.FLOAT
+    )
+
+
+# Which values leave the range of a half-precision type, found on the reference's inputs.
+
+
+def largest_values(
+    model: onnx.ModelProto, request: Json
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    """The largest finite magnitude of each float32 value on the reference's inputs, by name.
+
+    `model` states the types of its values; its weights are in the folder `weights` of the request.
+    Where ONNX Runtime cannot tell, finding AOTC-N013 says so: parity decides alone.  A sample of
+    calibration data that does not run is left out, with the same finding.
+    """
+    try:
+        if not request["references"] or not can_observe(model):
+            why = "the operator set is too old"
+            raise AotcError(
+                "AOTC-N013", why if request["references"] else "no input has these sizes"
+            )
+        return _observed(model, request)
+    except AotcError as error:
+        what = f"activations could not be observed: {error.found or error.what}"[:300]
+        return {}, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
+def beyond(largest: Mapping[str, float], half: HalfType) -> dict[str, float]:
+    """The values that leave the type's range, with their largest magnitude."""
+    return {name: size for name, size in largest.items() if size > half.largest}
+
+
+def overflow_findings(
+    wide: Mapping[str, float], model: onnx.ModelProto, half: HalfType, request: Json
+) -> tuple[Finding, ...]:
+    """AOTC-N029, with the source's nodes whose values leave the range, the largest first.
+
+    A value that no node of the source makes is told with the node of `model` that makes it.
+    """
+    if not wide:
+        return ()
+    source = onnx.load(request["source"], load_external_data=False)
+    named = source_makers(source.graph, model.graph)
+    found: dict[str, float] = {}
+    for name, size in wide.items():
+        node = named.get(name, name)
+        found[node] = max(size, found.get(node, 0.0))
+    ordered = sorted(found, key=lambda node: (-found[node], node))
+    told = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
+    more = f", and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
+    what = (
+        f"{half.name} ends at {half.largest:.6g}, and these nodes make larger values: "
+        f"{told}{more}; they stay in float32"
+    )
+    return (Finding(code="AOTC-N029", what=what, where=request["where"]),)
+
+
+def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[str, str]:
+    """For values of `rewritten`: the source's node that makes them, else the node of `rewritten`.
+
+    Where several nodes of the source became one, it is the last of them.
+    """
+    makers = {name: node.name for node in source.node for name in node.output if name}
+    covered = covered_nodes(source, rewritten)
+    found = {}
+    for node in rewritten.node:
+        for name in node.output:
+            stands_for = covered.get(node.name) or (node.name,)
+            found[name] = makers.get(name, stands_for[-1])
+    return found
+
+
+def _observed(
+    model: onnx.ModelProto, request: Json
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    observing, names = observing_graph(model)
+    if not names:
+        return {}, ()
+    session = create_session(
+        observing.SerializeToString(),
+        SessionSpec(optimization="disable"),
+        providers=[CPU],
+        weights_folder=Path(request["weights"]),
+    )
+    padding = decode(Padding, request["padding"]) if request["padding"] else None
+    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
+    largest: dict[str, float] = {}
+    left_out = []
+    for reference in request["references"]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        sizes, wanted = reference["sizes"], reference["wanted"]
+        if wanted != sizes:
+            inputs = padder.pad(inputs, sizes, wanted).inputs
+        try:
+            (found,) = run(session, inputs, [LARGEST])
+        except AotcError as error:
+            if not reference.get("sample"):
+                raise
+            left_out.append(error.found or error.what)
+            continue
+        for name, size in zip(names, found, strict=True):
+            largest[name] = max(float(size), largest.get(name, 0.0))
+    if not left_out:
+        return largest, ()
+    what = f"{len(left_out)} samples of the calibration data do not run: {left_out[0]}"[:300]
+    return largest, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
+# Weights in half precision for ONNX Runtime's CPU, which computes with them in float32.
+
+
+def weights_to_half(
+    model: onnx.ModelProto, request: Json, kept: frozenset[str]
+) -> tuple[PassRecord, tuple[Finding, ...]]:
+    """In the worker: store the weights of `model`, which are in the working directory, in half.
+
+    `kept` are names of its nodes whose weights stay in float32.  Finding AOTC-N028 tells that
+    nothing is computed in half precision.  Raises AOTC-N012 if no weight can be changed.
+    """
+    half = HALF_TYPES[request["to"]]
+    lift_constants(model)
+    sizes = {weight: math.prod(tensor.dims) for weight, tensor in _weights(model).items()}
+    left, reasons = _left(model, half, kept, read_tensor)
+    counts = Counter(reasons.values())
+    changed = sizes.keys() - left
+    if not changed:
+        raise AotcError(
+            "AOTC-N012",
+            f"no weight can be stored in {half.name}",
+            where=request["where"],
+            found=", ".join(f"{count} {why}" for why, count in counts.items())
+            or f"none takes {MIN_BYTES} bytes",
+            fix="Choose precision: keep.",
+        )
+    before = _float_bytes(model)
+    (made,) = run_passes(model, (StoreInHalf(to=half.name, read=read_tensor, kept=left),))
+    saved = 2 * sum(sizes[weight] for weight in changed)
+    what = (
+        f"ONNX Runtime's CPU provider computes in float32: {len(changed)} weights are stored in "
+        f"{half.name}, {saved} of {before} bytes are saved, and calls take as long as before"
+    )
+    record = replace(
+        made,
+        matched=dict(sorted({"weights": len(changed), **counts}.items())),
+        kept=tuple(reasons),
+    )
+    return record, (Finding(code="AOTC-N028", what=what, where=request["where"]),)
+
+
+def rounding_twin(
+    model: onnx.ModelProto, request: Json, kept: frozenset[str]
+) -> tuple[onnx.ModelProto, frozenset[str]]:
+    """A graph that rounds its weights when it runs, as `weights_to_half` stores them.
+
+    Those that nodes named in `kept` read stay as they are; so does the file that has them all.
+    With it come the names of the nodes that read rounded ones.
+    """
+    half = HALF_TYPES[request["to"]]
+    made = onnx.ModelProto()
+    made.CopyFrom(model)
+    lift_constants(made)
+    read = partial(read_tensor, folder=Path(request["weights"]))
+    left, _ = _left(made, half, kept, read)
+    readers = frozenset(node.name for node, given in _readers(made) if given - left)
+    run_passes(made, (StoreInHalf(to=half.name, read=read, kept=left, cast_constants=True),))
+    return made, readers
+
+
+def _left(
+    model: onnx.ModelProto, half: HalfType, kept: frozenset[str], read: Read
+) -> tuple[frozenset[Weight], dict[str, str]]:
+    """The weights that stay in float32, and why, by the nodes that read them."""
+    weights = _weights(model)
+    narrow = {weight for weight, tensor in weights.items() if not half.holds(read(tensor))}
+    reasons: dict[str, str] = {}
+    left = set(narrow)
+    for node, given in _readers(model):
+        if node.name in kept:
+            reasons[node.name] = PROFILE
+            left |= given
+        elif given & narrow:
+            reasons[node.name] = WEIGHTS
+    return frozenset(left), reasons
+
+
+def _readers(model: onnx.ModelProto) -> Iterator[tuple[onnx.NodeProto, set[Weight]]]:
+    """The nodes that read large weights, and which."""
+    weights = _weights(model)
+    known = {id(tensor): weight for weight, tensor in weights.items()}
+    names = {name for _, name in weights}
+    for scope in scopes_of(model.graph):
+        for node in scope.graph.node:
+            seen = [scope.constant(name) for name in node.input if name in names]
+            given = {known[id(one[0])] for one in seen if one is not None and id(one[0]) in known}
+            if given:
+                yield node, given
+
+
+def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[Any, Any]:
+    """The values of a tensor whose data may be in `folder`."""
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        loaded = onnx.TensorProto()
+        loaded.CopyFrom(tensor)
+        load_external_data_for_tensor(loaded, str(folder))
+        tensor = loaded
+    return onnx.numpy_helper.to_array(tensor)
+
+
+def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
+    return {
+        (at, tensor.name): tensor
+        for at, graph in enumerate(walk_graphs(model))
+        for tensor in large_weights(graph)
+    }
+
+
+def _float_bytes(model: onnx.ModelProto) -> int:
+    return sum(
+        4 * math.prod(tensor.dims)
+        for graph in walk_graphs(model)
+        for tensor in graph.initializer
+        if tensor.data_type == onnx.TensorProto.FLOAT
+    )
+
+
 # Nodes that stay in float32 where a provider computes in half precision by an option of its own.
 #
 # Such a provider computes all that it gets in that type, and what is larger than the type's largest
 # number is wrong there without a word (OpenVINO gives the largest). It cannot be told of single
 # nodes, so that those go to the next provider.
-
-
-_WORDS = {
-    PROFILE: "the profile keeps it in float32",
-    ACTIVATIONS: "it makes values out of the type's range",
-    READERS: "it reads values out of the type's range",
-}
 
 
 @record(kw_only=False)
@@ -733,13 +724,6 @@ def _inside(node: onnx.NodeProto) -> list[str]:
 #
 # They serve to find the nodes that half precision spoils: what is costly is done once for all twins
 # of a variant, and none stores weights of its own.
-
-
-# The folder of the graph before it was changed, in that of the optimizer.
-BEFORE: Final = "before"
-_TYPED: Final = "typed.onnx"
-_LARGEST: Final = "largest.json"
-_HELD: Final = "held.json"
 
 
 def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json:

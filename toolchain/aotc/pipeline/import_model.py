@@ -22,7 +22,6 @@ from aotc.spec.variant import PassRecord
 if TYPE_CHECKING:
     import onnx
 
-
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"

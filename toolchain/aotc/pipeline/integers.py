@@ -46,166 +46,94 @@ from aotc.spec.profile import Profile
 from aotc.spec.providers import CPU
 from aotc.spec.variant import PassRecord, SessionSpec
 
-# The form in which a variant is quantized, and whether its providers run models of that form.
-
-
-def has_samples(options: BuildOptions) -> bool:
-    """Whether the user gave inputs to observe activations on."""
-    return options.calibration is not None or options.fixtures is not None
-
-
-def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
-    """The form of a variant in int8 or int4; raises AOTC-P007."""
-    backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
-    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
-
-
-def require_form(
-    precision: WantedPrecision, form: QuantizedForm, backends: Sequence[Backend]
-) -> None:
-    """Raise AOTC-N008 with the first of `backends` that runs no model of that form."""
-    for backend in backends:
-        if form not in backend.quantized.get(precision, ()):
-            raise AotcError(
-                "AOTC-N008",
-                f"{backend.name} does not run models in {precision} of the form {form}",
-                where="precision",
-                expected=f"{backend.name}: {', '.join(backend.abilities())}",
-                found=f"{precision} ({form})",
-                fix="Choose a precision or a form that all providers of the variant run, or leave "
-                f"{backend.name} out of its providers.",
-            )
-
-
-def require_quantization(options: BuildOptions, *, tune: bool) -> None:
-    """What variants of the profile need to be quantized, before a model is read.
-
-    With `tune`, a variant of other providers may be chosen.  Raises AOTC-I001 and I072 (there is no
-    calibration data), N008 (a provider runs no model of that form) and P007.
-    """
-    require_calibration(options)
-    profile = options.profile
-    for spec in () if tune else profile.variants:
-        precision = spec.precision or profile.precision
-        if precision not in ("int8", "int4") or not is_built_here(spec, options):
-            continue
-        names = spec.providers or profile.providers
-        backends = [backend_of(name, profile.plugins) for name in names]
-        stated = spec.quantization or profile.quantization
-        form = form_of(precision, stated, backends, samples=has_samples(options))
-        require_form(precision, form, backends)
-
-
-def may_be_static(profile: Profile, *, tune: bool) -> bool:
-    """Whether a variant, or with `tune` a candidate of one, may be quantized statically.
-
-    Raises AOTC-P007.
-    """
-    specs = profile.variants
-    if tune and "int8" in profile.tune.precision:
-        stated = {(spec.quantization or profile.quantization).form for spec in specs}
-        if stated & {"auto", "static"}:
-            return True
-    return any(
-        observes(
-            spec.precision or profile.precision,
-            spec.quantization or profile.quantization,
-            [backend_of(name, profile.plugins) for name in spec.providers or profile.providers],
-        )
-        for spec in specs
-    )
-
-
-def is_observing(options: BuildOptions) -> bool:
-    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
-    wanted = options.tries_static or may_be_static(options.profile, tune=False)
-    return wanted and has_samples(options)
-
-
-def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
-    """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    if options.calibration is None or is_observing(options) or options.tries_half:
-        return ()
-    what = "no variant observes activations on the data, so it was not read"
-    return (Finding(code="AOTC-N019", what=what, where="calibration"),)
-
-
-def observes_half(profile: Profile, *, tune: bool) -> bool:
-    """Whether a variant, or with `tune` a candidate of one, may compute in half precision.
-
-    Then the range of each value matters.  On the CPU alone half precision is storage, and of a
-    provider that has all nodes to itself, and one type for them, none is kept from it.
-    """
-    tried = set(profile.tune.precision)
-    for spec in profile.variants:
-        stated = spec.precision or profile.precision
-        if HALF_TYPES.keys().isdisjoint({stated, *(tried if tune or stated == "auto" else ())}):
-            continue
-        names = spec.providers or profile.providers
-        by_types = backend_of(names[0], profile.plugins).half_by_types
-        if names[0] != "cpu" and (by_types or names[1:]):
-            return True
-    return False
-
-
-# The graph that is quantized: constants are folded, and each node has what it needs at hand.
-
-
-_FOLDER: Final = "prepared"
-
-
-def prepared_graph(request: Json) -> Path:
-    """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
-
-    That folds constants, and a BatchNormalization into the convolution before it; values keep their
-    names.  A graph that does not load again, as some with control flow, is taken as it is.  It is
-    written once, to the folder of the request.
-    """
-    kept = Path(request["folder"]) / _FOLDER
-    if not (kept / MODEL).exists():
-        made = Path(_FOLDER)
-        made.mkdir(exist_ok=True)
-        _prepare(request, made)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        made.replace(kept)
-    return kept / MODEL
-
-
-def _prepare(request: Json, place: Path) -> None:
-    graph, weights = Path(request["graph"]), Path(request["graph_weights"])
-    model = _folded(graph, weights, place)
-    if model is None:
-        model = onnx.load(graph, load_external_data=False)
-        lift_constants(model)
-        gather_tensors(model, weights, place / DATA)
-    run_passes(model, (NameNodes(),))
-    typed = with_types(model, place)
-    (place / MODEL).write_bytes(typed.SerializeToString(deterministic=True))
-
-
-def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
-    try:
-        write_optimized(graph, "basic", weights, into=place, without=SPOILS_QUANTIZED)
-        create_session(
-            (place / MODEL).read_bytes(),
-            SessionSpec(optimization="disable"),
-            providers=[CPU],
-            weights_folder=place,
-        )
-    except AotcError:
-        return None
-    return onnx.load(place / MODEL, load_external_data=False)
-
-
-# The quantized graph of a variant: what a worker is asked, and what it writes.
-#
-# The worker prepares the graph once (constants folded, normalizations in the convolutions before
-# them), and observes ranges once; both are kept in the folder of the request.
-
-
+QUANTIZED: Final = frozenset({"int8", "int4"})
 # The first operator set in which scales may have an axis, and that with the integer operators.
 _AXIS_OPSET: Final = 13
 _MIN_OPSET: Final = 10
+_FOLDER: Final = "prepared"
+# How many samples are compared as they are; each is one more run of every such variant.
+_MAX_SAMPLES: Final = 8
+
+
+def is_quantizing(plan: VariantPlan) -> bool:
+    """Whether the plan asks for a quantized graph."""
+    return plan.precision in QUANTIZED
+
+
+def quantize(
+    specialized: SpecializedModel, options: BuildOptions
+) -> tuple[SpecializedModel, tuple[Finding, ...]]:
+    """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
+
+    A model that is quantized or in half precision, and one without float32 weights, is left as it
+    is, with AOTC-N014.  Raises AOTC-N015 (nothing can be quantized), N017 (the profile's statements
+    do not fit), O016, and what the calibration raises.
+    """
+    plan = specialized.plan
+    if not is_quantizing(plan):
+        return specialized, ()
+    where = f"variant {plan.name}"
+    if why := _why_left(specialized):
+        what = f"precision {plan.precision}: {why}, and is left unchanged"
+        finding = Finding(code="AOTC-N014", what=what, where=where)
+        return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
+    options.announce(f"quantize, {where}")
+    folder = options.work / f"quantize-{plan.name}"
+    value = options.workers.run(
+        "aotc.pipeline.integers:quantize_job",
+        quantize_request(specialized, options),
+        folder=folder,
+        where=where,
+    ).value
+    record = decode(PassRecord, value)
+    made = replace(
+        specialized,
+        graph=folder / "quantized.onnx",
+        own_weights=folder,
+        quantized=True,
+        passes=(*specialized.passes, record),
+    )
+    return made, record_findings(record, where)
+
+
+def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
+    """AOTC-O014 if nodes stay in float32 because no sample reached what they read."""
+    count = record.matched.get(NOT_OBSERVED, 0)
+    if not count:
+        return ()
+    nodes = f"{count} node{'s' * (count > 1)}"
+    what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
+    return (Finding(code="AOTC-O014", what=what, where=where),)
+
+
+def _why_left(specialized: SpecializedModel) -> str:
+    """Why a model is not quantized; empty if it is."""
+    capture = specialized.analyzed.source.capture
+    if capture.quantized:
+        return "the model is quantized"
+    if capture.half_precision:
+        return "the model is in half precision"
+    model = onnx.load(specialized.graph, load_external_data=False)
+    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
+    types |= {
+        attribute.t.data_type
+        for graph in walk_graphs(model)
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
+
+
+def asked_of(specialized: SpecializedModel) -> Json:
+    """What the worker was asked that made a variant's quantized graph, for further such graphs."""
+    assert specialized.own_weights is not None
+    return json.loads((specialized.own_weights / REQUEST).read_text())["request"]
+
+
+# The worker prepares the graph once (constants folded, normalizations in the convolutions before
+# them), and observes ranges once; both are kept in the folder of the request.
 
 
 def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Json:
@@ -379,97 +307,152 @@ def _nothing(choice: Choice, request: Json) -> AotcError:
     )
 
 
-# A variant in integers: the build's step between the converted and the optimized graph.
+def prepared_graph(request: Json) -> Path:
+    """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
 
-
-QUANTIZED: Final = frozenset({"int8", "int4"})
-
-
-def is_quantizing(plan: VariantPlan) -> bool:
-    """Whether the plan asks for a quantized graph."""
-    return plan.precision in QUANTIZED
-
-
-def quantize(
-    specialized: SpecializedModel, options: BuildOptions
-) -> tuple[SpecializedModel, tuple[Finding, ...]]:
-    """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
-
-    A model that is quantized or in half precision, and one without float32 weights, is left as it
-    is, with AOTC-N014.  Raises AOTC-N015 (nothing can be quantized), N017 (the profile's statements
-    do not fit), O016, and what the calibration raises.
+    That folds constants, and a BatchNormalization into the convolution before it; values keep their
+    names.  A graph that does not load again, as some with control flow, is taken as it is.  It is
+    written once, to the folder of the request.
     """
-    plan = specialized.plan
-    if not is_quantizing(plan):
-        return specialized, ()
-    where = f"variant {plan.name}"
-    if why := _why_left(specialized):
-        what = f"precision {plan.precision}: {why}, and is left unchanged"
-        finding = Finding(code="AOTC-N014", what=what, where=where)
-        return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
-    options.announce(f"quantize, {where}")
-    folder = options.work / f"quantize-{plan.name}"
-    value = options.workers.run(
-        "aotc.pipeline.integers:quantize_job",
-        quantize_request(specialized, options),
-        folder=folder,
-        where=where,
-    ).value
-    record = decode(PassRecord, value)
-    made = replace(
-        specialized,
-        graph=folder / "quantized.onnx",
-        own_weights=folder,
-        quantized=True,
-        passes=(*specialized.passes, record),
+    kept = Path(request["folder"]) / _FOLDER
+    if not (kept / MODEL).exists():
+        made = Path(_FOLDER)
+        made.mkdir(exist_ok=True)
+        _prepare(request, made)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        made.replace(kept)
+    return kept / MODEL
+
+
+def _prepare(request: Json, place: Path) -> None:
+    graph, weights = Path(request["graph"]), Path(request["graph_weights"])
+    model = _folded(graph, weights, place)
+    if model is None:
+        model = onnx.load(graph, load_external_data=False)
+        lift_constants(model)
+        gather_tensors(model, weights, place / DATA)
+    run_passes(model, (NameNodes(),))
+    typed = with_types(model, place)
+    (place / MODEL).write_bytes(typed.SerializeToString(deterministic=True))
+
+
+def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
+    try:
+        write_optimized(graph, "basic", weights, into=place, without=SPOILS_QUANTIZED)
+        create_session(
+            (place / MODEL).read_bytes(),
+            SessionSpec(optimization="disable"),
+            providers=[CPU],
+            weights_folder=place,
+        )
+    except AotcError:
+        return None
+    return onnx.load(place / MODEL, load_external_data=False)
+
+
+def has_samples(options: BuildOptions) -> bool:
+    """Whether the user gave inputs to observe activations on."""
+    return options.calibration is not None or options.fixtures is not None
+
+
+def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
+    """The form of a variant in int8 or int4; raises AOTC-P007."""
+    backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
+    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
+
+
+def require_form(
+    precision: WantedPrecision, form: QuantizedForm, backends: Sequence[Backend]
+) -> None:
+    """Raise AOTC-N008 with the first of `backends` that runs no model of that form."""
+    for backend in backends:
+        if form not in backend.quantized.get(precision, ()):
+            raise AotcError(
+                "AOTC-N008",
+                f"{backend.name} does not run models in {precision} of the form {form}",
+                where="precision",
+                expected=f"{backend.name}: {', '.join(backend.abilities())}",
+                found=f"{precision} ({form})",
+                fix="Choose a precision or a form that all providers of the variant run, or leave "
+                f"{backend.name} out of its providers.",
+            )
+
+
+def require_quantization(options: BuildOptions, *, tune: bool) -> None:
+    """What variants of the profile need to be quantized, before a model is read.
+
+    With `tune`, a variant of other providers may be chosen.  Raises AOTC-I001 and I072 (there is no
+    calibration data), N008 (a provider runs no model of that form) and P007.
+    """
+    require_calibration(options)
+    profile = options.profile
+    for spec in () if tune else profile.variants:
+        precision = spec.precision or profile.precision
+        if precision not in ("int8", "int4") or not is_built_here(spec, options):
+            continue
+        names = spec.providers or profile.providers
+        backends = [backend_of(name, profile.plugins) for name in names]
+        stated = spec.quantization or profile.quantization
+        form = form_of(precision, stated, backends, samples=has_samples(options))
+        require_form(precision, form, backends)
+
+
+def may_be_static(profile: Profile, *, tune: bool) -> bool:
+    """Whether a variant, or with `tune` a candidate of one, may be quantized statically.
+
+    Raises AOTC-P007.
+    """
+    specs = profile.variants
+    if tune and "int8" in profile.tune.precision:
+        stated = {(spec.quantization or profile.quantization).form for spec in specs}
+        if stated & {"auto", "static"}:
+            return True
+    return any(
+        observes(
+            spec.precision or profile.precision,
+            spec.quantization or profile.quantization,
+            [backend_of(name, profile.plugins) for name in spec.providers or profile.providers],
+        )
+        for spec in specs
     )
-    return made, record_findings(record, where)
 
 
-def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
-    """AOTC-O014 if nodes stay in float32 because no sample reached what they read."""
-    count = record.matched.get(NOT_OBSERVED, 0)
-    if not count:
+def is_observing(options: BuildOptions) -> bool:
+    """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
+    wanted = options.tries_static or may_be_static(options.profile, tune=False)
+    return wanted and has_samples(options)
+
+
+def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
+    """AOTC-N019 if there is calibration data that no variant observes anything on."""
+    if options.calibration is None or is_observing(options) or options.tries_half:
         return ()
-    nodes = f"{count} node{'s' * (count > 1)}"
-    what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
-    return (Finding(code="AOTC-O014", what=what, where=where),)
+    what = "no variant observes activations on the data, so it was not read"
+    return (Finding(code="AOTC-N019", what=what, where="calibration"),)
 
 
-def _why_left(specialized: SpecializedModel) -> str:
-    """Why a model is not quantized; empty if it is."""
-    capture = specialized.analyzed.source.capture
-    if capture.quantized:
-        return "the model is quantized"
-    if capture.half_precision:
-        return "the model is in half precision"
-    model = onnx.load(specialized.graph, load_external_data=False)
-    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
-    types |= {
-        attribute.t.data_type
-        for graph in walk_graphs(model)
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
-    return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
+def observes_half(profile: Profile, *, tune: bool) -> bool:
+    """Whether a variant, or with `tune` a candidate of one, may compute in half precision.
 
-
-def asked_of(specialized: SpecializedModel) -> Json:
-    """What the worker was asked that made a variant's quantized graph, for further such graphs."""
-    assert specialized.own_weights is not None
-    return json.loads((specialized.own_weights / REQUEST).read_text())["request"]
+    Then the range of each value matters.  On the CPU alone half precision is storage, and of a
+    provider that has all nodes to itself, and one type for them, none is kept from it.
+    """
+    tried = set(profile.tune.precision)
+    for spec in profile.variants:
+        stated = spec.precision or profile.precision
+        if HALF_TYPES.keys().isdisjoint({stated, *(tried if tune or stated == "auto" else ())}):
+            continue
+        names = spec.providers or profile.providers
+        by_types = backend_of(names[0], profile.plugins).half_by_types
+        if names[0] != "cpu" and (by_types or names[1:]):
+            return True
+    return False
 
 
 # Reference runs on the calibration data, which a statically quantized variant is judged by.
 #
 # Its ranges are those of the user's data. What a generated input computes outside of them is cut
 # off by intention, and says nothing of how exact the variant is.
-
-
-# How many samples are compared as they are; each is one more run of every such variant.
-_MAX_SAMPLES: Final = 8
 
 
 def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> AnalyzedModel:

@@ -46,6 +46,16 @@ from aotc.spec.variant import (
     SessionSpec,
 )
 
+_CAPTURING: Final = CAPTURING.ort_name
+_MAX_NAMED: Final = 5
+_WIDTHS: Final[Mapping[str, int]] = {
+    "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+_DISABLE_PREPACKING = "session.disable_prepacking"
+# Codes of placement: a variant that computes wrongly is never merely left out.
+_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
+
 
 def lower(
     variants: Sequence[PartitionedModel | UndividedModel], options: BuildOptions
@@ -291,10 +301,6 @@ def _planned_placement(
 # values are read there.
 
 
-_CAPTURING: Final = CAPTURING.ort_name
-_MAX_NAMED: Final = 5
-
-
 def session_with_graphs(
     session: SessionSpec,
     plan: VariantPlan,
@@ -359,15 +365,6 @@ def _listed(obstacles: Mapping[str, str]) -> str:
     return ", ".join(named) + (f", and {more} more" if more else "")
 
 
-# The memory that a variant's session will need, as far as it is known before it runs.
-
-
-_WIDTHS: Final[Mapping[str, int]] = {
-    "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
-    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "complex64": 8, "complex128": 16,
-}  # fmt: skip
-
-
 def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
     """Bytes of the weights of `model`, and of inputs and activations at the maximum sizes."""
     specialized = claimed.optimized.specialized
@@ -388,12 +385,6 @@ def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
         input_bytes_max=inputs,
         activation_bytes_max=analyzed.activation_bytes if not specialized.plan.buckets else None,
     )
-
-
-# How a variant's session is created: options of its providers and its plan, and its level.
-
-
-_DISABLE_PREPACKING = "session.disable_prepacking"
 
 
 def plain_session(backend: Backend, plan: VariantPlan) -> SessionSpec:
@@ -456,10 +447,6 @@ def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:
 
 
 # The fallback policy for variants that violate it: they are left out, or the build ends.
-
-
-# Codes of placement: a variant that computes wrongly is never merely left out.
-_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
 
 
 def is_budget(error: AotcError) -> bool:

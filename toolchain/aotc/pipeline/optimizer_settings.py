@@ -26,9 +26,6 @@ from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.variant import Optimization, PassRecord, SessionSpec
 
-# Fusion for CUDA: attention, activations and normalizations as operators it has kernels for.
-
-
 FUSED: Final = "fused.onnx"
 # Every pattern has one of these.
 _MARKS: Final = frozenset(
@@ -36,6 +33,29 @@ _MARKS: Final = frozenset(
 )
 # A crash of the library, its time limit and its memory limit.
 _SANDBOX: Final = frozenset({"AOTC-I013", "AOTC-I014", "AOTC-I015"})
+_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
+# ONNX Runtime fails in cuDNN on some of these with channels last.
+_TRANSPOSED: Final = "ConvTranspose"
+# With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
+_FEWEST: Final = 4
+LowerLevel = Literal["extended", "basic", "disable"]
+# EXTENDED omits the layout step, which depends on the CPU of the build host.
+_WRITTEN: Final[Mapping[str, Optimization]] = {
+    "baseline": "extended",
+    "vnni": "extended",
+    "host": "all",
+}
+# A portable variant takes the layout step at load; the host's variant already contains it.
+_LOADED: Final[Mapping[str, Optimization]] = {"baseline": "all", "vnni": "all", "host": "disable"}
+# The next level to try when a variant computes wrongly.
+_LOWER: Final[Mapping[str, LowerLevel]] = {
+    "auto": "extended",
+    "extended": "basic",
+    "basic": "disable",
+}
+
+
+# Fusion for CUDA: attention, activations and normalizations as operators it has kernels for.
 
 
 def fuse_for_cuda(
@@ -153,13 +173,6 @@ def _does_not_load(fused: onnx.ModelProto, weights: Path) -> str:
 # The layout of images on CUDA: channels last where convolutions are faster so.
 
 
-_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
-# ONNX Runtime fails in cuDNN on some of these with channels last.
-_TRANSPOSED: Final = "ConvTranspose"
-# With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
-_FEWEST: Final = 4
-
-
 def is_convolutional(ops: Iterable[str]) -> bool:
     """Whether nodes of these operators are four convolutions or more, and none is transposed."""
     names = [op.rpartition("::")[2] for op in ops]
@@ -178,24 +191,6 @@ def channels_first(plan: VariantPlan, why: str) -> Finding:
 
 
 # Levels of ONNX Runtime's optimizer: that of a variant's written graph, and that of its load.
-
-
-LowerLevel = Literal["extended", "basic", "disable"]
-
-# EXTENDED omits the layout step, which depends on the CPU of the build host.
-_WRITTEN: Final[Mapping[str, Optimization]] = {
-    "baseline": "extended",
-    "vnni": "extended",
-    "host": "all",
-}
-# A portable variant takes the layout step at load; the host's variant already contains it.
-_LOADED: Final[Mapping[str, Optimization]] = {"baseline": "all", "vnni": "all", "host": "disable"}
-# The next level to try when a variant computes wrongly.
-_LOWER: Final[Mapping[str, LowerLevel]] = {
-    "auto": "extended",
-    "extended": "basic",
-    "basic": "disable",
-}
 
 
 def written_level(plan: VariantPlan) -> Optimization:

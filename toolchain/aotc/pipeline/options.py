@@ -17,8 +17,6 @@ from aotc.spec.run_report import Journal
 from aotc.spec.target import Target
 from aotc.spec.yaml import NO_PLACES, DocumentPlaces
 
-# The time of each stage of a build, and progress reports.
-
 
 class Clock:
     """Seconds by stage; `reporter` tells what starts, what ends and how much is done."""
@@ -52,9 +50,6 @@ class Clock:
     def elapsed(self) -> float:
         """Seconds since the clock was made."""
         return time.monotonic() - self._started
-
-
-# The options of one build: every stage reads them, none changes them.
 
 
 @record

@@ -40,8 +40,6 @@ from aotc.spec.providers import CPU
 from aotc.spec.target import Target
 from aotc.spec.variant import Certainty, RefusedNode
 
-# Claim: which execution providers would run which nodes, as they say themselves.
-
 
 def claim(
     variants: Sequence[OptimizedModel],
@@ -271,9 +269,6 @@ def claim_job(request: Json) -> Json:
         "notes": list(found.notes),
         "failed": found.failed,
     }
-
-
-# Partition: assign every node to the first provider that claims it, by the profile's rules.
 
 
 def partition(

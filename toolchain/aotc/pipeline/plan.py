@@ -44,8 +44,11 @@ from aotc.spec.shapes import DimRange
 if TYPE_CHECKING:
     from aotc.graph.passes.interface_types import InterfaceTypes
 
-
-# Whether the execution providers of a build are available, checked before a model is read.
+# The maximum length of dim names in a variant's name, which is part of folder names.
+_MAX_LENGTH: Final = 100
+_DYNAMIC: Final[Mapping[str, int]] = {}
+# In the order in which `auto` takes the first that all providers run.
+_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
@@ -95,14 +98,6 @@ def _named(specs: Iterable[VariantSpec], options: BuildOptions) -> tuple[str, ..
         if is_built_here(spec, options)
     )
     return tuple(dict.fromkeys(name for order in orders for name in order))
-
-
-# The variants to build: those of the profile, each for every combination of buckets.
-
-
-# The maximum length of dim names in a variant's name, which is part of folder names.
-_MAX_LENGTH: Final = 100
-_DYNAMIC: Final[Mapping[str, int]] = {}
 
 
 def wanted_variants(
@@ -398,9 +393,6 @@ def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "any" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
 
 
-# What the profile's gates name, checked against the model.
-
-
 def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:
     """Raise AOTC-I078 with every output that a gate names and the model does not have."""
     gates = options.profile.gates
@@ -424,13 +416,6 @@ def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:
         first, *others = refusals
         first.also = tuple(others)
         raise first
-
-
-# The form in which the providers of a variant run a quantized model.
-
-
-# In the order in which `auto` takes the first that all providers run.
-_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def form_of(
@@ -467,9 +452,6 @@ def observes(
     )
 
 
-# Where the labelled set of a task is, and where the function that judges by it is looked for.
-
-
 def labelled_set(task: TaskGate, options: BuildOptions) -> Path:
     """The path of the set: a relative one starts beside the profile."""
     return profile_folder(options) / Path(task.data).expanduser()
@@ -479,9 +461,6 @@ def profile_folder(options: BuildOptions) -> Path:
     """The folder of the profile's file; the working directory for a profile made in Python."""
     file = options.places.file
     return (Path(file).parent if file else Path()).resolve()
-
-
-# Nodes that the profile keeps in float32: each name must be that of a node of the model.
 
 
 def require_kept_nodes(source: SourceModel, plans: Iterable[VariantPlan]) -> None:

@@ -149,9 +149,6 @@ def prove_job(request: Json) -> Json:
     }
 
 
-# Which runs of the reference a variant is compared with, and at which sizes.
-
-
 def compared_runs(
     analyzed: AnalyzedModel, plan: VariantPlan
 ) -> list[tuple[ReferenceRun, Mapping[str, int]]]:
@@ -216,9 +213,6 @@ def _require_padded(
             ),
             found="none at which the original model runs",
         )
-
-
-# What a worker is told of a variant whose session it shall open.
 
 
 def variant_request(lowered: LoweredModel, options: BuildOptions, *, divided: bool = True) -> Json:

@@ -44,7 +44,6 @@ from aotc.spec.variant import Parity, Placement, TransferTotals
 if TYPE_CHECKING:
     pass
 
-
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
     "like this host."

@@ -39,14 +39,8 @@ from aotc.spec.precision import Tolerance
 from aotc.spec.providers import CudaOptions
 from aotc.spec.variant import DroppedVariant
 
-# The next form of a variant that computes wrongly or does not run.
-#
-# On CUDA, images with channels last are first tried with channels first, and a graph that was fused
-# without that. One of which ONNX Runtime captures no CUDA graphs runs without, if the profile
-# allows it. If parts are compiled, first the nodes at fault move to the variant's next provider,
-# and then all compiled ones. Otherwise a lower level of ONNX Runtime's optimizer is tried.
-
-
+# Results of the optimizer that were started earlier, by variant.
+Ahead = Mapping[str, Future[Json]]
 # Wrong results, a graph that does not load or run, a crash.
 _CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
 # Compiled parts may hang; on the CPU another level would take as long again.
@@ -54,6 +48,51 @@ _COMPILED_CODES: Final = _CODES | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
+# Codes of a variant's proof: wrong results, a graph that does not run, a crash.
+_EMPTY_CODES = frozenset({"AOTC-N001", "AOTC-R005", "AOTC-R008", "AOTC-I013"})
+
+
+@record
+class Settled:
+    """Variants that finally passed or failed, and the last attempt of each, by name."""
+
+    variants: ProvenVariants
+    attempts: Mapping[str, Attempt]
+
+
+def settle(
+    plans: Sequence[VariantPlan],
+    options: BuildOptions,
+    ahead: Ahead,
+    run: Callable[[Sequence[Attempt], BuildOptions, Ahead], ProvenVariants],
+    *,
+    others: bool = True,
+) -> Settled:
+    """`run` all variants; those that fail are run in other forms until nothing is left to try.
+
+    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
+    `run` raises, after the first refusal if other forms were tried.
+    """
+    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
+    with_subfolder, number = options, 0
+    while True:
+        try:
+            made = run(list(attempts.values()), with_subfolder, ahead)
+            following = next_attempts(attempts, made.failed, with_subfolder) if others else {}
+        except AotcError as error:
+            raise first_refusal(attempts, error) from None
+        if not following:
+            return Settled(variants=made, attempts=attempts)
+        attempts, ahead, number = {**attempts, **following}, {}, number + 1
+        with_subfolder = options.with_subfolder(f"again-{number}")
+
+
+# The next form of a variant that computes wrongly or does not run.
+#
+# On CUDA, images with channels last are first tried with channels first, and a graph that was fused
+# without that. One of which ONNX Runtime captures no CUDA graphs runs without, if the profile
+# allows it. If parts are compiled, first the nodes at fault move to the variant's next provider,
+# and then all compiled ones. Otherwise a lower level of ONNX Runtime's optimizer is tried.
 
 
 @record
@@ -364,56 +403,8 @@ def _reason(error: AotcError) -> str:
     return f"{error.code} {error.what}"
 
 
-# Running variants until they pass, or until no form is left to try.
-
-
-# Results of the optimizer that were started earlier, by variant.
-Ahead = Mapping[str, Future[Json]]
-
-
-@record
-class Settled:
-    """Variants that finally passed or failed, and the last attempt of each, by name."""
-
-    variants: ProvenVariants
-    attempts: Mapping[str, Attempt]
-
-
-def settle(
-    plans: Sequence[VariantPlan],
-    options: BuildOptions,
-    ahead: Ahead,
-    run: Callable[[Sequence[Attempt], BuildOptions, Ahead], ProvenVariants],
-    *,
-    others: bool = True,
-) -> Settled:
-    """`run` all variants; those that fail are run in other forms until nothing is left to try.
-
-    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
-    `run` raises, after the first refusal if other forms were tried.
-    """
-    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
-    with_subfolder, number = options, 0
-    while True:
-        try:
-            made = run(list(attempts.values()), with_subfolder, ahead)
-            following = next_attempts(attempts, made.failed, with_subfolder) if others else {}
-        except AotcError as error:
-            raise first_refusal(attempts, error) from None
-        if not following:
-            return Settled(variants=made, attempts=attempts)
-        attempts, ahead, number = {**attempts, **following}, {}, number + 1
-        with_subfolder = options.with_subfolder(f"again-{number}")
-
-
-# Size 0 of dims that nobody bounded, if a variant does not compute the model's results there.
-#
 # ONNX Runtime's kernels were seen to leave memory unset for no elements; then the range begins at
 # 1.
-
-
-# Codes of a variant's proof: wrong results, a graph that does not run, a crash.
-_EMPTY_CODES = frozenset({"AOTC-N001", "AOTC-R005", "AOTC-R008", "AOTC-I013"})
 
 
 def fails_at_empty_sizes(analyzed: AnalyzedModel, errors: Sequence[AotcError]) -> bool:

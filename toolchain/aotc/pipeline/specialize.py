@@ -17,9 +17,6 @@ from aotc.pipeline.types import AnalyzedModel, OptimizedModel, SpecializedModel,
 from aotc.spec.shapes import Dim, Domain
 from aotc.spec.target import Target
 
-# Specialize: one graph per variant, with its fixed sizes written in.
-
-
 _ISA_NAMES = (
     ("amx_tile", "amx"),
     ("avx512_vnni", "avx512vnni"),
@@ -29,6 +26,7 @@ _ISA_NAMES = (
     ("i8mm", "i8mm"),
     ("asimddp", "dotprod"),
 )
+SHARED: Final = "weights.bin"
 
 
 def specialize(
@@ -124,9 +122,6 @@ def _component(plan: VariantPlan, options: BuildOptions) -> str:
 
 
 # The weights of all variants, each content stored once, before anything is compiled with them.
-
-
-SHARED: Final = "weights.bin"
 
 
 def place_weights(

@@ -26,6 +26,7 @@ from aotc.spec.shapes import Domain, Padding
 _SETTING: Final = "gates.task"
 # What rounding leaves of a difference that is exactly the allowed one.
 _ROUNDING: Final = 1e-9
+Run = Callable[[Mapping[str, Any]], Any]
 
 
 @record
@@ -242,12 +243,6 @@ def _place(code: str, options: BuildOptions) -> Place | None:
 
 def _output(task: TaskGate, source: SourceModel) -> str:
     return task.output or source.outputs[0].name
-
-
-# The worker job of a task: a session answers a labelled set, and its metric is computed.
-
-
-Run = Callable[[Mapping[str, Any]], Any]
 
 
 def task_job(request: Json) -> Json:

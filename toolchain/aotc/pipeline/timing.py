@@ -28,9 +28,11 @@ _MAX_RUNS: Final = 50
 _PAUSE_SECONDS: Final = 0.12
 # A captured graph is refused: by ONNX Runtime, without cuda-bindings, or without a GPU.
 _REFUSED: Final = frozenset({"AOTC-R024", "AOTC-I019", "AOTC-R025"})
-
 # Median and minimum seconds of a run, or why there is none.
 Timed = tuple[float, float] | AotcError
+_ROUNDS: Final = 7
+# A form that gains less than noise is not worth its bytes.
+_NO_GAIN: Final = 0.97
 
 
 def time_alternately(
@@ -179,11 +181,6 @@ def _run_of(
 # Timing of both forms of a quantized variant: the portable one, and the one that requires VNNI.
 #
 # The payload holds both whatever the times say: it is the same for equal inputs, and times are not.
-
-
-_ROUNDS: Final = 7
-# A form that gains less than noise is not worth its bytes.
-_NO_GAIN: Final = 0.97
 
 
 def time_both_forms(proven: Sequence[ProvenModel], options: BuildOptions) -> list[ProvenModel]:

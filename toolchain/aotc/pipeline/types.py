@@ -373,9 +373,6 @@ class SignedArtifact:
     signed_by: SignedBy
 
 
-# The plan of one variant: what the profile wants of it, as the first stage of a build reads it.
-
-
 @record
 class VariantPlan:
     """One variant to be built: the profile's `spec`, for one bucket of each bucketed dim.

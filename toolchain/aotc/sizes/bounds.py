@@ -15,13 +15,27 @@ from aotc.sizes.trials import Trials
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import Dim, Domain, Relation, Stop
 
-# The range of one dim around sizes that run: lower bound, upper bound and grid.
-
-
 # How many multiples are tried at either end of a range until one runs.
 _MAX_END_TRIES = 4
 # How many sizes beyond a failure are tried before it counts as the upper bound.
 _MAX_SIZES_BEYOND = 24
+# Up to this many dims all corners are run, 2 to the power of their number; beyond, one at a time.
+_MAX_DIMS_OF_ALL_CORNERS = 3
+# How often a bound is halved because of one mixed corner.
+_MAX_HALVINGS = 3
+# How many failing corners are reported with their sizes.
+_MAX_REPORTED_CORNERS = 12
+# Steps of the sizes that models accept: strides of 2, patches and windows of 7, 12 or 14.
+GRIDS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+# On a grid coarser than this, at least so many sizes between the ends are tried.
+_USUAL_GRID, _MIN_SAMPLES = 64, 2
+# If a grid has at most this many sizes, all are tried.
+_MAX_EXHAUSTIVE = 40
+# Where in a range sizes are tried for gaps, as shares of it.
+_SAMPLED_SHARES = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
+# Share of the limits beyond usual sizes: a build runs the largest sizes several times.
+SHARE: Final = 1 / 8
+_PAIR: Final = 2
 
 
 @record(frozen=False, kw_only=False)
@@ -224,14 +238,6 @@ def _bisect(good: int, bad: int, step: int, runs_at: Callable[[int], bool]) -> i
 
 
 # The box of sizes: its corners must run, or probed bounds shrink until they do.
-
-
-# Up to this many dims all corners are run, 2 to the power of their number; beyond, one at a time.
-_MAX_DIMS_OF_ALL_CORNERS = 3
-# How often a bound is halved because of one mixed corner.
-_MAX_HALVINGS = 3
-# How many failing corners are reported with their sizes.
-_MAX_REPORTED_CORNERS = 12
 
 
 class Exhausted(Exception):
@@ -453,16 +459,6 @@ def not_running(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
 # Ranges with gaps: both ends run, but most sizes between them do not.
 
 
-# Steps of the sizes that models accept: strides of 2, patches and windows of 7, 12 or 14.
-GRIDS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
-# On a grid coarser than this, at least so many sizes between the ends are tried.
-_USUAL_GRID, _MIN_SAMPLES = 64, 2
-# If a grid has at most this many sizes, all are tried.
-_MAX_EXHAUSTIVE = 40
-# Where in a range sizes are tried for gaps, as shares of it.
-_SAMPLED_SHARES = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
-
-
 def sampled_between(low: int, high: int, grid: int = 1) -> list[int]:
     """Sizes on `grid` strictly between `low` and `high`, spread over the range, at most seven."""
     inner = {int(low + (high - low) * share) // grid * grid for share in _SAMPLED_SHARES}
@@ -499,11 +495,6 @@ def without_gaps(
 #
 # First each dim grows to the size that users commonly choose (`usual_sizes`), lengths and images
 # before batches of more than 2; then all grow further while a run costs a share of the limits.
-
-
-# Share of the limits beyond usual sizes: a build runs the largest sizes several times.
-SHARE: Final = 1 / 8
-_PAIR: Final = 2
 
 
 @record(frozen=False, kw_only=False)

@@ -16,10 +16,8 @@ from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.relations import is_anonymous
 from aotc.spec.shapes import Crop, Domain, Padding, PadSpec, Side
 
-# Declared shapes of outputs, compared with the shapes that runs produce.
-
-
 _Axis = int | None
+Shape = tuple[int | str, ...]
 
 
 class DeclaredShapes:
@@ -274,12 +272,6 @@ def _uncroppable(value: Value, axis: int | None, rule: Axis | None) -> AotcError
         if rule is not None
         else "a size that follows no simple rule",
     )
-
-
-# Shapes of outputs: declared, inferred, and derived from what runs produced.
-
-
-Shape = tuple[int | str, ...]
 
 
 class ObservedRun(NamedTuple):

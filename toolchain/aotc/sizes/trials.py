@@ -17,14 +17,15 @@ from aotc.spec.codec import Json
 from aotc.spec.profile import ProbeLimits
 from aotc.spec.shapes import Relation, Stop
 
-# Runs of the original model at given sizes: each combination once, counted, within limits.
-
-
 # Why a search ended before it had tried everything.
 ENDED: Final[Mapping[Stop, str]] = {
     "runs": "was ended by probe.max_runs",
     "time": "was ended by probe.seconds",
 }
+TRYING: Final = "trying.json"
+TRIED: Final = "tried.jsonl"
+Shapes = tuple[tuple[int, ...] | None, ...]
+_WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
 @record(kw_only=False)
@@ -127,12 +128,6 @@ class Trials:
 #
 # A run that crashes or hangs ends the process. The next one is started with `TRYING` (the sizes of
 # that run, and the CPU time used until then) and `TRIED` (all runs before it).
-
-
-TRYING: Final = "trying.json"
-TRIED: Final = "tried.jsonl"
-
-Shapes = tuple[tuple[int, ...] | None, ...]
 
 
 class FinishedRun(NamedTuple):
@@ -263,9 +258,6 @@ def cpu_deadline(seconds: float) -> Callable[[], bool]:
 # The profile of an unoptimized session lists every node's input and output shapes. Floating-point
 # operations follow from them for the operators that dominate (convolutions, matrix products,
 # recurrences); every other node counts one operation per output element.
-
-
-_WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
 @record(kw_only=False)

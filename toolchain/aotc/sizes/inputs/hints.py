@@ -24,7 +24,6 @@ from aotc.spec.providers import MICROSOFT
 if TYPE_CHECKING:
     import onnx
 
-
 # Raised by rules for nodes with too few inputs or with attributes of a wrong type.
 _MALFORMED: Final = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 _ONNX_DOMAINS: Final = ("", "ai.onnx", "ai.onnx.ml")
@@ -50,6 +49,8 @@ _MAX_CHOICES: Final = 16
 _MAX_FOLLOWED_VALUES: Final = 4096
 # Alternatives to the first hint of one input.
 _MAX_ALTERNATIVES: Final = 4
+# Turns a hint on a node's output into one on its input; None if it says nothing about it.
+_HintMap = Callable[[Hint], Hint | None]
 
 
 def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
@@ -72,10 +73,6 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
         if hint:
             hints[value.name] = hint
     return hints
-
-
-# Turns a hint on a node's output into one on its input; None if it says nothing about it.
-_HintMap = Callable[[Hint], Hint | None]
 
 
 def _unchanged(hint: Hint) -> Hint | None:

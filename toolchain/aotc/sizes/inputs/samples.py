@@ -17,6 +17,10 @@ from aotc.graph.values import Header, PickledObjects, member_of, read_array, rea
 from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.payload import Value
 
+_RESAVE: Final = "Save arrays of numbers or text: numpy.savez(file, NAME=array)."
+Sample = Mapping[str, Any]
+
+
 # Samples in `.npz` files: each array holds one, or several one after another.
 #
 # A sample is what one run of the model takes. Along the first axis of an input, it has the input's
@@ -24,9 +28,6 @@ from aotc.spec.payload import Value
 # batch, as a rule 1. A larger array is cut into such samples, and what is too little for one at its
 # end is left out. A scalar, and an array of one sample beside others of several, is the same in all
 # samples of the file.
-
-
-_RESAVE: Final = "Save arrays of numbers or text: numpy.savez(file, NAME=array)."
 
 
 @record
@@ -196,12 +197,6 @@ def refuse_not_finite(sample: Mapping[str, Any], where: str, code: str) -> None:
             if isinstance(array, np.ndarray)
             else "a sequence with such elements",
         )
-
-
-# Inputs of any sizes made of samples of real data, by repeating and cutting them.
-
-
-Sample = Mapping[str, Any]
 
 
 def tiled(

@@ -19,6 +19,10 @@ _BEYOND_END: Final = 1 << 30
 _DEFAULT_SIZE: Final = 4
 # How many choices of axes are considered.
 _MAX_CANDIDATES: Final = 4096
+_REDUCTIONS: Final = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
 
 
 def _reshape_shape(use: Use) -> Hint | None:
@@ -312,11 +316,6 @@ def _cropped_sizes(use: Use) -> Hint | None:
 def _for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
     return dict.fromkeys(indices, rule)
 
-
-_REDUCTIONS: Final = (
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
-    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
-)
 
 # By operator and input index.
 SHAPE_RULES: Final[dict[str, dict[int, Rule]]] = {

@@ -10,20 +10,23 @@ from typing import Final
 from aotc.sizes.inputs.flow import Extent, Shape, Use, difference, minimum, product, size_at, total
 from aotc.spec.codec import Json
 
+Hint = dict[str, Json]
+Rule = Callable[[Use], Hint | None]
+# Number of elements of generated sequences.
+SEQUENCE_LENGTH: Final = 2
+# Enough iterations to show what a loop does.
+_MAX_STEPS: Final = 3
+# Size of an output axis that is not declared.
+_DEFAULT_SIZE: Final = 4
+# How many block shapes are considered.
+_MAX_CANDIDATES: Final = 4096
+
+
 # Hints for inputs that are indices, lengths, divisors, scales or ratios.
 #
 # A rule takes one use of a value and returns a hint (see `generated_fixtures`), or None if it
 # cannot tell. Rules follow the operators' specifications: ONNX's, and ONNX Runtime's for
 # `com.microsoft`. Rules on shapes and axes are in `shape_rules` and `image_rules`.
-
-
-Hint = dict[str, Json]
-Rule = Callable[[Use], Hint | None]
-
-# Number of elements of generated sequences.
-SEQUENCE_LENGTH: Final = 2
-# Enough iterations to show what a loop does.
-_MAX_STEPS: Final = 3
 
 
 def index_below(high: Extent | None, low: int = 0) -> Hint | None:
@@ -175,7 +178,6 @@ def _for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
 _ONE: Final = _constant(1)
 _ZERO: Final = _constant(0)
 _DISTINCT_ROWS: Final = _within_axis(0, distinct=True)
-
 # By operator and input index; an operator of `com.microsoft` without rules of its own has
 # those of the ONNX operator of the same name.
 VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
@@ -251,12 +253,6 @@ VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
 # Hints for inputs of image operators that are sizes, scales and regions.
 #
 # If the shape of the node's output is declared, the hint is a value that produces it.
-
-
-# Size of an output axis that is not declared.
-_DEFAULT_SIZE: Final = 4
-# How many block shapes are considered.
-_MAX_CANDIDATES: Final = 4096
 
 
 def _resize_axes(use: Use) -> list[int] | None:
