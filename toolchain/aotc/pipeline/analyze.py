@@ -69,7 +69,7 @@ def analyze(
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
-    references = tuple(_reference(item, folder) for item in result["references"])
+    references = tuple(ReferenceRun.read(item, folder) for item in result["references"])
     exact = exact_answers(source, references, options)
     analyzed = AnalyzedModel(
         source=source,
@@ -146,17 +146,6 @@ def _run_analysis(
             if 0 not in sizes.values() and "" not in sizes:
                 findings.append(Finding(code="AOTC-S012", what=f"ended by {cause}", where=text))
             shutil.rmtree(folder)
-
-
-def _reference(item: Json, folder: Path) -> ReferenceRun:
-    return ReferenceRun(
-        name=item["name"],
-        origin=item["origin"],
-        sizes=item["sizes"],
-        inputs={name: folder / path for name, path in item["inputs"].items()},
-        outputs={name: folder / path for name, path in item["outputs"].items()},
-        finite=item["finite"],
-    )
 
 
 def _user_fixtures(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:

@@ -267,7 +267,7 @@ def write_half(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
     source = onnx.load(asked["source"], load_external_data=False).graph
     before = onnx.load(asked["graph"], load_external_data=False)
     try:
-        twin = half_graph(asked, kept, folder)
+        path, changing = half_graph(asked, kept, folder)
     except AotcError as error:
         if error.code != _NOTHING_LEFT:
             raise
@@ -275,10 +275,10 @@ def write_half(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
     computing = [
         node
         for node in walk_nodes(before)
-        if node.name in twin.changed and node.op_type not in _READ_NO_NUMBERS
+        if node.name in changing and node.op_type not in _READ_NO_NUMBERS
     ]
     changed = changed_nodes(source, before.graph, computing, not_these=kept)
-    return TrialGraph(model=twin.path.resolve(), weights=weights, changed=changed)
+    return TrialGraph(model=path.resolve(), weights=weights, changed=changed)
 
 
 def write_quantized_trial(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:

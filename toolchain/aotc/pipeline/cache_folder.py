@@ -117,23 +117,12 @@ def is_own(entry: Path) -> bool:
     return True
 
 
-def make_for_user(folder: Path) -> None:
-    """Make the folder for this user alone if it does not exist; raises R014."""
-    is_usable(folder, make=True)
-
-
 def draft(root: Path) -> AbstractContextManager[Path]:
     """A new folder in `root` to fill and rename; locked, and removed if it was not renamed.
 
     Raises OSError if it cannot be made.
     """
     return work_folders.locked_folder(root, NEW)
-
-
-def _try_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock until it is closed; None if another process holds it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    return descriptor if lock_or_close(descriptor) else None
 
 
 @contextmanager
@@ -183,11 +172,12 @@ def remove_leftovers(root: Path, seconds: float) -> int:
 def _remove_stale(folder: Path, seconds: float) -> bool:
     try:
         # The owner of a young one may be about to lock it.
-        old = time.time() - folder.stat().st_mtime >= seconds
-        descriptor = _try_lock(folder) if old else None
+        if time.time() - folder.stat().st_mtime < seconds:
+            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not lock_or_close(descriptor):
+            return False
     except OSError:
-        return False
-    if descriptor is None:
         return False
     erase(folder)
     os.close(descriptor)

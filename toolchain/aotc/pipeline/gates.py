@@ -218,8 +218,8 @@ def exact_answers(
             "keys": {name: stated.key_of(name) for name in gates},
             "references": [
                 {
-                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
-                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
+                    "inputs": reference.input_paths,
+                    "outputs": reference.output_paths,
                 }
                 for reference in references
             ],

@@ -66,6 +66,8 @@ from aotc.spec.variant import KEPT, PassRecord, SessionSpec
 _MOST_SAMPLES: Final = 64
 Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 # Why a node is kept, as the manifest counts it.
+PROFILE: Final = f"{KEPT}profile"
+WEIGHTS: Final = f"{KEPT}constants out of range"
 ACTIVATIONS: Final = f"{KEPT}activations out of range"
 READERS: Final = f"{KEPT}reads values out of range"
 KERNELS: Final = f"{KEPT}no kernel"
@@ -81,9 +83,6 @@ _PRODUCTS: Final = frozenset(
 )
 # A finding is one line.
 _MAX_NAMED: Final = 8
-# Why a node is kept, as the manifest counts it.
-WEIGHTS: Final = f"{KEPT}constants out of range"
-PROFILE: Final = f"{KEPT}profile"
 _WORDS = {
     PROFILE: "the profile keeps it in float32",
     ACTIVATIONS: "it makes values out of the type's range",
@@ -143,8 +142,7 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
     plan = specialized.plan
     analyzed = specialized.analyzed
     given: list[dict[str, Any]] = [
-        {"inputs": {name: str(path) for name, path in run.inputs.items()}, "sizes": dict(run.sizes)}
-        for run in analyzed.references
+        {"inputs": run.input_paths, "sizes": dict(run.sizes)} for run in analyzed.references
     ]
     if options.calibration is not None and not plan.cpu_only:
         samples = calibration_samples(analyzed, options)
@@ -457,11 +455,11 @@ def overflow_findings(
         node = named.get(name, name)
         found[node] = max(size, found.get(node, 0.0))
     ordered = sorted(found, key=lambda node: (-found[node], node))
-    told = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
+    largest = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
     more = f", and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
     what = (
         f"{half.name} ends at {half.largest:.6g}, and these nodes make larger values: "
-        f"{told}{more}; they stay in float32"
+        f"{largest}{more}; they stay in float32"
     )
     return (Finding(code="AOTC-N029", what=what, where=request["where"]),)
 
@@ -641,27 +639,19 @@ def _float_bytes(model: onnx.ModelProto) -> int:
 # nodes, so that those go to the next provider.
 
 
-@record(kw_only=False)
-class InFloat32:
-    """Nodes that a provider must not get, by name, with the reason; and findings."""
-
-    nodes: dict[str, str]
-    findings: tuple[Finding, ...] = ()
-
-
 def nodes_in_float32(
     optimized: OptimizedModel,
     graph: Path,
     weights: Path,
     backends: Sequence[Backend],
     options: BuildOptions,
-) -> dict[str, InFloat32]:
-    """By ORT name, what providers must not get of the variant's `graph`.
+) -> dict[str, tuple[dict[str, str], tuple[Finding, ...]]]:
+    """By ORT name: the nodes of `graph` that a provider must not get, with the reason; findings.
 
     Finding AOTC-N030 tells that no other provider of the variant would take the profile's nodes.
     """
     plan = optimized.plan
-    found: dict[str, InFloat32] = {}
+    found: dict[str, tuple[dict[str, str], tuple[Finding, ...]]] = {}
     for at, backend in enumerate(backends):
         wanted = backend.computes_in(plan.precision) in HALF_TYPES
         if plan.cpu_only or not wanted or backend.half_by_types or backend.ort_name == CPU:
@@ -674,7 +664,7 @@ def nodes_in_float32(
                     "provider of the variant could take those of keep_float32"
                 )
                 finding = Finding(code="AOTC-N030", what=what, where=where)
-                found[backend.ort_name] = InFloat32({}, (finding,))
+                found[backend.ort_name] = {}, (finding,)
             continue
         value = options.workers.run(
             "aotc.pipeline.half:float32_job",
@@ -688,7 +678,7 @@ def nodes_in_float32(
             where=where,
         ).value
         findings = tuple(decode(Finding, item) for item in value["findings"])
-        found[backend.ort_name] = InFloat32(value["nodes"], findings)
+        found[backend.ort_name] = value["nodes"], findings
     return found
 
 
@@ -745,17 +735,10 @@ def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json
     }
 
 
-@record(kw_only=False)
-class HalfTwin:
-    """A twin on disk; `changed` are the nodes of the graph before it that round, by name."""
-
-    path: Path
-    changed: frozenset[str]
-
-
-def half_graph(request: Json, kept: Collection[str], place: Path) -> HalfTwin:
+def half_graph(request: Json, kept: Collection[str], place: Path) -> tuple[Path, frozenset[str]]:
     """In the worker: write the twin to the folder `place`.
 
+    Returns its file, and the names of the nodes of the graph before it that round.
     It computes in float32, and rounds to the type where the variant does, beyond the range to
     infinity.  `kept` are names of nodes of the imported graph that stay in float32 in addition to
     those that the variant keeps.  Values have the names of the imported graph as far as the
@@ -773,7 +756,7 @@ def half_graph(request: Json, kept: Collection[str], place: Path) -> HalfTwin:
     place.mkdir(parents=True, exist_ok=True)
     path = place / MODEL
     path.write_bytes(made.SerializeToString(deterministic=True))
-    return HalfTwin(path, changed)
+    return path, changed
 
 
 def _computing(

@@ -196,18 +196,12 @@ def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
         )
 
 
-def quantized_graph(request: Json, kept: Collection[str], place: Path) -> Path:
-    """In the worker: write the quantized model to the file `place`; returns it.
+def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRecord:
+    """In the worker: write the quantized model to the file `place`; returns the pass's record.
 
     Nodes of the source named in `kept`, and those that the profile keeps, stay in float32.
     External data is beside it.  Raises AOTC-N015 if nothing is quantized, and O016.
     """
-    write_quantized(request, kept, place)
-    return place
-
-
-def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRecord:
-    """The same; returns the record of the pass."""
     prepared = prepared_graph(request)
     model = onnx.load(prepared)
     source = onnx.load(request["source"], load_external_data=False).graph
@@ -488,15 +482,5 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
         folder=folder,
         where="calibration data",
     ).value
-    sampled = tuple(
-        ReferenceRun(
-            name=item["name"],
-            origin="user",
-            sizes=item["sizes"],
-            inputs={name: folder / path for name, path in item["inputs"].items()},
-            outputs={name: folder / path for name, path in item["outputs"].items()},
-            finite=item["finite"],
-        )
-        for item in runs
-    )
+    sampled = tuple(ReferenceRun.read({**item, "origin": "user"}, folder) for item in runs)
     return replace(analyzed, sampled=sampled)

@@ -18,7 +18,6 @@ from aotc.graph.partition.division import partition_report
 from aotc.graph.partition.extraction import hybrid_model
 from aotc.graph.passes.base import walk_nodes
 from aotc.graph.view import shape_nodes
-from aotc.graph.weights import compact
 from aotc.pipeline.compile import CompiledModel, compile_parts
 from aotc.pipeline.optimizer_settings import is_convolutional, load_level
 from aotc.pipeline.options import BuildOptions
@@ -95,10 +94,6 @@ def lower(
             continue
         try:
             compiled = compile_parts(item.claimed, item.division, backends, options)
-        except AotcError as error:
-            drop(error, item.plan)
-            continue
-        try:
             lowered.append(_lower_divided(compiled, backends, options))
         except AotcError as error:
             drop(error, item.plan)
@@ -114,10 +109,13 @@ def _drop_unread_weights(
     kept = options.work / "weights-kept"
     shared = [item for item in lowered if SHARED in item.files and _reads_by_offset(item)]
     complete = {SHARED} if shared else set()
-    compact([item.model for item in lowered], weights_folder, kept, unchanged_files=complete)
+    weights.compact(
+        [item.model for item in lowered], weights_folder, kept, unchanged_files=complete
+    )
     result = []
     for item in lowered:
-        files = {*_weight_files(item.model), *(complete if _reads_by_offset(item) else ())}
+        model = onnx.load(item.model, load_external_data=False)
+        files = {*weights.external_locations(model), *(complete if _reads_by_offset(item) else ())}
         result.append(replace(item, files=tuple(sorted(files)), weights=kept))
     return result
 
@@ -126,10 +124,6 @@ def _reads_by_offset(item: LoweredModel) -> bool:
     """Whether compiled parts read the shared weights by offset."""
     options = item.session.provider_options.values()
     return any(WEIGHTS_PLACEHOLDER in text for stated in options for text in stated.values())
-
-
-def _weight_files(model: Path) -> tuple[str, ...]:
-    return weights.external_locations(onnx.load(model, load_external_data=False))
 
 
 def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:

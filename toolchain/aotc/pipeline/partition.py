@@ -79,14 +79,14 @@ def _claim(
     in_float32 = nodes_in_float32(optimized, typed, weights, backends, options)
     for backend in backends:
         found = _claims_of(backend, typed, weights, plan, options)
-        if (kept := in_float32.get(backend.ort_name)) is not None:
-            left = sorted(found.nodes & kept.nodes.keys())
-            found = replace(
-                found,
-                nodes=found.nodes - kept.nodes.keys(),
-                refusals=(*found.refusals, *(Refusal(node=n, reason=kept.nodes[n]) for n in left)),
-            )
-            findings += kept.findings
+        kept, noticed = in_float32.get(backend.ort_name, ({}, ()))
+        findings += noticed
+        left = sorted(found.nodes & kept.keys())
+        found = replace(
+            found,
+            nodes=found.nodes - kept.keys(),
+            refusals=(*found.refusals, *(Refusal(node=n, reason=kept[n]) for n in left)),
+        )
         claims.append((backend.ort_name, found.nodes))
         refusals += [
             RefusedNode(
@@ -186,7 +186,7 @@ def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dic
     sizes = domain.corner(corner)
     for reference in specialized.analyzed.references:
         if all(reference.sizes.get(name) == size for name, size in sizes.items()):
-            return {name: str(path) for name, path in reference.inputs.items()}
+            return reference.input_paths
     return {}
 
 

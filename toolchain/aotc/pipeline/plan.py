@@ -133,8 +133,12 @@ def wanted_variants(
             continue
         cuda = spec.cuda or options.profile.cuda
         captures = options.profile.captures_sizes(spec)
-        providers = _with_cpu(order, options)
-        precision = _concrete(spec.precision or options.profile.precision)
+        # The CPU takes the remaining nodes if the fallback policy says so.
+        falls_back = options.profile.fallback.policy == "cpu" and "cpu" not in order
+        providers = (*order, "cpu") if falls_back else order
+        wanted = spec.precision or options.profile.precision
+        # Where `auto` was to be chosen, it has been by now.
+        precision: Precision = "keep" if wanted == "auto" else wanted
         quantization = spec.quantization or options.profile.quantization
         backends = [backend_of(each, options.profile.plugins) for each in providers]
         for buckets in [_DYNAMIC] if captures else combinations:
@@ -179,17 +183,6 @@ def wanted_variants(
             fix="Give one of the profile's variants another name.",
         )
     return tuple(plans), tuple(findings)
-
-
-def _concrete(wanted: WantedPrecision) -> Precision:
-    """The precision of a plan: `auto` has been chosen by then, and is `keep` where it was not."""
-    return "keep" if wanted == "auto" else wanted
-
-
-def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:
-    """`order`, followed by the CPU if the fallback policy gives it the remaining nodes."""
-    allowed = options.profile.fallback.policy == "cpu"
-    return (*order, "cpu") if allowed and "cpu" not in order else order
 
 
 def bucket_suffix(buckets: Mapping[str, int]) -> str:
@@ -480,14 +473,10 @@ def require_kept_nodes(source: SourceModel, plans: Iterable[VariantPlan]) -> Non
                 "AOTC-N016",
                 f"no node has the name {pattern!r}",
                 where=f"variant {plan.name}: keep_float32",
-                expected=_like(pattern, names),
+                expected="the name of a node, such as "
+                f"{nearest(pattern, tuple(names)) or names[0]}",
                 found=pattern,
             )
-
-
-def _like(pattern: str, names: list[str]) -> str:
-    """A name that resembles the one that there is not, else one that there is."""
-    return f"the name of a node, such as {nearest(pattern, tuple(names)) or names[0]}"
 
 
 # Half-precision types that the profile states of inputs and outputs, and the model lacks.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
+from aotc.graph import values
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
 from aotc.pipeline.gates import repeat_calls, repeated_fixture
@@ -65,7 +66,6 @@ def open_variant(
 
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
-    from aotc.graph import values
     from aotc.session.padding import Padder
     from aotc.session.parity import compare
     from aotc.session.sessions import observe, run
@@ -174,6 +174,22 @@ def compared_runs(
         runs.append((smallest, raised))
     _require_padded(analyzed, plan.buckets, runs, f"variant {plan.name}")
     return runs
+
+
+def compared_references(
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+) -> list[Json]:
+    """What a worker is told of each of `compared_runs`."""
+    return [
+        {
+            "name": reference.name,
+            "sizes": dict(reference.sizes),
+            "wanted": dict(wanted),
+            "inputs": reference.input_paths,
+            "outputs": reference.output_paths,
+        }
+        for reference, wanted in runs
+    ]
 
 
 def _compared_sizes(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from aotc.base.errors import AotcError
@@ -21,7 +22,7 @@ from aotc.pipeline.optimizer_settings import (
 )
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import accepts_run
-from aotc.pipeline.prove import arithmetic_of
+from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.timing import time_alternately
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -35,7 +36,6 @@ from aotc.pipeline.wrong_parts import WrongNodes, all_compiled_nodes, locate_wro
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, WrongForm
 from aotc.spec.payload import Finding
-from aotc.spec.precision import Tolerance
 from aotc.spec.providers import CudaOptions
 from aotc.spec.variant import DroppedVariant
 
@@ -204,7 +204,7 @@ def with_tried_forms(
         return replace(proven, evidence=replace(proven.evidence, replaced_forms=attempt.tried))
     analyzed = proven.lowered.analyzed
     try:
-        timed = time_alternately(
+        timed, _ = time_alternately(
             [attempt.replaced, proven.lowered],
             _reference(analyzed, plan, None),
             options,
@@ -246,12 +246,17 @@ def _next_attempt(
     plan = lowered.plan
     # The layout first: where a graph has both, fusion gains more.
     refused_graphs = error.code == "AOTC-P014" and lowered.captures
+    with_options = partial(_with_options, attempt, lowered, error, options)
     if (error.code in _CODES or refused_graphs) and may_change_layout(plan, lowered.optimized):
-        return _channels_first(attempt, lowered, error, options)
+        finding = channels_first(plan, f"{_reason(error)}; channels come first")
+        return with_options(replace(plan.cuda, layout="nchw"), finding, "channels last on CUDA")
     if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
-        return _without_fusion(attempt, lowered, error, options)
+        finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
+        return with_options(replace(plan.cuda, fusion="none"), finding, "fusion for CUDA")
     if refused_graphs and plan.cuda.graphs.on_refusal == "run":
-        return _without_graphs(attempt, lowered, error, options)
+        cuda = replace(plan.cuda, graphs=replace(plan.cuda.graphs, capture="none"))
+        finding = without_graphs(f"variant {plan.name}", error.found)
+        return with_options(cuda, finding, "CUDA graphs")
     if (
         error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
         or not plan.may_lower_level
@@ -306,33 +311,6 @@ def _of_proof(error: AotcError) -> AotcError:
     return kept
 
 
-def _channels_first(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
-    plan = lowered.plan
-    cuda = replace(plan.cuda, layout="nchw")
-    finding = channels_first(plan, f"{_reason(error)}; channels come first")
-    return _with_options(attempt, lowered, error, options, cuda, finding, "channels last on CUDA")
-
-
-def _without_fusion(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
-    plan = lowered.plan
-    cuda = replace(plan.cuda, fusion="none")
-    finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
-    return _with_options(attempt, lowered, error, options, cuda, finding, "fusion for CUDA")
-
-
-def _without_graphs(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
-    plan = lowered.plan
-    cuda = replace(plan.cuda, graphs=replace(plan.cuda.graphs, capture="none"))
-    finding = without_graphs(f"variant {plan.name}", error.found)
-    return _with_options(attempt, lowered, error, options, cuda, finding, "CUDA graphs")
-
-
 def _with_options(
     attempt: Attempt,
     lowered: LoweredModel,
@@ -360,10 +338,9 @@ def _without_wrong(
     specialized = lowered.optimized.specialized
     found: tuple[WrongNodes, ...] = ()
     if attempt.rounds < _MAX_ROUNDS and error.code == "AOTC-N001":
-        tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
         reference = _reference(specialized.analyzed, specialized.plan, error)
         try:
-            found = locate_wrong_nodes(lowered, reference, tolerance, options)
+            found = locate_wrong_nodes(lowered, reference, tolerance_of(lowered, options), options)
         except AotcError as failure:
             options.announce(failure.line())
     found = found or all_compiled_nodes(lowered, _reason(error))

@@ -76,10 +76,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
     }
 
 
-def _fingerprint(backend: object) -> str:
-    from aotc.providers.base import Backend
-
-    assert isinstance(backend, Backend)
+def _fingerprint(backend: Backend) -> str:
     if not backend.probe().available:
         return "missing"
     return backend.fingerprint() + ("" if backend.probe().runs else "; cannot run here")

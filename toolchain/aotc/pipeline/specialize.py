@@ -33,8 +33,6 @@ def specialize(
     analyzed: AnalyzedModel, plan: VariantPlan, options: BuildOptions
 ) -> SpecializedModel:
     """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
-    import onnx
-
     from aotc.graph.passes.base import run_passes
     from aotc.graph.passes.fix_dims import FixDims
     from aotc.graph.passes.fold_shapes import FoldShapes

@@ -11,8 +11,8 @@ from aotc.base.records import record
 from aotc.graph.partition.budgets import Judged
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import labelled_set, profile_folder
-from aotc.pipeline.proof_job import variant_request
-from aotc.pipeline.task_data import set_digest, task_files
+from aotc.pipeline.proof_job import open_variant, variant_request
+from aotc.pipeline.task_data import batches, set_digest, task_files
 from aotc.pipeline.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
 from aotc.session.worker import steps_of, tell_steps
 from aotc.spec.buckets import sizes_in_graph
@@ -250,7 +250,6 @@ def task_job(request: Json) -> Json:
 
     `request["variant"]` describes the variant; without it the original runs.
     """
-    from aotc.pipeline.task_data import batches
     from aotc.pipeline.task_metrics import FunctionMetric, metric_of
     from aotc.session.padding import Padder
 
@@ -310,7 +309,6 @@ def _wanted(sizes: Mapping[str, int], domain: Domain, request: Json) -> dict[str
 
 
 def _variant_run(request: Json, output: str) -> Run:
-    from aotc.pipeline.proof_job import open_variant
     from aotc.session.sessions import run
 
     session = open_variant(request)

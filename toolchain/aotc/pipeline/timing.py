@@ -43,35 +43,20 @@ def time_alternately(
     rounds: int,
     folder: Path,
     where: str,
-) -> list[Timed]:
+) -> tuple[list[Timed], bool]:
     """Median and minimum seconds of one run of each variant, in one process, alternating.
 
     A variant that captures CUDA graphs replays one.  If that is refused, it runs without, or has
-    the error in place of its seconds, as its plan says.
+    the error in place of its seconds, as its plan says.  The second result tells whether the last
+    runs of all variants gave the same bytes.
     """
-    timed, _ = time_and_compare(
-        lowered, reference, options, rounds=rounds, folder=folder, where=where
-    )
-    return timed
-
-
-def time_and_compare(
-    lowered: Sequence[LoweredModel],
-    reference: ReferenceRun,
-    options: BuildOptions,
-    *,
-    rounds: int,
-    folder: Path,
-    where: str,
-) -> tuple[list[Timed], bool]:
-    """`time_alternately`, and whether the last runs of all variants gave the same bytes."""
     options.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
     value = options.workers.run(
         "aotc.pipeline.timing:measure_job",
         {
             "rounds": rounds,
             "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
-            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "inputs": reference.input_paths,
             "candidates": [
                 {
                     "model": str(item.model),
@@ -218,7 +203,7 @@ def _finding(name: str, timed: FormTiming) -> Finding:
 def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> ProvenModel:
     reference = _reference(item)
     try:
-        timed, same_bytes = time_and_compare(
+        (own, others), same_bytes = time_alternately(
             [item.lowered, other.lowered],
             reference,
             options,
@@ -230,7 +215,6 @@ def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> Prov
         # Both were proven: what fails here, such as the time limit, says nothing against them.
         options.announce(error.line())
         return item
-    own, others = timed
     # Graphs that a provider captures are refused alone, and both forms are of the CPU's.
     assert not isinstance(own, AotcError)
     assert not isinstance(others, AotcError)

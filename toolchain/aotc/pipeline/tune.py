@@ -354,8 +354,9 @@ def measure(
     firsts = first_equals({candidate: item.lowered for candidate, item in here.items()})
     tried = list(dict.fromkeys(firsts.values()))
     rounds = options.profile.tune.rounds
-    found = (
-        time_alternately(
+    timed: dict[TuningCandidate, Timed] = {}
+    if tried:
+        found, _ = time_alternately(
             [here[candidate].lowered for candidate in tried],
             reference,
             options,
@@ -363,10 +364,7 @@ def measure(
             folder=options.work / f"measure-{tried[0].variant}",
             where=f"variant {tried[0].variant}",
         )
-        if tried
-        else ()
-    )
-    timed = dict(zip(tried, found, strict=True))
+        timed = dict(zip(tried, found, strict=True))
     sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
     return tuple(
         _row(candidate, timed[firsts[candidate]], rounds, sizes)

@@ -71,7 +71,7 @@ def locate_wrong_nodes(
             "plugins": encode(dict(options.profile.plugins)),
             "precision": plan.precision,
             "tolerance": encode(tolerance),
-            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "inputs": reference.input_paths,
         },
         folder=options.work / f"locate-{plan.name}",
         where=f"variant {plan.name}",

@@ -1,6 +1,6 @@
 """The reference: the original model on the CPU provider, without optimizations, on one thread.
 
-A run that crashes or hangs ends the process; the caller finds its sizes in `trial_log.TRYING`.
+A run that crashes or hangs ends the process; the caller finds its sizes in `trials.TRYING`.
 """
 
 from __future__ import annotations

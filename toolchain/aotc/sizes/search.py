@@ -587,11 +587,12 @@ def _is_consistent(spec: DimRange, relation: Relation, stated: Mapping[str, DimR
     """Whether a derived dim is stated without anything that its terms do not say."""
     plain = not spec.buckets and not spec.outside and spec.multiple_of == 1
     return plain or (
-        not spec.buckets and _is_equality(relation) and spec == stated.get(relation.terms[0])
+        not spec.buckets and is_equality(relation) and spec == stated.get(relation.terms[0])
     )
 
 
-def _is_equality(relation: Relation) -> bool:
+def is_equality(relation: Relation) -> bool:
+    """Whether a relation says that two dims are equal."""
     return len(relation.terms) == 1 and not relation.constant
 
 
@@ -603,7 +604,7 @@ def _contradiction(relation: Relation, expected: str, found: str) -> AotcError:
         expected=expected,
         found=found,
         fix=f"State '{relation}' under relations, and the range of {relation.terms[0]!r} alone."
-        if _is_equality(relation)
+        if is_equality(relation)
         else f"State the ranges of {', '.join(dict.fromkeys(relation.terms))} alone.",
     )
 

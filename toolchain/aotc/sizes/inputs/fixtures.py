@@ -537,8 +537,6 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
 
 
 def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
-    import numpy as np
-
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = read_members(archive.zip, [value.name for value in inputs])

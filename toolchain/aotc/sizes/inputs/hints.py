@@ -1,7 +1,7 @@
 """Hints on the values of a model's inputs, from the operators that read them.
 
-A hint is JSON that `generated_fixtures` draws from.  It holds what the operators' rules request
-(`value_rules`, `shape_rules`, `image_rules`) and values that the model compares the input with.
+A hint is JSON that `fixtures` draws from.  It holds what the operators' rules request
+(`value_rules`, `shape_rules`) and values that the model compares the input with.
 Under `or` it holds alternatives for when ONNX Runtime rejects the first values: what other rules
 request of the same input, and constants that the model has in such places.
 """
