@@ -399,6 +399,9 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
     )
 
 
+# How a build ends: its report, or one refusal with every breach.
+
+
 def build_report(
     signed: SignedArtifact,
     evidence: Evidence,

@@ -22,7 +22,7 @@ from aotc.precision.quantized_nodes import Observed
 from aotc.session.inference import groups_within
 from aotc.session.sessions import create_session, run
 from aotc.sizes.inputs.fixtures import read_test_data, require_dtype
-from aotc.sizes.inputs.samples import SampleCodes, read_samples, refuse_not_finite, shape_text
+from aotc.sizes.inputs.samples import read_samples, refuse_not_finite, shape_text
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_sha256
 from aotc.spec.profile import Profile
@@ -30,9 +30,6 @@ from aotc.spec.providers import CPU
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import SessionSpec
 
-_CODES: Final = SampleCodes(
-    unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
-)
 _INDEX: Final = "samples.json"
 Range = tuple[float, float]
 Array = np.ndarray[Any, Any]
@@ -128,7 +125,7 @@ def _written(
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
     for where, sample, sizes in itertools.islice(samples, count):
-        refuse_not_finite(sample, where, "AOTC-I076")
+        refuse_not_finite(sample, where)
         place = folder / str(len(written))
         place.mkdir()
         files = {
@@ -166,7 +163,7 @@ def _read_all(
 
 def _read(file: Path, source: SourceModel, smallest: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     if not file.is_dir():
-        yield from read_samples(file, source.inputs, smallest, _CODES)
+        yield from read_samples(file, source.inputs, smallest)
         return
     sample = read_test_data(file, source.inputs, refusal="AOTC-I073")
     for value in source.inputs:

@@ -16,15 +16,13 @@ from aotc.base.records import record, values_of
 from aotc.graph.partition.assignment import Assignment, Part, sizes_at
 from aotc.graph.partition.extraction import Extractor, boundary_values
 from aotc.graph.view import GraphNode, PartitionGraph
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.partition import divide
 from aotc.pipeline.reuse import cached_or_compiled, part_key
 from aotc.pipeline.types import ClaimedModel, Division
 from aotc.providers.base import Backend, CompileRequest, Payload, names_in_message
-from aotc.providers.named_backends import backend_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
-from aotc.spec.profile import PluginSpec
 from aotc.spec.target import Target
 from aotc.spec.variant import RefusedNode
 
@@ -185,7 +183,7 @@ class _PartCompiler:
         (folder / f"{stem}.onnx").write_bytes(text)
         request: dict[str, Json] = {
             "backend": backend.name,
-            "plugins": encode(dict(options.profile.plugins)),
+            "plugins": options.plugins(),
             "stem": stem,
             "target": encode(options.target, full=True),
             "precision": backend.computes_in(plan.precision),
@@ -313,8 +311,7 @@ def _payload_of(value: Json) -> Payload:
 
 def compile_job(request: Json) -> Json:
     """In the worker: compile one partition."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     payload = backend.compile(
         CompileRequest(
             # Relative, so that no path of this machine is written.

@@ -20,7 +20,7 @@ from aotc.graph import values
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
 from aotc.graph.view import covered_nodes, standing_for
 from aotc.pipeline.calibration import calibration_samples
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
     HalfPrecision,
@@ -57,7 +57,6 @@ from aotc.session.sessions import create_session, run
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import matching_names
-from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.shapes import Padding
 from aotc.spec.variant import KEPT, PassRecord, SessionSpec
@@ -160,7 +159,7 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
         "source": str(analyzed.source.graph),
         "keep_float32": list(plan.keep_float32),
         "backend": plan.providers[0],
-        "plugins": encode(dict(options.profile.plugins)),
+        "plugins": options.plugins(),
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
         "references": references,
@@ -241,10 +240,9 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
 
 def chooser_for(request: Json, weights: Path, kept: frozenset[str]) -> Chooser:
     """What decides on the nodes of a graph whose weights are in the folder `weights`."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
     return Chooser(
         HALF_TYPES[request["to"]],
-        backend_of(request["backend"], plugins),
+        requested_backend(request),
         partial(read_tensor, folder=weights),
         (),
         kept,

@@ -301,6 +301,9 @@ def _nothing(choice: Choice, request: Json) -> AotcError:
     )
 
 
+# The graph that is quantized.
+
+
 def prepared_graph(request: Json) -> Path:
     """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
 
@@ -342,6 +345,9 @@ def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
     except AotcError:
         return None
     return onnx.load(place / MODEL, load_external_data=False)
+
+
+# The form in which variants are quantized, and what it needs.
 
 
 def has_samples(options: BuildOptions) -> bool:

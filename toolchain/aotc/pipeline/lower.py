@@ -359,6 +359,9 @@ def _listed(obstacles: Mapping[str, str]) -> str:
     return ", ".join(named) + (f", and {more} more" if more else "")
 
 
+# What a session of the variant needs: its memory, and the options with which it is created.
+
+
 def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
     """Bytes of the weights of `model`, and of inputs and activations at the maximum sizes."""
     specialized = claimed.optimized.specialized

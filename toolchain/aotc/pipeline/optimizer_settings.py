@@ -14,15 +14,13 @@ from aotc.base.records import replace
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.graph.passes.name_nodes import NameNodes
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_types import HALF_TYPES
 from aotc.providers.base import Claims
-from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import create_session
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
-from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.variant import Optimization, PassRecord, SessionSpec
 
@@ -77,7 +75,7 @@ def fuse_for_cuda(
                 "graph": str(specialized.graph),
                 "weights": str(source.weights),
                 "backend": plan.providers[0],
-                "plugins": encode(dict(options.profile.plugins)),
+                "plugins": options.plugins(),
             },
             folder=folder,
             where=f"variant {plan.name}",
@@ -146,8 +144,7 @@ def fusion_job(request: Json) -> Json:
 
 def _without_kernel(model: onnx.ModelProto, fused: onnx.ModelProto, request: Json) -> str:
     """What of the fused graph, and not of the model, would be left to the CPU."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     before, after = backend.predict(model), backend.predict(fused)
     if before is None or after is None:
         return ""
@@ -235,7 +232,7 @@ def convert_opset(
         {
             "graph": str(specialized.graph),
             "backend": plan.providers[0],
-            "plugins": encode(dict(options.profile.plugins)),
+            "plugins": options.plugins(),
         },
         folder=folder,
         where=f"variant {plan.name}",
@@ -257,8 +254,7 @@ def convert_opset(
 
 def opset_job(request: Json) -> Json:
     """In the worker: choose the opset, convert and write the graph; None if nothing is gained."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     model = onnx.load(request["graph"], load_external_data=False)
     before = backend.predict(model)
     if before is None or not before.refusals:

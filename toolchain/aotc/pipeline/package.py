@@ -217,22 +217,22 @@ def _without_fixture(
 
 
 def file_entry(
-    path: Path, root: Path, role: Role, told: Callable[[int], None] = lambda count: None
+    path: Path, root: Path, role: Role, count: Callable[[int], None] = lambda size: None
 ) -> FileEntry:
     """Size and digests of a file; the chunks of a large one are hashed in parallel.
 
-    `told` is called with the size of each block of it, once.
+    `count` is called with the size of each block of it, once.
     """
     size = path.stat().st_size
     chunks: tuple[str, ...] = ()
     if size > CHUNK_BYTES:
         with ThreadPoolExecutor(2) as pool:
-            complete = pool.submit(file_sha256, path, told=told)
+            complete = pool.submit(file_sha256, path, told=count)
             starts = range(0, size, CHUNK_BYTES)
             chunks = tuple(pool.map(lambda start: file_sha256(path, start, CHUNK_BYTES), starts))
             digest = complete.result()
     else:
-        digest = file_sha256(path, told=told)
+        digest = file_sha256(path, told=count)
     return FileEntry(
         path=path.relative_to(root).as_posix(),
         size=size,

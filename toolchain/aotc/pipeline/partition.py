@@ -18,7 +18,7 @@ from aotc.graph.types import fix_sizes
 from aotc.graph.view import PartitionGraph, read_graph
 from aotc.pipeline.half import nodes_in_float32
 from aotc.pipeline.integers import quantized_form, require_form
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.specialize import place_weights
 from aotc.pipeline.types import (
     ClaimedModel,
@@ -31,11 +31,10 @@ from aotc.pipeline.types import (
 )
 from aotc.pipeline.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.providers.base import Backend, ClaimRequest, Claims, Refusal
-from aotc.providers.named_backends import backend_of, backends_of
+from aotc.providers.named_backends import backends_of
 from aotc.session.inference import with_types
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
-from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.target import Target
 from aotc.spec.variant import Certainty, RefusedNode
@@ -227,7 +226,7 @@ def _claims_of(
         "aotc.pipeline.partition:claim_job",
         {
             "backend": backend.name,
-            "plugins": encode(dict(options.profile.plugins)),
+            "plugins": options.plugins(),
             "graph": str(graph),
             "weights": str(weights),
             "target": encode(options.target, full=True),
@@ -247,8 +246,7 @@ def _claims_of(
 
 def claim_job(request: Json) -> Json:
     """In the worker: ask one provider for its claims."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     found = backend.claim(
         ClaimRequest(
             model=Path(request["graph"]),

@@ -201,6 +201,18 @@ def accepts_run(analyzed: AnalyzedModel, plan: VariantPlan, reference: Reference
     return sizes_in_graph(analyzed.domain, plan.served, reference.sizes) is not None
 
 
+def unpadded_runs(
+    analyzed: AnalyzedModel, plan: VariantPlan, references: Iterable[ReferenceRun]
+) -> list[ReferenceRun]:
+    """Those of `references` that a variant takes without padding."""
+    return [
+        reference
+        for reference in references
+        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
+        and accepts_run(analyzed, plan, reference)
+    ]
+
+
 # What the profile states of dims and inputs, checked against the model.
 
 
@@ -384,6 +396,9 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "any" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
+
+
+# What the profile names besides: outputs of gates, forms of integers, data, nodes.
 
 
 def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:

@@ -21,7 +21,7 @@ from aotc.pipeline.optimizer_settings import (
     not_fused,
 )
 from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.plan import accepts_run
+from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.timing import time_alternately
 from aotc.pipeline.types import (
@@ -74,17 +74,17 @@ def settle(
     `run` raises, after the first refusal if other forms were tried.
     """
     attempts = {plan.name: Attempt(plan=plan) for plan in plans}
-    with_subfolder, number = options, 0
+    at_round, number = options, 0
     while True:
         try:
-            made = run(list(attempts.values()), with_subfolder, ahead)
-            following = next_attempts(attempts, made.failed, with_subfolder) if others else {}
+            made = run(list(attempts.values()), at_round, ahead)
+            following = next_attempts(attempts, made.failed, at_round) if others else {}
         except AotcError as error:
             raise first_refusal(attempts, error) from None
         if not following:
             return Settled(variants=made, attempts=attempts)
         attempts, ahead, number = {**attempts, **following}, {}, number + 1
-        with_subfolder = options.with_subfolder(f"again-{number}")
+        at_round = options.with_subfolder(f"again-{number}")
 
 
 # The next form of a variant that computes wrongly or does not run.
@@ -366,13 +366,7 @@ def _reference(analyzed: AnalyzedModel, plan: VariantPlan, error: AotcError | No
     where = error.where if error is not None else ""
     references = analyzed.references_of(plan)
     named = [reference for reference in references if where.endswith(f"fixture {reference.name}")]
-    exact = [
-        reference
-        for reference in (*named, *references)
-        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
-        and accepts_run(analyzed, plan, reference)
-    ]
-    return (exact or list(references))[0]
+    return (unpadded_runs(analyzed, plan, (*named, *references)) or references)[0]
 
 
 def _reason(error: AotcError) -> str:

@@ -313,6 +313,9 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
+# Compiled parts in the build cache.
+
+
 def part_key(
     request: Mapping[str, Json],
     part: onnx.ModelProto,

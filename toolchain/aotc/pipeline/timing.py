@@ -12,7 +12,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.plan import accepts_run
+from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
 from aotc.session.worker import steps_of, tell_steps
 from aotc.spec.codec import Json, decode, encode
@@ -230,12 +230,6 @@ def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> Prov
 
 def _reference(item: ProvenModel) -> ReferenceRun:
     """A fixture that the variant takes unpadded, at the optimal sizes if there is one."""
-    analyzed, plan = item.lowered.analyzed, item.plan
-    exact = [
-        reference
-        for reference in analyzed.references
-        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
-        and accepts_run(analyzed, plan, reference)
-    ]
-    found = exact or list(analyzed.references)
+    analyzed = item.lowered.analyzed
+    found = unpadded_runs(analyzed, item.plan, analyzed.references) or analyzed.references
     return next((reference for reference in found if reference.name == "opt"), found[0])

@@ -490,6 +490,9 @@ def _timed(settled: Settled, plan: VariantPlan) -> ProvenModel:
     )
 
 
+# The measurements in the evidence of an earlier build, whose choice is repeated.
+
+
 def read_tuning(path: Path) -> tuple[tuple[TuningCandidate, ...], str]:
     """The tuning table of an artifact's folder or evidence attestation, and its model's sha256.
 

@@ -68,7 +68,7 @@ def locate_wrong_nodes(
             "graph": str(lowered.partitioned.claimed.graph),
             "graph_weights": str(lowered.partitioned.claimed.weights),
             "parts": {part: names[provider] for part, provider in compiled.items()},
-            "plugins": encode(dict(options.profile.plugins)),
+            "plugins": options.plugins(),
             "precision": plan.precision,
             "tolerance": encode(tolerance),
             "inputs": reference.input_paths,

@@ -11,7 +11,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.sizes.dim_hints import TARGETS, DimHints, Kind, optimum, sizes_beyond
 from aotc.sizes.relations import Move
-from aotc.sizes.trials import Trials
+from aotc.sizes.trials import Trials, sizes_text
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import Dim, Domain, Relation, Stop
 
@@ -434,10 +434,8 @@ class Box:
         error = self.trials.run(sizes).error
         if all(dim.origin == "stated" for dim in self.dims.values() if dim.max > dim.min):
             raise not_running("stated sizes do not run together", sizes, error)
-        text = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        self.findings.append(
-            Finding(code="AOTC-S013", what=f"these sizes do not run together: {error}", where=text)
-        )
+        what = f"these sizes do not run together: {error}"
+        self.findings.append(Finding(code="AOTC-S013", what=what, where=sizes_text(sizes)))
 
     def _corner(self, ends: Collection[str]) -> dict[str, int]:
         domain = self.domain()
@@ -452,8 +450,7 @@ def _may_shrink(dim: Dim) -> bool:
 
 def not_running(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
-    text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
-    return AotcError("AOTC-S005", f"{what}: {text}", found=error)
+    return AotcError("AOTC-S005", f"{what}: {sizes_text(sizes)}", found=error)
 
 
 # Ranges with gaps: both ends run, but most sizes between them do not.

@@ -49,6 +49,7 @@ from aotc.sizes.trials import (
     cpu_limit,
     read_profile,
     renew_cpu_limit,
+    sizes_text,
 )
 from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
@@ -411,11 +412,6 @@ class Reference:
 def shapes_of(outputs: Sequence[Any]) -> Shapes:
     """The shape of each output (None: not a tensor)."""
     return tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
-
-
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Sizes in words."""
-    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 def write_golden_outputs(

@@ -107,6 +107,9 @@ def answer_or_error(run: Callable[[_Item], _Answer], item: _Item) -> _Answer | A
         return error
 
 
+# Runs of the original model on real data: the samples as they are, and tiled to further sizes.
+
+
 def sampled_job(request: Json) -> Json:
     """In the worker: inputs and outputs of each run, as value files below the working directory.
 
@@ -174,6 +177,9 @@ def _sizes(inputs: list[Value], given: Mapping[str, Any]) -> dict[str, int]:
             dim: size for dim, size in zip(value.shape, shape, strict=True) if isinstance(dim, str)
         }
     return found
+
+
+# The cost of a run at any sizes, estimated from a few measured runs.
 
 
 class Estimator:

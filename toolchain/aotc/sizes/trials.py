@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from aotc.base.progress import Count, Poll
 from aotc.base.records import field, record, replace
@@ -25,6 +25,8 @@ ENDED: Final[Mapping[Stop, str]] = {
 TRYING: Final = "trying.json"
 TRIED: Final = "tried.jsonl"
 Shapes = tuple[tuple[int, ...] | None, ...]
+# Estimates input bytes, activation bytes and floating-point operations of a run at given sizes.
+Cost = Callable[[Mapping[str, int]], tuple[int, int, float]]
 _WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
@@ -37,12 +39,9 @@ class Trial:
     empty: bool = False
 
 
-class Cost(Protocol):
-    """Estimates what one run costs."""
-
-    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
-        """Input bytes, activation bytes and floating-point operations of a run at `sizes`."""
-        ...
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes in words."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 @record(frozen=False, kw_only=False)

@@ -501,6 +501,9 @@ def _description(hint: Mapping[str, Json]) -> str:
     return {"uniform": "from 0 to 1", "choice": "any of a few"}.get(kind, f"as {kind}")
 
 
+# Fixtures given by the user: `.npz` files, or folders of ONNX test data (`input_N.pb`).
+
+
 def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Json]:
     """Convert the fixtures at `path` into value files below `folder`.
 

@@ -183,8 +183,8 @@ class Flow:
             given = site.inputs[max(0, len(site.inputs) - len(subgraph.input)) :]
             pairs += zip(given, (inner + value.name for value in subgraph.input), strict=False)
         elif kind == "If":
-            output_shape = (known.get(value.name, "") for value in subgraph.output)
-            pairs += zip(output_shape, site.outputs, strict=False)
+            results = (known.get(value.name, "") for value in subgraph.output)
+            pairs += zip(results, site.outputs, strict=False)
         for source, target in pairs:
             if source and target:
                 self.links.setdefault(source, []).append(target)

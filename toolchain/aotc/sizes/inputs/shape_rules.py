@@ -255,8 +255,8 @@ def _padded_axes(use: Use, data: Shape | None, output_shape: Shape | None) -> li
 
 def _split_sizes(use: Use) -> Hint | None:
     axis = use.attribute("axis", 0)
-    output_shape = [use.output_shape(index) for index in range(len(use.site.outputs))]
-    sizes = [size_at(shape, axis) for shape in output_shape]
+    shapes = [use.output_shape(index) for index in range(len(use.site.outputs))]
+    sizes = [size_at(shape, axis) for shape in shapes]
     if use.site.node.op_type == "Split" and None not in sizes and use.length() == len(sizes):
         return vector(sizes)
     size = use.size(0, axis)
