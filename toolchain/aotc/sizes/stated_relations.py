@@ -107,13 +107,9 @@ class RelationCheck:
     def _sizes_that_break(self, statement: Statement, domain: Domain) -> dict[str, int] | None:
         """Sizes that run and break `statement` but no other statement."""
         sizes = self._inner_sizes(domain)
+        others = [other for other in self.symbols.statements if other is not statement]
+        kept = [relation for other in others for relation in other.relations]
         relation = statement.relations[0]
-        kept = [
-            r
-            for statement in self.symbols.statements
-            if statement is not statement
-            for r in statement.relations
-        ]
         # A size of 1 is broadcast to any other, so it shows nothing.
         if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and is_equality(relation):
             return None
