@@ -60,7 +60,8 @@ def require_calibration(options: BuildOptions) -> None:
 def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
-    Those of calibration data, which are no fixtures, have the `sizes` of their named dims as well.
+    They are those of the calibration data, else the user's fixtures.  Those of calibration data
+    have the `sizes` of their named dims as well.
     They are written once in a build, as what is made of them is known by their paths.  They have
     the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073

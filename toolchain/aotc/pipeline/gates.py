@@ -347,11 +347,6 @@ def _agrees(names: Sequence[str], opened: Callable[[], Call], runs: int) -> bool
     return not answers.differing_runs
 
 
-def decoded_repeats(value: Json) -> Repeats | None:
-    """What the worker answered."""
-    return decode(Repeats, value) if value is not None else None
-
-
 def repeat_findings(evidence: Evidence) -> tuple[Finding, ...]:
     """AOTC-N040 for each variant whose equal calls had different bytes."""
     return tuple(

@@ -61,9 +61,10 @@ from aotc.spec.providers import CPU
 from aotc.spec.shapes import Padding
 from aotc.spec.variant import KEPT, PassRecord, SessionSpec
 
+Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+
 # Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
 _MOST_SAMPLES: Final = 64
-Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 # Why a node is kept, as the manifest counts it.
 PROFILE: Final = f"{KEPT}profile"
 WEIGHTS: Final = f"{KEPT}constants out of range"
@@ -74,6 +75,11 @@ POSITIONS: Final = f"{KEPT}positions"
 LOGARITHMS: Final = f"{KEPT}logarithms"
 CASTS: Final = f"{KEPT}saves casts"
 SUBGRAPHS: Final = f"{KEPT}subgraphs without products"
+_WORDS = {
+    PROFILE: "the profile keeps it in float32",
+    ACTIVATIONS: "it makes values out of the type's range",
+    READERS: "it reads values out of the type's range",
+}
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
 # A body without any would compute no faster, between casts in each iteration.
@@ -82,13 +88,9 @@ _PRODUCTS: Final = frozenset(
 )
 # A finding is one line.
 _MAX_NAMED: Final = 8
-_WORDS = {
-    PROFILE: "the profile keeps it in float32",
-    ACTIVATIONS: "it makes values out of the type's range",
-    READERS: "it reads values out of the type's range",
-}
 # The folder of the graph before it was changed, in that of the optimizer.
 BEFORE: Final = "before"
+# What the first twin of a variant finds, and the others read.
 _TYPED: Final = "typed.onnx"
 _LARGEST: Final = "largest.json"
 _HELD: Final = "held.json"

@@ -47,6 +47,7 @@ from aotc.spec.variant import (
 
 _CAPTURING: Final = CAPTURING.ort_name
 _MAX_NAMED: Final = 5
+# Bytes of an element, by type.
 _WIDTHS: Final[Mapping[str, int]] = {
     "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
     "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "complex64": 8, "complex128": 16,
@@ -137,7 +138,7 @@ def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
         model=path,
         weights=claimed.weights,
         files=weights.external_locations(model),
-        session=plain_session(backend, item.plan),
+        session=_with_plan(backend.session(load_level(item.plan)), item.plan),
         memory=memory_plan(model, claimed),
         providers=claimed.providers,
     )
@@ -382,11 +383,6 @@ def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
         input_bytes_max=inputs,
         activation_bytes_max=analyzed.activation_bytes if not specialized.plan.buckets else None,
     )
-
-
-def plain_session(backend: Backend, plan: VariantPlan) -> SessionSpec:
-    """The session of a variant of which one provider runs all nodes and compiles none."""
-    return _with_plan(backend.session(load_level(plan)), plan)
 
 
 def divided_session(

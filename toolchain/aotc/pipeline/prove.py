@@ -10,7 +10,6 @@ from aotc.base.records import replace
 from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.pipeline.gates import (
-    decoded_repeats,
     judge_costs,
     judge_outputs,
     judge_parity,
@@ -37,7 +36,7 @@ from aotc.session.sessions import placement_of
 from aotc.session.worker import steps_of
 from aotc.session.worker_pool import JobResult
 from aotc.spec.codec import decode, encode
-from aotc.spec.evidence import Comparison, VariantEvidence
+from aotc.spec.evidence import Comparison, Repeats, VariantEvidence
 from aotc.spec.precision import Arithmetic, Tolerance
 from aotc.spec.run_report import Gate
 from aotc.spec.variant import Parity, Placement, TransferTotals
@@ -107,7 +106,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         run_seconds=value["run_seconds"],
         peak_memory_bytes=result.peak_memory_bytes,
         task=task.result,
-        repeats=decoded_repeats(value["repeats"]),
+        repeats=decode(Repeats, value["repeats"]) if value["repeats"] is not None else None,
     )
     placement = decode(Placement, value["placement"])
     breach = judge_together(

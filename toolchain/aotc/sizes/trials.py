@@ -22,11 +22,14 @@ ENDED: Final[Mapping[Stop, str]] = {
     "runs": "was ended by probe.max_runs",
     "time": "was ended by probe.seconds",
 }
+# The files of a log.
 TRYING: Final = "trying.json"
 TRIED: Final = "tried.jsonl"
+# Of each output; None: not a tensor.
 Shapes = tuple[tuple[int, ...] | None, ...]
 # Estimates input bytes, activation bytes and floating-point operations of a run at given sizes.
 Cost = Callable[[Mapping[str, int]], tuple[int, int, float]]
+# Bytes of an element, by ONNX Runtime's name of the type.
 _WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 

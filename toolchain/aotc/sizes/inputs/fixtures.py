@@ -24,6 +24,7 @@ from aotc.spec.shapes import Dim, DimRange, Domain
 
 # Sizes that are drawn may be known already; then they are drawn again, up to this often.
 _MAX_DRAWS = 16
+# By input.
 Hints = Mapping[str, Mapping[str, Json]]
 Shapes = Mapping[str, Sequence[int]]
 _TEXTS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
