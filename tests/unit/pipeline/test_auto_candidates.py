@@ -405,7 +405,7 @@ def table_of(
     monkeypatch.setattr(
         candidate_trials,
         "time_alternately",
-        lambda made, *_, **__: [(1.0 / (2 + index), 0.1) for index in range(len(made))],
+        lambda made, *_, **__: ([(1.0 / (2 + at), 0.1) for at in range(len(made))], True),
     )
     reference: Any = Mock(sizes={})
     reference.name = "opt"

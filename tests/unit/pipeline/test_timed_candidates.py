@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -49,14 +50,16 @@ def times(folder: Path, *candidates: Mapping[str, Any]) -> Any:
         "captures": False,
         "on_refusal": "fail",
     }
-    return measure_job(
-        {
-            "rounds": 1,
-            "libraries": {},
-            "inputs": {"x": str(given)},
-            "candidates": [{**common, **fields} for fields in candidates],
-        }
-    )["timed"]
+    # As a worker does: the job tells its steps in a file there.
+    with chdir(folder):
+        return measure_job(
+            {
+                "rounds": 1,
+                "libraries": {},
+                "inputs": {"x": str(given)},
+                "candidates": [{**common, **fields} for fields in candidates],
+            }
+        )["timed"]
 
 
 def test_a_refused_graph_is_one_candidates_failure(tmp_path: Path) -> None:
@@ -94,7 +97,7 @@ def measured(
 
     def timed(items: Sequence[LoweredModel], *_: Any, **__: Any) -> Sequence[Any]:
         counts.append(len(items))
-        return found[: len(items)]
+        return found[: len(items)], True
 
     monkeypatch.setattr(candidate_trials, "time_alternately", timed)
     proven: dict[TuningCandidate, Any] = {

@@ -370,6 +370,17 @@ def test_a_relation_that_the_model_does_not_need_is_told() -> None:
     assert needed.unneeded_findings(box(n=(1, 4, 16))) == []
 
 
+def test_sizes_that_break_one_relation_keep_to_the_others() -> None:
+    symbols = symbols_of(
+        ["t = p + s", "u = t + 2"],
+        [float_value("x", "s"), float_value("y", "p"), float_value("z", "t", "u")],
+    )
+    domain = Domain(dims=box(s=(1, 8), p=(0, 8)).dims, relations=symbols.relations)
+    check = check_of(symbols, lambda sizes: sizes["u"] == sizes["t"] + 2)
+    (finding,) = check.unneeded_findings(domain)
+    assert (finding.what, finding.where) == ("the model also runs at p=8, s=8, t=17", "t = p + s")
+
+
 def test_broadcasting_a_size_of_one_counts_for_nothing() -> None:
     symbols = symbols_of(["n = x.0 = y.0"], [float_value("x", "x.0"), float_value("y", "y.0")])
     check = check_of(symbols, lambda s: s["x.0"] == s["y.0"] or 1 in s.values())

@@ -14,7 +14,7 @@ from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import require_gated_outputs, stated_crops
 from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
-from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far
+from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far, sizes_text
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding, ValueShapes
 from aotc.spec.shapes import DimRange, Domain, Padding
@@ -69,7 +69,7 @@ def analyze(
         rewritten = (Finding(code="AOTC-O008", what=what, where="reference"),)
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
-    references = tuple(_reference(item, folder) for item in result["references"])
+    references = tuple(ReferenceRun.read(item, folder) for item in result["references"])
     exact = exact_answers(source, references, options)
     analyzed = AnalyzedModel(
         source=source,
@@ -137,26 +137,16 @@ def _run_analysis(
             if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
                 raise
             fatal_sizes.append(sizes)
-            text = ", ".join(f"{name}={size}" for name, size in sizes.items())
             cause = error.what.partition(" ended by ")[2]
             if "alarm" in cause:
                 spent += options.profile.probe.run_seconds
             # Nobody asked for size 0: the range merely starts above it.  The same holds for other
             # values of inputs, whose number is under the empty name.
             if 0 not in sizes.values() and "" not in sizes:
-                findings.append(Finding(code="AOTC-S012", what=f"ended by {cause}", where=text))
+                findings.append(
+                    Finding(code="AOTC-S012", what=f"ended by {cause}", where=sizes_text(sizes))
+                )
             shutil.rmtree(folder)
-
-
-def _reference(item: Json, folder: Path) -> ReferenceRun:
-    return ReferenceRun(
-        name=item["name"],
-        origin=item["origin"],
-        sizes=item["sizes"],
-        inputs={name: folder / path for name, path in item["inputs"].items()},
-        outputs={name: folder / path for name, path in item["outputs"].items()},
-        finite=item["finite"],
-    )
 
 
 def _user_fixtures(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:

@@ -9,24 +9,25 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.blame_trials import SEARCHED, trial_request
 from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.proof_job import compared_runs
-from aotc.pipeline.prove import arithmetic_of
+from aotc.pipeline.proof_job import compared_references, compared_runs
+from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.session.worker import steps_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Blamed, OutputChange
 from aotc.spec.payload import Finding
-from aotc.spec.precision import Tolerance, kept_line
+from aotc.spec.precision import kept_line
 from aotc.spec.variant import SessionSpec
-
-# The nodes to blame where a variant in a lower precision is too inexact.
-
 
 # Answers that differ: by the tolerance, by padding, and by the gates of outputs.
 INEXACT: Final = frozenset({"AOTC-N001", "AOTC-N007", "AOTC-N020", "AOTC-N021"})
 _JOB: Final = "aotc.pipeline.blame_trials:blame_job"
 # Of the time that a step may take: what is left is for its last trial to end.
 _SHARE_OF_TIME: Final = 0.8
+# A fix that is longer names the table instead.
+_LONGEST_LINE: Final = 2000
+# Errors as large as can be told are not measured.
+_UNMEASURED: Final = 1e300
 
 
 def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Blamed | None:
@@ -102,7 +103,7 @@ def _searched(
                     "model": str(lowered.analyzed.source.graph),
                     "weights": str(lowered.analyzed.source.weights),
                 },
-                "tolerance": encode(_tolerance(lowered, options)),
+                "tolerance": encode(tolerance_of(lowered, options)),
                 "gates": encode(options.profile.gates),
                 "inputs": [encode(each) for each in lowered.analyzed.source.inputs],
                 "padding": encode(lowered.analyzed.padding),
@@ -149,11 +150,6 @@ def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Bla
     )
 
 
-def _tolerance(lowered: LoweredModel, options: BuildOptions) -> Tolerance:
-    tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
-    return tolerance
-
-
 def _references(lowered: LoweredModel, breaches: Sequence[AotcError]) -> list[Json]:
     """The fixtures that the proof compared, those that failed first."""
     runs = compared_runs(lowered.analyzed, lowered.plan)
@@ -163,17 +159,7 @@ def _references(lowered: LoweredModel, breaches: Sequence[AotcError]) -> list[Js
         for each in breaches
         if each.where.endswith(f"fixture {reference.name}")
     }
-    ordered = sorted(runs, key=lambda each: each[0].name not in failed)
-    return [
-        {
-            "name": reference.name,
-            "sizes": dict(reference.sizes),
-            "wanted": dict(wanted),
-            "inputs": {name: str(path) for name, path in reference.inputs.items()},
-            "outputs": {name: str(path) for name, path in reference.outputs.items()},
-        }
-        for reference, wanted in ordered
-    ]
+    return compared_references(sorted(runs, key=lambda each: each[0].name not in failed))
 
 
 def _not_searched(why: str, where: str) -> Finding:
@@ -181,12 +167,6 @@ def _not_searched(why: str, where: str) -> Finding:
 
 
 # What a refusal and the evidence say of the nodes to blame.
-
-
-# A fix that is longer names the table instead.
-_LONGEST_LINE: Final = 2000
-# Errors as large as can be told are not measured.
-_UNMEASURED: Final = 1e300
 
 
 def with_nodes_to_blame(
@@ -236,7 +216,7 @@ def _found(blamed: Blamed) -> AotcError:
     if len(line) > _LONGEST_LINE:
         line = f"keep_float32, with the {count} nodes that the report lists under `blamed`"
     least = "all of these nodes are needed" if blamed.minimal else "a smaller set may exist"
-    told = "" if count == 1 else f", {least}"
+    needed = "" if count == 1 else f", {least}"
     return AotcError(
         "AOTC-N031",
         f"{blamed.precision} is too inexact in {count} of {_nodes(blamed.candidates)}",
@@ -245,7 +225,7 @@ def _found(blamed: Blamed) -> AotcError:
         found=f"{_times(blamed.limit_ratio_before)} the limit, "
         f"and {_times(blamed.limit_ratio_after)} with {'it' if count == 1 else 'them'} in float32 "
         f"({_trials(blamed)}"
-        f"{told}{_ended(blamed)})",
+        f"{needed}{_ended(blamed)})",
         fix=f"Write in the profile, or in its variant {blamed.variant}: {line}",
         rows=_nodes_table(blamed),
     )
@@ -312,10 +292,10 @@ def _ended(blamed: Blamed) -> str:
     )
 
 
-def _times(badness: float | None) -> str:
-    if badness is None or badness > _UNMEASURED:
+def _times(ratio: float | None) -> str:
+    if ratio is None or ratio > _UNMEASURED:
         return "more than 1e300 times"
-    return f"{badness:.3g} times"
+    return f"{ratio:.3g} times"
 
 
 def _figure(value: float | None) -> str:

@@ -49,6 +49,16 @@ from aotc.spec.variant import Optimization, PassRecord, SessionSpec
 
 # What an instrumented run may hold of inner values at a time.
 _MOST_BYTES: Final = 1 << 30
+# Nothing is left to compute in half precision: that is the graph in float32.
+_NOTHING_LEFT = "AOTC-N012"
+# What they make is the same in any type.
+_READ_NO_NUMBERS = frozenset({"Shape", "Size"})
+# Nothing is left to quantize: that is the graph in float32.
+_NOTHING_QUANTIZED = "AOTC-N015"
+# Precisions of which trial graphs are written.
+SEARCHED: Final = frozenset({*HALF_TYPES, *QUANTIZED})
+_HALF = "aotc.pipeline.blame_trials:write_half"
+_QUANTIZED = "aotc.pipeline.blame_trials:write_quantized_trial"
 
 
 @record
@@ -251,22 +261,13 @@ class _Job:
         return _Judged(badness=worst, passed=passed, outputs=largest)
 
 
-# Trial graphs in float16 and bfloat16: twins in float32 that round where the variant does.
-
-
-# Nothing is left to compute in half precision: that is the graph in float32.
-_NOTHING_LEFT = "AOTC-N012"
-# What they make is the same in any type.
-_READ_NO_NUMBERS = frozenset({"Shape", "Size"})
-
-
 def write_half(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
     """In the worker: the twin of a variant in half precision, on the CPU."""
     weights = Path(asked["weights"])
     source = onnx.load(asked["source"], load_external_data=False).graph
     before = onnx.load(asked["graph"], load_external_data=False)
     try:
-        twin = half_graph(asked, kept, folder)
+        path, changing = half_graph(asked, kept, folder)
     except AotcError as error:
         if error.code != _NOTHING_LEFT:
             raise
@@ -274,17 +275,10 @@ def write_half(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
     computing = [
         node
         for node in walk_nodes(before)
-        if node.name in twin.changed and node.op_type not in _READ_NO_NUMBERS
+        if node.name in changing and node.op_type not in _READ_NO_NUMBERS
     ]
     changed = changed_nodes(source, before.graph, computing, not_these=kept)
-    return TrialGraph(model=twin.path.resolve(), weights=weights, changed=changed)
-
-
-# Trial graphs in int8 and int4, as the build's own step quantizes the variant.
-
-
-# Nothing is left to quantize: that is the graph in float32.
-_NOTHING_QUANTIZED = "AOTC-N015"
+    return TrialGraph(model=path.resolve(), weights=weights, changed=changed)
 
 
 def write_quantized_trial(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
@@ -324,9 +318,6 @@ def _changed(
     computing = [node for node in walk_nodes(model) if node.op_type in operators]
     left = {*made.kept, *asked["kept"], *kept}
     return changed_nodes(source.graph, model.graph, computing, not_these=left)
-
-
-# Graphs of a variant with some more nodes kept in float32, as a search tries them.
 
 
 @record
@@ -372,15 +363,6 @@ def changed_nodes(
 
 def _walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
     return walk_nodes(onnx.ModelProto(graph=graph))
-
-
-# What a worker is asked for trials of a variant: what writes its graphs, and how they are run.
-
-
-# Precisions of which trial graphs are written.
-SEARCHED: Final = frozenset({*HALF_TYPES, *QUANTIZED})
-_HALF = "aotc.pipeline.blame_trials:write_half"
-_QUANTIZED = "aotc.pipeline.blame_trials:write_quantized_trial"
 
 
 def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:

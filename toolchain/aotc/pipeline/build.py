@@ -88,6 +88,7 @@ PRELOADED_MODULES: Final = (
     "aotc.runtime.rehearsal",
 )
 _NONE_AHEAD: Final[Ahead] = {}
+_LAST: Final = sys.maxsize
 
 
 @called_with(BuildRequest)
@@ -398,7 +399,7 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
     )
 
 
-# What a build answers with: its artifact, and what was measured.
+# How a build ends: its report, or one refusal with every breach.
 
 
 def build_report(
@@ -425,12 +426,6 @@ def build_report(
         stages=clock.seconds,
         seconds=clock.elapsed(),
     )
-
-
-# The one refusal of a build that fails gates: every breach, in the order of the profile.
-
-
-_LAST: Final = sys.maxsize
 
 
 def all_breaches(errors: Iterable[AotcError]) -> AotcError:

@@ -1,6 +1,6 @@
 """The build cache: folders of files, each named by the digest of everything it was made from.
 
-    <folder>/v1/<first two digits of the key>/<key>/    one entry: see `entry`
+    <folder>/v1/<first two digits of the key>/<key>/    one entry: see `read_index`
     <folder>/v1/.new-<owner>/                           a draft; locked while its writer lives
     <folder>/v1/lock                                    held by a process that prunes
 
@@ -26,11 +26,16 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
-from aotc.pipeline import cache_folder
 from aotc.pipeline.cache_folder import (
+    DEFAULT_LIMIT,
     STALE_SECONDS,
     Copy,
     copy_all,
+    default_folder,
+    default_limit,
+    draft,
+    is_own,
+    is_usable,
     locked_for_pruning,
     open_regular,
     remove_entry,
@@ -49,6 +54,14 @@ ARTIFACT: Final = "artifact"
 PARTITION: Final = "partition"
 """The kind of what a backend compiled from one partition."""
 _UNKNOWN_KIND: Final = "other"
+INDEX: Final = "index.json"
+SEAL: Final = "index.sha256"
+FILES: Final = "files"
+# An entry's name: the digest of everything it was made from.
+KEY: Final = re.compile(r"[0-9a-f]{64}")
+# Errors that concern this process or its permissions, not the entry.
+_NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
+_SHARD = re.compile(r"[0-9a-f]{2}")
 
 
 class BuildCache:
@@ -63,15 +76,13 @@ class BuildCache:
         self.problem: AotcError | None = None
         self.dropped = 0
         self.folder: Path | None = None
-        self.limit_bytes = cache_folder.DEFAULT_LIMIT
+        self.limit_bytes = DEFAULT_LIMIT
         self._drops: list[Finding] = []
         self._kinds: dict[str, str] = {}
         self._guard = threading.Lock()
         try:
-            self.limit_bytes = cache_folder.default_limit() if limit_bytes is None else limit_bytes
-            self.folder = (
-                cache_folder.default_folder() if folder is None else Path(folder).absolute()
-            )
+            self.limit_bytes = default_limit() if limit_bytes is None else limit_bytes
+            self.folder = default_folder() if folder is None else Path(folder).absolute()
         except AotcError as error:
             self.problem = error
 
@@ -118,7 +129,7 @@ class BuildCache:
         try:
             sizes = {path: os.lstat(folder / path).st_size for path in files}
         except OSError as error:
-            self._note_problem(cache_folder.unusable(error, Path(folder)))
+            self._note_problem(unusable(error, Path(folder)))
             return
         index = draft_index(key, self._kinds.get(key, _UNKNOWN_KIND), document, sizes)
         try:
@@ -128,14 +139,14 @@ class BuildCache:
                 touch(entry)
                 return
             self._refuse_larger(entry, sum(sizes.values()))
-            with cache_folder.draft(root) as draft:
-                write_entry(draft, index, Path(folder), digests or {})
-                _publish(draft, entry)
+            with draft(root) as drafted:
+                write_entry(drafted, index, Path(folder), digests or {})
+                _publish(drafted, entry)
             prune(root, self.limit_bytes, keep=key)
         except AotcError as error:
             self._note_problem(error)
         except OSError as error:
-            self._note_problem(cache_folder.unusable(error, self.folder or Path()))
+            self._note_problem(unusable(error, self.folder or Path()))
 
     def entries(self) -> list[CacheEntry]:
         """All entries, the most recently used first; raises R014 if the cache is unusable."""
@@ -177,7 +188,7 @@ class BuildCache:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise cache_folder.unusable(error, entry) from None
+            raise unusable(error, entry) from None
         try:
             _require_own(entry)
             index = read_index(entry, entry.name)
@@ -194,12 +205,12 @@ class BuildCache:
             now = entry.lstat()
             if (now.st_dev, now.st_ino) != (seen.st_dev, seen.st_ino):
                 return
-            if not cache_folder.remove_entry(entry, root):
+            if not remove_entry(entry, root):
                 return
         except FileNotFoundError:
             return
         except OSError as error:
-            raise cache_folder.unusable(error, entry) from None
+            raise unusable(error, entry) from None
         with self._guard:
             self.dropped += 1
             self._drops.append(Finding(code="AOTC-R015", what=str(damage), where=str(entry)))
@@ -220,14 +231,12 @@ class BuildCache:
         if self.folder is None:
             raise self.problem or AotcError("AOTC-R014", "there is no folder for the cache")
         root = self.folder / f"v{FORMAT}"
-        return (
-            root if cache_folder.is_usable(self.folder) and cache_folder.is_usable(root) else None
-        )
+        return root if is_usable(self.folder) and is_usable(root) else None
 
     def _make_root(self) -> Path:
         if self.folder is not None:
-            cache_folder.make_for_user(self.folder)
-            cache_folder.make_for_user(self.folder / f"v{FORMAT}")
+            is_usable(self.folder, make=True)
+            is_usable(self.folder / f"v{FORMAT}", make=True)
         root = self._root()
         if root is None:
             raise AotcError(
@@ -249,7 +258,7 @@ def _shard(key: str) -> str:
 def _require_own(entry: Path) -> None:
     """Raise `Damaged` for an entry that another user could have written."""
     try:
-        own = cache_folder.is_own(entry)
+        own = is_own(entry)
     except OSError:
         return  # Reading it says what is wrong.
     if not own:
@@ -273,15 +282,6 @@ def _publish(draft: Path, entry: Path) -> None:
 #     <entry>/files/          the files, and nothing else
 #
 # The digest of the index detects damage only; the folder's permissions protect it from other users.
-
-
-INDEX: Final = "index.json"
-SEAL: Final = "index.sha256"
-FILES: Final = "files"
-# An entry's name: the digest of everything it was made from.
-KEY: Final = re.compile(r"[0-9a-f]{64}")
-# Errors that concern this process or its permissions, not the entry.
-_NOT_DAMAGE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EPERM)
 
 
 class Damaged(Exception):
@@ -421,9 +421,6 @@ def _undo(made: list[Path]) -> None:
 
 
 # Listing the build cache, and removing entries when it is too large.
-
-
-_SHARD = re.compile(r"[0-9a-f]{2}")
 
 
 @record(kw_only=False)

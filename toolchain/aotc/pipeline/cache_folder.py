@@ -25,9 +25,6 @@ from aotc.base.records import record
 from aotc.spec.command_reports import chunk_count
 from aotc.spec.payload import CHUNK_BYTES
 
-# The folder of the build cache: its location, owner and lock, and half-written folders in it.
-
-
 DEFAULT_LIMIT: Final = 10 << 30
 LOCK: Final = "lock"
 NEW: Final = ".new-"
@@ -36,6 +33,11 @@ OLD: Final = ".old-"
 STALE_SECONDS = 60.0
 # How long a prune waits for another one to end.
 _LOCK_SECONDS = 5.0
+# Small enough to stay in the second-level cache from the read to the hash and the write.
+_BUFFER_BYTES = 256 << 10
+# Below this many bytes a pool of threads costs more than it saves.
+_MIN_PARALLEL = 4 << 20
+_MAX_THREADS = 8
 
 
 def default_folder() -> Path:
@@ -115,23 +117,12 @@ def is_own(entry: Path) -> bool:
     return True
 
 
-def make_for_user(folder: Path) -> None:
-    """Make the folder for this user alone if it does not exist; raises R014."""
-    is_usable(folder, make=True)
-
-
 def draft(root: Path) -> AbstractContextManager[Path]:
     """A new folder in `root` to fill and rename; locked, and removed if it was not renamed.
 
     Raises OSError if it cannot be made.
     """
     return work_folders.locked_folder(root, NEW)
-
-
-def _try_lock(path: Path) -> int | None:
-    """A descriptor that holds the lock until it is closed; None if another process holds it."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    return descriptor if lock_or_close(descriptor) else None
 
 
 @contextmanager
@@ -181,11 +172,12 @@ def remove_leftovers(root: Path, seconds: float) -> int:
 def _remove_stale(folder: Path, seconds: float) -> bool:
     try:
         # The owner of a young one may be about to lock it.
-        old = time.time() - folder.stat().st_mtime >= seconds
-        descriptor = _try_lock(folder) if old else None
+        if time.time() - folder.stat().st_mtime < seconds:
+            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if not lock_or_close(descriptor):
+            return False
     except OSError:
-        return False
-    if descriptor is None:
         return False
     erase(folder)
     os.close(descriptor)
@@ -197,13 +189,6 @@ def _remove_stale(folder: Path, seconds: float) -> bool:
 # The digest is that of the copy: bytes go from one buffer to the hash and to the copy or, if the
 # file system can share blocks between files, the copy is made first and then read for the hash.
 # `hashlib`, reads and writes release the interpreter lock.
-
-
-# Small enough to stay in the second-level cache from the read to the hash and the write.
-_BUFFER_BYTES = 256 << 10
-# Below this many bytes a pool of threads costs more than it saves.
-_MIN_PARALLEL = 4 << 20
-_MAX_THREADS = 8
 
 
 @record(kw_only=False)

@@ -22,7 +22,7 @@ from aotc.precision.quantized_nodes import Observed
 from aotc.session.inference import groups_within
 from aotc.session.sessions import create_session, run
 from aotc.sizes.inputs.fixtures import read_test_data, require_dtype
-from aotc.sizes.inputs.samples import SampleCodes, read_samples, refuse_not_finite, shape_text
+from aotc.sizes.inputs.samples import read_samples, refuse_not_finite, shape_text
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_sha256
 from aotc.spec.profile import Profile
@@ -30,16 +30,17 @@ from aotc.spec.providers import CPU
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import SessionSpec
 
-# Calibration data: the samples on which activations are observed, as value files.
-#
-# They are those of `--calibration` or of the profile's `calibration.data`, else the user's
-# fixtures.
-
-
-_CODES: Final = SampleCodes(
-    unreadable="AOTC-I073", inputs="AOTC-I074", shapes="AOTC-I075", pickled="AOTC-I077"
-)
 _INDEX: Final = "samples.json"
+Range = tuple[float, float]
+Array = np.ndarray[Any, Any]
+# Bins by method.  The entropy method tries a range for each two bins, so its time grows with the
+# square of their number: a fifth of a second for each activation.
+BINS: Final = {"entropy": 1024, "percentile": 2048}
+# Bins of the entropy method's quantized distribution.
+_QUANTIZED_BINS: Final = 128
+# Activations of one run that are held at once: bytes, or their number before they are known.
+_HELD_BYTES: Final = 1 << 29
+_FIRST_COUNT: Final = 64
 
 
 def require_calibration(options: BuildOptions) -> None:
@@ -59,7 +60,8 @@ def require_calibration(options: BuildOptions) -> None:
 def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
-    Those of calibration data, which are no fixtures, have the `sizes` of their named dims as well.
+    They are those of the calibration data, else the user's fixtures.  Those of calibration data
+    have the `sizes` of their named dims as well.
     They are written once in a build, as what is made of them is known by their paths.  They have
     the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
@@ -124,7 +126,7 @@ def _written(
     folder.mkdir(parents=True, exist_ok=True)
     written: list[Json] = []
     for where, sample, sizes in itertools.islice(samples, count):
-        refuse_not_finite(sample, where, "AOTC-I076")
+        refuse_not_finite(sample, where)
         place = folder / str(len(written))
         place.mkdir()
         files = {
@@ -162,7 +164,7 @@ def _read_all(
 
 def _read(file: Path, source: SourceModel, smallest: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     if not file.is_dir():
-        yield from read_samples(file, source.inputs, smallest, _CODES)
+        yield from read_samples(file, source.inputs, smallest)
         return
     sample = read_test_data(file, source.inputs, refusal="AOTC-I073")
     for value in source.inputs:
@@ -218,19 +220,6 @@ def _sizes(
 
 def _wrong_sizes(what: str, where: str, expected: str, found: str) -> AotcError:
     return AotcError("AOTC-I075", what, where=where, expected=expected, found=found)
-
-
-# Histograms of activations whose ranges are known, and narrower ranges that follow from them.
-
-
-Range = tuple[float, float]
-Array = np.ndarray[Any, Any]
-
-# Bins by method.  The entropy method tries a range for each two bins, so its time grows with the
-# square of their number: a fifth of a second for each activation.
-BINS: Final = {"entropy": 1024, "percentile": 2048}
-# Bins of the entropy method's quantized distribution.
-_QUANTIZED_BINS: Final = 128
 
 
 class Histogram:
@@ -293,14 +282,6 @@ class Histogram:
         histogram = (self._counts, self._edges, low, high, np.float64(self._edges[-1]))
         least, largest = search.get_entropy_threshold(histogram, _QUANTIZED_BINS)
         return float(least), float(largest)
-
-
-# Ranges of activations, observed by running the source on calibration data, and kept in a file.
-
-
-# Activations of one run that are held at once: bytes, or their number before they are known.
-_HELD_BYTES: Final = 1 << 29
-_FIRST_COUNT: Final = 64
 
 
 def observed_ranges(request: Json, names: Sequence[str]) -> dict[str, Observed]:

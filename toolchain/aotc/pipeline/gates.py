@@ -33,10 +33,16 @@ from aotc.spec.run_report import Gate, Journal, Measurement
 from aotc.spec.variant import SessionSpec
 from aotc.spec.yaml import DocumentPlaces
 
-# The gates that a profile states for outputs: a limit passes if it holds in every comparison.
-
-
 _UNITS = {"min_sqnr_db": ("SQNR", "dB"), "min_agreement": ("agreement", "")}
+_WORDS = {"AOTC-N020": "breaches a limit of its gate", "AOTC-N021": "cannot be judged by its gate"}
+# A call that takes longer is not repeated if a fixture has quicker ones.
+_LONG_SECONDS: Final = 1.0
+# To find the setting: a rare difference must not be taken for none.
+_MIN_TRIALS: Final = 10
+_MAX_NAMED: Final = 3
+Call = Callable[[], list[Data]]
+# Bounds of an error, in the words of a breach.
+_LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
 
 
 def output_gates(source: SourceModel, options: BuildOptions) -> dict[str, OutputGate]:
@@ -140,9 +146,6 @@ def output_figures(
     return tuple(measurements)
 
 
-_WORDS = {"AOTC-N020": "breaches a limit of its gate", "AOTC-N021": "cannot be judged by its gate"}
-
-
 def _by_output(
     comparisons: Sequence[Comparison],
 ) -> Iterator[tuple[str, list[tuple[str, OutputError]]]]:
@@ -215,8 +218,8 @@ def exact_answers(
             "keys": {name: stated.key_of(name) for name in gates},
             "references": [
                 {
-                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
-                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
+                    "inputs": reference.input_paths,
+                    "outputs": reference.output_paths,
                 }
                 for reference in references
             ],
@@ -276,15 +279,6 @@ def _tolerances(source: SourceModel, options: BuildOptions) -> list[tuple[str, T
 
 
 # Equal calls of a variant: whether they have the same bytes, and which setting makes them so.
-
-
-# A call that takes longer is not repeated if a fixture has quicker ones.
-_LONG_SECONDS: Final = 1.0
-# To find the setting: a rare difference must not be taken for none.
-_MIN_TRIALS: Final = 10
-_MAX_NAMED: Final = 3
-
-Call = Callable[[], list[Data]]
 
 
 def repeat_request(lowered: LoweredModel, options: BuildOptions) -> Json:
@@ -353,11 +347,6 @@ def _agrees(names: Sequence[str], opened: Callable[[], Call], runs: int) -> bool
     return not answers.differing_runs
 
 
-def decoded_repeats(value: Json) -> Repeats | None:
-    """What the worker answered."""
-    return decode(Repeats, value) if value is not None else None
-
-
 def repeat_findings(evidence: Evidence) -> tuple[Finding, ...]:
     """AOTC-N040 for each variant whose equal calls had different bytes."""
     return tuple(
@@ -388,10 +377,6 @@ def _output_in_words(output: DifferingOutput) -> str:
 
 
 # The gates of one variant, all judged: how exact it is, and what it costs.
-
-
-# Bounds of an error, in the words of a breach.
-_LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
 
 
 def judge_together(judged: Iterable[Judged], journal: Journal) -> AotcError | None:

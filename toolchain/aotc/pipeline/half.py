@@ -20,7 +20,7 @@ from aotc.graph import values
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
 from aotc.graph.view import covered_nodes, standing_for
 from aotc.pipeline.calibration import calibration_samples
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
     HalfPrecision,
@@ -57,17 +57,17 @@ from aotc.session.sessions import create_session, run
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import matching_names
-from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.shapes import Padding
 from aotc.spec.variant import KEPT, PassRecord, SessionSpec
 
-# Which nodes stay in float32 when a graph is changed to half precision, and why.
-
-
 Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
+# Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
+_MOST_SAMPLES: Final = 64
 # Why a node is kept, as the manifest counts it.
+PROFILE: Final = f"{KEPT}profile"
+WEIGHTS: Final = f"{KEPT}constants out of range"
 ACTIVATIONS: Final = f"{KEPT}activations out of range"
 READERS: Final = f"{KEPT}reads values out of range"
 KERNELS: Final = f"{KEPT}no kernel"
@@ -75,12 +75,190 @@ POSITIONS: Final = f"{KEPT}positions"
 LOGARITHMS: Final = f"{KEPT}logarithms"
 CASTS: Final = f"{KEPT}saves casts"
 SUBGRAPHS: Final = f"{KEPT}subgraphs without products"
+_WORDS = {
+    PROFILE: "the profile keeps it in float32",
+    ACTIVATIONS: "it makes values out of the type's range",
+    READERS: "it reads values out of the type's range",
+}
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
 # A body without any would compute no faster, between casts in each iteration.
 _PRODUCTS: Final = frozenset(
     {"Attention", "Conv", "ConvTranspose", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "RNN"}
 )
+# A finding is one line.
+_MAX_NAMED: Final = 8
+# The folder of the graph before it was changed, in that of the optimizer.
+BEFORE: Final = "before"
+# What the first twin of a variant finds, and the others read.
+_TYPED: Final = "typed.onnx"
+_LARGEST: Final = "largest.json"
+_HELD: Final = "held.json"
+
+
+# Functions of a graph run in the worker, after ONNX Runtime's optimizer: it would write casts of
+# its own into a graph in half precision, as its CPU has few such kernels.
+
+
+@record(kw_only=False)
+class HalfRequest:
+    """What the worker is asked (None: nothing), the plan that follows, and findings."""
+
+    request: Json
+    plan: VariantPlan
+    findings: tuple[Finding, ...] = ()
+
+
+def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRequest:
+    """Whether a variant is changed to half precision, and with which inputs it is observed.
+
+    A quantized model, one in another half precision and one without float32 are left as they are,
+    with finding AOTC-N011.
+    """
+    plan = specialized.plan
+    if plan.precision not in HALF_TYPES:
+        return HalfRequest(None, plan)
+    first = backend_of(plan.providers[0], options.profile.plugins)
+    if not first.half_by_types and not plan.cpu_only:
+        return HalfRequest(None, plan)
+    if specialized.analyzed.source.capture.quantized:
+        why = "the model is quantized"
+    else:
+        graph = onnx.load(specialized.graph, load_external_data=False).graph
+        why = why_left(graph, plan.precision)
+    if why == plan.precision:
+        return HalfRequest(None, plan)
+    if why:
+        what = f"precision {plan.precision}: {why}, and is left unchanged"
+        finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
+        return HalfRequest(None, replace(plan, precision="keep"), (finding,))
+    return HalfRequest(request_of(specialized, options), plan)
+
+
+def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
+    """What the functions that run in the worker want to know of a variant.
+
+    Raises what `calibration_samples` raises.
+    """
+    plan = specialized.plan
+    analyzed = specialized.analyzed
+    given: list[dict[str, Any]] = [
+        {"inputs": run.input_paths, "sizes": dict(run.sizes)} for run in analyzed.references
+    ]
+    if options.calibration is not None and not plan.cpu_only:
+        samples = calibration_samples(analyzed, options)
+        step = max(1, -(-len(samples) // _MOST_SAMPLES))
+        given += [{**sample, "sample": True} for sample in samples[::step]]
+    references = [
+        {**item, "wanted": dict(wanted)}
+        for item in given
+        if (wanted := analyzed.domain.padded_sizes(plan.buckets, item["sizes"])) is not None
+    ]
+    return {
+        "to": plan.precision,
+        # ONNX Runtime's CPU computes nothing in half precision that is worth it.
+        "stored_only": plan.cpu_only,
+        "source": str(analyzed.source.graph),
+        "keep_float32": list(plan.keep_float32),
+        "backend": plan.providers[0],
+        "plugins": options.plugins(),
+        "inputs": [encode(value) for value in analyzed.source.inputs],
+        "padding": encode(analyzed.padding),
+        "references": references,
+        "where": f"variant {plan.name}",
+    }
+
+
+def why_left(graph: onnx.GraphProto, wanted: str) -> str:
+    """Why a graph is not changed; `wanted` itself if it is in that type already, "" if it is."""
+    elements = {tensor.data_type for tensor in graph.initializer}
+    elements |= interface_elements(graph)
+    elements |= {
+        attribute.t.data_type
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    found = [half.name for half in HALF_TYPES.values() if half.onnx_type in elements]
+    if found:
+        return wanted if wanted in found else f"the model is in {found[0]}"
+    if onnx.TensorProto.FLOAT not in elements:
+        return "the model computes nothing in float32"
+    return ""
+
+
+def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Finding, ...]]:
+    """In the worker: change `model`, whose weights are in the working directory, in place.
+
+    Constants that change are written into the model.  Raises AOTC-N012 if nothing can be changed.
+    """
+    half = HALF_TYPES[request["to"]]
+    kept_by_profile = nodes_of_profile(model, request)
+    if request["stored_only"]:
+        return weights_to_half(model, request, kept_by_profile)
+    lift_constants(model)
+    before = onnx.ModelProto()
+    before.CopyFrom(model)
+    typed = with_types(model, Path())
+    chooser = chooser_for(request, Path(), kept_by_profile)
+    graph = chooser.graph_of(typed)
+    masks = lower_masks(graph, half, chooser.read)
+    largest, findings = largest_values(typed, {**request, "weights": ""})
+    wide = beyond(largest, half)
+    chooser = replace(chooser, wide=tuple(wide))
+    reasons = chooser.all_reasons(graph)
+    changed = chooser.changed(graph, reasons)
+    if not changed:
+        raise AotcError(
+            "AOTC-N012",
+            f"no node can compute in {half.name}",
+            where=request["where"],
+            found=", ".join(f"{count} {why}" for why, count in Counter(reasons.values()).items()),
+            fix="Choose precision: keep or tf32.",
+        )
+    findings += overflow_findings(wide, before, half, request)
+    rewrite = HalfPrecision(
+        to=half.name,
+        ep=chooser.backend.ort_name,
+        kept=frozenset(reasons),
+        read=chooser.read,
+    )
+    (made,) = run_passes(typed, (rewrite,))
+    del typed.graph.value_info[:]
+    model.CopyFrom(typed)
+    counts = Counter(reasons.values())
+    left = {node.name for node in walk_nodes(typed)}
+    matched = {
+        "converted": len(left.intersection(changed)),
+        "casts": count_casts(model, before),
+        **counts,
+    }
+    if masks:
+        matched["masks"] = masks
+    kept = tuple(node.name for node in walk_nodes(before) if node.name in reasons)
+    return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
+
+
+def chooser_for(request: Json, weights: Path, kept: frozenset[str]) -> Chooser:
+    """What decides on the nodes of a graph whose weights are in the folder `weights`."""
+    return Chooser(
+        HALF_TYPES[request["to"]],
+        requested_backend(request),
+        partial(read_tensor, folder=weights),
+        (),
+        kept,
+    )
+
+
+def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
+    """The nodes of `model` that stand for those that the profile keeps in float32, by name."""
+    if not request["keep_float32"]:
+        return frozenset()
+    source = onnx.load(request["source"], load_external_data=False)
+    names = frozenset(node.name for node in walk_nodes(source))
+    wanted = matching_names(names, request["keep_float32"])
+    return standing_for(source.graph, model.graph, wanted)
 
 
 @record(kw_only=False)
@@ -232,12 +410,112 @@ def _holds_attribute(node: onnx.NodeProto, half: HalfType) -> bool:
     )
 
 
+# Which values leave the range of a half-precision type, found on the reference's inputs.
+
+
+def largest_values(
+    model: onnx.ModelProto, request: Json
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    """The largest finite magnitude of each float32 value on the reference's inputs, by name.
+
+    `model` states the types of its values; its weights are in the folder `weights` of the request.
+    Where ONNX Runtime cannot tell, finding AOTC-N013 says so: parity decides alone.  A sample of
+    calibration data that does not run is left out, with the same finding.
+    """
+    try:
+        if not request["references"] or not can_observe(model):
+            why = "the operator set is too old"
+            raise AotcError(
+                "AOTC-N013", why if request["references"] else "no input has these sizes"
+            )
+        return _observed(model, request)
+    except AotcError as error:
+        what = f"activations could not be observed: {error.found or error.what}"[:300]
+        return {}, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
+def beyond(largest: Mapping[str, float], half: HalfType) -> dict[str, float]:
+    """The values that leave the type's range, with their largest magnitude."""
+    return {name: size for name, size in largest.items() if size > half.largest}
+
+
+def overflow_findings(
+    wide: Mapping[str, float], model: onnx.ModelProto, half: HalfType, request: Json
+) -> tuple[Finding, ...]:
+    """AOTC-N029, with the source's nodes whose values leave the range, the largest first.
+
+    A value that no node of the source makes is told with the node of `model` that makes it.
+    """
+    if not wide:
+        return ()
+    source = onnx.load(request["source"], load_external_data=False)
+    named = source_makers(source.graph, model.graph)
+    found: dict[str, float] = {}
+    for name, size in wide.items():
+        node = named.get(name, name)
+        found[node] = max(size, found.get(node, 0.0))
+    ordered = sorted(found, key=lambda node: (-found[node], node))
+    largest = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
+    more = f", and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
+    what = (
+        f"{half.name} ends at {half.largest:.6g}, and these nodes make larger values: "
+        f"{largest}{more}; they stay in float32"
+    )
+    return (Finding(code="AOTC-N029", what=what, where=request["where"]),)
+
+
+def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[str, str]:
+    """For values of `rewritten`: the source's node that makes them, else the node of `rewritten`.
+
+    Where several nodes of the source became one, it is the last of them.
+    """
+    makers = {name: node.name for node in source.node for name in node.output if name}
+    covered = covered_nodes(source, rewritten)
+    found = {}
+    for node in rewritten.node:
+        for name in node.output:
+            stands_for = covered.get(node.name) or (node.name,)
+            found[name] = makers.get(name, stands_for[-1])
+    return found
+
+
+def _observed(
+    model: onnx.ModelProto, request: Json
+) -> tuple[dict[str, float], tuple[Finding, ...]]:
+    observing, names = observing_graph(model)
+    if not names:
+        return {}, ()
+    session = create_session(
+        observing.SerializeToString(),
+        SessionSpec(optimization="disable"),
+        providers=[CPU],
+        weights_folder=Path(request["weights"]),
+    )
+    padding = decode(Padding, request["padding"]) if request["padding"] else None
+    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
+    largest: dict[str, float] = {}
+    left_out = []
+    for reference in request["references"]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        sizes, wanted = reference["sizes"], reference["wanted"]
+        if wanted != sizes:
+            inputs = padder.pad(inputs, sizes, wanted).inputs
+        try:
+            (found,) = run(session, inputs, [LARGEST])
+        except AotcError as error:
+            if not reference.get("sample"):
+                raise
+            left_out.append(error.found or error.what)
+            continue
+        for name, size in zip(names, found, strict=True):
+            largest[name] = max(float(size), largest.get(name, 0.0))
+    if not left_out:
+        return largest, ()
+    what = f"{len(left_out)} samples of the calibration data do not run: {left_out[0]}"[:300]
+    return largest, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
+
+
 # Weights in half precision for ONNX Runtime's CPU, which computes with them in float32.
-
-
-# Why a node is kept, as the manifest counts it.
-WEIGHTS: Final = f"{KEPT}constants out of range"
-PROFILE: Final = f"{KEPT}profile"
 
 
 def weights_to_half(
@@ -354,308 +632,11 @@ def _float_bytes(model: onnx.ModelProto) -> int:
     )
 
 
-# Which values leave the range of a half-precision type, found on the reference's inputs.
-
-
-# A finding is one line.
-_MAX_NAMED: Final = 8
-
-
-def largest_values(
-    model: onnx.ModelProto, request: Json
-) -> tuple[dict[str, float], tuple[Finding, ...]]:
-    """The largest finite magnitude of each float32 value on the reference's inputs, by name.
-
-    `model` states the types of its values; its weights are in the folder `weights` of the request.
-    Where ONNX Runtime cannot tell, finding AOTC-N013 says so: parity decides alone.  A sample of
-    calibration data that does not run is left out, with the same finding.
-    """
-    try:
-        if not request["references"] or not can_observe(model):
-            why = "the operator set is too old"
-            raise AotcError(
-                "AOTC-N013", why if request["references"] else "no input has these sizes"
-            )
-        return _observed(model, request)
-    except AotcError as error:
-        what = f"activations could not be observed: {error.found or error.what}"[:300]
-        return {}, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
-
-
-def beyond(largest: Mapping[str, float], half: HalfType) -> dict[str, float]:
-    """The values that leave the type's range, with their largest magnitude."""
-    return {name: size for name, size in largest.items() if size > half.largest}
-
-
-def overflow_findings(
-    wide: Mapping[str, float], model: onnx.ModelProto, half: HalfType, request: Json
-) -> tuple[Finding, ...]:
-    """AOTC-N029, with the source's nodes whose values leave the range, the largest first.
-
-    A value that no node of the source makes is told with the node of `model` that makes it.
-    """
-    if not wide:
-        return ()
-    source = onnx.load(request["source"], load_external_data=False)
-    named = source_makers(source.graph, model.graph)
-    found: dict[str, float] = {}
-    for name, size in wide.items():
-        node = named.get(name, name)
-        found[node] = max(size, found.get(node, 0.0))
-    ordered = sorted(found, key=lambda node: (-found[node], node))
-    told = ", ".join(f"{node!r} {found[node]:.4g}" for node in ordered[:_MAX_NAMED])
-    more = f", and {len(ordered) - _MAX_NAMED} more" if len(ordered) > _MAX_NAMED else ""
-    what = (
-        f"{half.name} ends at {half.largest:.6g}, and these nodes make larger values: "
-        f"{told}{more}; they stay in float32"
-    )
-    return (Finding(code="AOTC-N029", what=what, where=request["where"]),)
-
-
-def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[str, str]:
-    """For values of `rewritten`: the source's node that makes them, else the node of `rewritten`.
-
-    Where several nodes of the source became one, it is the last of them.
-    """
-    makers = {name: node.name for node in source.node for name in node.output if name}
-    covered = covered_nodes(source, rewritten)
-    found = {}
-    for node in rewritten.node:
-        for name in node.output:
-            stands_for = covered.get(node.name) or (node.name,)
-            found[name] = makers.get(name, stands_for[-1])
-    return found
-
-
-def _observed(
-    model: onnx.ModelProto, request: Json
-) -> tuple[dict[str, float], tuple[Finding, ...]]:
-    observing, names = observing_graph(model)
-    if not names:
-        return {}, ()
-    session = create_session(
-        observing.SerializeToString(),
-        SessionSpec(optimization="disable"),
-        providers=[CPU],
-        weights_folder=Path(request["weights"]),
-    )
-    padding = decode(Padding, request["padding"]) if request["padding"] else None
-    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
-    largest: dict[str, float] = {}
-    left_out = []
-    for reference in request["references"]:
-        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
-        sizes, wanted = reference["sizes"], reference["wanted"]
-        if wanted != sizes:
-            inputs = padder.pad(inputs, sizes, wanted).inputs
-        try:
-            (found,) = run(session, inputs, [LARGEST])
-        except AotcError as error:
-            if not reference.get("sample"):
-                raise
-            left_out.append(error.found or error.what)
-            continue
-        for name, size in zip(names, found, strict=True):
-            largest[name] = max(float(size), largest.get(name, 0.0))
-    if not left_out:
-        return largest, ()
-    what = f"{len(left_out)} samples of the calibration data do not run: {left_out[0]}"[:300]
-    return largest, (Finding(code="AOTC-N013", what=what, where=request["where"]),)
-
-
-# Half precision for a variant: which nodes stay in float32, found on the reference's inputs.
-#
-# Functions of a graph run in the worker, after ONNX Runtime's optimizer: it would write casts of
-# its own into a graph in half precision, as its CPU has few such kernels.
-
-
-# Of calibration data, at even distances: each graph is run on them anew, with nothing fused.
-_MOST_SAMPLES: Final = 64
-
-
-@record(kw_only=False)
-class HalfRequest:
-    """What the worker is asked (None: nothing), the plan that follows, and findings."""
-
-    request: Json
-    plan: VariantPlan
-    findings: tuple[Finding, ...] = ()
-
-
-def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRequest:
-    """Whether a variant is changed to half precision, and with which inputs it is observed.
-
-    A quantized model, one in another half precision and one without float32 are left as they are,
-    with finding AOTC-N011.
-    """
-    plan = specialized.plan
-    if plan.precision not in HALF_TYPES:
-        return HalfRequest(None, plan)
-    first = backend_of(plan.providers[0], options.profile.plugins)
-    if not first.half_by_types and not plan.cpu_only:
-        return HalfRequest(None, plan)
-    if specialized.analyzed.source.capture.quantized:
-        why = "the model is quantized"
-    else:
-        graph = onnx.load(specialized.graph, load_external_data=False).graph
-        why = why_left(graph, plan.precision)
-    if why == plan.precision:
-        return HalfRequest(None, plan)
-    if why:
-        what = f"precision {plan.precision}: {why}, and is left unchanged"
-        finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
-        return HalfRequest(None, replace(plan, precision="keep"), (finding,))
-    return HalfRequest(request_of(specialized, options), plan)
-
-
-def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
-    """What the functions that run in the worker want to know of a variant.
-
-    Raises what `calibration_samples` raises.
-    """
-    plan = specialized.plan
-    analyzed = specialized.analyzed
-    given: list[dict[str, Any]] = [
-        {"inputs": {name: str(path) for name, path in run.inputs.items()}, "sizes": dict(run.sizes)}
-        for run in analyzed.references
-    ]
-    if options.calibration is not None and not plan.cpu_only:
-        samples = calibration_samples(analyzed, options)
-        step = max(1, -(-len(samples) // _MOST_SAMPLES))
-        given += [{**sample, "sample": True} for sample in samples[::step]]
-    references = [
-        {**item, "wanted": dict(wanted)}
-        for item in given
-        if (wanted := analyzed.domain.padded_sizes(plan.buckets, item["sizes"])) is not None
-    ]
-    return {
-        "to": plan.precision,
-        # ONNX Runtime's CPU computes nothing in half precision that is worth it.
-        "stored_only": plan.cpu_only,
-        "source": str(analyzed.source.graph),
-        "keep_float32": list(plan.keep_float32),
-        "backend": plan.providers[0],
-        "plugins": encode(dict(options.profile.plugins)),
-        "inputs": [encode(value) for value in analyzed.source.inputs],
-        "padding": encode(analyzed.padding),
-        "references": references,
-        "where": f"variant {plan.name}",
-    }
-
-
-def why_left(graph: onnx.GraphProto, wanted: str) -> str:
-    """Why a graph is not changed; `wanted` itself if it is in that type already, "" if it is."""
-    elements = {tensor.data_type for tensor in graph.initializer}
-    elements |= interface_elements(graph)
-    elements |= {
-        attribute.t.data_type
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
-    found = [half.name for half in HALF_TYPES.values() if half.onnx_type in elements]
-    if found:
-        return wanted if wanted in found else f"the model is in {found[0]}"
-    if onnx.TensorProto.FLOAT not in elements:
-        return "the model computes nothing in float32"
-    return ""
-
-
-def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Finding, ...]]:
-    """In the worker: change `model`, whose weights are in the working directory, in place.
-
-    Constants that change are written into the model.  Raises AOTC-N012 if nothing can be changed.
-    """
-    half = HALF_TYPES[request["to"]]
-    kept_by_profile = nodes_of_profile(model, request)
-    if request["stored_only"]:
-        return weights_to_half(model, request, kept_by_profile)
-    lift_constants(model)
-    before = onnx.ModelProto()
-    before.CopyFrom(model)
-    typed = with_types(model, Path())
-    chooser = chooser_for(request, Path(), kept_by_profile)
-    graph = chooser.graph_of(typed)
-    masks = lower_masks(graph, half, chooser.read)
-    largest, findings = largest_values(typed, {**request, "weights": ""})
-    wide = beyond(largest, half)
-    chooser = replace(chooser, wide=tuple(wide))
-    reasons = chooser.all_reasons(graph)
-    changed = chooser.changed(graph, reasons)
-    if not changed:
-        raise AotcError(
-            "AOTC-N012",
-            f"no node can compute in {half.name}",
-            where=request["where"],
-            found=", ".join(f"{count} {why}" for why, count in Counter(reasons.values()).items()),
-            fix="Choose precision: keep or tf32.",
-        )
-    findings += overflow_findings(wide, before, half, request)
-    rewrite = HalfPrecision(
-        to=half.name,
-        ep=chooser.backend.ort_name,
-        kept=frozenset(reasons),
-        read=chooser.read,
-    )
-    (made,) = run_passes(typed, (rewrite,))
-    del typed.graph.value_info[:]
-    model.CopyFrom(typed)
-    counts = Counter(reasons.values())
-    left = {node.name for node in walk_nodes(typed)}
-    matched = {
-        "converted": len(left.intersection(changed)),
-        "casts": count_casts(model, before),
-        **counts,
-    }
-    if masks:
-        matched["masks"] = masks
-    kept = tuple(node.name for node in walk_nodes(before) if node.name in reasons)
-    return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
-
-
-def chooser_for(request: Json, weights: Path, kept: frozenset[str]) -> Chooser:
-    """What decides on the nodes of a graph whose weights are in the folder `weights`."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    return Chooser(
-        HALF_TYPES[request["to"]],
-        backend_of(request["backend"], plugins),
-        partial(read_tensor, folder=weights),
-        (),
-        kept,
-    )
-
-
-def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
-    """The nodes of `model` that stand for those that the profile keeps in float32, by name."""
-    if not request["keep_float32"]:
-        return frozenset()
-    source = onnx.load(request["source"], load_external_data=False)
-    names = frozenset(node.name for node in walk_nodes(source))
-    wanted = matching_names(names, request["keep_float32"])
-    return standing_for(source.graph, model.graph, wanted)
-
-
 # Nodes that stay in float32 where a provider computes in half precision by an option of its own.
 #
 # Such a provider computes all that it gets in that type, and what is larger than the type's largest
 # number is wrong there without a word (OpenVINO gives the largest). It cannot be told of single
 # nodes, so that those go to the next provider.
-
-
-_WORDS = {
-    PROFILE: "the profile keeps it in float32",
-    ACTIVATIONS: "it makes values out of the type's range",
-    READERS: "it reads values out of the type's range",
-}
-
-
-@record(kw_only=False)
-class InFloat32:
-    """Nodes that a provider must not get, by name, with the reason; and findings."""
-
-    nodes: dict[str, str]
-    findings: tuple[Finding, ...] = ()
 
 
 def nodes_in_float32(
@@ -664,13 +645,13 @@ def nodes_in_float32(
     weights: Path,
     backends: Sequence[Backend],
     options: BuildOptions,
-) -> dict[str, InFloat32]:
-    """By ORT name, what providers must not get of the variant's `graph`.
+) -> dict[str, tuple[dict[str, str], tuple[Finding, ...]]]:
+    """By ORT name: the nodes of `graph` that a provider must not get, with the reason; findings.
 
     Finding AOTC-N030 tells that no other provider of the variant would take the profile's nodes.
     """
     plan = optimized.plan
-    found: dict[str, InFloat32] = {}
+    found: dict[str, tuple[dict[str, str], tuple[Finding, ...]]] = {}
     for at, backend in enumerate(backends):
         wanted = backend.computes_in(plan.precision) in HALF_TYPES
         if plan.cpu_only or not wanted or backend.half_by_types or backend.ort_name == CPU:
@@ -683,7 +664,7 @@ def nodes_in_float32(
                     "provider of the variant could take those of keep_float32"
                 )
                 finding = Finding(code="AOTC-N030", what=what, where=where)
-                found[backend.ort_name] = InFloat32({}, (finding,))
+                found[backend.ort_name] = {}, (finding,)
             continue
         value = options.workers.run(
             "aotc.pipeline.half:float32_job",
@@ -697,7 +678,7 @@ def nodes_in_float32(
             where=where,
         ).value
         findings = tuple(decode(Finding, item) for item in value["findings"])
-        found[backend.ort_name] = InFloat32(value["nodes"], findings)
+        found[backend.ort_name] = value["nodes"], findings
     return found
 
 
@@ -735,13 +716,6 @@ def _inside(node: onnx.NodeProto) -> list[str]:
 # of a variant, and none stores weights of its own.
 
 
-# The folder of the graph before it was changed, in that of the optimizer.
-BEFORE: Final = "before"
-_TYPED: Final = "typed.onnx"
-_LARGEST: Final = "largest.json"
-_HELD: Final = "held.json"
-
-
 def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json:
     """What `half_graph` wants to know of a variant whose precision is float16 or bfloat16.
 
@@ -761,17 +735,10 @@ def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json
     }
 
 
-@record(kw_only=False)
-class HalfTwin:
-    """A twin on disk; `changed` are the nodes of the graph before it that round, by name."""
-
-    path: Path
-    changed: frozenset[str]
-
-
-def half_graph(request: Json, kept: Collection[str], place: Path) -> HalfTwin:
+def half_graph(request: Json, kept: Collection[str], place: Path) -> tuple[Path, frozenset[str]]:
     """In the worker: write the twin to the folder `place`.
 
+    Returns its file, and the names of the nodes of the graph before it that round.
     It computes in float32, and rounds to the type where the variant does, beyond the range to
     infinity.  `kept` are names of nodes of the imported graph that stay in float32 in addition to
     those that the variant keeps.  Values have the names of the imported graph as far as the
@@ -789,7 +756,7 @@ def half_graph(request: Json, kept: Collection[str], place: Path) -> HalfTwin:
     place.mkdir(parents=True, exist_ok=True)
     path = place / MODEL
     path.write_bytes(made.SerializeToString(deterministic=True))
-    return HalfTwin(path, changed)
+    return path, changed
 
 
 def _computing(

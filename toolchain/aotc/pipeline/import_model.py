@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import require_model_file
+from aotc.base.files.reading import file_sha256, require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.options import BuildOptions
@@ -21,7 +21,6 @@ from aotc.spec.variant import PassRecord
 
 if TYPE_CHECKING:
     import onnx
-
 
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
@@ -101,7 +100,6 @@ def _refuse_undecodable(path: Path) -> None:
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean and name the model, and move its weights out of the graph."""
-    from aotc.base.files.reading import file_sha256
     from aotc.graph.model import (
         MAX_PROTOBUF,
         escape_text,

@@ -46,7 +46,308 @@ from aotc.spec.profile import Profile
 from aotc.spec.providers import CPU
 from aotc.spec.variant import PassRecord, SessionSpec
 
-# The form in which a variant is quantized, and whether its providers run models of that form.
+QUANTIZED: Final = frozenset({"int8", "int4"})
+# The first operator set in which scales may have an axis, and that with the integer operators.
+_AXIS_OPSET: Final = 13
+_MIN_OPSET: Final = 10
+_FOLDER: Final = "prepared"
+# How many samples are compared as they are; each is one more run of every such variant.
+_MAX_SAMPLES: Final = 8
+
+
+def is_quantizing(plan: VariantPlan) -> bool:
+    """Whether the plan asks for a quantized graph."""
+    return plan.precision in QUANTIZED
+
+
+def quantize(
+    specialized: SpecializedModel, options: BuildOptions
+) -> tuple[SpecializedModel, tuple[Finding, ...]]:
+    """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
+
+    A model that is quantized or in half precision, and one without float32 weights, is left as it
+    is, with AOTC-N014.  Raises AOTC-N015 (nothing can be quantized), N017 (the profile's statements
+    do not fit), O016, and what the calibration raises.
+    """
+    plan = specialized.plan
+    if not is_quantizing(plan):
+        return specialized, ()
+    where = f"variant {plan.name}"
+    if why := _why_left(specialized):
+        what = f"precision {plan.precision}: {why}, and is left unchanged"
+        finding = Finding(code="AOTC-N014", what=what, where=where)
+        return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
+    options.announce(f"quantize, {where}")
+    folder = options.work / f"quantize-{plan.name}"
+    value = options.workers.run(
+        "aotc.pipeline.integers:quantize_job",
+        quantize_request(specialized, options),
+        folder=folder,
+        where=where,
+    ).value
+    record = decode(PassRecord, value)
+    made = replace(
+        specialized,
+        graph=folder / "quantized.onnx",
+        own_weights=folder,
+        quantized=True,
+        passes=(*specialized.passes, record),
+    )
+    return made, record_findings(record, where)
+
+
+def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
+    """AOTC-O014 if nodes stay in float32 because no sample reached what they read."""
+    count = record.matched.get(NOT_OBSERVED, 0)
+    if not count:
+        return ()
+    nodes = f"{count} node{'s' * (count > 1)}"
+    what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
+    return (Finding(code="AOTC-O014", what=what, where=where),)
+
+
+def _why_left(specialized: SpecializedModel) -> str:
+    """Why a model is not quantized; empty if it is."""
+    capture = specialized.analyzed.source.capture
+    if capture.quantized:
+        return "the model is quantized"
+    if capture.half_precision:
+        return "the model is in half precision"
+    model = onnx.load(specialized.graph, load_external_data=False)
+    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
+    types |= {
+        attribute.t.data_type
+        for graph in walk_graphs(model)
+        for node in graph.node
+        if node.op_type == "Constant"
+        for attribute in node.attribute
+        if attribute.name == "value"
+    }
+    return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
+
+
+def asked_of(specialized: SpecializedModel) -> Json:
+    """What the worker was asked that made a variant's quantized graph, for further such graphs."""
+    assert specialized.own_weights is not None
+    return json.loads((specialized.own_weights / REQUEST).read_text())["request"]
+
+
+# The worker prepares the graph once (constants folded, normalizations in the convolutions before
+# them), and observes ranges once; both are kept in the folder of the request.
+
+
+def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Json:
+    """What a worker needs to quantize a variant's graph, with the form that `auto` stands for.
+
+    Raises AOTC-N017 if the profile's statements do not fit, and what `calibration_samples` raises.
+    """
+    plan, source = specialized.plan, specialized.analyzed.source
+    spec, where = plan.quantization, f"variant {plan.name}"
+    form = quantized_form(plan, options)
+    samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
+    _require_possible(form, spec, where)
+    names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
+    kept = matching_names(names, plan.keep_float32)
+    digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
+    calibration = options.profile.calibration
+    return {
+        "graph": str(specialized.graph),
+        "graph_weights": str(specialized.weights),
+        "source": str(source.graph),
+        "weights": str(source.weights),
+        "folder": str(source.graph.parent / f"quantize-{digest}"),
+        "form": form,
+        "bits": 4 if plan.precision == "int4" else 8,
+        "quantization": encode(spec, full=True),
+        "reduce_range": _reduces_range(plan, options),
+        "method": calibration.method,
+        "percentile": calibration.percentile,
+        "samples": list(samples),
+        "kept": [name for name in names if name in kept],
+        "where": where,
+    }
+
+
+def _reduces_range(plan: VariantPlan, options: BuildOptions) -> bool:
+    """Whether weights have 7 bits: as stated, else where 8 would need a form for VNNI beside."""
+    spec = plan.quantization
+    if spec.reduce_range is not None:
+        return spec.reduce_range
+    saturates = spec.activations != "int8" and spec.weights != "uint8"
+    return saturates and needs_one_sign(plan, options.target)
+
+
+def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
+    if unknown := [name for name in spec.operators if name not in BY_FORM[form]]:
+        raise AotcError(
+            "AOTC-N017",
+            f"{unknown[0]} cannot be quantized in the form {form}",
+            where=f"{where}: quantization.operators",
+            expected=", ".join(sorted(BY_FORM[form])),
+            found=", ".join(spec.operators),
+        )
+    if form == "dynamic" and spec.activations == "int8":
+        raise AotcError(
+            "AOTC-N017",
+            "ONNX quantizes activations to uint8 in each call",
+            where=f"{where}: quantization.activations",
+            expected="auto or uint8",
+            found="int8",
+        )
+
+
+def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRecord:
+    """In the worker: write the quantized model to the file `place`; returns the pass's record.
+
+    Nodes of the source named in `kept`, and those that the profile keeps, stay in float32.
+    External data is beside it.  Raises AOTC-N015 if nothing is quantized, and O016.
+    """
+    prepared = prepared_graph(request)
+    model = onnx.load(prepared)
+    source = onnx.load(request["source"], load_external_data=False).graph
+    names = frozenset((*request["kept"], *kept))
+    left = standing_for(source, model.graph, names) if names else frozenset[str]()
+    scheme = _scheme(model, request)
+    form: QuantizedForm = request["form"]
+    operators = request["quantization"]["operators"]
+    observed: Mapping[str, Observed] = {}
+    if form == "static":
+        observed = observed_ranges(request, observable(model, operators))
+    choice = choose(model, form, operators, left, observed)
+    if not len(choice.chosen):
+        raise _nothing(choice, request)
+    chosen = Quantize(
+        form=form,
+        bits=request["bits"],
+        scheme=scheme,
+        block_size=request["quantization"]["block_size"],
+        method=request["method"],
+        chosen=choice.chosen,
+        ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds is not None},
+    )
+    try:
+        (made,) = run_passes(model, (chosen,))
+    except ImportError as error:
+        raise AotcError(
+            "AOTC-O016",
+            "block quantization needs a package that is not installed",
+            expected="onnx_ir",
+            found=str(error),
+            where=request["where"],
+        ) from None
+    choice = choice.limited(written_nodes(model, choice.chosen))
+    if not len(choice.chosen):
+        raise _nothing(choice, request)
+    reasons = _source_names(source, prepared, choice.reasons)
+    del model.graph.value_info[:]
+    model.ClearField("producer_name")
+    model.ClearField("producer_version")
+    run_passes(model, (StripMetadata(), NameNodes()))
+    place.parent.mkdir(parents=True, exist_ok=True)
+    data = place.with_suffix(".bin")
+    data.unlink(missing_ok=True)
+    externalize(model, place.parent, data.name)
+    place.write_bytes(model.SerializeToString(deterministic=True))
+    options = (
+        {**made.options, "samples": len(request["samples"])} if form == "static" else made.options
+    )
+    return replace(made, options=options, matched=choice.matched(), kept=reasons)
+
+
+def quantize_job(request: Json) -> Json:
+    """In the worker: the quantized model as `quantized.onnx`, and the record of the pass."""
+    return encode(write_quantized(request, (), Path("quantized.onnx")))
+
+
+def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
+    spec = request["quantization"]
+    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
+    if opset < _MIN_OPSET and request["form"] != "weights":
+        raise AotcError(
+            "AOTC-N015",
+            "the operator set has no operators for quantization",
+            where=request["where"],
+            expected=f"{_MIN_OPSET} or later",
+            found=str(opset),
+        )
+    return Scheme(
+        activations="uint8" if spec["activations"] == "auto" else spec["activations"],
+        weights="int8" if spec["weights"] == "auto" else spec["weights"],
+        per_channel=spec["per_channel"] and (opset >= _AXIS_OPSET or request["form"] != "static"),
+        reduce_range=request["reduce_range"],
+    )
+
+
+def _source_names(
+    source: onnx.GraphProto, prepared: Path, reasons: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The nodes of the source that those in `reasons` stand for."""
+    if not reasons:
+        return ()
+    graph = onnx.load(prepared, load_external_data=False).graph
+    covered = covered_nodes(source, graph)
+    found = [name for left in reasons for name in covered.get(left) or (left,)]
+    return tuple(dict.fromkeys(found))
+
+
+def _nothing(choice: Choice, request: Json) -> AotcError:
+    counts = Counter(choice.reasons.values())
+    return AotcError(
+        "AOTC-N015",
+        f"no node can be quantized in the form {request['form']}",
+        where=request["where"],
+        expected=f"one of {', '.join(sorted(BY_FORM[request['form']]))} with constant weights",
+        found=", ".join(f"{count} {why}" for why, count in sorted(counts.items())) or "none",
+    )
+
+
+# The graph that is quantized.
+
+
+def prepared_graph(request: Json) -> Path:
+    """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
+
+    That folds constants, and a BatchNormalization into the convolution before it; values keep their
+    names.  A graph that does not load again, as some with control flow, is taken as it is.  It is
+    written once, to the folder of the request.
+    """
+    kept = Path(request["folder"]) / _FOLDER
+    if not (kept / MODEL).exists():
+        made = Path(_FOLDER)
+        made.mkdir(exist_ok=True)
+        _prepare(request, made)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        made.replace(kept)
+    return kept / MODEL
+
+
+def _prepare(request: Json, place: Path) -> None:
+    graph, weights = Path(request["graph"]), Path(request["graph_weights"])
+    model = _folded(graph, weights, place)
+    if model is None:
+        model = onnx.load(graph, load_external_data=False)
+        lift_constants(model)
+        gather_tensors(model, weights, place / DATA)
+    run_passes(model, (NameNodes(),))
+    typed = with_types(model, place)
+    (place / MODEL).write_bytes(typed.SerializeToString(deterministic=True))
+
+
+def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
+    try:
+        write_optimized(graph, "basic", weights, into=place, without=SPOILS_QUANTIZED)
+        create_session(
+            (place / MODEL).read_bytes(),
+            SessionSpec(optimization="disable"),
+            providers=[CPU],
+            weights_folder=place,
+        )
+    except AotcError:
+        return None
+    return onnx.load(place / MODEL, load_external_data=False)
+
+
+# The form in which variants are quantized, and what it needs.
 
 
 def has_samples(options: BuildOptions) -> bool:
@@ -148,328 +449,10 @@ def observes_half(profile: Profile, *, tune: bool) -> bool:
     return False
 
 
-# The graph that is quantized: constants are folded, and each node has what it needs at hand.
-
-
-_FOLDER: Final = "prepared"
-
-
-def prepared_graph(request: Json) -> Path:
-    """In the worker: the variant's graph as ONNX Runtime's level BASIC writes it, with types.
-
-    That folds constants, and a BatchNormalization into the convolution before it; values keep their
-    names.  A graph that does not load again, as some with control flow, is taken as it is.  It is
-    written once, to the folder of the request.
-    """
-    kept = Path(request["folder"]) / _FOLDER
-    if not (kept / MODEL).exists():
-        made = Path(_FOLDER)
-        made.mkdir(exist_ok=True)
-        _prepare(request, made)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        made.replace(kept)
-    return kept / MODEL
-
-
-def _prepare(request: Json, place: Path) -> None:
-    graph, weights = Path(request["graph"]), Path(request["graph_weights"])
-    model = _folded(graph, weights, place)
-    if model is None:
-        model = onnx.load(graph, load_external_data=False)
-        lift_constants(model)
-        gather_tensors(model, weights, place / DATA)
-    run_passes(model, (NameNodes(),))
-    typed = with_types(model, place)
-    (place / MODEL).write_bytes(typed.SerializeToString(deterministic=True))
-
-
-def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
-    try:
-        write_optimized(graph, "basic", weights, into=place, without=SPOILS_QUANTIZED)
-        create_session(
-            (place / MODEL).read_bytes(),
-            SessionSpec(optimization="disable"),
-            providers=[CPU],
-            weights_folder=place,
-        )
-    except AotcError:
-        return None
-    return onnx.load(place / MODEL, load_external_data=False)
-
-
-# The quantized graph of a variant: what a worker is asked, and what it writes.
-#
-# The worker prepares the graph once (constants folded, normalizations in the convolutions before
-# them), and observes ranges once; both are kept in the folder of the request.
-
-
-# The first operator set in which scales may have an axis, and that with the integer operators.
-_AXIS_OPSET: Final = 13
-_MIN_OPSET: Final = 10
-
-
-def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Json:
-    """What a worker needs to quantize a variant's graph, with the form that `auto` stands for.
-
-    Raises AOTC-N017 if the profile's statements do not fit, and what `calibration_samples` raises.
-    """
-    plan, source = specialized.plan, specialized.analyzed.source
-    spec, where = plan.quantization, f"variant {plan.name}"
-    form = quantized_form(plan, options)
-    samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
-    _require_possible(form, spec, where)
-    names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
-    kept = matching_names(names, plan.keep_float32)
-    digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
-    calibration = options.profile.calibration
-    return {
-        "graph": str(specialized.graph),
-        "graph_weights": str(specialized.weights),
-        "source": str(source.graph),
-        "weights": str(source.weights),
-        "folder": str(source.graph.parent / f"quantize-{digest}"),
-        "form": form,
-        "bits": 4 if plan.precision == "int4" else 8,
-        "quantization": encode(spec, full=True),
-        "reduce_range": _reduces_range(plan, options),
-        "method": calibration.method,
-        "percentile": calibration.percentile,
-        "samples": list(samples),
-        "kept": [name for name in names if name in kept],
-        "where": where,
-    }
-
-
-def _reduces_range(plan: VariantPlan, options: BuildOptions) -> bool:
-    """Whether weights have 7 bits: as stated, else where 8 would need a form for VNNI beside."""
-    spec = plan.quantization
-    if spec.reduce_range is not None:
-        return spec.reduce_range
-    saturates = spec.activations != "int8" and spec.weights != "uint8"
-    return saturates and needs_one_sign(plan, options.target)
-
-
-def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
-    if unknown := [name for name in spec.operators if name not in BY_FORM[form]]:
-        raise AotcError(
-            "AOTC-N017",
-            f"{unknown[0]} cannot be quantized in the form {form}",
-            where=f"{where}: quantization.operators",
-            expected=", ".join(sorted(BY_FORM[form])),
-            found=", ".join(spec.operators),
-        )
-    if form == "dynamic" and spec.activations == "int8":
-        raise AotcError(
-            "AOTC-N017",
-            "ONNX quantizes activations to uint8 in each call",
-            where=f"{where}: quantization.activations",
-            expected="auto or uint8",
-            found="int8",
-        )
-
-
-def quantized_graph(request: Json, kept: Collection[str], place: Path) -> Path:
-    """In the worker: write the quantized model to the file `place`; returns it.
-
-    Nodes of the source named in `kept`, and those that the profile keeps, stay in float32.
-    External data is beside it.  Raises AOTC-N015 if nothing is quantized, and O016.
-    """
-    write_quantized(request, kept, place)
-    return place
-
-
-def write_quantized(request: Json, kept: Collection[str], place: Path) -> PassRecord:
-    """The same; returns the record of the pass."""
-    prepared = prepared_graph(request)
-    model = onnx.load(prepared)
-    source = onnx.load(request["source"], load_external_data=False).graph
-    names = frozenset((*request["kept"], *kept))
-    left = standing_for(source, model.graph, names) if names else frozenset[str]()
-    scheme = _scheme(model, request)
-    form: QuantizedForm = request["form"]
-    operators = request["quantization"]["operators"]
-    observed: Mapping[str, Observed] = {}
-    if form == "static":
-        observed = observed_ranges(request, observable(model, operators))
-    choice = choose(model, form, operators, left, observed)
-    if not len(choice.chosen):
-        raise _nothing(choice, request)
-    chosen = Quantize(
-        form=form,
-        bits=request["bits"],
-        scheme=scheme,
-        block_size=request["quantization"]["block_size"],
-        method=request["method"],
-        chosen=choice.chosen,
-        ranges={name: seen.bounds for name, seen in observed.items() if seen.bounds is not None},
-    )
-    try:
-        (made,) = run_passes(model, (chosen,))
-    except ImportError as error:
-        raise AotcError(
-            "AOTC-O016",
-            "block quantization needs a package that is not installed",
-            expected="onnx_ir",
-            found=str(error),
-            where=request["where"],
-        ) from None
-    choice = choice.limited(written_nodes(model, choice.chosen))
-    if not len(choice.chosen):
-        raise _nothing(choice, request)
-    reasons = _source_names(source, prepared, choice.reasons)
-    del model.graph.value_info[:]
-    model.ClearField("producer_name")
-    model.ClearField("producer_version")
-    run_passes(model, (StripMetadata(), NameNodes()))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    data = place.with_suffix(".bin")
-    data.unlink(missing_ok=True)
-    externalize(model, place.parent, data.name)
-    place.write_bytes(model.SerializeToString(deterministic=True))
-    options = (
-        {**made.options, "samples": len(request["samples"])} if form == "static" else made.options
-    )
-    return replace(made, options=options, matched=choice.matched(), kept=reasons)
-
-
-def quantize_job(request: Json) -> Json:
-    """In the worker: the quantized model as `quantized.onnx`, and the record of the pass."""
-    return encode(write_quantized(request, (), Path("quantized.onnx")))
-
-
-def _scheme(model: onnx.ModelProto, request: Json) -> Scheme:
-    spec = request["quantization"]
-    opset = next(item.version for item in model.opset_import if item.domain in ("", "ai.onnx"))
-    if opset < _MIN_OPSET and request["form"] != "weights":
-        raise AotcError(
-            "AOTC-N015",
-            "the operator set has no operators for quantization",
-            where=request["where"],
-            expected=f"{_MIN_OPSET} or later",
-            found=str(opset),
-        )
-    return Scheme(
-        activations="uint8" if spec["activations"] == "auto" else spec["activations"],
-        weights="int8" if spec["weights"] == "auto" else spec["weights"],
-        per_channel=spec["per_channel"] and (opset >= _AXIS_OPSET or request["form"] != "static"),
-        reduce_range=request["reduce_range"],
-    )
-
-
-def _source_names(
-    source: onnx.GraphProto, prepared: Path, reasons: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The nodes of the source that those in `reasons` stand for."""
-    if not reasons:
-        return ()
-    graph = onnx.load(prepared, load_external_data=False).graph
-    covered = covered_nodes(source, graph)
-    found = [name for left in reasons for name in covered.get(left) or (left,)]
-    return tuple(dict.fromkeys(found))
-
-
-def _nothing(choice: Choice, request: Json) -> AotcError:
-    counts = Counter(choice.reasons.values())
-    return AotcError(
-        "AOTC-N015",
-        f"no node can be quantized in the form {request['form']}",
-        where=request["where"],
-        expected=f"one of {', '.join(sorted(BY_FORM[request['form']]))} with constant weights",
-        found=", ".join(f"{count} {why}" for why, count in sorted(counts.items())) or "none",
-    )
-
-
-# A variant in integers: the build's step between the converted and the optimized graph.
-
-
-QUANTIZED: Final = frozenset({"int8", "int4"})
-
-
-def is_quantizing(plan: VariantPlan) -> bool:
-    """Whether the plan asks for a quantized graph."""
-    return plan.precision in QUANTIZED
-
-
-def quantize(
-    specialized: SpecializedModel, options: BuildOptions
-) -> tuple[SpecializedModel, tuple[Finding, ...]]:
-    """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
-
-    A model that is quantized or in half precision, and one without float32 weights, is left as it
-    is, with AOTC-N014.  Raises AOTC-N015 (nothing can be quantized), N017 (the profile's statements
-    do not fit), O016, and what the calibration raises.
-    """
-    plan = specialized.plan
-    if not is_quantizing(plan):
-        return specialized, ()
-    where = f"variant {plan.name}"
-    if why := _why_left(specialized):
-        what = f"precision {plan.precision}: {why}, and is left unchanged"
-        finding = Finding(code="AOTC-N014", what=what, where=where)
-        return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
-    options.announce(f"quantize, {where}")
-    folder = options.work / f"quantize-{plan.name}"
-    value = options.workers.run(
-        "aotc.pipeline.integers:quantize_job",
-        quantize_request(specialized, options),
-        folder=folder,
-        where=where,
-    ).value
-    record = decode(PassRecord, value)
-    made = replace(
-        specialized,
-        graph=folder / "quantized.onnx",
-        own_weights=folder,
-        quantized=True,
-        passes=(*specialized.passes, record),
-    )
-    return made, record_findings(record, where)
-
-
-def record_findings(record: PassRecord, where: str) -> tuple[Finding, ...]:
-    """AOTC-O014 if nodes stay in float32 because no sample reached what they read."""
-    count = record.matched.get(NOT_OBSERVED, 0)
-    if not count:
-        return ()
-    nodes = f"{count} node{'s' * (count > 1)}"
-    what = f"activations of {nodes} were not observed on the calibration data, and stay float32"
-    return (Finding(code="AOTC-O014", what=what, where=where),)
-
-
-def _why_left(specialized: SpecializedModel) -> str:
-    """Why a model is not quantized; empty if it is."""
-    capture = specialized.analyzed.source.capture
-    if capture.quantized:
-        return "the model is quantized"
-    if capture.half_precision:
-        return "the model is in half precision"
-    model = onnx.load(specialized.graph, load_external_data=False)
-    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
-    types |= {
-        attribute.t.data_type
-        for graph in walk_graphs(model)
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
-    return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
-
-
-def asked_of(specialized: SpecializedModel) -> Json:
-    """What the worker was asked that made a variant's quantized graph, for further such graphs."""
-    assert specialized.own_weights is not None
-    return json.loads((specialized.own_weights / REQUEST).read_text())["request"]
-
-
 # Reference runs on the calibration data, which a statically quantized variant is judged by.
 #
 # Its ranges are those of the user's data. What a generated input computes outside of them is cut
 # off by intention, and says nothing of how exact the variant is.
-
-
-# How many samples are compared as they are; each is one more run of every such variant.
-_MAX_SAMPLES: Final = 8
 
 
 def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> AnalyzedModel:
@@ -505,15 +488,5 @@ def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> A
         folder=folder,
         where="calibration data",
     ).value
-    sampled = tuple(
-        ReferenceRun(
-            name=item["name"],
-            origin="user",
-            sizes=item["sizes"],
-            inputs={name: folder / path for name, path in item["inputs"].items()},
-            outputs={name: folder / path for name, path in item["outputs"].items()},
-            finite=item["finite"],
-        )
-        for item in runs
-    )
+    sampled = tuple(ReferenceRun.read({**item, "origin": "user"}, folder) for item in runs)
     return replace(analyzed, sampled=sampled)

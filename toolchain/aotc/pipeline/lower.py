@@ -18,7 +18,6 @@ from aotc.graph.partition.division import partition_report
 from aotc.graph.partition.extraction import hybrid_model
 from aotc.graph.passes.base import walk_nodes
 from aotc.graph.view import shape_nodes
-from aotc.graph.weights import compact
 from aotc.pipeline.compile import CompiledModel, compile_parts
 from aotc.pipeline.optimizer_settings import is_convolutional, load_level
 from aotc.pipeline.options import BuildOptions
@@ -45,6 +44,17 @@ from aotc.spec.variant import (
     RefusedNode,
     SessionSpec,
 )
+
+_CAPTURING: Final = CAPTURING.ort_name
+_MAX_NAMED: Final = 5
+# Bytes of an element, by type.
+_WIDTHS: Final[Mapping[str, int]] = {
+    "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
+    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "complex64": 8, "complex128": 16,
+}  # fmt: skip
+_DISABLE_PREPACKING = "session.disable_prepacking"
+# Codes of placement: a variant that computes wrongly is never merely left out.
+_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
 
 
 def lower(
@@ -85,10 +95,6 @@ def lower(
             continue
         try:
             compiled = compile_parts(item.claimed, item.division, backends, options)
-        except AotcError as error:
-            drop(error, item.plan)
-            continue
-        try:
             lowered.append(_lower_divided(compiled, backends, options))
         except AotcError as error:
             drop(error, item.plan)
@@ -104,10 +110,13 @@ def _drop_unread_weights(
     kept = options.work / "weights-kept"
     shared = [item for item in lowered if SHARED in item.files and _reads_by_offset(item)]
     complete = {SHARED} if shared else set()
-    compact([item.model for item in lowered], weights_folder, kept, unchanged_files=complete)
+    weights.compact(
+        [item.model for item in lowered], weights_folder, kept, unchanged_files=complete
+    )
     result = []
     for item in lowered:
-        files = {*_weight_files(item.model), *(complete if _reads_by_offset(item) else ())}
+        model = onnx.load(item.model, load_external_data=False)
+        files = {*weights.external_locations(model), *(complete if _reads_by_offset(item) else ())}
         result.append(replace(item, files=tuple(sorted(files)), weights=kept))
     return result
 
@@ -116,10 +125,6 @@ def _reads_by_offset(item: LoweredModel) -> bool:
     """Whether compiled parts read the shared weights by offset."""
     options = item.session.provider_options.values()
     return any(WEIGHTS_PLACEHOLDER in text for stated in options for text in stated.values())
-
-
-def _weight_files(model: Path) -> tuple[str, ...]:
-    return weights.external_locations(onnx.load(model, load_external_data=False))
 
 
 def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
@@ -133,7 +138,7 @@ def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
         model=path,
         weights=claimed.weights,
         files=weights.external_locations(model),
-        session=plain_session(backend, item.plan),
+        session=_with_plan(backend.session(load_level(item.plan)), item.plan),
         memory=memory_plan(model, claimed),
         providers=claimed.providers,
     )
@@ -291,10 +296,6 @@ def _planned_placement(
 # values are read there.
 
 
-_CAPTURING: Final = CAPTURING.ort_name
-_MAX_NAMED: Final = 5
-
-
 def session_with_graphs(
     session: SessionSpec,
     plan: VariantPlan,
@@ -359,13 +360,7 @@ def _listed(obstacles: Mapping[str, str]) -> str:
     return ", ".join(named) + (f", and {more} more" if more else "")
 
 
-# The memory that a variant's session will need, as far as it is known before it runs.
-
-
-_WIDTHS: Final[Mapping[str, int]] = {
-    "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
-    "float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "complex64": 8, "complex128": 16,
-}  # fmt: skip
+# What a session of the variant needs: its memory, and the options with which it is created.
 
 
 def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
@@ -388,17 +383,6 @@ def memory_plan(model: onnx.ModelProto, claimed: ClaimedModel) -> MemoryPlan:
         input_bytes_max=inputs,
         activation_bytes_max=analyzed.activation_bytes if not specialized.plan.buckets else None,
     )
-
-
-# How a variant's session is created: options of its providers and its plan, and its level.
-
-
-_DISABLE_PREPACKING = "session.disable_prepacking"
-
-
-def plain_session(backend: Backend, plan: VariantPlan) -> SessionSpec:
-    """The session of a variant of which one provider runs all nodes and compiles none."""
-    return _with_plan(backend.session(load_level(plan)), plan)
 
 
 def divided_session(
@@ -456,10 +440,6 @@ def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:
 
 
 # The fallback policy for variants that violate it: they are left out, or the build ends.
-
-
-# Codes of placement: a variant that computes wrongly is never merely left out.
-_PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"})
 
 
 def is_budget(error: AotcError) -> bool:

@@ -383,9 +383,6 @@ def optimize_job(request: Json) -> Json:
     }
 
 
-# The graph that is optimized for a variant: the source's, or one made from it.
-
-
 @record(kw_only=False)
 class InputGraph:
     """A graph, the folder of its external data, and whether it may have integer products."""
@@ -416,9 +413,6 @@ class InputGraph:
     def is_source(self) -> bool:
         """Whether it is the graph as imported."""
         return self.graph == self.source.graph
-
-
-# The optimized graph of a variant as it is written, in the optimizer's working directory.
 
 
 def write_weights(model: onnx.ModelProto) -> None:

@@ -14,20 +14,15 @@ from aotc.base.records import replace
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, opset_of
 from aotc.graph.passes.name_nodes import NameNodes
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_types import HALF_TYPES
 from aotc.providers.base import Claims
-from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import create_session
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
-from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.variant import Optimization, PassRecord, SessionSpec
-
-# Fusion for CUDA: attention, activations and normalizations as operators it has kernels for.
-
 
 FUSED: Final = "fused.onnx"
 # Every pattern has one of these.
@@ -36,6 +31,29 @@ _MARKS: Final = frozenset(
 )
 # A crash of the library, its time limit and its memory limit.
 _SANDBOX: Final = frozenset({"AOTC-I013", "AOTC-I014", "AOTC-I015"})
+_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
+# ONNX Runtime fails in cuDNN on some of these with channels last.
+_TRANSPOSED: Final = "ConvTranspose"
+# With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
+_FEWEST: Final = 4
+LowerLevel = Literal["extended", "basic", "disable"]
+# EXTENDED omits the layout step, which depends on the CPU of the build host.
+_WRITTEN: Final[Mapping[str, Optimization]] = {
+    "baseline": "extended",
+    "vnni": "extended",
+    "host": "all",
+}
+# A portable variant takes the layout step at load; the host's variant already contains it.
+_LOADED: Final[Mapping[str, Optimization]] = {"baseline": "all", "vnni": "all", "host": "disable"}
+# The next level to try when a variant computes wrongly.
+_LOWER: Final[Mapping[str, LowerLevel]] = {
+    "auto": "extended",
+    "extended": "basic",
+    "basic": "disable",
+}
+
+
+# Fusion for CUDA: attention, activations and normalizations as operators it has kernels for.
 
 
 def fuse_for_cuda(
@@ -57,7 +75,7 @@ def fuse_for_cuda(
                 "graph": str(specialized.graph),
                 "weights": str(source.weights),
                 "backend": plan.providers[0],
-                "plugins": encode(dict(options.profile.plugins)),
+                "plugins": options.plugins(),
             },
             folder=folder,
             where=f"variant {plan.name}",
@@ -126,8 +144,7 @@ def fusion_job(request: Json) -> Json:
 
 def _without_kernel(model: onnx.ModelProto, fused: onnx.ModelProto, request: Json) -> str:
     """What of the fused graph, and not of the model, would be left to the CPU."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     before, after = backend.predict(model), backend.predict(fused)
     if before is None or after is None:
         return ""
@@ -153,13 +170,6 @@ def _does_not_load(fused: onnx.ModelProto, weights: Path) -> str:
 # The layout of images on CUDA: channels last where convolutions are faster so.
 
 
-_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
-# ONNX Runtime fails in cuDNN on some of these with channels last.
-_TRANSPOSED: Final = "ConvTranspose"
-# With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
-_FEWEST: Final = 4
-
-
 def is_convolutional(ops: Iterable[str]) -> bool:
     """Whether nodes of these operators are four convolutions or more, and none is transposed."""
     names = [op.rpartition("::")[2] for op in ops]
@@ -178,24 +188,6 @@ def channels_first(plan: VariantPlan, why: str) -> Finding:
 
 
 # Levels of ONNX Runtime's optimizer: that of a variant's written graph, and that of its load.
-
-
-LowerLevel = Literal["extended", "basic", "disable"]
-
-# EXTENDED omits the layout step, which depends on the CPU of the build host.
-_WRITTEN: Final[Mapping[str, Optimization]] = {
-    "baseline": "extended",
-    "vnni": "extended",
-    "host": "all",
-}
-# A portable variant takes the layout step at load; the host's variant already contains it.
-_LOADED: Final[Mapping[str, Optimization]] = {"baseline": "all", "vnni": "all", "host": "disable"}
-# The next level to try when a variant computes wrongly.
-_LOWER: Final[Mapping[str, LowerLevel]] = {
-    "auto": "extended",
-    "extended": "basic",
-    "basic": "disable",
-}
 
 
 def written_level(plan: VariantPlan) -> Optimization:
@@ -240,7 +232,7 @@ def convert_opset(
         {
             "graph": str(specialized.graph),
             "backend": plan.providers[0],
-            "plugins": encode(dict(options.profile.plugins)),
+            "plugins": options.plugins(),
         },
         folder=folder,
         where=f"variant {plan.name}",
@@ -262,8 +254,7 @@ def convert_opset(
 
 def opset_job(request: Json) -> Json:
     """In the worker: choose the opset, convert and write the graph; None if nothing is gained."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     model = onnx.load(request["graph"], load_external_data=False)
     before = backend.predict(model)
     if before is None or not before.refusals:

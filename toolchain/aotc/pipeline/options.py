@@ -10,14 +10,15 @@ from pathlib import Path
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import field, record, replace
 from aotc.pipeline.cache import BuildCache
+from aotc.providers.base import Backend
+from aotc.providers.named_backends import backend_of
 from aotc.session.worker_pool import Workers
+from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Blamed
-from aotc.spec.profile import Profile
+from aotc.spec.profile import PluginSpec, Profile
 from aotc.spec.run_report import Journal
 from aotc.spec.target import Target
 from aotc.spec.yaml import NO_PLACES, DocumentPlaces
-
-# The time of each stage of a build, and progress reports.
 
 
 class Clock:
@@ -52,9 +53,6 @@ class Clock:
     def elapsed(self) -> float:
         """Seconds since the clock was made."""
         return time.monotonic() - self._started
-
-
-# The options of one build: every stage reads them, none changes them.
 
 
 @record
@@ -114,3 +112,13 @@ class BuildOptions:
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""
         self.clock.announce(what)
+
+    def plugins(self) -> Json:
+        """The profile's plugins, as a worker is given them with the name of a `backend`."""
+        return encode(dict(self.profile.plugins))
+
+
+def requested_backend(request: Json) -> Backend:
+    """In a worker: the `backend` of a request, which may be among its `plugins`."""
+    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
+    return backend_of(request["backend"], plugins)

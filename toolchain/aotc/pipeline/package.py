@@ -216,26 +216,23 @@ def _without_fixture(
         )
 
 
-# Entries of payload files: size, digest, and the chunk digests of large files.
-
-
 def file_entry(
-    path: Path, root: Path, role: Role, told: Callable[[int], None] = lambda count: None
+    path: Path, root: Path, role: Role, count: Callable[[int], None] = lambda size: None
 ) -> FileEntry:
     """Size and digests of a file; the chunks of a large one are hashed in parallel.
 
-    `told` is called with the size of each block of it, once.
+    `count` is called with the size of each block of it, once.
     """
     size = path.stat().st_size
     chunks: tuple[str, ...] = ()
     if size > CHUNK_BYTES:
         with ThreadPoolExecutor(2) as pool:
-            complete = pool.submit(file_sha256, path, told=told)
+            complete = pool.submit(file_sha256, path, told=count)
             starts = range(0, size, CHUNK_BYTES)
             chunks = tuple(pool.map(lambda start: file_sha256(path, start, CHUNK_BYTES), starts))
             digest = complete.result()
     else:
-        digest = file_sha256(path, told=told)
+        digest = file_sha256(path, told=count)
     return FileEntry(
         path=path.relative_to(root).as_posix(),
         size=size,
@@ -243,9 +240,6 @@ def file_entry(
         role=role,
         chunks=chunks,
     )
-
-
-# The two manifests of a payload: ONNX Runtime's, and ours.
 
 
 def ort_manifest(analyzed: AnalyzedModel, variants: Sequence[Variant]) -> Json:
@@ -364,9 +358,6 @@ def _build_info() -> str:
     return str(import_onnxruntime().get_build_info())
 
 
-# What the metadata of the installed ONNX Runtime distribution says.
-
-
 def wheel_libc() -> str | None:
     """The minimum glibc of the ONNX Runtime wheel, from its manylinux tag."""
     for name in RUNTIMES:
@@ -388,9 +379,6 @@ def ort_version() -> str:
         except metadata.PackageNotFoundError:
             continue
     return "0"
-
-
-# The fixtures that are shipped in an artifact, within the limits of the profile.
 
 
 def ship_fixtures(
@@ -460,9 +448,6 @@ def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[Fixtur
         shutil.copyfile(source, payload / path)
         result.append(FixtureTensor(name=value, path=path))
     return tuple(result)
-
-
-# The manifest's entry of a proven variant: what it is, where it runs, what it requires.
 
 
 def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:

@@ -18,7 +18,7 @@ from aotc.graph.types import fix_sizes
 from aotc.graph.view import PartitionGraph, read_graph
 from aotc.pipeline.half import nodes_in_float32
 from aotc.pipeline.integers import quantized_form, require_form
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.specialize import place_weights
 from aotc.pipeline.types import (
     ClaimedModel,
@@ -31,16 +31,13 @@ from aotc.pipeline.types import (
 )
 from aotc.pipeline.wrong_parts import WrongNodes, without_wrong_nodes
 from aotc.providers.base import Backend, ClaimRequest, Claims, Refusal
-from aotc.providers.named_backends import backend_of, backends_of
+from aotc.providers.named_backends import backends_of
 from aotc.session.inference import with_types
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
-from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import CPU
 from aotc.spec.target import Target
 from aotc.spec.variant import Certainty, RefusedNode
-
-# Claim: which execution providers would run which nodes, as they say themselves.
 
 
 def claim(
@@ -81,14 +78,14 @@ def _claim(
     in_float32 = nodes_in_float32(optimized, typed, weights, backends, options)
     for backend in backends:
         found = _claims_of(backend, typed, weights, plan, options)
-        if (kept := in_float32.get(backend.ort_name)) is not None:
-            left = sorted(found.nodes & kept.nodes.keys())
-            found = replace(
-                found,
-                nodes=found.nodes - kept.nodes.keys(),
-                refusals=(*found.refusals, *(Refusal(node=n, reason=kept.nodes[n]) for n in left)),
-            )
-            findings += kept.findings
+        kept, noticed = in_float32.get(backend.ort_name, ({}, ()))
+        findings += noticed
+        left = sorted(found.nodes & kept.keys())
+        found = replace(
+            found,
+            nodes=found.nodes - kept.keys(),
+            refusals=(*found.refusals, *(Refusal(node=n, reason=kept[n]) for n in left)),
+        )
         claims.append((backend.ort_name, found.nodes))
         refusals += [
             RefusedNode(
@@ -188,7 +185,7 @@ def _inputs(specialized: SpecializedModel, corner: Literal["opt", "max"]) -> dic
     sizes = domain.corner(corner)
     for reference in specialized.analyzed.references:
         if all(reference.sizes.get(name) == size for name, size in sizes.items()):
-            return {name: str(path) for name, path in reference.inputs.items()}
+            return reference.input_paths
     return {}
 
 
@@ -229,7 +226,7 @@ def _claims_of(
         "aotc.pipeline.partition:claim_job",
         {
             "backend": backend.name,
-            "plugins": encode(dict(options.profile.plugins)),
+            "plugins": options.plugins(),
             "graph": str(graph),
             "weights": str(weights),
             "target": encode(options.target, full=True),
@@ -249,8 +246,7 @@ def _claims_of(
 
 def claim_job(request: Json) -> Json:
     """In the worker: ask one provider for its claims."""
-    plugins = {name: decode(PluginSpec, spec) for name, spec in request["plugins"].items()}
-    backend = backend_of(request["backend"], plugins)
+    backend = requested_backend(request)
     found = backend.claim(
         ClaimRequest(
             model=Path(request["graph"]),
@@ -271,9 +267,6 @@ def claim_job(request: Json) -> Json:
         "notes": list(found.notes),
         "failed": found.failed,
     }
-
-
-# Partition: assign every node to the first provider that claims it, by the profile's rules.
 
 
 def partition(

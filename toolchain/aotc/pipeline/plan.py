@@ -44,8 +44,11 @@ from aotc.spec.shapes import DimRange
 if TYPE_CHECKING:
     from aotc.graph.passes.interface_types import InterfaceTypes
 
-
-# Whether the execution providers of a build are available, checked before a model is read.
+# The maximum length of dim names in a variant's name, which is part of folder names.
+_MAX_LENGTH: Final = 100
+_DYNAMIC: Final[Mapping[str, int]] = {}
+# In the order in which `auto` takes the first that all providers run.
+_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
@@ -97,14 +100,6 @@ def _named(specs: Iterable[VariantSpec], options: BuildOptions) -> tuple[str, ..
     return tuple(dict.fromkeys(name for order in orders for name in order))
 
 
-# The variants to build: those of the profile, each for every combination of buckets.
-
-
-# The maximum length of dim names in a variant's name, which is part of folder names.
-_MAX_LENGTH: Final = 100
-_DYNAMIC: Final[Mapping[str, int]] = {}
-
-
 def wanted_variants(
     ranges: Mapping[str, DimRange], options: BuildOptions
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
@@ -138,8 +133,12 @@ def wanted_variants(
             continue
         cuda = spec.cuda or options.profile.cuda
         captures = options.profile.captures_sizes(spec)
-        providers = _with_cpu(order, options)
-        precision = _concrete(spec.precision or options.profile.precision)
+        # The CPU takes the remaining nodes if the fallback policy says so.
+        falls_back = options.profile.fallback.policy == "cpu" and "cpu" not in order
+        providers = (*order, "cpu") if falls_back else order
+        wanted = spec.precision or options.profile.precision
+        # Where `auto` was to be chosen, it has been by now.
+        precision: Precision = "keep" if wanted == "auto" else wanted
         quantization = spec.quantization or options.profile.quantization
         backends = [backend_of(each, options.profile.plugins) for each in providers]
         for buckets in [_DYNAMIC] if captures else combinations:
@@ -186,17 +185,6 @@ def wanted_variants(
     return tuple(plans), tuple(findings)
 
 
-def _concrete(wanted: WantedPrecision) -> Precision:
-    """The precision of a plan: `auto` has been chosen by then, and is `keep` where it was not."""
-    return "keep" if wanted == "auto" else wanted
-
-
-def _with_cpu(order: tuple[str, ...], options: BuildOptions) -> tuple[str, ...]:
-    """`order`, followed by the CPU if the fallback policy gives it the remaining nodes."""
-    allowed = options.profile.fallback.policy == "cpu"
-    return (*order, "cpu") if allowed and "cpu" not in order else order
-
-
 def bucket_suffix(buckets: Mapping[str, int]) -> str:
     """The name of a combination of buckets in files and components, such as `batch2-seq64`."""
     words = [re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[:32] for name in buckets]
@@ -211,6 +199,18 @@ def bucket_suffix(buckets: Mapping[str, int]) -> str:
 def accepts_run(analyzed: AnalyzedModel, plan: VariantPlan, reference: ReferenceRun) -> bool:
     """Whether a variant accepts the sizes of a reference run, padded if necessary."""
     return sizes_in_graph(analyzed.domain, plan.served, reference.sizes) is not None
+
+
+def unpadded_runs(
+    analyzed: AnalyzedModel, plan: VariantPlan, references: Iterable[ReferenceRun]
+) -> list[ReferenceRun]:
+    """Those of `references` that a variant takes without padding."""
+    return [
+        reference
+        for reference in references
+        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
+        and accepts_run(analyzed, plan, reference)
+    ]
 
 
 # What the profile states of dims and inputs, checked against the model.
@@ -398,7 +398,7 @@ def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "any" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
 
 
-# What the profile's gates name, checked against the model.
+# What the profile names besides: outputs of gates, forms of integers, data, nodes.
 
 
 def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:
@@ -424,13 +424,6 @@ def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:
         first, *others = refusals
         first.also = tuple(others)
         raise first
-
-
-# The form in which the providers of a variant run a quantized model.
-
-
-# In the order in which `auto` takes the first that all providers run.
-_AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
 def form_of(
@@ -467,9 +460,6 @@ def observes(
     )
 
 
-# Where the labelled set of a task is, and where the function that judges by it is looked for.
-
-
 def labelled_set(task: TaskGate, options: BuildOptions) -> Path:
     """The path of the set: a relative one starts beside the profile."""
     return profile_folder(options) / Path(task.data).expanduser()
@@ -479,9 +469,6 @@ def profile_folder(options: BuildOptions) -> Path:
     """The folder of the profile's file; the working directory for a profile made in Python."""
     file = options.places.file
     return (Path(file).parent if file else Path()).resolve()
-
-
-# Nodes that the profile keeps in float32: each name must be that of a node of the model.
 
 
 def require_kept_nodes(source: SourceModel, plans: Iterable[VariantPlan]) -> None:
@@ -501,14 +488,10 @@ def require_kept_nodes(source: SourceModel, plans: Iterable[VariantPlan]) -> Non
                 "AOTC-N016",
                 f"no node has the name {pattern!r}",
                 where=f"variant {plan.name}: keep_float32",
-                expected=_like(pattern, names),
+                expected="the name of a node, such as "
+                f"{nearest(pattern, tuple(names)) or names[0]}",
                 found=pattern,
             )
-
-
-def _like(pattern: str, names: list[str]) -> str:
-    """A name that resembles the one that there is not, else one that there is."""
-    return f"the name of a node, such as {nearest(pattern, tuple(names)) or names[0]}"
 
 
 # Half-precision types that the profile states of inputs and outputs, and the model lacks.

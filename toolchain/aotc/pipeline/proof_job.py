@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
+from aotc.graph import values
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
 from aotc.pipeline.gates import repeat_calls, repeated_fixture
@@ -65,7 +66,6 @@ def open_variant(
 
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
-    from aotc.graph import values
     from aotc.session.padding import Padder
     from aotc.session.parity import compare
     from aotc.session.sessions import observe, run
@@ -149,9 +149,6 @@ def prove_job(request: Json) -> Json:
     }
 
 
-# Which runs of the reference a variant is compared with, and at which sizes.
-
-
 def compared_runs(
     analyzed: AnalyzedModel, plan: VariantPlan
 ) -> list[tuple[ReferenceRun, Mapping[str, int]]]:
@@ -177,6 +174,22 @@ def compared_runs(
         runs.append((smallest, raised))
     _require_padded(analyzed, plan.buckets, runs, f"variant {plan.name}")
     return runs
+
+
+def compared_references(
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+) -> list[Json]:
+    """What a worker is told of each of `compared_runs`."""
+    return [
+        {
+            "name": reference.name,
+            "sizes": dict(reference.sizes),
+            "wanted": dict(wanted),
+            "inputs": reference.input_paths,
+            "outputs": reference.output_paths,
+        }
+        for reference, wanted in runs
+    ]
 
 
 def _compared_sizes(
@@ -216,9 +229,6 @@ def _require_padded(
             ),
             found="none at which the original model runs",
         )
-
-
-# What a worker is told of a variant whose session it shall open.
 
 
 def variant_request(lowered: LoweredModel, options: BuildOptions, *, divided: bool = True) -> Json:

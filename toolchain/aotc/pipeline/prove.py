@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
 from aotc.pipeline.gates import (
-    decoded_repeats,
     judge_costs,
     judge_outputs,
     judge_parity,
@@ -24,6 +23,7 @@ from aotc.pipeline.gates import (
 from aotc.pipeline.lower import not_capturable
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.proof_job import (
+    compared_references,
     compared_runs,
     platform_mismatch,
     saturation_mismatch,
@@ -36,14 +36,10 @@ from aotc.session.sessions import placement_of
 from aotc.session.worker import steps_of
 from aotc.session.worker_pool import JobResult
 from aotc.spec.codec import decode, encode
-from aotc.spec.evidence import Comparison, VariantEvidence
+from aotc.spec.evidence import Comparison, Repeats, VariantEvidence
 from aotc.spec.precision import Arithmetic, Tolerance
 from aotc.spec.run_report import Gate
 from aotc.spec.variant import Parity, Placement, TransferTotals
-
-if TYPE_CHECKING:
-    pass
-
 
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
@@ -69,6 +65,12 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     return "float32" if precision == "keep" else precision
 
 
+def tolerance_of(lowered: LoweredModel, options: BuildOptions) -> Tolerance:
+    """The tolerance that applies to a variant."""
+    tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
+    return tolerance
+
+
 def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     """Judge parity, placement, load time and peak memory of one variant, all of them.
 
@@ -81,8 +83,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
-    arithmetic = arithmetic_of(lowered)
-    tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
+    arithmetic, tolerance = arithmetic_of(lowered), tolerance_of(lowered, options)
     where = f"variant {plan.name}"
     options.journal.forget(where)
     not_proven = (
@@ -105,7 +106,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
         run_seconds=value["run_seconds"],
         peak_memory_bytes=result.peak_memory_bytes,
         task=task.result,
-        repeats=decoded_repeats(value["repeats"]),
+        repeats=decode(Repeats, value["repeats"]) if value["repeats"] is not None else None,
     )
     placement = decode(Placement, value["placement"])
     breach = judge_together(
@@ -199,16 +200,7 @@ def _run(
             },
             "inputs": [encode(value) for value in analyzed.source.inputs],
             "padding": encode(analyzed.padding),
-            "references": [
-                {
-                    "name": reference.name,
-                    "sizes": reference.sizes,
-                    "wanted": wanted,
-                    "inputs": {name: str(path) for name, path in reference.inputs.items()},
-                    "outputs": {name: str(path) for name, path in reference.outputs.items()},
-                }
-                for reference, wanted in runs
-            ],
+            "references": compared_references(runs),
         },
         folder=folder,
         where=f"variant {plan.name}",
@@ -228,7 +220,7 @@ def _prove_undivided(
     """
     plan = lowered.plan
     placement = placement_of(lowered.planned_placement, observed=False)
-    tolerance: Tolerance = getattr(options.profile.parity, arithmetic)
+    tolerance = tolerance_of(lowered, options)
     result = _run(lowered, runs, tolerance, options, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
     where = f"variant {plan.name}, undivided on the CPU"

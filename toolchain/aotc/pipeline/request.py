@@ -22,9 +22,6 @@ from aotc.spec.target import Target
 from aotc.spec.trust_policy import Sealer, Signer
 from aotc.spec.yaml import NO_PLACES, DocumentPlaces
 
-# The request of one build as one record: the keyword arguments of `aotc.build`.
-
-
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
@@ -104,9 +101,6 @@ def called_with(
         return call
 
     return decorated
-
-
-# What a build request changes in its profile: ranges of dims, the target and the precision.
 
 
 def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from aotc.base.errors import AotcError
@@ -20,8 +21,8 @@ from aotc.pipeline.optimizer_settings import (
     not_fused,
 )
 from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.plan import accepts_run
-from aotc.pipeline.prove import arithmetic_of
+from aotc.pipeline.plan import unpadded_runs
+from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.timing import time_alternately
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -35,18 +36,11 @@ from aotc.pipeline.wrong_parts import WrongNodes, all_compiled_nodes, locate_wro
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, WrongForm
 from aotc.spec.payload import Finding
-from aotc.spec.precision import Tolerance
 from aotc.spec.providers import CudaOptions
 from aotc.spec.variant import DroppedVariant
 
-# The next form of a variant that computes wrongly or does not run.
-#
-# On CUDA, images with channels last are first tried with channels first, and a graph that was fused
-# without that. One of which ONNX Runtime captures no CUDA graphs runs without, if the profile
-# allows it. If parts are compiled, first the nodes at fault move to the variant's next provider,
-# and then all compiled ones. Otherwise a lower level of ONNX Runtime's optimizer is tried.
-
-
+# Results of the optimizer that were started earlier, by variant.
+Ahead = Mapping[str, Future[Json]]
 # Wrong results, a graph that does not load or run, a crash.
 _CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
 # Compiled parts may hang; on the CPU another level would take as long again.
@@ -54,6 +48,51 @@ _COMPILED_CODES: Final = _CODES | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
+# Codes of a variant's proof: wrong results, a graph that does not run, a crash.
+_EMPTY_CODES = frozenset({"AOTC-N001", "AOTC-R005", "AOTC-R008", "AOTC-I013"})
+
+
+@record
+class Settled:
+    """Variants that finally passed or failed, and the last attempt of each, by name."""
+
+    variants: ProvenVariants
+    attempts: Mapping[str, Attempt]
+
+
+def settle(
+    plans: Sequence[VariantPlan],
+    options: BuildOptions,
+    ahead: Ahead,
+    run: Callable[[Sequence[Attempt], BuildOptions, Ahead], ProvenVariants],
+    *,
+    others: bool = True,
+) -> Settled:
+    """`run` all variants; those that fail are run in other forms until nothing is left to try.
+
+    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
+    `run` raises, after the first refusal if other forms were tried.
+    """
+    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
+    at_round, number = options, 0
+    while True:
+        try:
+            made = run(list(attempts.values()), at_round, ahead)
+            following = next_attempts(attempts, made.failed, at_round) if others else {}
+        except AotcError as error:
+            raise first_refusal(attempts, error) from None
+        if not following:
+            return Settled(variants=made, attempts=attempts)
+        attempts, ahead, number = {**attempts, **following}, {}, number + 1
+        at_round = options.with_subfolder(f"again-{number}")
+
+
+# The next form of a variant that computes wrongly or does not run.
+#
+# On CUDA, images with channels last are first tried with channels first, and a graph that was fused
+# without that. One of which ONNX Runtime captures no CUDA graphs runs without, if the profile
+# allows it. If parts are compiled, first the nodes at fault move to the variant's next provider,
+# and then all compiled ones. Otherwise a lower level of ONNX Runtime's optimizer is tried.
 
 
 @record
@@ -165,7 +204,7 @@ def with_tried_forms(
         return replace(proven, evidence=replace(proven.evidence, replaced_forms=attempt.tried))
     analyzed = proven.lowered.analyzed
     try:
-        timed = time_alternately(
+        timed, _ = time_alternately(
             [attempt.replaced, proven.lowered],
             _reference(analyzed, plan, None),
             options,
@@ -207,12 +246,17 @@ def _next_attempt(
     plan = lowered.plan
     # The layout first: where a graph has both, fusion gains more.
     refused_graphs = error.code == "AOTC-P014" and lowered.captures
+    with_options = partial(_with_options, attempt, lowered, error, options)
     if (error.code in _CODES or refused_graphs) and may_change_layout(plan, lowered.optimized):
-        return _channels_first(attempt, lowered, error, options)
+        finding = channels_first(plan, f"{_reason(error)}; channels come first")
+        return with_options(replace(plan.cuda, layout="nchw"), finding, "channels last on CUDA")
     if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
-        return _without_fusion(attempt, lowered, error, options)
+        finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
+        return with_options(replace(plan.cuda, fusion="none"), finding, "fusion for CUDA")
     if refused_graphs and plan.cuda.graphs.on_refusal == "run":
-        return _without_graphs(attempt, lowered, error, options)
+        cuda = replace(plan.cuda, graphs=replace(plan.cuda.graphs, capture="none"))
+        finding = without_graphs(f"variant {plan.name}", error.found)
+        return with_options(cuda, finding, "CUDA graphs")
     if (
         error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
         or not plan.may_lower_level
@@ -267,33 +311,6 @@ def _of_proof(error: AotcError) -> AotcError:
     return kept
 
 
-def _channels_first(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
-    plan = lowered.plan
-    cuda = replace(plan.cuda, layout="nchw")
-    finding = channels_first(plan, f"{_reason(error)}; channels come first")
-    return _with_options(attempt, lowered, error, options, cuda, finding, "channels last on CUDA")
-
-
-def _without_fusion(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
-    plan = lowered.plan
-    cuda = replace(plan.cuda, fusion="none")
-    finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
-    return _with_options(attempt, lowered, error, options, cuda, finding, "fusion for CUDA")
-
-
-def _without_graphs(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
-    plan = lowered.plan
-    cuda = replace(plan.cuda, graphs=replace(plan.cuda.graphs, capture="none"))
-    finding = without_graphs(f"variant {plan.name}", error.found)
-    return _with_options(attempt, lowered, error, options, cuda, finding, "CUDA graphs")
-
-
 def _with_options(
     attempt: Attempt,
     lowered: LoweredModel,
@@ -321,10 +338,9 @@ def _without_wrong(
     specialized = lowered.optimized.specialized
     found: tuple[WrongNodes, ...] = ()
     if attempt.rounds < _MAX_ROUNDS and error.code == "AOTC-N001":
-        tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
         reference = _reference(specialized.analyzed, specialized.plan, error)
         try:
-            found = locate_wrong_nodes(lowered, reference, tolerance, options)
+            found = locate_wrong_nodes(lowered, reference, tolerance_of(lowered, options), options)
         except AotcError as failure:
             options.announce(failure.line())
     found = found or all_compiled_nodes(lowered, _reason(error))
@@ -350,13 +366,7 @@ def _reference(analyzed: AnalyzedModel, plan: VariantPlan, error: AotcError | No
     where = error.where if error is not None else ""
     references = analyzed.references_of(plan)
     named = [reference for reference in references if where.endswith(f"fixture {reference.name}")]
-    exact = [
-        reference
-        for reference in (*named, *references)
-        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
-        and accepts_run(analyzed, plan, reference)
-    ]
-    return (exact or list(references))[0]
+    return (unpadded_runs(analyzed, plan, (*named, *references)) or references)[0]
 
 
 def _reason(error: AotcError) -> str:
@@ -364,56 +374,8 @@ def _reason(error: AotcError) -> str:
     return f"{error.code} {error.what}"
 
 
-# Running variants until they pass, or until no form is left to try.
-
-
-# Results of the optimizer that were started earlier, by variant.
-Ahead = Mapping[str, Future[Json]]
-
-
-@record
-class Settled:
-    """Variants that finally passed or failed, and the last attempt of each, by name."""
-
-    variants: ProvenVariants
-    attempts: Mapping[str, Attempt]
-
-
-def settle(
-    plans: Sequence[VariantPlan],
-    options: BuildOptions,
-    ahead: Ahead,
-    run: Callable[[Sequence[Attempt], BuildOptions, Ahead], ProvenVariants],
-    *,
-    others: bool = True,
-) -> Settled:
-    """`run` all variants; those that fail are run in other forms until nothing is left to try.
-
-    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
-    `run` raises, after the first refusal if other forms were tried.
-    """
-    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
-    with_subfolder, number = options, 0
-    while True:
-        try:
-            made = run(list(attempts.values()), with_subfolder, ahead)
-            following = next_attempts(attempts, made.failed, with_subfolder) if others else {}
-        except AotcError as error:
-            raise first_refusal(attempts, error) from None
-        if not following:
-            return Settled(variants=made, attempts=attempts)
-        attempts, ahead, number = {**attempts, **following}, {}, number + 1
-        with_subfolder = options.with_subfolder(f"again-{number}")
-
-
-# Size 0 of dims that nobody bounded, if a variant does not compute the model's results there.
-#
 # ONNX Runtime's kernels were seen to leave memory unset for no elements; then the range begins at
 # 1.
-
-
-# Codes of a variant's proof: wrong results, a graph that does not run, a crash.
-_EMPTY_CODES = frozenset({"AOTC-N001", "AOTC-R005", "AOTC-R008", "AOTC-I013"})
 
 
 def fails_at_empty_sizes(analyzed: AnalyzedModel, errors: Sequence[AotcError]) -> bool:

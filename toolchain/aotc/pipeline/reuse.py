@@ -30,10 +30,10 @@ from aotc.spec.variant import FUSING
 from aotc.spec.versions import MANIFEST_SCHEMA, VERSION
 from aotc.spec.yaml import DocumentPlaces
 
-# What a build's bytes depend on: the keys of the build cache.
-
-
 _PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
+# Gates of variants that could not be made stand in no line of a profile.
+_NO_SETTING: Final = frozenset({"variants"})
+_BLOCK_BYTES = 1 << 20
 
 
 def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
@@ -76,10 +76,7 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
     }
 
 
-def _fingerprint(backend: object) -> str:
-    from aotc.providers.base import Backend
-
-    assert isinstance(backend, Backend)
+def _fingerprint(backend: Backend) -> str:
     if not backend.probe().available:
         return "missing"
     return backend.fingerprint() + ("" if backend.probe().runs else "; cannot run here")
@@ -90,9 +87,6 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return ""
-
-
-# Reading a complete payload from the build cache, and storing it there.
 
 
 @record(kw_only=False)
@@ -164,13 +158,6 @@ def store_build(
     slot.cache.put(slot.key, payload, sorted(artifact.digests), document, digests=artifact.digests)
 
 
-# What a build judged and measured, kept with it in the cache: equal builds are told alike.
-
-
-# Gates of variants that could not be made stand in no line of a profile.
-_NO_SETTING: Final = frozenset({"variants"})
-
-
 def kept_judgements(journal: Journal) -> Json:
     """Gates and measurements as data; without places, as another profile may be equal."""
     return {
@@ -192,9 +179,6 @@ def tell_judgements(kept: Json, journal: Journal, places: DocumentPlaces) -> Non
 
 
 # Digests of the inputs of a build: models with their external data, folders, constants.
-
-
-_BLOCK_BYTES = 1 << 20
 
 
 def model_digest(model: str | Path | bytes) -> str | None:
@@ -318,9 +302,6 @@ def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
     return digest.hexdigest()
 
 
-# The digest of this toolchain's own source.
-
-
 @cache
 def source_digest() -> str:
     """The digest of all source files: passes decide the bytes too, beyond the version."""
@@ -332,7 +313,7 @@ def source_digest() -> str:
     return digest.hexdigest()
 
 
-# Reading compiled parts from the build cache, and storing them there.
+# Compiled parts in the build cache.
 
 
 def part_key(

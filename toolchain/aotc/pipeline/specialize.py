@@ -17,9 +17,6 @@ from aotc.pipeline.types import AnalyzedModel, OptimizedModel, SpecializedModel,
 from aotc.spec.shapes import Dim, Domain
 from aotc.spec.target import Target
 
-# Specialize: one graph per variant, with its fixed sizes written in.
-
-
 _ISA_NAMES = (
     ("amx_tile", "amx"),
     ("avx512_vnni", "avx512vnni"),
@@ -29,14 +26,13 @@ _ISA_NAMES = (
     ("i8mm", "i8mm"),
     ("asimddp", "dotprod"),
 )
+SHARED: Final = "weights.bin"
 
 
 def specialize(
     analyzed: AnalyzedModel, plan: VariantPlan, options: BuildOptions
 ) -> SpecializedModel:
     """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
-    import onnx
-
     from aotc.graph.passes.base import run_passes
     from aotc.graph.passes.fix_dims import FixDims
     from aotc.graph.passes.fold_shapes import FoldShapes
@@ -124,9 +120,6 @@ def _component(plan: VariantPlan, options: BuildOptions) -> str:
 
 
 # The weights of all variants, each content stored once, before anything is compiled with them.
-
-
-SHARED: Final = "weights.bin"
 
 
 def place_weights(

@@ -11,8 +11,8 @@ from aotc.base.records import record
 from aotc.graph.partition.budgets import Judged
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import labelled_set, profile_folder
-from aotc.pipeline.proof_job import variant_request
-from aotc.pipeline.task_data import set_digest, task_files
+from aotc.pipeline.proof_job import open_variant, variant_request
+from aotc.pipeline.task_data import batches, set_digest, task_files
 from aotc.pipeline.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
 from aotc.session.worker import steps_of, tell_steps
 from aotc.spec.buckets import sizes_in_graph
@@ -26,6 +26,7 @@ from aotc.spec.shapes import Domain, Padding
 _SETTING: Final = "gates.task"
 # What rounding leaves of a difference that is exactly the allowed one.
 _ROUNDING: Final = 1e-9
+Run = Callable[[Mapping[str, Any]], Any]
 
 
 @record
@@ -244,18 +245,11 @@ def _output(task: TaskGate, source: SourceModel) -> str:
     return task.output or source.outputs[0].name
 
 
-# The worker job of a task: a session answers a labelled set, and its metric is computed.
-
-
-Run = Callable[[Mapping[str, Any]], Any]
-
-
 def task_job(request: Json) -> Json:
     """In the worker: the metric, the number of samples, and the files that the session takes.
 
     `request["variant"]` describes the variant; without it the original runs.
     """
-    from aotc.pipeline.task_data import batches
     from aotc.pipeline.task_metrics import FunctionMetric, metric_of
     from aotc.session.padding import Padder
 
@@ -315,7 +309,6 @@ def _wanted(sizes: Mapping[str, int], domain: Domain, request: Json) -> dict[str
 
 
 def _variant_run(request: Json, output: str) -> Run:
-    from aotc.pipeline.proof_job import open_variant
     from aotc.session.sessions import run
 
     session = open_variant(request)

@@ -15,15 +15,15 @@ import numpy as np
 
 from aotc.base.errors import AotcError
 
+Array = np.ndarray[Any, Any]
+_TOP: Final = 5
+
+
 # Metrics of a task that are counted batch by batch: accuracy, top-5 accuracy, mean IoU.
 #
 # Answers are the largest values along the axis of classes; an output of integers or text holds the
 # answers themselves. Of equal values the first counts as the larger, as argmax has it. An answer
 # with NaN is wrong.
-
-
-Array = np.ndarray[Any, Any]
-_TOP: Final = 5
 
 
 class Metric(Protocol):
@@ -222,9 +222,6 @@ def _require_integers(labels: Array, wanted: str, where: str) -> None:
 def _out_of_range(where: str, expected: str, found: str) -> AotcError:
     what = "labels are not classes of the output"
     return AotcError("AOTC-I080", what, where=where, expected=expected, found=found)
-
-
-# A metric that is a function of the user's: imported, called, and told of where it fails.
 
 
 _OURS: Final = Path(__file__).parents[1]

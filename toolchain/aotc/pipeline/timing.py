@@ -12,7 +12,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.plan import accepts_run
+from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
 from aotc.session.worker import steps_of, tell_steps
 from aotc.spec.codec import Json, decode, encode
@@ -28,9 +28,11 @@ _MAX_RUNS: Final = 50
 _PAUSE_SECONDS: Final = 0.12
 # A captured graph is refused: by ONNX Runtime, without cuda-bindings, or without a GPU.
 _REFUSED: Final = frozenset({"AOTC-R024", "AOTC-I019", "AOTC-R025"})
-
 # Median and minimum seconds of a run, or why there is none.
 Timed = tuple[float, float] | AotcError
+_ROUNDS: Final = 7
+# A form that gains less than noise is not worth its bytes.
+_NO_GAIN: Final = 0.97
 
 
 def time_alternately(
@@ -41,35 +43,20 @@ def time_alternately(
     rounds: int,
     folder: Path,
     where: str,
-) -> list[Timed]:
+) -> tuple[list[Timed], bool]:
     """Median and minimum seconds of one run of each variant, in one process, alternating.
 
     A variant that captures CUDA graphs replays one.  If that is refused, it runs without, or has
-    the error in place of its seconds, as its plan says.
+    the error in place of its seconds, as its plan says.  The second result tells whether the last
+    runs of all variants gave the same bytes.
     """
-    timed, _ = time_and_compare(
-        lowered, reference, options, rounds=rounds, folder=folder, where=where
-    )
-    return timed
-
-
-def time_and_compare(
-    lowered: Sequence[LoweredModel],
-    reference: ReferenceRun,
-    options: BuildOptions,
-    *,
-    rounds: int,
-    folder: Path,
-    where: str,
-) -> tuple[list[Timed], bool]:
-    """`time_alternately`, and whether the last runs of all variants gave the same bytes."""
     options.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
     value = options.workers.run(
         "aotc.pipeline.timing:measure_job",
         {
             "rounds": rounds,
             "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
-            "inputs": {name: str(path) for name, path in reference.inputs.items()},
+            "inputs": reference.input_paths,
             "candidates": [
                 {
                     "model": str(item.model),
@@ -181,11 +168,6 @@ def _run_of(
 # The payload holds both whatever the times say: it is the same for equal inputs, and times are not.
 
 
-_ROUNDS: Final = 7
-# A form that gains less than noise is not worth its bytes.
-_NO_GAIN: Final = 0.97
-
-
 def time_both_forms(proven: Sequence[ProvenModel], options: BuildOptions) -> list[ProvenModel]:
     """All variants; the first companion of each of the profile's, with its time and the other's."""
     done: set[str] = set()
@@ -221,7 +203,7 @@ def _finding(name: str, timed: FormTiming) -> Finding:
 def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> ProvenModel:
     reference = _reference(item)
     try:
-        timed, same_bytes = time_and_compare(
+        (own, others), same_bytes = time_alternately(
             [item.lowered, other.lowered],
             reference,
             options,
@@ -233,7 +215,6 @@ def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> Prov
         # Both were proven: what fails here, such as the time limit, says nothing against them.
         options.announce(error.line())
         return item
-    own, others = timed
     # Graphs that a provider captures are refused alone, and both forms are of the CPU's.
     assert not isinstance(own, AotcError)
     assert not isinstance(others, AotcError)
@@ -249,12 +230,6 @@ def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> Prov
 
 def _reference(item: ProvenModel) -> ReferenceRun:
     """A fixture that the variant takes unpadded, at the optimal sizes if there is one."""
-    analyzed, plan = item.lowered.analyzed, item.plan
-    exact = [
-        reference
-        for reference in analyzed.references
-        if all(reference.sizes.get(name) == size for name, size in plan.buckets.items())
-        and accepts_run(analyzed, plan, reference)
-    ]
-    found = exact or list(analyzed.references)
+    analyzed = item.lowered.analyzed
+    found = unpadded_runs(analyzed, item.plan, analyzed.references) or analyzed.references
     return next((reference for reference in found if reference.name == "opt"), found[0])

@@ -47,17 +47,151 @@ from aotc.spec.profile import Profile
 from aotc.spec.run_report import Journal
 from aotc.spec.versions import is_newer
 
-# The trials of `--tune` and `precision: auto`: candidates are built, proven and timed.
-
-
 # A profile means the same on every host: a missing provider is an error, not a failed candidate.
 _MISSING: Final = frozenset({"AOTC-P004", "AOTC-P007", "AOTC-P010"})
 # Nor is what the user gave and cannot be used: calibration data, gates, labels, a function.
 _UNUSABLE: Final = frozenset({*(f"AOTC-I07{n}" for n in range(3, 10)), "AOTC-N027"})
 # And a bug of aotc says nothing of a candidate.
 _RAISED: Final = _MISSING | _UNUSABLE | {"AOTC-R999"}
-
 _NOT_TRIED: Final = "not tried: the one before it passes, and this host cannot time them"
+# What is found on the fixture that fails first may be too little for others.
+_ROUNDS: Final = 3
+# The model is quantized already, or in another half precision.
+_LEFT_AS_IT_IS: Final = frozenset({"AOTC-N011", "AOTC-N014"})
+# A bundle consists of a few fields around one text.
+_MAX_VALUES = 10_000
+_KIND: Final = KINDS["evidence"]
+
+
+@record
+class Tuned:
+    """Options with the variants that trials chose; the model, if it was analyzed for them.
+
+    `measured_on` is the sha256 of the measured model, if another build measured it.  `slot` is
+    where the cache keeps this build, and `cached` what is there.
+    """
+
+    options: BuildOptions
+    model: AnalyzedModel | None = None
+    table: tuple[TuningCandidate, ...] = ()
+    measured_on: str = ""
+    slot: CachedBuild | None = None
+    cached: tuple[Artifact, Evidence] | None = None
+
+
+def tuned_or_cached(
+    request: BuildRequest,
+    source: str | None,
+    options: BuildOptions,
+    folder: Path,
+    prepare: Callable[[BuildOptions], AnalyzedModel],
+    run_stages: RunStages,
+) -> Tuned:
+    """`tuned`, and the build of that choice if the cache has it, with its payload in `folder`.
+
+    `source` is the model's digest; without one nothing is cached.  `--tune` always measures; what
+    `precision: auto` alone chose is part of what is cached.
+    """
+    chosen_once = wants_auto(options.profile) and not request.tune and request.tuned_from is None
+    slot = cache_slot(source, request.name, options) if chosen_once else None
+    cached = cached_artifact(slot, folder, options) if slot is not None else None
+    if cached is not None:
+        evidence = cached[1]
+        return Tuned(
+            options=options,
+            table=evidence.tuning,
+            measured_on=evidence.tuned_model_sha256,
+            slot=slot,
+            cached=cached,
+        )
+    made = tuned(request, options, prepare, run_stages)
+    if slot is None:
+        slot = cache_slot(source, request.name, made.options)
+        cached = cached_artifact(slot, folder, made.options) if slot is not None else None
+    return replace(made, slot=slot, cached=cached)
+
+
+def tuned(
+    request: BuildRequest,
+    options: BuildOptions,
+    prepare: Callable[[BuildOptions], AnalyzedModel],
+    run_stages: RunStages,
+) -> Tuned:
+    """Choose among the profile's candidates if the request or the profile asks for it.
+
+    `prepare` imports and analyzes the model.  Raises AOTC-O006 if no candidate passes or evidence
+    does not fit, P004 and P007 if a chosen provider is missing.
+    """
+    profile = options.profile
+    with_orders = replace(options, budget_orders=stated_orders(profile))
+    model, measured_on = None, ""
+    if request.tuned_from is not None:
+        measured, measured_on = read_tuning(Path(request.tuned_from))
+        table = choose(measured)
+    elif request.tune or wants_auto(profile):
+        model = prepare(with_orders)
+        try:
+            table = try_candidates(model, with_orders, run_stages, tune=request.tune)
+        except AotcError as error:
+            if request.tune or error.code != "AOTC-O006":
+                raise
+            # Not even the model's own precision: the build itself says of each gate why not.
+            return Tuned(options=options, model=model)
+    else:
+        return Tuned(options=options)
+    options = replace(with_orders, profile=profile_with_choices(profile, table))
+    require_providers(options.profile.variants, options)
+    return Tuned(options=options, model=model, table=table, measured_on=measured_on)
+
+
+def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding]:
+    """What `auto` came to in each variant: AOTC-O019, N035 and N036.
+
+    `profile` is as it was asked for.
+    """
+    for row in evidence.tuning:
+        if not row.chosen or not is_auto(profile, row.variant):
+            continue
+        where = f"variant {row.variant}"
+        others = [
+            each
+            for each in evidence.tuning
+            if each.variant == row.variant and each.precision != "keep"
+        ]
+        if row.precision == "keep":
+            yield Finding(code="AOTC-O019", what=_why_kept(others)[:1000], where=where)
+        elif row.median_seconds is None:
+            yield Finding(
+                code="AOTC-N035",
+                what=f"{_form_text(row)} is the first of those that pass, in the order in which "
+                "they are tried: this host could not time them",
+                where=where,
+            )
+        if row.keep_float32:
+            nodes = f"{len(row.keep_float32)} node{'s' * (len(row.keep_float32) > 1)}"
+            by_time = " (the search ended at its time limit; a faster host may keep fewer)"
+            ended = by_time if row.search_ended == "time" else ""
+            names = ", ".join(row.keep_float32)
+            what = f"{_form_text(row)} passes with {nodes} in float32{ended}: {names}"
+            yield Finding(
+                code="AOTC-N036",
+                what=what[:1000],
+                where=where,
+            )
+
+
+def _why_kept(others: list[TuningCandidate]) -> str:
+    if not others:
+        return "the model's own precision is kept: its first provider has no faster one"
+    said = (
+        f"{_form_text(row)} {'is not faster' if row.passed else f'is not taken: {row.reason}'}"
+        for row in others
+    )
+    return f"the model's own precision is kept; {'; '.join(said)}"
+
+
+def _form_text(row: TuningCandidate) -> str:
+    return row.precision if row.form == "auto" else f"{row.precision} {row.form}"
 
 
 def try_candidates(
@@ -220,8 +354,9 @@ def measure(
     firsts = first_equals({candidate: item.lowered for candidate, item in here.items()})
     tried = list(dict.fromkeys(firsts.values()))
     rounds = options.profile.tune.rounds
-    found = (
-        time_alternately(
+    timed: dict[TuningCandidate, Timed] = {}
+    if tried:
+        found, _ = time_alternately(
             [here[candidate].lowered for candidate in tried],
             reference,
             options,
@@ -229,10 +364,7 @@ def measure(
             folder=options.work / f"measure-{tried[0].variant}",
             where=f"variant {tried[0].variant}",
         )
-        if tried
-        else ()
-    )
-    timed = dict(zip(tried, found, strict=True))
+        timed = dict(zip(tried, found, strict=True))
     sizes = ", ".join(f"{name}={size}" for name, size in reference.sizes.items())
     return tuple(
         _row(candidate, timed[firsts[candidate]], rounds, sizes)
@@ -259,12 +391,6 @@ def _row(candidate: TuningCandidate, timed: Timed, rounds: int, sizes: str) -> T
 
 
 # One trial of `precision: auto`: a form as it is, and again with the nodes that it must keep.
-
-
-# What is found on the fixture that fails first may be too little for others.
-_ROUNDS: Final = 3
-# The model is quantized already, or in another half precision.
-_LEFT_AS_IT_IS: Final = frozenset({"AOTC-N011", "AOTC-N014"})
 
 
 class RunStages(Protocol):
@@ -364,12 +490,7 @@ def _timed(settled: Settled, plan: VariantPlan) -> ProvenModel:
     )
 
 
-# The measurements in an artifact's evidence, for a build that repeats their choice.
-
-
-# A bundle consists of a few fields around one text.
-_MAX_VALUES = 10_000
-_KIND: Final = KINDS["evidence"]
+# The measurements in the evidence of an earlier build, whose choice is repeated.
 
 
 def read_tuning(path: Path) -> tuple[tuple[TuningCandidate, ...], str]:
@@ -416,137 +537,3 @@ def tuning_findings(evidence: Evidence) -> Iterator[Finding]:
             what=f"model {evidence.tuned_model_sha256[:16]} was measured, and this is model "
             f"{evidence.model_sha256[:16]}",
         )
-
-
-# The options of a build with every variant as trials chose it, or as earlier ones did.
-
-
-@record
-class Tuned:
-    """Options with the variants that trials chose; the model, if it was analyzed for them.
-
-    `measured_on` is the sha256 of the measured model, if another build measured it.  `slot` is
-    where the cache keeps this build, and `cached` what is there.
-    """
-
-    options: BuildOptions
-    model: AnalyzedModel | None = None
-    table: tuple[TuningCandidate, ...] = ()
-    measured_on: str = ""
-    slot: CachedBuild | None = None
-    cached: tuple[Artifact, Evidence] | None = None
-
-
-def tuned_or_cached(
-    request: BuildRequest,
-    source: str | None,
-    options: BuildOptions,
-    folder: Path,
-    prepare: Callable[[BuildOptions], AnalyzedModel],
-    run_stages: RunStages,
-) -> Tuned:
-    """`tuned`, and the build of that choice if the cache has it, with its payload in `folder`.
-
-    `source` is the model's digest; without one nothing is cached.  `--tune` always measures; what
-    `precision: auto` alone chose is part of what is cached.
-    """
-    chosen_once = wants_auto(options.profile) and not request.tune and request.tuned_from is None
-    slot = cache_slot(source, request.name, options) if chosen_once else None
-    cached = cached_artifact(slot, folder, options) if slot is not None else None
-    if cached is not None:
-        evidence = cached[1]
-        return Tuned(
-            options=options,
-            table=evidence.tuning,
-            measured_on=evidence.tuned_model_sha256,
-            slot=slot,
-            cached=cached,
-        )
-    made = tuned(request, options, prepare, run_stages)
-    if slot is None:
-        slot = cache_slot(source, request.name, made.options)
-        cached = cached_artifact(slot, folder, made.options) if slot is not None else None
-    return replace(made, slot=slot, cached=cached)
-
-
-def tuned(
-    request: BuildRequest,
-    options: BuildOptions,
-    prepare: Callable[[BuildOptions], AnalyzedModel],
-    run_stages: RunStages,
-) -> Tuned:
-    """Choose among the profile's candidates if the request or the profile asks for it.
-
-    `prepare` imports and analyzes the model.  Raises AOTC-O006 if no candidate passes or evidence
-    does not fit, P004 and P007 if a chosen provider is missing.
-    """
-    profile = options.profile
-    with_orders = replace(options, budget_orders=stated_orders(profile))
-    model, measured_on = None, ""
-    if request.tuned_from is not None:
-        measured, measured_on = read_tuning(Path(request.tuned_from))
-        table = choose(measured)
-    elif request.tune or wants_auto(profile):
-        model = prepare(with_orders)
-        try:
-            table = try_candidates(model, with_orders, run_stages, tune=request.tune)
-        except AotcError as error:
-            if request.tune or error.code != "AOTC-O006":
-                raise
-            # Not even the model's own precision: the build itself says of each gate why not.
-            return Tuned(options=options, model=model)
-    else:
-        return Tuned(options=options)
-    options = replace(with_orders, profile=profile_with_choices(profile, table))
-    require_providers(options.profile.variants, options)
-    return Tuned(options=options, model=model, table=table, measured_on=measured_on)
-
-
-def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding]:
-    """What `auto` came to in each variant: AOTC-O019, N035 and N036.
-
-    `profile` is as it was asked for.
-    """
-    for row in evidence.tuning:
-        if not row.chosen or not is_auto(profile, row.variant):
-            continue
-        where = f"variant {row.variant}"
-        others = [
-            each
-            for each in evidence.tuning
-            if each.variant == row.variant and each.precision != "keep"
-        ]
-        if row.precision == "keep":
-            yield Finding(code="AOTC-O019", what=_why_kept(others)[:1000], where=where)
-        elif row.median_seconds is None:
-            yield Finding(
-                code="AOTC-N035",
-                what=f"{_form_text(row)} is the first of those that pass, in the order in which "
-                "they are tried: this host could not time them",
-                where=where,
-            )
-        if row.keep_float32:
-            nodes = f"{len(row.keep_float32)} node{'s' * (len(row.keep_float32) > 1)}"
-            by_time = " (the search ended at its time limit; a faster host may keep fewer)"
-            ended = by_time if row.search_ended == "time" else ""
-            names = ", ".join(row.keep_float32)
-            what = f"{_form_text(row)} passes with {nodes} in float32{ended}: {names}"
-            yield Finding(
-                code="AOTC-N036",
-                what=what[:1000],
-                where=where,
-            )
-
-
-def _why_kept(others: list[TuningCandidate]) -> str:
-    if not others:
-        return "the model's own precision is kept: its first provider has no faster one"
-    said = (
-        f"{_form_text(row)} {'is not faster' if row.passed else f'is not taken: {row.reason}'}"
-        for row in others
-    )
-    return f"the model's own precision is kept; {'; '.join(said)}"
-
-
-def _form_text(row: TuningCandidate) -> str:
-    return row.precision if row.form == "auto" else f"{row.precision} {row.form}"

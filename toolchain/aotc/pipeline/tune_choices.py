@@ -19,6 +19,8 @@ from aotc.spec.profile import Profile, VariantSpec
 from aotc.spec.providers import CPU, CUDA
 
 _Choice = TypeVar("_Choice")
+# Weights alone in 8 bits save space, and time only where memory is what takes it: on request.
+_QUICKER_FORMS: tuple[Form, ...] = ("static", "dynamic")
 
 
 def candidates(profile: Profile, *, tune: bool = True) -> tuple[TuningCandidate, ...]:
@@ -208,8 +210,6 @@ def without_measurements(tried: TuningCandidate) -> TuningCandidate:
     )
 
 
-# Candidates whose variants are the same: the time of one is that of all.
-#
 # So it is with images first or last in a graph without convolutions, or with fusion where nothing
 # matches. Timed apart, noise would choose between them.
 
@@ -237,13 +237,6 @@ def _is_same(one: LoweredModel, other: LoweredModel) -> bool:
         *zip(one.contexts, other.contexts, strict=True),
     ]
     return all(filecmp.cmp(left, right, shallow=False) for left, right in pairs)
-
-
-# The precisions that a variant is tried in, each in the forms of quantization that it has.
-
-
-# Weights alone in 8 bits save space, and time only where memory is what takes it: on request.
-_QUICKER_FORMS: tuple[Form, ...] = ("static", "dynamic")
 
 
 @record(kw_only=False)

@@ -85,6 +85,28 @@ class ReferenceRun:
     outputs: Mapping[str, Path]
     finite: bool
 
+    @classmethod
+    def read(cls, item: Json, folder: Path) -> ReferenceRun:
+        """A run as a worker writes it, with files relative to `folder`."""
+        return cls(
+            name=item["name"],
+            origin=item["origin"],
+            sizes=item["sizes"],
+            inputs={name: folder / path for name, path in item["inputs"].items()},
+            outputs={name: folder / path for name, path in item["outputs"].items()},
+            finite=item["finite"],
+        )
+
+    @property
+    def input_paths(self) -> dict[str, str]:
+        """The files of inputs, as a worker is given them."""
+        return {name: str(path) for name, path in self.inputs.items()}
+
+    @property
+    def output_paths(self) -> dict[str, str]:
+        """The files of outputs, as a worker is given them."""
+        return {name: str(path) for name, path in self.outputs.items()}
+
 
 @record
 class TaskOriginal:
@@ -371,9 +393,6 @@ class SignedArtifact:
     artifact: Artifact
     path: Path
     signed_by: SignedBy
-
-
-# The plan of one variant: what the profile wants of it, as the first stage of a build reads it.
 
 
 @record

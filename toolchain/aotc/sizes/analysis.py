@@ -19,6 +19,17 @@ from aotc.spec.profile import ProbeLimits
 from aotc.spec.shapes import DimRange, Domain, PadSpec
 from aotc.spec.variant import Optimization
 
+# By what ended the search: the limits of the profile.
+_LIMITS = {
+    "combined": "fails",
+    "size": "exceeds probe.max_size",
+    "bytes": "exceeds probe.max_input_bytes, or the share of probe.max_activation_bytes that "
+    "sizes beyond the usual ones have",
+    "flops": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
+    "runs": f"was not tried: the search {ENDED['runs']}",
+    "time": f"was not tried: the search {ENDED['time']}",
+}
+
 
 def analyze_job(request: Json) -> Json:
     """In the worker: domain, fixtures, their outputs, and declared against produced shapes.
@@ -109,21 +120,6 @@ def _level_findings(level: Optimization) -> list[Finding]:
         return []
     what = f"the reference is the model at level {level}: below it ONNX Runtime lacks kernels"
     return [Finding(code="AOTC-O010", what=what, where="reference")]
-
-
-# Findings from the search for sizes.
-
-
-# By what ended the search: the limits of the profile.
-_LIMITS = {
-    "combined": "fails",
-    "size": "exceeds probe.max_size",
-    "bytes": "exceeds probe.max_input_bytes, or the share of probe.max_activation_bytes that "
-    "sizes beyond the usual ones have",
-    "flops": "exceeds probe.max_flops, or the share of it that sizes beyond the usual ones have",
-    "runs": f"was not tried: the search {ENDED['runs']}",
-    "time": f"was not tried: the search {ENDED['time']}",
-}
 
 
 def domain_findings(domain: Domain) -> list[Finding]:

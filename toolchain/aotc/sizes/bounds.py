@@ -11,17 +11,31 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.sizes.dim_hints import TARGETS, DimHints, Kind, optimum, sizes_beyond
 from aotc.sizes.relations import Move
-from aotc.sizes.trials import Trials
+from aotc.sizes.trials import Trials, sizes_text
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import Dim, Domain, Relation, Stop
-
-# The range of one dim around sizes that run: lower bound, upper bound and grid.
-
 
 # How many multiples are tried at either end of a range until one runs.
 _MAX_END_TRIES = 4
 # How many sizes beyond a failure are tried before it counts as the upper bound.
 _MAX_SIZES_BEYOND = 24
+# Up to this many dims all corners are run, 2 to the power of their number; beyond, one at a time.
+_MAX_DIMS_OF_ALL_CORNERS = 3
+# How often a bound is halved because of one mixed corner.
+_MAX_HALVINGS = 3
+# How many failing corners are reported with their sizes.
+_MAX_REPORTED_CORNERS = 12
+# Steps of the sizes that models accept: strides of 2, patches and windows of 7, 12 or 14.
+GRIDS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+# On a grid coarser than this, at least so many sizes between the ends are tried.
+_USUAL_GRID, _MIN_SAMPLES = 64, 2
+# If a grid has at most this many sizes, all are tried.
+_MAX_EXHAUSTIVE = 40
+# Where in a range sizes are tried for gaps, as shares of it.
+_SAMPLED_SHARES = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
+# Share of the limits beyond usual sizes: a build runs the largest sizes several times.
+SHARE: Final = 1 / 8
+_PAIR: Final = 2
 
 
 @record(frozen=False, kw_only=False)
@@ -226,14 +240,6 @@ def _bisect(good: int, bad: int, step: int, runs_at: Callable[[int], bool]) -> i
 # The box of sizes: its corners must run, or probed bounds shrink until they do.
 
 
-# Up to this many dims all corners are run, 2 to the power of their number; beyond, one at a time.
-_MAX_DIMS_OF_ALL_CORNERS = 3
-# How often a bound is halved because of one mixed corner.
-_MAX_HALVINGS = 3
-# How many failing corners are reported with their sizes.
-_MAX_REPORTED_CORNERS = 12
-
-
 class Exhausted(Exception):
     """No more runs are allowed."""
 
@@ -428,10 +434,8 @@ class Box:
         error = self.trials.run(sizes).error
         if all(dim.origin == "stated" for dim in self.dims.values() if dim.max > dim.min):
             raise not_running("stated sizes do not run together", sizes, error)
-        text = ", ".join(f"{name}={size}" for name, size in sizes.items())
-        self.findings.append(
-            Finding(code="AOTC-S013", what=f"these sizes do not run together: {error}", where=text)
-        )
+        what = f"these sizes do not run together: {error}"
+        self.findings.append(Finding(code="AOTC-S013", what=what, where=sizes_text(sizes)))
 
     def _corner(self, ends: Collection[str]) -> dict[str, int]:
         domain = self.domain()
@@ -446,21 +450,10 @@ def _may_shrink(dim: Dim) -> bool:
 
 def not_running(what: str, sizes: Mapping[str, int], error: str) -> AotcError:
     """AOTC-S005 at `sizes`."""
-    text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
-    return AotcError("AOTC-S005", f"{what}: {text}", found=error)
+    return AotcError("AOTC-S005", f"{what}: {sizes_text(sizes)}", found=error)
 
 
 # Ranges with gaps: both ends run, but most sizes between them do not.
-
-
-# Steps of the sizes that models accept: strides of 2, patches and windows of 7, 12 or 14.
-GRIDS = (2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
-# On a grid coarser than this, at least so many sizes between the ends are tried.
-_USUAL_GRID, _MIN_SAMPLES = 64, 2
-# If a grid has at most this many sizes, all are tried.
-_MAX_EXHAUSTIVE = 40
-# Where in a range sizes are tried for gaps, as shares of it.
-_SAMPLED_SHARES = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
 
 
 def sampled_between(low: int, high: int, grid: int = 1) -> list[int]:
@@ -499,11 +492,6 @@ def without_gaps(
 #
 # First each dim grows to the size that users commonly choose (`usual_sizes`), lengths and images
 # before batches of more than 2; then all grow further while a run costs a share of the limits.
-
-
-# Share of the limits beyond usual sizes: a build runs the largest sizes several times.
-SHARE: Final = 1 / 8
-_PAIR: Final = 2
 
 
 @record(frozen=False, kw_only=False)

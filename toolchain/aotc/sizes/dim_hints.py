@@ -16,14 +16,7 @@ from aotc.spec.shapes import Dim, DimRange, Relation
 if TYPE_CHECKING:
     import onnx
 
-
-# Hints on a model's free dims from its declaration; runs decide whether they hold.
-#
-# Names and declared shapes come from the exporter. They say what to try first, never what is true.
-
-
 Kind = Literal["batch", "image", "length"]
-
 _SUM: Final = re.compile(r"\s*[\w.:/]+(?:\s*\+\s*[\w.:/]+)+\s*")
 # The axis of past keys and values, by operator and input index; counted from the end, as some
 # have five axes.
@@ -40,6 +33,39 @@ _PAST_AXES: Final[Mapping[tuple[str, int], int]] = {
 # If one side of an image is free, the other has at least this many pixels.
 _MIN_IMAGE_SIDE: Final = 32
 _PASS_THROUGH: Final = ("Identity", "Cast")
+# The output has the shape of the first input, or that of both inputs broadcast.
+_KEEPS_SHAPE: Final = frozenset(
+    ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Clip", "Add", "Sub", "Mul", "Div")
+)
+_CONVOLUTIONS: Final = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+_RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
+Axes = tuple[int, ...]
+"""Axes of an input, in the order in which they occur in a value computed from it."""
+# 64 first: smaller sizes may run by accident, as five halvings make them 1, which broadcasts.
+_FIRST: Final = (64, 32, 16, 8, 4, 3)
+_SIZES: Final = (
+    *(*_FIRST, 2, 5, 6, 7, 10, 12, 24, 28, 48, 80, 96, 100, 112, 128, 160, 192, 224, 256, 288),
+    *(299, 320, 384, 400, 416, 448, 480, 512, 576, 600, 640, 720, 736, 768, 800, 1024),
+)
+# With three entries, one more or one fewer cannot be broadcast.
+_BATCH: Final = 3
+_OTHER_BATCHES: Final = (2, 1)
+# How many sums from names are tried with a term of 1.
+_MAX_DECODING_SUMS: Final = 4
+_PAIR_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 512)
+_MAX_SUGGESTED_SIZE: Final = 8192
+# How many sums of two dims are tried: many dims have more of them than there are runs.
+_MAX_DIM_SUMS: Final = 1000
+_MISMATCH: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
+IMAGES: Final = (224, 256, 320, 384, 416, 448, 512, 640, 720, 736, 1024)
+# Maximums that all dims should reach before any dim grows further.
+TARGETS: Final[Mapping[Kind, int]] = {"batch": 8, "image": 224, "length": 128}
+# Sizes that a range is optimized for.
+_OPTIMAL_SIZES: Final[Mapping[Kind, int]] = {"batch": 1, "image": 224, "length": 128}
+_POWERS: Final = tuple(2**power for power in range(31))
+
+
+# Names and declared shapes come from the exporter. They say what to try first, never what is true.
 
 
 @record(kw_only=False)
@@ -254,17 +280,6 @@ def _concatenated_axes(
 # tried first, and runs decide.
 
 
-# The output has the shape of the first input, or that of both inputs broadcast.
-_KEEPS_SHAPE: Final = frozenset(
-    ("Identity", "Cast", "QuantizeLinear", "DequantizeLinear", "Clip", "Add", "Sub", "Mul", "Div")
-)
-_CONVOLUTIONS: Final = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
-_RECURRENT: Final = frozenset(("RNN", "GRU", "LSTM"))
-
-Axes = tuple[int, ...]
-"""Axes of an input, in the order in which they occur in a value computed from it."""
-
-
 def known_sizes(inputs: Sequence[Value], graph: onnx.GraphProto) -> dict[str, int]:
     """By dim: the size that constant weights in `graph` require of it.
 
@@ -335,24 +350,6 @@ def _required_size(
 
 
 # Sizes at which an unknown model may run, likeliest first.
-
-
-# 64 first: smaller sizes may run by accident, as five halvings make them 1, which broadcasts.
-_FIRST: Final = (64, 32, 16, 8, 4, 3)
-_SIZES: Final = (
-    *(*_FIRST, 2, 5, 6, 7, 10, 12, 24, 28, 48, 80, 96, 100, 112, 128, 160, 192, 224, 256, 288),
-    *(299, 320, 384, 400, 416, 448, 480, 512, 576, 600, 640, 720, 736, 768, 800, 1024),
-)
-# With three entries, one more or one fewer cannot be broadcast.
-_BATCH: Final = 3
-_OTHER_BATCHES: Final = (2, 1)
-# How many sums from names are tried with a term of 1.
-_MAX_DECODING_SUMS: Final = 4
-_PAIR_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 224, 256, 512)
-_MAX_SUGGESTED_SIZE: Final = 8192
-# How many sums of two dims are tried: many dims have more of them than there are runs.
-_MAX_DIM_SUMS: Final = 1000
-_MISMATCH: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
 
 
 def candidates(
@@ -527,14 +524,6 @@ def _common_sizes(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
 
 
 # Sizes that users commonly choose, for ranges that are not stated.
-
-
-IMAGES: Final = (224, 256, 320, 384, 416, 448, 512, 640, 720, 736, 1024)
-# Maximums that all dims should reach before any dim grows further.
-TARGETS: Final[Mapping[Kind, int]] = {"batch": 8, "image": 224, "length": 128}
-# Sizes that a range is optimized for.
-_OPTIMAL_SIZES: Final[Mapping[Kind, int]] = {"batch": 1, "image": 224, "length": 128}
-_POWERS: Final = tuple(2**power for power in range(31))
 
 
 def rungs_of(kind: Kind, low: int, high: int, step: int) -> tuple[int, ...]:

@@ -16,10 +16,8 @@ from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.relations import is_anonymous
 from aotc.spec.shapes import Crop, Domain, Padding, PadSpec, Side
 
-# Declared shapes of outputs, compared with the shapes that runs produce.
-
-
 _Axis = int | None
+Shape = tuple[int | str, ...]
 
 
 class DeclaredShapes:
@@ -276,10 +274,7 @@ def _uncroppable(value: Value, axis: int | None, rule: Axis | None) -> AotcError
     )
 
 
-# Shapes of outputs: declared, inferred, and derived from what runs produced.
-
-
-Shape = tuple[int | str, ...]
+# How the size of each output axis follows from the dims, derived from runs.
 
 
 class ObservedRun(NamedTuple):
@@ -319,8 +314,8 @@ class Axis(NamedTuple):
         if self.rounded:
             parts = [f"{self.rounded}({dim}/{self.by})" for dim in self.dims]
             return "*".join(self.dims if self.by == 1 else parts)
-        run_costs = {dim: self.dims.count(dim) for dim in self.dims}
-        words = " + ".join(dim if n == 1 else f"{n}*{dim}" for dim, n in run_costs.items())
+        counts = {dim: self.dims.count(dim) for dim in self.dims}
+        words = " + ".join(dim if n == 1 else f"{n}*{dim}" for dim, n in counts.items())
         if self.constant:
             words += f" {'+' if self.constant > 0 else '-'} {abs(self.constant)}"
         return words
@@ -372,15 +367,15 @@ def _candidates(sizes: Mapping[str, int], size: int, dims: Sequence[str]) -> Ite
     """Rules that match one run, simplest first."""
     names = [dim for dim in dims if dim in sizes]
     pairs = [(dim,) for dim in names]
-    is_croppable = [*pairs, *itertools.combinations(names, 2)]
-    for chosen in is_croppable:
+    choices = [*pairs, *itertools.combinations(names, 2)]
+    for chosen in choices:
         yield Axis(chosen)
-    for chosen in is_croppable:
+    for chosen in choices:
         yield Axis(chosen, size - sum(sizes[dim] for dim in chosen))
     for (dim,), factor in itertools.product(pairs, (2, 3, 4, 8, 16)):
         yield Axis((dim,) * factor)
         yield Axis((dim,) * factor, size - factor * sizes[dim])
-    for chosen, by in itertools.product(is_croppable, (1, 2, 4, 8, 16, 32, 64)):
+    for chosen, by in itertools.product(choices, (1, 2, 4, 8, 16, 32, 64)):
         yield Axis(chosen, by=by, rounded="floor")
         yield Axis(chosen, by=by, rounded="ceil")
 

@@ -1,6 +1,6 @@
 """The reference: the original model on the CPU provider, without optimizations, on one thread.
 
-A run that crashes or hangs ends the process; the caller finds its sizes in `trial_log.TRYING`.
+A run that crashes or hangs ends the process; the caller finds its sizes in `trials.TRYING`.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ from aotc.sizes.trials import (
     cpu_limit,
     read_profile,
     renew_cpu_limit,
+    sizes_text,
 )
 from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
@@ -59,7 +60,6 @@ from aotc.spec.shapes import DimRange, Domain
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-
 _MAX_BYTES = 64 << 20
 _CRASHES = "ONNX Runtime crashes or hangs"
 _UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
@@ -67,6 +67,16 @@ _UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
 _VALUES_KEY = ""
 # How many runs are kept to infer output shapes: a few determine the simplest rule.
 _MAX_RUNS = 256
+# mallopt(3): the size from which memory is mapped, and then zero; and the byte with which memory
+# is filled when it is freed, and inverted when it is allocated.
+_M_MMAP_THRESHOLD: Final = -3
+_M_PERTURB: Final = -6
+# Its maximum, and its value unless changed.
+_LARGEST, _DEFAULT = 32 << 20, 128 << 10
+_FILLS: Final = (0x55, 0xAA, 0x33)
+# glibc keeps up to 7 freed blocks of each size up to 1032 bytes per thread, and reuses them as they
+# are.
+_MAX_CACHED_BYTES, _BLOCKS = 1056, 8
 
 
 class Reference:
@@ -404,14 +414,6 @@ def shapes_of(outputs: Sequence[Any]) -> Shapes:
     return tuple(value.shape if isinstance(value, np.ndarray) else None for value in outputs)
 
 
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Sizes in words."""
-    return ", ".join(f"{name}={size}" for name, size in sizes.items())
-
-
-# The outputs of the reference for every fixture, in files, and what they say of the model.
-
-
 def write_golden_outputs(
     reference: Reference,
     fixtures: Sequence[FixtureInputs],
@@ -495,18 +497,6 @@ def _failed_at_random_size(
 #
 # ONNX Runtime's quantized products over zero elements leave their output as it was allocated (seen
 # with 1.31.1): such an output differs from session to session.
-
-
-# mallopt(3): the size from which memory is mapped, and then zero; and the byte with which memory
-# is filled when it is freed, and inverted when it is allocated.
-_M_MMAP_THRESHOLD: Final = -3
-_M_PERTURB: Final = -6
-# Its maximum, and its value unless changed.
-_LARGEST, _DEFAULT = 32 << 20, 128 << 10
-_FILLS: Final = (0x55, 0xAA, 0x33)
-# glibc keeps up to 7 freed blocks of each size up to 1032 bytes per thread, and reuses them as they
-# are.
-_MAX_CACHED_BYTES, _BLOCKS = 1056, 8
 
 
 def unpooled_options(options: ort.SessionOptions) -> ort.SessionOptions:

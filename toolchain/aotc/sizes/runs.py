@@ -23,17 +23,18 @@ from aotc.sizes.trials import Growth, RunCost
 from aotc.spec.codec import Json, decode
 from aotc.spec.payload import Value
 
+_Item = TypeVar("_Item")
+_Answer = TypeVar("_Answer")
+# Other builds may run beside this one.
+_SHARE: Final = 4
+# A Python string and the reference to it.
+_TEXT_BYTES: Final = 64
+
+
 # Runs of the reference side by side, each on one thread: its bits are those of a run alone.
 #
 # A run that crashes or hangs ends the process, and nobody knows which of them it was: the analysis
 # then starts anew with one run after the other, as where memory is not enough for several.
-
-
-_Item = TypeVar("_Item")
-_Answer = TypeVar("_Answer")
-
-# Other builds may run beside this one.
-_SHARE: Final = 4
 
 
 def runs_at_once(
@@ -178,11 +179,7 @@ def _sizes(inputs: list[Value], given: Mapping[str, Any]) -> dict[str, int]:
     return found
 
 
-# Estimates the cost of a run at any sizes from a few measured runs.
-
-
-# A Python string and the reference to it.
-_TEXT_BYTES: Final = 64
+# The cost of a run at any sizes, estimated from a few measured runs.
 
 
 class Estimator:

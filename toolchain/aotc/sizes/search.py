@@ -42,6 +42,16 @@ from aotc.spec.shapes import Dim, DimRange, Domain, Relation, Stop
 _MAX_REBASES: Final = 2
 # Minimum difference between the lengths at which costs are counted.
 _MIN_LENGTH_STEP: Final = 16
+# Minimum number of runs for the first sizes.
+_MIN_RUNS: Final = 400
+# By what factor the first inputs may exceed the stated ones in bytes.
+_INPUT_BYTES_FACTOR: Final = 4
+# How many sizes may be skipped as too large: many dims have countless combinations.
+_MAX_SKIPPED: Final = 4000
+# How many sizes that failures suggest are tried.
+_MAX_SUGGESTED: Final = 24
+# Runs for the whole diagnosis, and for finding sizes that run with one dim left free.
+_MAX_RUNS, _MAX_CANDIDATES = 160, 40
 
 
 class RelatedDims(NamedTuple):
@@ -396,16 +406,6 @@ def _end_text(size: int, spec: DimRange) -> str:
 # The first sizes at which a model runs: likely ones, and those that failures suggest.
 
 
-# Minimum number of runs for the first sizes.
-_MIN_RUNS: Final = 400
-# By what factor the first inputs may exceed the stated ones in bytes.
-_INPUT_BYTES_FACTOR: Final = 4
-# How many sizes may be skipped as too large: many dims have countless combinations.
-_MAX_SKIPPED: Final = 4000
-# How many sizes that failures suggest are tried.
-_MAX_SUGGESTED: Final = 24
-
-
 def first_sizes(
     trials: Trials,
     dims: Sequence[str],
@@ -466,10 +466,6 @@ def _suggested_sizes(
 
 
 # Why stated sizes do not run, found by probing one dim alone in few runs.
-
-
-# Runs for the whole diagnosis, and for finding sizes that run with one dim left free.
-_MAX_RUNS, _MAX_CANDIDATES = 160, 40
 
 
 @record(kw_only=False)
@@ -591,11 +587,12 @@ def _is_consistent(spec: DimRange, relation: Relation, stated: Mapping[str, DimR
     """Whether a derived dim is stated without anything that its terms do not say."""
     plain = not spec.buckets and not spec.outside and spec.multiple_of == 1
     return plain or (
-        not spec.buckets and _is_equality(relation) and spec == stated.get(relation.terms[0])
+        not spec.buckets and is_equality(relation) and spec == stated.get(relation.terms[0])
     )
 
 
-def _is_equality(relation: Relation) -> bool:
+def is_equality(relation: Relation) -> bool:
+    """Whether a relation says that two dims are equal."""
     return len(relation.terms) == 1 and not relation.constant
 
 
@@ -607,7 +604,7 @@ def _contradiction(relation: Relation, expected: str, found: str) -> AotcError:
         expected=expected,
         found=found,
         fix=f"State '{relation}' under relations, and the range of {relation.terms[0]!r} alone."
-        if _is_equality(relation)
+        if is_equality(relation)
         else f"State the ranges of {', '.join(dict.fromkeys(relation.terms))} alone.",
     )
 

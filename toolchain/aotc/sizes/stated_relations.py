@@ -15,7 +15,7 @@ from aotc.graph.symbols import Statement, Symbols, free_dims
 from aotc.sizes.dim_hints import DimHints, leading_dims
 from aotc.sizes.inputs.fixtures import FixtureInputs
 from aotc.sizes.runs import input_bytes
-from aotc.sizes.search import Prober
+from aotc.sizes.search import Prober, is_equality
 from aotc.sizes.trials import Trial
 from aotc.spec.payload import Finding, Value
 from aotc.spec.profile import ProbeLimits
@@ -107,17 +107,11 @@ class RelationCheck:
     def _sizes_that_break(self, statement: Statement, domain: Domain) -> dict[str, int] | None:
         """Sizes that run and break `statement` but no other statement."""
         sizes = self._inner_sizes(domain)
+        others = [other for other in self.symbols.statements if other is not statement]
+        kept = [relation for other in others for relation in other.relations]
         relation = statement.relations[0]
-        kept = [
-            r
-            for statement in self.symbols.statements
-            if statement is not statement
-            for r in statement.relations
-        ]
         # A size of 1 is broadcast to any other, so it shows nothing.
-        if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and _is_equality(
-            relation
-        ):
+        if min(sizes[dim] for dim in {relation.dim, *relation.terms}) < 2 and is_equality(relation):
             return None
         step = max(self._step(dim, domain) for dim in {relation.dim, *relation.terms})
         for shift in (step, -step):
@@ -205,7 +199,3 @@ def _contradiction(where: str, what: str, expected: int, found: int) -> AotcErro
 
 def _dims(statement: Statement) -> list[str]:
     return list(dict.fromkeys(dim for r in statement.relations for dim in (*r.terms, r.dim)))
-
-
-def _is_equality(relation: Relation) -> bool:
-    return len(relation.terms) == 1 and not relation.constant

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from aotc.base.progress import Count, Poll
 from aotc.base.records import field, record, replace
@@ -17,14 +17,20 @@ from aotc.spec.codec import Json
 from aotc.spec.profile import ProbeLimits
 from aotc.spec.shapes import Relation, Stop
 
-# Runs of the original model at given sizes: each combination once, counted, within limits.
-
-
 # Why a search ended before it had tried everything.
 ENDED: Final[Mapping[Stop, str]] = {
     "runs": "was ended by probe.max_runs",
     "time": "was ended by probe.seconds",
 }
+# The files of a log.
+TRYING: Final = "trying.json"
+TRIED: Final = "tried.jsonl"
+# Of each output; None: not a tensor.
+Shapes = tuple[tuple[int, ...] | None, ...]
+# Estimates input bytes, activation bytes and floating-point operations of a run at given sizes.
+Cost = Callable[[Mapping[str, int]], tuple[int, int, float]]
+# Bytes of an element, by ONNX Runtime's name of the type.
+_WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
 @record(kw_only=False)
@@ -36,12 +42,9 @@ class Trial:
     empty: bool = False
 
 
-class Cost(Protocol):
-    """Estimates what one run costs."""
-
-    def __call__(self, sizes: Mapping[str, int]) -> tuple[int, int, float]:
-        """Input bytes, activation bytes and floating-point operations of a run at `sizes`."""
-        ...
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Sizes in words."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
 
 
 @record(frozen=False, kw_only=False)
@@ -127,12 +130,6 @@ class Trials:
 #
 # A run that crashes or hangs ends the process. The next one is started with `TRYING` (the sizes of
 # that run, and the CPU time used until then) and `TRIED` (all runs before it).
-
-
-TRYING: Final = "trying.json"
-TRIED: Final = "tried.jsonl"
-
-Shapes = tuple[tuple[int, ...] | None, ...]
 
 
 class FinishedRun(NamedTuple):
@@ -263,9 +260,6 @@ def cpu_deadline(seconds: float) -> Callable[[], bool]:
 # The profile of an unoptimized session lists every node's input and output shapes. Floating-point
 # operations follow from them for the operators that dominate (convolutions, matrix products,
 # recurrences); every other node counts one operation per output element.
-
-
-_WIDTH = {"float": 4, "int64": 8, "double": 8, "float16": 2, "bfloat16": 2, "int32": 4}
 
 
 @record(kw_only=False)

@@ -22,7 +22,24 @@ from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec
 from aotc.spec.shapes import Dim, DimRange, Domain
 
-# The fixtures that prove a domain: the user's, the corners, and random sizes between them.
+# Sizes that are drawn may be known already; then they are drawn again, up to this often.
+_MAX_DRAWS = 16
+# By input.
+Hints = Mapping[str, Mapping[str, Json]]
+Shapes = Mapping[str, Sequence[int]]
+_TEXTS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
+_DEFAULT_SIZE: Final = 2
+# Up to this many positions indices are drawn without repetition.
+_MAX_POSITIONS: Final = 1 << 20
+# Share of the indices that are taken from values that the model compares them with.
+_COMPARED_SHARE: Final = 0.125
+# How many alternatives are tried, each at all retried sizes.
+MAX_ALTERNATIVES: Final = 24
+# How many sizes that failed with the first values are retried.
+MAX_RETRIED_SIZES: Final = 2
+# Integers that are valid most often: nothing or the first, one, a pair.
+_PLAIN_NUMBERS: Final = (0, 1, 2)
+_NUMERIC_TEXTS: Final = ("1", "7", "12")
 
 
 class FixtureInputs:
@@ -60,10 +77,6 @@ class FixtureInputs:
                 )
             sizes |= {d: s for d, s in zip(value.shape, shape, strict=True) if isinstance(d, str)}
         return cls(item["name"], inputs, sizes)
-
-
-# Sizes that are drawn may be known already; then they are drawn again, up to this often.
-_MAX_DRAWS = 16
 
 
 def refuse_out_of_range(given: Sequence[FixtureInputs], stated: Mapping[str, DimRange]) -> None:
@@ -214,16 +227,6 @@ def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) 
 #
 # Numbers may be extents, which depend on the sizes of the inputs. With `list`, the value of an
 # optional is a list of such tensors. `or` holds alternative hints (see `rejected_values`).
-
-
-Hints = Mapping[str, Mapping[str, Json]]
-Shapes = Mapping[str, Sequence[int]]
-_TEXTS: Final = ("alpha", "beta", "gamma", "1", "2.5", "the quick brown fox")
-_DEFAULT_SIZE: Final = 2
-# Up to this many positions indices are drawn without repetition.
-_MAX_POSITIONS: Final = 1 << 20
-# Share of the indices that are taken from values that the model compares them with.
-_COMPARED_SHARE: Final = 0.125
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -436,15 +439,6 @@ def _boxes(shape: tuple[int, ...], rng: np.random.Generator) -> Any:
 # requested of an input, then plain values.
 
 
-# How many alternatives are tried, each at all retried sizes.
-MAX_ALTERNATIVES: Final = 24
-# How many sizes that failed with the first values are retried.
-MAX_RETRIED_SIZES: Final = 2
-# Integers that are valid most often: nothing or the first, one, a pair.
-_PLAIN_NUMBERS: Final = (0, 1, 2)
-_NUMERIC_TEXTS: Final = ("1", "7", "12")
-
-
 class Alternative(NamedTuple):
     """Hints to use instead, and a description of what they change."""
 
@@ -547,8 +541,6 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
 
 
 def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
-    import numpy as np
-
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = read_members(archive.zip, [value.name for value in inputs])

@@ -19,7 +19,6 @@ from aotc.spec.codec import Json
 if TYPE_CHECKING:
     import onnx
 
-
 # Larger constants are not shapes, axes or values to compare inputs with.
 _MAX_CONSTANT_ELEMENTS: Final = 1024
 # Limit for a graph without its weights, which shape inference copies several times.
@@ -35,6 +34,9 @@ _SHAPE_KEPT: Final = frozenset(
         "Tanh",
     }
 )
+Extent = Json
+Shape = tuple[Extent | None, ...]
+"""Sizes of a tensor's axes; None for an unknown size."""
 
 
 @record(kw_only=False)
@@ -181,8 +183,8 @@ class Flow:
             given = site.inputs[max(0, len(site.inputs) - len(subgraph.input)) :]
             pairs += zip(given, (inner + value.name for value in subgraph.input), strict=False)
         elif kind == "If":
-            output_shape = (known.get(value.name, "") for value in subgraph.output)
-            pairs += zip(output_shape, site.outputs, strict=False)
+            results = (known.get(value.name, "") for value in subgraph.output)
+            pairs += zip(results, site.outputs, strict=False)
         for source, target in pairs:
             if source and target:
                 self.links.setdefault(source, []).append(target)
@@ -341,11 +343,6 @@ def size_at(shape: Sequence[Extent | None] | None, axis: int) -> Extent | None:
 #
 # An extent is an integer; `[INPUT, AXIS]`, the size of one axis of a graph input; or one of
 # `{"sum": […]}`, `{"product": […]}` and `{"minimum": […]}` of extents.
-
-
-Extent = Json
-Shape = tuple[Extent | None, ...]
-"""Sizes of a tensor's axes; None for an unknown size."""
 
 
 def total(*parts: Extent | None) -> Extent | None:

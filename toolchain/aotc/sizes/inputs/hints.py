@@ -1,7 +1,7 @@
 """Hints on the values of a model's inputs, from the operators that read them.
 
-A hint is JSON that `generated_fixtures` draws from.  It holds what the operators' rules request
-(`value_rules`, `shape_rules`, `image_rules`) and values that the model compares the input with.
+A hint is JSON that `fixtures` draws from.  It holds what the operators' rules request
+(`value_rules`, `shape_rules`) and values that the model compares the input with.
 Under `or` it holds alternatives for when ONNX Runtime rejects the first values: what other rules
 request of the same input, and constants that the model has in such places.
 """
@@ -23,7 +23,6 @@ from aotc.spec.providers import MICROSOFT
 
 if TYPE_CHECKING:
     import onnx
-
 
 # Raised by rules for nodes with too few inputs or with attributes of a wrong type.
 _MALFORMED: Final = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
@@ -50,6 +49,8 @@ _MAX_CHOICES: Final = 16
 _MAX_FOLLOWED_VALUES: Final = 4096
 # Alternatives to the first hint of one input.
 _MAX_ALTERNATIVES: Final = 4
+# Turns a hint on a node's output into one on its input; None if it says nothing about it.
+_HintMap = Callable[[Hint], Hint | None]
 
 
 def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
@@ -72,10 +73,6 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
         if hint:
             hints[value.name] = hint
     return hints
-
-
-# Turns a hint on a node's output into one on its input; None if it says nothing about it.
-_HintMap = Callable[[Hint], Hint | None]
 
 
 def _unchanged(hint: Hint) -> Hint | None:

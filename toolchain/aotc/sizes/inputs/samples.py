@@ -11,11 +11,14 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError
-from aotc.base.records import record
 from aotc.graph import values
 from aotc.graph.values import Header, PickledObjects, member_of, read_array, read_header, read_rows
 from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.payload import Value
+
+_RESAVE: Final = "Save arrays of numbers or text: numpy.savez(file, NAME=array)."
+Sample = Mapping[str, Any]
+
 
 # Samples in `.npz` files: each array holds one, or several one after another.
 #
@@ -26,36 +29,23 @@ from aotc.spec.payload import Value
 # samples of the file.
 
 
-_RESAVE: Final = "Save arrays of numbers or text: numpy.savez(file, NAME=array)."
-
-
-@record
-class SampleCodes:
-    """The reason codes of what may be wrong with a file."""
-
-    unreadable: str
-    inputs: str
-    shapes: str
-    pickled: str
-
-
 def read_samples(
-    path: Path, inputs: Sequence[Value], smallest: Mapping[str, int], codes: SampleCodes
+    path: Path, inputs: Sequence[Value], smallest: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
     """The samples of the `.npz` at `path` in order, as arrays by input; one is held at a time.
 
-    `smallest` are sizes of free dims.  Other arrays of the file are ignored.  Raises those of
-    `codes`: the file is not such an archive or ends early; inputs are missing or of another type;
-    ranks, fixed sizes or counts of samples differ; arrays are pickled objects.
+    `smallest` are sizes of free dims.  Other arrays of the file are ignored.  Raises
+    AOTC-I073 (the file is not such an archive or ends early), I074 (inputs are missing or of
+    another type), I075 (ranks, fixed sizes or counts of samples differ) and I077 (pickled objects).
     """
     try:
-        yield from _samples(path, inputs, smallest, codes)
+        yield from _samples(path, inputs, smallest)
     except AotcError:
         raise
     except Exception as error:
         # For a damaged archive numpy, zip and zlib raise any kind of error.
         raise AotcError(
-            codes.unreadable,
+            "AOTC-I073",
             "the file is not a readable .npz",
             where=str(path),
             found=(str(error) or type(error).__name__)[:300],
@@ -63,10 +53,10 @@ def read_samples(
 
 
 def _samples(
-    path: Path, inputs: Sequence[Value], smallest: Mapping[str, int], codes: SampleCodes
+    path: Path, inputs: Sequence[Value], smallest: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
     with path.open("rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
-        members = _members(archive, path, inputs, codes)
+        members = _members(archive, path, inputs)
         cuts: dict[str, tuple[int, int]] = {}
         for value in inputs:
             with archive.open(members[value.name]) as member:
@@ -74,21 +64,21 @@ def _samples(
                     header = read_header(member, members[value.name].file_size)
                 except PickledObjects:
                     raise AotcError(
-                        codes.pickled,
+                        "AOTC-I077",
                         "the array holds Python objects",
                         where=f"{path}: {value.name}",
                         expected=value.dtype,
                         found="a pickle, which can run any program when it is read",
                         fix=_RESAVE,
                     ) from None
-            _require_type(header, value, path, codes)
-            cuts[value.name] = _cut(header, value, smallest, path, codes)
+            _require_type(header, value, path)
+            cuts[value.name] = _cut(header, value, smallest, path)
         if any(count == 0 for _, count in cuts.values()):
             return
         counts = {name: count for name, (_, count) in cuts.items() if count > 1}
         if len(set(counts.values())) > 1:
             raise AotcError(
-                codes.shapes,
+                "AOTC-I075",
                 "inputs have different numbers of samples",
                 where=str(path),
                 expected="the same number along the first axis of each",
@@ -109,14 +99,14 @@ def _samples(
 
 
 def _members(
-    archive: zipfile.ZipFile, path: Path, inputs: Sequence[Value], codes: SampleCodes
+    archive: zipfile.ZipFile, path: Path, inputs: Sequence[Value]
 ) -> dict[str, zipfile.ZipInfo]:
     found = {value.name: member_of(archive, value.name) for value in inputs}
     missing = [name for name, member in found.items() if member is None]
     if missing:
         names = [name.removesuffix(".npy") for name in archive.namelist()]
         raise AotcError(
-            codes.inputs,
+            "AOTC-I074",
             "inputs of the model are missing",
             where=str(path),
             expected=", ".join(value.name for value in inputs),
@@ -126,10 +116,10 @@ def _members(
     return {name: member for name, member in found.items() if member is not None}
 
 
-def _require_type(header: Header, value: Value, path: Path, codes: SampleCodes) -> None:
+def _require_type(header: Header, value: Value, path: Path) -> None:
     if value.kind not in ("tensor", "optional"):
         raise AotcError(
-            codes.inputs,
+            "AOTC-I074",
             f"the input is a {value.kind}, but a .npz only holds arrays",
             where=f"{path}: {value.name}",
             fix="Give folders of ONNX test data: input_0.pb and so on.",
@@ -138,7 +128,7 @@ def _require_type(header: Header, value: Value, path: Path, codes: SampleCodes) 
     text = dtype.kind in "US"
     if (value.dtype == "string") != text or (not text and values.dtype_name(dtype) != value.dtype):
         raise AotcError(
-            codes.inputs,
+            "AOTC-I074",
             "the array's type differs from the input's",
             where=f"{path}: {value.name}",
             expected=value.dtype,
@@ -147,9 +137,7 @@ def _require_type(header: Header, value: Value, path: Path, codes: SampleCodes) 
         )
 
 
-def _cut(
-    header: Header, value: Value, smallest: Mapping[str, int], path: Path, codes: SampleCodes
-) -> tuple[int, int]:
+def _cut(header: Header, value: Value, smallest: Mapping[str, int], path: Path) -> tuple[int, int]:
     """Elements of one sample along the first axis, and the number of samples."""
     shape, declared = header.shape, value.shape
     if declared is None:
@@ -160,7 +148,7 @@ def _cut(
         for axis, (size, found) in enumerate(zip(declared, shape, strict=True))
     ):
         raise AotcError(
-            codes.shapes,
+            "AOTC-I075",
             f"the array's {'size' if same_rank else 'rank'} differs from the input's",
             where=f"{path}: {value.name}",
             expected=shape_text(declared),
@@ -181,14 +169,14 @@ def shape_text(shape: Sequence[int | str]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def refuse_not_finite(sample: Mapping[str, Any], where: str, code: str) -> None:
-    """Raise `code` if an array of a sample holds NaN or infinity; `where` names the sample."""
+def refuse_not_finite(sample: Mapping[str, Any], where: str) -> None:
+    """Raise AOTC-I076 if an array of a sample holds NaN or infinity; `where` names the sample."""
     for name, array in sample.items():
         if values.is_finite(array):
             continue
         bad = int(np.size(array) - np.isfinite(array).sum()) if isinstance(array, np.ndarray) else 1
         raise AotcError(
-            code,
+            "AOTC-I076",
             "a sample holds NaN or infinity",
             where=f"{where}: {name}",
             expected="finite numbers",
@@ -196,12 +184,6 @@ def refuse_not_finite(sample: Mapping[str, Any], where: str, code: str) -> None:
             if isinstance(array, np.ndarray)
             else "a sequence with such elements",
         )
-
-
-# Inputs of any sizes made of samples of real data, by repeating and cutting them.
-
-
-Sample = Mapping[str, Any]
 
 
 def tiled(

@@ -11,14 +11,24 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aotc.sizes.inputs.flow import Extent, Shape, Use, minimum, product, size_at
-from aotc.sizes.inputs.value_rules import Hint, Rule, full, vector
+from aotc.sizes.inputs.value_rules import (
+    DEFAULT_SIZE,
+    Hint,
+    Rule,
+    constant,
+    for_inputs,
+    full,
+    vector,
+)
 
 # Beyond the end of any axis, in either direction.
 _BEYOND_END: Final = 1 << 30
-# Size of an output axis that is not declared.
-_DEFAULT_SIZE: Final = 4
 # How many choices of axes are considered.
 _MAX_CANDIDATES: Final = 4096
+_REDUCTIONS: Final = (
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
+    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
 
 
 def _reshape_shape(use: Use) -> Hint | None:
@@ -167,11 +177,6 @@ def _may_be_equal(one: Sequence[Extent | None], other: Sequence[Extent | None]) 
     )
 
 
-def _first_axis(use: Use) -> Hint | None:
-    """An axis that every tensor of rank one or more has."""
-    return full(0)
-
-
 def _slice_values(use: Use) -> Hint | None:
     """Slice: from the start (backwards: the end) as much as is declared, else everything."""
     count = next((n for n in (use.length(i) for i in (use.index, 1, 2, 3, 4)) if n), None)
@@ -250,8 +255,8 @@ def _padded_axes(use: Use, data: Shape | None, output_shape: Shape | None) -> li
 
 def _split_sizes(use: Use) -> Hint | None:
     axis = use.attribute("axis", 0)
-    output_shape = [use.output_shape(index) for index in range(len(use.site.outputs))]
-    sizes = [size_at(shape, axis) for shape in output_shape]
+    shapes = [use.output_shape(index) for index in range(len(use.site.outputs))]
+    sizes = [size_at(shape, axis) for shape in shapes]
     if use.site.node.op_type == "Split" and None not in sizes and use.length() == len(sizes):
         return vector(sizes)
     size = use.size(0, axis)
@@ -263,7 +268,7 @@ def _split_sizes(use: Use) -> Hint | None:
 def _range_values(use: Use) -> Hint | None:
     """Range: from 0 in steps of 1, with the declared number of elements."""
     count = size_at(use.output_shape(), 0)
-    limit = _DEFAULT_SIZE if count is None else count
+    limit = DEFAULT_SIZE if count is None else count
     return full((0, limit, 1)[use.index])
 
 
@@ -276,7 +281,7 @@ def _topk_count(use: Use) -> Hint | None:
 
 def _one_hot_depth(use: Use) -> Hint | None:
     wanted = size_at(use.output_shape(), use.attribute("axis", -1))
-    return full(wanted if wanted is not None else _DEFAULT_SIZE)
+    return full(wanted if wanted is not None else DEFAULT_SIZE)
 
 
 def _dft_length(use: Use) -> Hint | None:
@@ -309,15 +314,6 @@ def _cropped_sizes(use: Use) -> Hint | None:
     return vector([own if wanted is None else wanted for wanted, own in sizes]) if sizes else None
 
 
-def _for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
-    return dict.fromkeys(indices, rule)
-
-
-_REDUCTIONS: Final = (
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"),
-    *("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"),
-)
-
 # By operator and input index.
 SHAPE_RULES: Final[dict[str, dict[int, Rule]]] = {
     "Reshape": {1: _reshape_shape},
@@ -327,15 +323,16 @@ SHAPE_RULES: Final[dict[str, dict[int, Rule]]] = {
     **{name: {1: _reduced_axes} for name in _REDUCTIONS},
     "Squeeze": {1: _squeezed_axes},
     "Unsqueeze": {1: _unsqueezed_axes},
-    "CumSum": {1: _first_axis},
-    "CumProd": {1: _first_axis},
-    "Slice": _for_inputs(_slice_values, 1, 2, 3, 4),
-    "Pad": _for_inputs(_pad_values, 1, 3),
+    # An axis that every tensor of rank one or more has.
+    "CumSum": {1: constant(0)},
+    "CumProd": {1: constant(0)},
+    "Slice": for_inputs(_slice_values, 1, 2, 3, 4),
+    "Pad": for_inputs(_pad_values, 1, 3),
     "Split": {1: _split_sizes},
     "SplitToSequence": {1: _split_sizes},
-    "Range": _for_inputs(_range_values, 0, 1, 2),
+    "Range": for_inputs(_range_values, 0, 1, 2),
     "TopK": {1: _topk_count},
     "OneHot": {1: _one_hot_depth},
-    "DFT": _for_inputs(_dft_length, 1, 2),
+    "DFT": for_inputs(_dft_length, 1, 2),
     "CenterCropPad": {1: _cropped_sizes},
 }

@@ -1,4 +1,9 @@
-"""Hints for inputs that are indices, lengths, divisors or ratios, or parameters of images."""
+"""Hints for inputs that are indices, lengths, divisors or ratios, or parameters of images.
+
+A rule takes one use of a value and returns a hint (see `fixtures`), or None if it cannot tell.
+Rules follow the operators' specifications: ONNX's, and ONNX Runtime's for `com.microsoft`.  Rules
+on shapes and axes are in `shape_rules`.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +15,16 @@ from typing import Final
 from aotc.sizes.inputs.flow import Extent, Shape, Use, difference, minimum, product, size_at, total
 from aotc.spec.codec import Json
 
-# Hints for inputs that are indices, lengths, divisors, scales or ratios.
-#
-# A rule takes one use of a value and returns a hint (see `generated_fixtures`), or None if it
-# cannot tell. Rules follow the operators' specifications: ONNX's, and ONNX Runtime's for
-# `com.microsoft`. Rules on shapes and axes are in `shape_rules` and `image_rules`.
-
-
 Hint = dict[str, Json]
 Rule = Callable[[Use], Hint | None]
-
 # Number of elements of generated sequences.
 SEQUENCE_LENGTH: Final = 2
 # Enough iterations to show what a loop does.
 _MAX_STEPS: Final = 3
+# Size of an output axis that is not declared.
+DEFAULT_SIZE: Final = 4
+# How many block shapes are considered.
+_MAX_CANDIDATES: Final = 4096
 
 
 def index_below(high: Extent | None, low: int = 0) -> Hint | None:
@@ -50,8 +51,13 @@ def uniform_between(low: float, high: float) -> Rule:
     return lambda _: {"kind": "uniform", "low": low, "high": high}
 
 
-def _constant(value: Extent) -> Rule:
+def constant(value: Extent) -> Rule:
+    """A rule for `value` everywhere."""
     return lambda _: full(value)
+
+
+def _of_kind(kind: str) -> Rule:
+    return lambda _: {"kind": kind}
 
 
 def _within_axis(
@@ -132,18 +138,10 @@ def _rotary_positions(table: int) -> Rule:
     return rule
 
 
-def _embedding_rows(table: int) -> Rule:
-    return lambda use: index_below(use.size(table, 0))
-
-
 def _unpool_indices(use: Use) -> Hint | None:
     """MaxUnpool: positions in the output, which has at least as many elements as the input."""
     shape: Shape | None = use.shape(0)
     return index_below(product(*shape)) if shape is not None else None
-
-
-def _divisor(_: Use) -> Hint | None:
-    return {"kind": "divisor"}
 
 
 def _stft_frame(use: Use) -> Hint | None:
@@ -155,27 +153,19 @@ def _stft_frame(use: Use) -> Hint | None:
     return full(window if window is not None else minimum(16, signal))
 
 
-def _boxes(_: Use) -> Hint | None:
-    """Boxes with their corners in order; MaxRoiPool has the index of the image in front."""
-    return {"kind": "boxes"}
-
-
-def _positive(_: Use) -> Hint | None:
-    return {"kind": "positive"}
-
-
-def _zero_point(_: Use) -> Hint | None:
-    return {"kind": "zero_point"}
-
-
-def _for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
+def for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
+    """One rule for several inputs, by their index."""
     return dict.fromkeys(indices, rule)
 
 
-_ONE: Final = _constant(1)
-_ZERO: Final = _constant(0)
+_ONE: Final = constant(1)
+_ZERO: Final = constant(0)
+# Boxes have their corners in order; MaxRoiPool has the index of the image in front.
+_BOXES: Final = _of_kind("boxes")
+_DIVISOR: Final = _of_kind("divisor")
+_POSITIVE: Final = _of_kind("positive")
+_ZERO_POINT: Final = _of_kind("zero_point")
 _DISTINCT_ROWS: Final = _within_axis(0, distinct=True)
-
 # By operator and input index; an operator of `com.microsoft` without rules of its own has
 # those of the ONNX operator of the same name.
 VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
@@ -192,10 +182,10 @@ VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
     "NegativeLogLikelihoodLoss": {1: _within_axis(0, "", 1)},
     "SoftmaxCrossEntropyLoss": {1: _within_axis(0, "", 1)},
     "MaxUnpool": {1: _unpool_indices},
-    "RoiAlign": {1: _boxes, 2: _within_axis(0, "", 0)},
-    "MaxRoiPool": {1: _boxes},
+    "RoiAlign": {1: _BOXES, 2: _within_axis(0, "")},
+    "MaxRoiPool": {1: _BOXES},
     "EmbedLayerNormalization": {
-        0: _embedding_rows(2), 1: _embedding_rows(4), 7: _ONE, 8: _embedding_rows(3),
+        0: _within_axis(2, ""), 1: _within_axis(4, ""), 7: _ONE, 8: _within_axis(3, ""),
     },
     "RotaryEmbedding": {3: _rotary_positions(1)},
     "com.microsoft.RotaryEmbedding": {1: _rotary_positions(2)},
@@ -217,7 +207,7 @@ VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
     "HannWindow": {0: lambda _: index_below(17, 8)},
     "HammingWindow": {0: lambda _: index_below(17, 8)},
     "MelWeightMatrix": {
-        **{0: _constant(8), 1: _constant(64), 2: _constant(8000)},
+        **{0: constant(8), 1: constant(64), 2: constant(8000)},
         3: uniform_between(0.0, 100.0),
         4: uniform_between(3000.0, 4000.0),
     },
@@ -228,21 +218,21 @@ VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
     },
     "Loop": {0: lambda _: index_below(_MAX_STEPS, 1), 1: _ONE},
     # Divisors, scales and probabilities.
-    "Div": {1: _divisor},
-    "Mod": {1: _divisor},
+    "Div": {1: _DIVISOR},
+    "Mod": {1: _DIVISOR},
     "BitShift": {1: lambda _: index_below(8)},
-    "QuantizeLinear": {1: _positive, 2: _zero_point},
-    "DequantizeLinear": {1: _positive, 2: _zero_point},
-    "QLinearConv": _for_inputs(_positive, 1, 4, 6),
-    "QLinearMatMul": _for_inputs(_positive, 1, 4, 6),
-    "QGemm": _for_inputs(_positive, 1, 4, 7),
-    "MatMulNBits": {2: _positive},
-    "BatchNormalization": {4: _positive},
+    "QuantizeLinear": {1: _POSITIVE, 2: _ZERO_POINT},
+    "DequantizeLinear": {1: _POSITIVE, 2: _ZERO_POINT},
+    "QLinearConv": for_inputs(_POSITIVE, 1, 4, 6),
+    "QLinearMatMul": for_inputs(_POSITIVE, 1, 4, 6),
+    "QGemm": for_inputs(_POSITIVE, 1, 4, 7),
+    "MatMulNBits": {2: _POSITIVE},
+    "BatchNormalization": {4: _POSITIVE},
     "Dropout": {1: uniform_between(0.0, 0.5), 2: _ZERO},
     "Bernoulli": {0: uniform_between(0.0, 1.0)},
     "BeamSearch": {
-        **{1: lambda use: full(total(use.size(0, 1), 4)), 2: _ONE, 3: _constant(2), 4: _ONE},
-        **_for_inputs(_ONE, 5, 6),
+        **{1: lambda use: full(total(use.size(0, 1), 4)), 2: _ONE, 3: constant(2), 4: _ONE},
+        **for_inputs(_ONE, 5, 6),
     },
     "GreedySearch": {1: lambda use: full(total(use.size(0, 1), 4)), 2: _ONE, 3: _ONE},
 }  # fmt: skip
@@ -251,12 +241,6 @@ VALUE_RULES: Final[dict[str, dict[int, Rule]]] = {
 # Hints for inputs of image operators that are sizes, scales and regions.
 #
 # If the shape of the node's output is declared, the hint is a value that produces it.
-
-
-# Size of an output axis that is not declared.
-_DEFAULT_SIZE: Final = 4
-# How many block shapes are considered.
-_MAX_CANDIDATES: Final = 4096
 
 
 def _resize_axes(use: Use) -> list[int] | None:
@@ -304,7 +288,7 @@ def _resize_sizes(use: Use) -> Hint | None:
     own = [size_at(data, axis) for axis in axes]
     return vector(
         [
-            one if one is not None else (other if other is not None else _DEFAULT_SIZE)
+            one if one is not None else (other if other is not None else DEFAULT_SIZE)
             for one, other in zip(wanted, own, strict=True)
         ]
     )
@@ -324,8 +308,8 @@ def _affine_grid_size(use: Use) -> Hint | None:
     """AffineGrid: the batch of theta, one channel, and the declared image."""
     output_shape = use.output_shape()
     count = use.length() or (len(output_shape) + 1 if output_shape else 4)
-    image = list(output_shape[1:-1]) if output_shape is not None else [_DEFAULT_SIZE] * (count - 2)
-    return vector([use.size(0, 0), 1, *(_DEFAULT_SIZE if size is None else size for size in image)])
+    image = list(output_shape[1:-1]) if output_shape is not None else [DEFAULT_SIZE] * (count - 2)
+    return vector([use.size(0, 0), 1, *(DEFAULT_SIZE if size is None else size for size in image)])
 
 
 def _unpool_shape(use: Use) -> Hint | None:
@@ -379,27 +363,26 @@ def _position_count(use: Use, axis: int, block: int, size: Extent | None) -> int
     """The number of positions of a block along one axis of the image."""
     if not isinstance(size, int):
         return 0
-    rank = use.length(1) or use.length(2) or 0
-    step = (use.attribute("strides") or [1] * rank)[axis]
-    extent = (use.attribute("dilations") or [1] * rank)[axis] * (block - 1) + 1
-    pads = use.attribute("pads") or [0] * 2 * rank
-    return int((size + pads[axis] + pads[axis + rank] - extent) // step + 1)
+    step, extent = _step_and_extent(use, axis, block)
+    return int((size - extent) // step + 1)
 
 
 def _covering_size(
     use: Use, axis: int, block: int, positions: Extent | None, first: bool
 ) -> Extent | None:
     """A size of the image with all positions along its first axis, and one along the others."""
+    step, extent = _step_and_extent(use, axis, block)
+    moved = product(step, difference(positions, 1)) if first else 0
+    return total(extent, moved)
+
+
+def _step_and_extent(use: Use, axis: int, block: int) -> tuple[int, int]:
+    """The step between positions, and what a block takes of the image beside the padding."""
     rank = use.length(1) or use.length(2) or 0
     step = (use.attribute("strides") or [1] * rank)[axis]
     extent = (use.attribute("dilations") or [1] * rank)[axis] * (block - 1) + 1
     pads = use.attribute("pads") or [0] * 2 * rank
-    moved = product(step, difference(positions, 1)) if first else 0
-    return total(extent, moved, -pads[axis] - pads[axis + rank])
-
-
-def _image_hints_for_inputs(rule: Rule, *indices: int) -> dict[int, Rule]:
-    return dict.fromkeys(indices, rule)
+    return step, extent - pads[axis] - pads[axis + rank]
 
 
 # By operator and input index.
@@ -408,5 +391,5 @@ IMAGE_RULES: Final[dict[str, dict[int, Rule]]] = {
     "Upsample": {1: _resize_scales},
     "AffineGrid": {1: _affine_grid_size},
     "MaxUnpool": {2: _unpool_shape},
-    "Col2Im": _image_hints_for_inputs(_col2im_size, 1, 2),
+    "Col2Im": for_inputs(_col2im_size, 1, 2),
 }
