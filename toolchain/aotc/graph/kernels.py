@@ -10,7 +10,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
-from aotc.graph.types import constant_type, lacks_types, stated_types, subgraphs, type_proto
+from aotc.graph.types import constant_type, lacks_types, stated_types, type_proto
+from aotc.graph.view import subgraphs
 from aotc.spec.providers import CPU, STANDARD
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ class _Claiming:
                 self.refusals.append((node.name, reason))
             else:
                 self.claimed.add(node.name)
-            for _, subgraph in subgraphs(node):
+            for subgraph in subgraphs(node):
                 self.graph(subgraph, opsets, types)
 
     def reason(self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]) -> str:
@@ -508,7 +509,7 @@ def _preferred_nodes(
     on_cpu: set[str] = set()
     found: list[str] = []
     for node in graph.node:
-        for _, subgraph in subgraphs(node):
+        for subgraph in subgraphs(node):
             found += _preferred_nodes(subgraph, claimed, outer | set(_small_constants(graph)))
         # A refused node runs on the CPU: its outputs from such values stay there.
         refused = node.name not in claimed and not on_cpu.isdisjoint(node.input)

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.view import subgraphs_of
+from aotc.graph.view import every_node, has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def scopes(model: onnx.ModelProto, dims: Mapping[str, int], *, stated: bool) -> 
     fixed = model if stated else _infer(_model_at(model, dims))
     own, kinds = _shapes_and_types(fixed.graph, dims)
     main = Scope(fixed.graph.node, own, own, kinds)
-    if all(
-        not subgraphs_of(attribute) for node in model.graph.node for attribute in node.attribute
-    ):
+    if not any(map(has_subgraphs, model.graph.node)):
         return (main,)
     if stated:
         fixed = _infer(_without_declarations(model))
@@ -87,11 +85,9 @@ def _without_declarations(model: onnx.ModelProto) -> onnx.ModelProto:
 
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
-    pending = [subgraph for _, subgraph in _subgraphs(copied.graph)]
-    while pending:
-        subgraph = pending.pop()
-        del subgraph.value_info[:]
-        pending += [inner for _, inner in _subgraphs(subgraph)]
+    for node in every_node(copied.graph):
+        for subgraph in subgraphs(node):
+            del subgraph.value_info[:]
     return copied
 
 
@@ -148,9 +144,8 @@ def _subgraph_scopes(
 
 def _subgraphs(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
     for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in subgraphs_of(attribute):
-                yield node, subgraph
+        for subgraph in subgraphs(node):
+            yield node, subgraph
 
 
 def _shapes_and_types(
@@ -210,18 +205,9 @@ def lacks_types(graph: onnx.GraphProto, outer: Mapping[str, str]) -> bool:
     types = {**outer, **stated_types(graph)}
     return any(
         any(name and name not in types for name in node.output)
-        or any(lacks_types(subgraph, types) for _, subgraph in subgraphs(node))
+        or any(lacks_types(subgraph, types) for subgraph in subgraphs(node))
         for node in graph.node
     )
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """The subgraphs of a control-flow node, each with the attribute that holds it."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for subgraph in attribute.graphs:
-            yield attribute.name, subgraph
 
 
 def type_name(kind: onnx.TypeProto) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from aotc.base.records import field, record
 from aotc.graph.passes.base import Pass, all_names, rename_captured, rename_read, walk_nodes
 from aotc.graph.types import stated_types
-from aotc.graph.view import captured_values
+from aotc.graph.view import captured_by, captured_values
 from aotc.precision.half_types import (
     HALF_TYPES,
     MOVING,
@@ -23,7 +23,6 @@ from aotc.precision.half_types import (
     TypedGraph,
     adopt_body,
     body_models,
-    captured_names,
     typed_graph,
 )
 from aotc.spec.variant import HALF_PRECISION
@@ -158,7 +157,7 @@ class _Rewrite:
             self._node(index, _copy(original))
         del main.node[:]
         main.node.extend(self.nodes)
-        read = {name for node in self.nodes for name in (*node.input, *captured_names(node))}
+        read = {name for node in self.nodes for name in (*node.input, *captured_by(node))}
         read |= self.graph.outputs
         unread = [
             tensor
@@ -177,7 +176,7 @@ class _Rewrite:
             for body, copy in body_models(self.graph, node):
                 in_half |= self._body(body, copy)
         renamed = {}
-        for name in sorted(captured_names(node)):
+        for name in sorted(captured_by(node)):
             found = self._value(name, False) if self.graph.is_float(name) else name
             if found != name:
                 renamed[name] = found

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
 from aotc.graph.passes.base import all_names
-from aotc.graph.types import stated_types, subgraphs
+from aotc.graph.types import stated_types
+from aotc.graph.view import subgraphs
 from aotc.precision.half_types import FLOAT, MOVING
 from aotc.spec.providers import STANDARD
 
@@ -281,7 +282,7 @@ class _Writer:
 
     def _bodies(self, node: onnx.NodeProto) -> tuple[list[str], str]:
         """Let the bodies of a node tell their values, and the node hand them on as an output."""
-        bodies = [body for _, body in subgraphs(node)]
+        bodies = list(subgraphs(node))
         if not bodies or node.op_type not in ("If", "Loop", "Scan"):
             return [], ""
         own = [self.free("aotc_largest_inside") for _ in bodies]

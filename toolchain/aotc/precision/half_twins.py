@@ -15,8 +15,8 @@ from aotc.graph.kernels import (
     signature_of_kernel,
 )
 from aotc.graph.passes.base import Pass, all_names, rename_read
-from aotc.graph.types import constant_type, stated_types, subgraphs, type_name
-from aotc.graph.view import subgraphs_of
+from aotc.graph.types import constant_type, stated_types, type_name
+from aotc.graph.view import has_subgraphs, subgraphs
 from aotc.precision.half_conversion import retype, what_is_untyped
 from aotc.precision.half_types import FLOAT, HALF_TYPES, HalfName, HalfType, typed_graph
 from aotc.spec.providers import CPU, STANDARD
@@ -80,7 +80,7 @@ class DoubleTwin(Pass):
         return what_is_untyped(model.graph)
 
     def apply(self, model: onnx.ModelProto) -> None:
-        flow = {node.name for node in model.graph.node if any(map(subgraphs_of, node.attribute))}
+        flow = {node.name for node in model.graph.node if has_subgraphs(node)}
         graph = typed_graph(model, _TENSOR, CPU)
         retype(graph, _Double(), CPU, self.kept | flow, self.read)
 
@@ -206,7 +206,7 @@ class _Twin:
         """The nodes of a graph, with two casts after each value that was in half precision."""
         nodes = []
         for node in graph.node:
-            for _, body in subgraphs(node):
+            for body in subgraphs(node):
                 self._body(body, types)
             half = [name for name in node.output if types.get(name) == self.half.tensor_name]
             exact = {name: self._free(f"{name}_aotc_exact") for name in half}
@@ -278,7 +278,7 @@ class _Twin:
 
         A body of `Loop` states a condition before them.
         """
-        for _, body in subgraphs(node):
+        for body in subgraphs(node):
             stated = [type_name(value.type) for value in body.output]
             for name, found in zip(node.output, stated[-len(node.output) :], strict=False):
                 if name and found:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.records import field, record
 from aotc.graph.kernels import KernelTable, pair_values, signature_of, signature_of_kernel
-from aotc.graph.types import stated_types, subgraphs, type_proto
-from aotc.graph.view import captured_values
+from aotc.graph.types import stated_types, type_proto
+from aotc.graph.view import captured_by, captured_values, has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
     # Before IR version 4, initializers are defaults of inputs.
     given = {value.name for value in model.graph.input}
     for index, node in enumerate(model.graph.node):
-        inner = frozenset(captured_names(node))
+        inner = frozenset(captured_by(node))
         if inner:
             captured[index] = inner
         for name in dict.fromkeys((*node.input, *sorted(inner))):
@@ -96,8 +96,7 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
                 readers[name].append(index)
         for name in node.output:
             producer[name] = index
-        has_bodies = any(True for _ in subgraphs(node))
-        slots.append(Slots() if has_bodies else slots_of(node, types, opsets, half, ep))
+        slots.append(Slots() if has_subgraphs(node) else slots_of(node, types, opsets, half, ep))
     return TypedGraph(
         model=model,
         types=types,
@@ -110,12 +109,6 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
         outputs=frozenset(value.name for value in model.graph.output),
         captured=captured,
     )
-
-
-def captured_names(node: onnx.NodeProto) -> Iterator[str]:
-    """The outer values that the subgraphs of a node read."""
-    for _, graph in subgraphs(node):
-        yield from captured_values(graph)
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
@@ -303,11 +296,6 @@ HALF_TYPES: Final[Mapping[str, HalfType]] = {
 # What a body captures are its inputs then, or constants; it enters and leaves it in float32.
 
 
-def has_bodies(node: onnx.NodeProto) -> bool:
-    """Whether a node has subgraphs."""
-    return any(True for _ in subgraphs(node))
-
-
 def body_models(
     graph: TypedGraph, node: onnx.NodeProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.ModelProto]]:
@@ -317,7 +305,7 @@ def body_models(
     """
     import onnx
 
-    for _, body in subgraphs(node):
+    for body in subgraphs(node):
         made = onnx.ModelProto(
             ir_version=graph.model.ir_version, opset_import=graph.model.opset_import
         )

@@ -11,7 +11,7 @@ import numpy as np
 
 from aotc.base.records import record
 from aotc.graph.passes.base import all_names, walk_graphs
-from aotc.graph.view import captured_values, subgraphs_of
+from aotc.graph.view import read_values, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -127,9 +127,8 @@ def scopes_of(graph: onnx.GraphProto, around: tuple[onnx.GraphProto, ...] = ()) 
     """`graph`, then all bodies in it, outer ones before inner ones."""
     yield Scope(graph, around)
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in subgraphs_of(attribute):
-                yield from scopes_of(body, (graph, *around))
+        for body in subgraphs(node):
+            yield from scopes_of(body, (graph, *around))
 
 
 def replace_nodes(graph: onnx.GraphProto, made: dict[str, list[onnx.NodeProto]]) -> None:
@@ -172,7 +171,7 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     nodes = list(graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     needs = [
-        sorted({maker[name] for name in _read(node) if name in maker}, reverse=True)
+        sorted({maker[name] for name in read_values(node) if name in maker}, reverse=True)
         for node in nodes
     ]
     order: list[int] = []
@@ -192,14 +191,6 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copies[at] for at in order)
-
-
-def _read(node: onnx.NodeProto) -> set[str]:
-    found = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for body in subgraphs_of(attribute):
-            found |= captured_values(body)
-    return found
 
 
 # Names that stand for a model's own while nodes are made: no made name is one of the model's.
@@ -253,9 +244,8 @@ class StandIns:
         for node in graph.node:
             if node.name and node.name not in self._nodes:
                 self._nodes[node.name] = self._fresh(node.name)
-            for attribute in node.attribute:
-                for body in subgraphs_of(attribute):
-                    self._stand(body, seen)
+            for body in subgraphs(node):
+                self._stand(body, seen)
         _rename(graph, lambda name: seen.get(name, name), lambda name: self._nodes.get(name, name))
         return own
 

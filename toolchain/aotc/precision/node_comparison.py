@@ -7,14 +7,14 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import onnx
 
 from aotc.base.records import field, record, replace
 from aotc.graph.values import Data, dtype_name
-from aotc.graph.view import SourceOrder, captured_values, op_of, shared_values, subgraphs_of
+from aotc.graph.view import SourceOrder, op_of, read_values, shared_values, with_inner_nodes
 from aotc.session.inference import groups_within, outputs_of, with_outputs
 from aotc.session.parity import compare, same_bits, sqnr_db
 from aotc.session.sessions import create_session, import_onnxruntime, ort_errors, session_options
@@ -22,10 +22,6 @@ from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.precision import Tolerance
 from aotc.spec.providers import CPU
 from aotc.spec.variant import SessionSpec
-
-if TYPE_CHECKING:
-    pass
-
 
 # One of two graphs that are compared node by node: how it runs, and runs that show its values.
 
@@ -241,7 +237,8 @@ def matched_values(
     matched: list[MatchedValue] = []
     unmatched = 0
     for node in source.graph.node:
-        unmatched += _inner_values(node)
+        _, *inner = with_inner_nodes(node)
+        unmatched += sum(bool(name) for each in inner for name in each.output)
         if node.op_type == "Constant":
             continue
         for name in node.output:
@@ -263,16 +260,6 @@ def matched_values(
                 )
             )
     return tuple(matched), unmatched
-
-
-def _inner_values(node: onnx.NodeProto) -> int:
-    """How many values nodes inside of a node's subgraphs make."""
-    count = 0
-    for attribute in node.attribute:
-        for subgraph in subgraphs_of(attribute):
-            for inner in subgraph.node:
-                count += sum(map(bool, inner.output)) + _inner_values(inner)
-    return count
 
 
 class _Renamed:
@@ -335,10 +322,7 @@ class _Renamed:
             if node.op_type == "QuantizeLinear" and node.output[0] in self.scales:
                 found.setdefault(node.input[0], self._place(node.output[0]))
                 continue
-            others.update(node.input)
-            for attribute in node.attribute:
-                for subgraph in subgraphs_of(attribute):
-                    others |= captured_values(subgraph)
+            others.update(read_values(node))
         return {name: place for name, place in found.items() if name not in others}
 
     def _place(self, value: str) -> Place:

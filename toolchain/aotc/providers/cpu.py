@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from aotc.base.errors import AotcError
+from aotc.graph.view import every_node
 from aotc.providers.base import ANY_USE, Backend, Capability, ClaimRequest, Claims, SessionUse
 from aotc.providers.ort import import_onnxruntime
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
@@ -47,14 +48,7 @@ class CpuBackend(Backend):
         import onnx
 
         graph = onnx.load(request.model, load_external_data=False).graph
-        names: set[str] = set()
-        pending = [graph]
-        while pending:
-            for node in pending.pop().node:
-                names.add(node.name)
-                for attribute in node.attribute:
-                    pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
-        return Claims(nodes=frozenset(names))
+        return Claims(nodes=frozenset(node.name for node in every_node(graph)))
 
     def session(
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE

@@ -13,14 +13,15 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
+from aotc.graph.view import every_node, subgraphs
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 from aotc.host.probe import WITHOUT_VARIABLE, hidden_providers
 from aotc.providers.base import ANY_USE, Capability, CompileRequest, Payload, SessionUse
@@ -30,10 +31,6 @@ from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
 from aotc.spec.providers import BY_NAME, Rates
 from aotc.spec.target import Plugin, Target
 from aotc.spec.variant import NO_REQUIREMENTS, Optimization, Requirements, SessionSpec
-
-if TYPE_CHECKING:
-    import onnx
-
 
 _KNOWN: Final = BY_NAME["openvino"]
 (_DISTRIBUTION,) = _KNOWN.distributions
@@ -273,7 +270,10 @@ def _inline_other_constants(request: CompileRequest) -> bool:
 
     model = onnx.load(request.model, load_external_data=False)
     shared, inlined = False, False
-    for tensor in _constants(model.graph):
+    graphs = [model.graph]
+    for node in every_node(model.graph):
+        graphs += subgraphs(node)
+    for tensor in (tensor for graph in graphs for tensor in graph.initializer):
         entry = {pair.key: pair.value for pair in tensor.external_data}
         if "location" not in entry:
             continue
@@ -289,15 +289,6 @@ def _inline_other_constants(request: CompileRequest) -> bool:
     if inlined:
         request.model.write_bytes(model.SerializeToString(deterministic=True))
     return shared
-
-
-def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Initializers of a graph and of its subgraphs."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _constants(subgraph)
 
 
 # The file format of OpenVINO's compiled parts, as far as it is needed to join them.

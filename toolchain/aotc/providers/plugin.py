@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.graph.view import with_inner_nodes
 from aotc.host.plugin_libraries import libraries_digest
 from aotc.host.probe import hidden_providers
 from aotc.providers.base import (
@@ -167,7 +168,12 @@ class PluginBackend(Backend):
 
         runtime = import_onnxruntime()
         graph = onnx.load(request.model, load_external_data=False).graph
-        nodes = _all_nodes(graph)
+        # By name, the node of the main graph whose subgraph has it ("": none), and the operator.
+        nodes = {
+            node.name: ("" if node is owner else owner.name, node.op_type)
+            for owner in graph.node
+            for node in with_inner_nodes(owner)
+        }
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
@@ -299,17 +305,6 @@ class PluginBackend(Backend):
         return (
             f"{self.name} {self.version()} {digest}; onnxruntime {import_onnxruntime().__version__}"
         )
-
-
-def _all_nodes(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]:
-    """For all nodes by name: the main-graph node whose subgraph has it ("": none), and operator."""
-    found: dict[str, tuple[str, str]] = {}
-    for node in graph.node:
-        found[node.name] = (owner, node.op_type)
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                found |= _all_nodes(subgraph, owner or node.name)
-    return found
 
 
 def _guess_claims(

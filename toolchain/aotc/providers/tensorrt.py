@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
+from aotc.graph.view import every_node
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.probe import hidden_providers
 from aotc.host.probe import probe as probe_host
@@ -119,7 +120,7 @@ class TensorRtBackend(PluginBackend):
     def predict(self, model: onnx.ModelProto) -> Claims:
         """By rule: standard operators that NVIDIA's parser lists, without float64 and text."""
         unfit = _unfit_values(model.graph)
-        nodes = list(_walk(model.graph))
+        nodes = list(every_node(model.graph))
         refusals = {node.name: why for node in nodes if (why := _refusal(node, unfit))}
         names = frozenset(node.name for node in nodes)
         return Claims(
@@ -293,14 +294,6 @@ def _refusal(node: onnx.NodeProto, unfit: Mapping[str, str]) -> str:
         return f"TensorRT's parser has no importer of {node.op_type}"
     found = next((name for name in (*node.input, *node.output) if name in unfit), "")
     return f"TensorRT has no {unfit[found]}: {found!r}" if found else ""
-
-
-def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _walk(subgraph)
 
 
 def _unfit_values(graph: onnx.GraphProto) -> dict[str, str]:

@@ -10,7 +10,7 @@ import importlib
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import record, replace
+from aotc.graph.view import read_values, subgraphs, with_inner_nodes
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 from aotc.providers.base import (
@@ -630,22 +631,6 @@ def _without_names(why: str, node: onnx.NodeProto) -> str:
     return why
 
 
-def with_inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The node, and those in its subgraphs at any depth."""
-    yield node
-    for subgraph in subgraphs(node):
-        for inner in subgraph.node:
-            yield from with_inner_nodes(inner)
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The node's own control-flow subgraphs."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _types(graph: onnx.GraphProto) -> dict[str, int]:
     """Element types by name of value, subgraphs included; 0 for values that are not tensors."""
     types = {
@@ -686,20 +671,6 @@ def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
             if value in types and (why := unfit_type(types[value])):
                 return f"TensorRT has no such values: {value!r} is {why}"
     return ""
-
-
-def read_values(node: onnx.NodeProto) -> list[str]:
-    """Values that the node reads, including those that its subgraphs read from outside."""
-    read = [value for value in node.input if value]
-    for subgraph in subgraphs(node):
-        own = {value.name for value in subgraph.input}
-        own |= {tensor.name for tensor in subgraph.initializer}
-        own |= {value for inner in subgraph.node for value in inner.output}
-        read += [value.name for value in subgraph.output if value.name not in own]
-        read += [
-            value for inner in subgraph.node for value in read_values(inner) if value not in own
-        ]
-    return read
 
 
 class _Source:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import record
 from aotc.graph.types import Scope, Shape, scopes
-from aotc.graph.view import PartitionGraph, subgraphs_of
+from aotc.graph.view import PartitionGraph, has_subgraphs
 from aotc.spec.providers import Rates
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def _cost(node: onnx.NodeProto, scope: Scope) -> NodeCompute:
     shapes = scope.shapes
     outputs = [shapes.get(name) for name in node.output if name]
     known = all(shape is not None for shape in outputs)
-    if any(subgraphs_of(attribute) for attribute in node.attribute):
+    if has_subgraphs(node):
         return NodeCompute(0, 0, known)
     inputs = [shapes.get(name) if name else None for name in node.input]
     values = [name for name in (*node.input, *node.output) if name]

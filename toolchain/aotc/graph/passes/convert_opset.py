@@ -18,20 +18,17 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.graph.view import has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
     import onnx
+    from google.protobuf.message import Message
 
     # Protobuf's containers, changed in place.
     Nodes = MutableSequence[onnx.NodeProto]
-    import onnx
-
     NodeList = list[onnx.NodeProto]
-    import onnx
-    from google.protobuf.message import Message
-
     Schema = onnx.defs.OpSchema
     Formal = onnx.defs.OpSchema.FormalParameter
 
@@ -138,12 +135,8 @@ def _node_lists(model: onnx.ModelProto) -> Iterator[tuple[Nodes, int]]:
 
 def _with_subgraphs(nodes: Nodes, opset: int) -> Iterator[tuple[Nodes, int]]:
     for node in nodes:
-        for attribute in node.attribute:
-            for subgraph in (
-                *([attribute.g] if attribute.HasField("g") else []),
-                *attribute.graphs,
-            ):
-                yield from _with_subgraphs(subgraph.node, opset)
+        for subgraph in subgraphs(node):
+            yield from _with_subgraphs(subgraph.node, opset)
     yield nodes, opset
 
 
@@ -220,7 +213,7 @@ def converted_node(node: onnx.NodeProto, opset: int, to: int, values: Values) ->
     """The node as the onnx package's version converter writes it; None if it has no adapter."""
     import onnx
 
-    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+    if has_subgraphs(node):
         return None
     inputs: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []
@@ -309,7 +302,7 @@ class Values:
     @cached_property
     def constants(self) -> dict[str, onnx.TensorProto]:
         found: dict[str, list[onnx.TensorProto]] = {}
-        for graph in _graphs(self._model.graph):
+        for graph in walk_graphs(self._model):
             given = {info.name for info in graph.input}
             for tensor in graph.initializer:
                 if tensor.name not in given:
@@ -328,7 +321,7 @@ class Values:
     @cached_property
     def infos(self) -> dict[str, onnx.ValueInfoProto]:
         found: dict[str, list[onnx.ValueInfoProto]] = {}
-        for graph in _graphs(_inferred(self._model).graph):
+        for graph in walk_graphs(_inferred(self._model)):
             for info in (*graph.input, *graph.output, *graph.value_info):
                 found.setdefault(info.name, []).append(info)
             for tensor in graph.initializer:
@@ -338,17 +331,6 @@ class Values:
             for name, infos in found.items()
             if all(info.type == infos[0].type for info in infos)
         }
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in (
-                *([attribute.g] if attribute.HasField("g") else []),
-                *attribute.graphs,
-            ):
-                yield from _graphs(subgraph)
 
 
 def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, walk_graphs
-from aotc.graph.view import subgraphs_of
+from aotc.graph.view import subgraphs
 from aotc.spec.providers import MICROSOFT, STANDARD
 from aotc.spec.variant import Operands
 
@@ -268,9 +268,8 @@ def _graph_products(
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if product is not None:
             yield _node_operands(node, graph, product, constants, types)
-        for attribute in node.attribute:
-            for subgraph in subgraphs_of(attribute):
-                yield from _graph_products(subgraph, constants, types)
+        for subgraph in subgraphs(node):
+            yield from _graph_products(subgraph, constants, types)
 
 
 def _node_operands(
