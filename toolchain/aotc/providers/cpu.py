@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from aotc.base.errors import AotcError
-from aotc.graph.view import every_node
 from aotc.providers.base import ANY_USE, Backend, Capability, ClaimRequest, Claims, SessionUse
 from aotc.providers.ort import import_onnxruntime
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
@@ -41,11 +40,13 @@ class CpuBackend(Backend):
             return Capability(
                 name=self.name, ort_name=self.ort_name, available=False, reason=error.line()
             )
-        return Capability(name=self.name, ort_name=self.ort_name, available=True, version=version)
+        return self.capability(version=version)
 
     def claim(self, request: ClaimRequest) -> Claims:
         """Every node, on any target: a missing kernel shows when the session is created."""
         import onnx
+
+        from aotc.graph.view import every_node
 
         graph = onnx.load(request.model, load_external_data=False).graph
         return Claims(nodes=frozenset(node.name for node in every_node(graph)))

@@ -21,10 +21,16 @@ from typing import Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
-from aotc.graph.view import every_node, subgraphs
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 from aotc.host.probe import WITHOUT_VARIABLE, hidden_providers
-from aotc.providers.base import ANY_USE, Capability, CompileRequest, Payload, SessionUse
+from aotc.providers.base import (
+    ANY_USE,
+    Capability,
+    CompileRequest,
+    Payload,
+    SessionUse,
+    installed_version,
+)
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.providers.plugin import PluginBackend, registered_devices
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
@@ -81,7 +87,7 @@ class OpenVinoBackend(PluginBackend):
                 f"{_DISTRIBUTION} is not installed (of CPUs, it serves Intel's only): "
                 f"{install_extra('openvino')}"
             )
-            return self._unavailable(reason)
+            return self.capability(reason=reason)
         found = super().probe()
         if not found.available:
             return found
@@ -91,21 +97,11 @@ class OpenVinoBackend(PluginBackend):
             else offered_devices(self.ort_name, library)
         )
         if failure:
-            return self._unavailable(f"{_DISTRIBUTION} {self.version()} is installed: {failure}")
+            reason = f"{_DISTRIBUTION} {self.version()} is installed: {failure}"
+            return self.capability(reason=reason)
         if _CPU not in types:
-            return self._unavailable(self._no_device_reason(), _OTHER_PROFILE)
+            return self.capability(reason=self._no_device_reason(), fix=_OTHER_PROFILE)
         return found
-
-    def _unavailable(self, reason: str, fix: str = "") -> Capability:
-        return Capability(
-            name=self.name,
-            ort_name=self.ort_name,
-            available=False,
-            reason=reason,
-            runs=False,
-            why_not=reason,
-            fix=fix,
-        )
 
     def _no_device_reason(self) -> str:
         name = f"{_DISTRIBUTION} {self.version()}".strip()
@@ -114,10 +110,7 @@ class OpenVinoBackend(PluginBackend):
 
     def version(self) -> str:
         """The version of the distribution, or ""."""
-        try:
-            return metadata.version(_DISTRIBUTION)
-        except metadata.PackageNotFoundError:
-            return ""
+        return installed_version(_DISTRIBUTION)
 
     def library(self) -> Path | None:
         """The plugin's library in the installed distribution."""
@@ -182,28 +175,19 @@ class OpenVinoBackend(PluginBackend):
         options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
         sharing = {**options, "WEIGHTS_PATH": str(shared.resolve())}
         if _inline_other_constants(request):
-            context = self._compile_model(request, self._options_with(request.precision, options))
+            stated = {"load_config": _config(request.precision, options)}
+            context = self._compile_model(request, self._options_with(stated))
             payload = self._payload(request, context)
             if self._loads(request, sharing):
-                stated = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED_WEIGHTS}
-                config = _config(request.precision, stated)
+                at_load = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED_WEIGHTS}
+                config = _config(request.precision, at_load)
                 return replace(payload, options={"load_config": config})
         payload = super().compile(request)
         # The option applies to the whole session.
         return replace(payload, mixes_with_shared=self._loads(request, sharing))
 
-    def _options_with(self, precision: Precision, entries: Mapping[str, str]) -> Any:
-        runtime = import_onnxruntime()
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        library = self.library()
-        assert library is not None
-        config = {"load_config": _config(precision, entries)}
-        options.add_provider_for_devices(self.devices(library), config)
-        return options
-
     def _loads(self, request: CompileRequest, entries: Mapping[str, str]) -> bool:
-        options = self._options_with(request.precision, entries)
+        options = self._options_with({"load_config": _config(request.precision, entries)})
         options.add_session_config_entry("session.disable_model_compile", "1")
         try:
             import_onnxruntime().InferenceSession(
@@ -267,6 +251,8 @@ def _inline_other_constants(request: CompileRequest) -> bool:
     `WEIGHTS_PATH` names one file, and the plugin would read all constants there by their offsets.
     """
     import onnx
+
+    from aotc.graph.view import every_node, subgraphs
 
     model = onnx.load(request.model, load_external_data=False)
     shared, inlined = False, False
@@ -451,9 +437,6 @@ def offered_devices(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]
 
 
 def _main(ort_name: str, library: str) -> int:
-    from aotc.base.errors import AotcError
-    from aotc.providers.plugin import registered_devices
-
     try:
         found = registered_devices(ort_name, Path(library))
     except AotcError as error:

@@ -12,7 +12,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -32,6 +31,7 @@ from aotc.providers.base import (
     Refusal,
     SessionUse,
     Shape,
+    installed_version,
 )
 from aotc.providers.ort import import_onnxruntime
 from aotc.spec.precision import Precision
@@ -84,15 +84,9 @@ class TensorRtRtxBackend(Backend):
     def probe(self) -> Capability:
         """Available if the builder is installed; `runs` is about the plugin and a GPU."""
         missing = _missing_builder()
-        why_not = missing or _missing_for_sessions()
-        return Capability(
-            name=self.name,
-            ort_name=self.ort_name,
-            available=not missing,
-            reason=missing,
-            version=_version(_BINDINGS),
-            runs=not why_not,
-            why_not=why_not,
+        why_not = "" if missing else _missing_for_sessions()
+        return self.capability(
+            version=installed_version(_BINDINGS), reason=missing, why_not=why_not
         )
 
     def claim(self, request: ClaimRequest) -> Claims:
@@ -141,7 +135,7 @@ class TensorRtRtxBackend(Backend):
         attributes: dict[str, str | int] = {
             "embed_mode": 0,
             "ep_cache_context": file,
-            "ep_sdk_version": _version(_BINDINGS),
+            "ep_sdk_version": installed_version(_BINDINGS),
             "hardware_architecture": ",".join(stated_capabilities(request.target)),
             "main_context": 0,
             "onnx_model_filename": f"{request.stem}.onnx",
@@ -205,7 +199,7 @@ class TensorRtRtxBackend(Backend):
         files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
         plugin = _plugin_version()
         digest = libraries_digest(files)
-        return f"{self.name} {_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
+        return f"{self.name} {installed_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
 
 
 def _unfit_boundary(graph: onnx.GraphProto) -> str:
@@ -227,18 +221,10 @@ def _unfit_boundary(graph: onnx.GraphProto) -> str:
     return next(filter(None, map(_unfit_boundary, inner)), "")
 
 
-@cache
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def _plugin_version() -> str:
     """The installed plugin's version, else that of the plugin for the builder, else ""."""
-    builder = ".".join(_version(_BINDINGS).split(".")[:3])
-    return _version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
+    builder = ".".join(installed_version(_BINDINGS).split(".")[:3])
+    return installed_version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
 
 
 def _folder(package: str) -> Path:
@@ -253,7 +239,7 @@ def _missing_builder() -> str:
 
 
 def _plugin_folder() -> Path | None:
-    if not _version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
+    if not installed_version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
         return None
     return _folder(_PLUGIN_PACKAGE)
 
@@ -268,7 +254,7 @@ def _missing_for_sessions() -> str:
     except AotcError as error:
         return error.line()
     # An engine only runs under the version of TensorRT that built it.
-    builder = _version(_BINDINGS).split(".")
+    builder = installed_version(_BINDINGS).split(".")
     for file in folder.glob("libtensorrt_rtx.so.*.*"):
         version = file.name.partition(".so.")[2]
         if version.split(".") != builder[: version.count(".") + 1]:
@@ -480,7 +466,7 @@ def tensorrt() -> Any:
             "AOTC-I019",
             "TensorRT for RTX cannot be imported",
             found=str(error),
-            fix=install_extra("rtx"),
+            fix=_INSTALL,
         ) from None
 
 
