@@ -221,7 +221,26 @@ def signature_of(domain: str, op: str, opset: int) -> Signature | None:
     return Signature(schema.since_version, _formals(schema.inputs), _formals(schema.outputs))
 
 
-def signature_of_kernel(kernel: Kernel) -> Signature:
+def signature_of_node(
+    node: onnx.NodeProto, opsets: Mapping[str, int], ep: str, table: KernelTable
+) -> Signature | None:
+    """The signature of a node's operator, from its schema or else from a kernel that `ep` has."""
+    domain = "" if node.domain in STANDARD else node.domain
+    found = signature_of(domain, node.op_type, opsets.get(domain, 1))
+    if found is None and (registered := table.registered(ep, domain, node.op_type)):
+        return _signature_of_kernel(registered[-1])
+    return found
+
+
+def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
+    """The imported versions by domain; that of ONNX's own operators by ""."""
+    return {
+        "" if entry.domain in STANDARD else entry.domain: entry.version
+        for entry in model.opset_import
+    }
+
+
+def _signature_of_kernel(kernel: Kernel) -> Signature:
     """The signature from the table, for operators of ONNX Runtime's own."""
     inputs, outputs = kernel.inputs, kernel.outputs
     if not inputs and not outputs:
@@ -335,14 +354,9 @@ class _Claiming:
     def _kernel_reason(
         self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]
     ) -> str:
-        standard = node.domain in STANDARD
-        opset = opsets.get("" if standard else node.domain, 1)
-        signature = signature_of("" if standard else node.domain, node.op_type, opset)
+        signature = signature_of_node(node, opsets, self.ep, self.table)
         if signature is None:
-            registered = self.table.registered(self.ep, node.domain, node.op_type)
-            if not registered:
-                return self.table.kernel(self.ep, node.domain, node.op_type, opset).reason
-            signature = signature_of_kernel(registered[-1])
+            return self.table.kernel(self.ep, node.domain, node.op_type, 0).reason
         bound, unknown = bind_types(node, signature, types)
         found = self.table.kernel(self.ep, node.domain, node.op_type, signature.version, bound)
         for formal, name in pair_values(signature.outputs, node.output):
@@ -435,12 +449,8 @@ def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: 
         model, note = _inferred(model)
         notes += [note] if note else []
     functions = {(item.domain, item.name): item for item in model.functions}
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in model.opset_import
-    }
     claiming = _Claiming(table, ep, rule, functions)
-    claiming.graph(model.graph, opsets, {})
+    claiming.graph(model.graph, opsets_of(model), {})
     if claiming.untyped:
         notes.append(
             f"types are unknown at {_names_text(claiming.untyped)}: assumed to have a kernel"
@@ -548,9 +558,3 @@ def _small_constants(graph: onnx.GraphProto) -> list[str]:
             if not dims or math.prod(dims[0]) <= _MAX_CONSTANT:
                 small.append(node.output[0])
     return small
-
-
-# ONNX Runtime's kernels as a table, and what it predicts for a graph.
-
-
-__all__ = ["Kernel", "KernelTable", "Lookup", "Prediction", "claim_by_kernels", "prefers_cpu"]

@@ -13,7 +13,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass, all_names, rename_captured, rename_read, walk_nodes
+from aotc.graph.passes.base import (
+    Pass,
+    all_names,
+    cast_node,
+    free_name,
+    rename_captured,
+    rename_read,
+    walk_nodes,
+)
 from aotc.graph.types import stated_types
 from aotc.graph.view import captured_by, captured_values
 from aotc.precision.half_types import (
@@ -193,7 +201,7 @@ class _Rewrite:
             if changes and at in slots.outputs:
                 inner = name
                 if name in self.graph.outputs:
-                    inner = self._free(f"{name}_{self.half.name}")
+                    inner = free_name(f"{name}_{self.half.name}", self.used)
                     made.append((inner, name))
                 node.output[at] = self.named[name, True] = inner
         if changes and slots.outputs:
@@ -245,7 +253,7 @@ class _Rewrite:
         else:
             source = self.named.get((name, made_in_half), name)
             suffix = self.half.name if wanted else "float32"
-            self.named[key] = self._free(f"{name}_{suffix}")
+            self.named[key] = free_name(f"{name}_{suffix}", self.used)
             self._cast(source, self.named[key], to_half=wanted)
         return self.named[key]
 
@@ -254,7 +262,7 @@ class _Rewrite:
 
         if self.outer is not None and tensor.name in self.outer.graph.constants:
             return self.outer._value(tensor.name, True)
-        name = self._free(f"{tensor.name}_{self.half.name}")
+        name = free_name(f"{tensor.name}_{self.half.name}", self.used)
         if self.cast_constants:
             self._cast(tensor.name, name, to_half=True)
             return name
@@ -270,11 +278,8 @@ class _Rewrite:
         return name
 
     def _cast(self, source: str, target: str, *, to_half: bool) -> None:
-        import onnx
-
         kind = self.half.onnx_type if to_half else _FLOAT
-        name = self._free(f"cast_{target}")
-        self.nodes.append(onnx.helper.make_node("Cast", [source], [target], name=name, to=kind))
+        self.nodes.append(cast_node(source, target, kind, self.used))
 
     def _attributes(self, node: onnx.NodeProto) -> None:
         """Change the attribute that decides the type of the output, if there is one."""
@@ -313,12 +318,6 @@ class _Rewrite:
         others = [info for info in others if info.name in made]
         del main.value_info[:]
         main.value_info.extend((*others, *wanted))
-
-    def _free(self, name: str) -> str:
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
-        return name
 
 
 def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:

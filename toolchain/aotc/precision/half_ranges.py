@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import all_names
+from aotc.graph.passes.base import all_names, free_name, set_nodes
+from aotc.graph.passes.convert_opset import opset_of
 from aotc.graph.types import stated_types
 from aotc.graph.view import subgraphs
 from aotc.precision.half_types import FLOAT, MOVING
-from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,10 +188,10 @@ def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str,
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = made.graph
-    writer = _Writer(used=all_names(made), opset=_opset(model))
-    writer.limit = writer.free("aotc_float_max")
-    writer.zeros = writer.free("aotc_zero")
-    writer.flat = writer.free("aotc_flat")
+    writer = _Writer(used=all_names(made), opset=opset_of(model))
+    writer.limit = free_name("aotc_float_max", writer.used)
+    writer.zeros = free_name("aotc_zero", writer.used)
+    writer.flat = free_name("aotc_flat", writer.used)
     for name, value in (
         (writer.limit, np.float32(_FLOAT_MAX)),
         (writer.zeros, np.zeros(1, np.float32)),
@@ -209,12 +209,7 @@ def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str,
 
 def can_observe(model: onnx.ModelProto) -> bool:
     """Whether the model's operator set has what observes."""
-    return _opset(model) >= _MIN_OPSET
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
-    return max((opsets.get(domain, 0) for domain in STANDARD), default=0)
+    return opset_of(model) >= _MIN_OPSET
 
 
 @record(frozen=False)
@@ -228,13 +223,6 @@ class _Writer:
     flat: str = ""
     nodes: list[onnx.NodeProto] = field(default_factory=list)
 
-    def free(self, name: str) -> str:
-        """A name that is not used yet, and is now."""
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
-        return name
-
     def rewrite(self, graph: onnx.GraphProto, inputs: Sequence[str], result: str) -> list[str]:
         """Make `result`, the largest magnitudes of the values of `graph`, which are returned."""
         import onnx
@@ -246,7 +234,7 @@ class _Writer:
         nodes: list[onnx.NodeProto] = []
 
         def node(op: str, given: list[str], **attributes: Any) -> str:
-            made = self.free(f"aotc_{op.lower()}")
+            made = free_name(f"aotc_{op.lower()}", self.used)
             nodes.append(onnx.helper.make_node(op, given, [made], name=made, **attributes))
             return made
 
@@ -275,9 +263,7 @@ class _Writer:
                     observe(name)
         if parts:
             nodes.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
-        copied = [type(one).FromString(one.SerializeToString()) for one in nodes]
-        del graph.node[:]
-        graph.node.extend(copied)
+        set_nodes(graph, nodes)
         return names
 
     def _bodies(self, node: onnx.NodeProto) -> tuple[list[str], str]:
@@ -285,7 +271,7 @@ class _Writer:
         bodies = list(subgraphs(node))
         if not bodies or node.op_type not in ("If", "Loop", "Scan"):
             return [], ""
-        own = [self.free("aotc_largest_inside") for _ in bodies]
+        own = [free_name("aotc_largest_inside", self.used) for _ in bodies]
         names = []
         for body, result in zip(bodies, own, strict=True):
             names.append(self.rewrite(body, [value.name for value in body.input], result))
@@ -293,7 +279,7 @@ class _Writer:
             return [], ""
         for index, body in enumerate(bodies):
             self._state_result(body, own[index], [len(found) for found in names], index)
-        made = self.free("aotc_largest_of_bodies")
+        made = free_name("aotc_largest_of_bodies", self.used)
         node.output.append(made)
         return [name for found in names for name in found], made
 
@@ -309,13 +295,13 @@ class _Writer:
             if at == index and count:
                 parts.append(own)
             elif count:
-                zeros = self.free("aotc_zeros")
+                zeros = free_name("aotc_zeros", self.used)
                 tensor = onnx.numpy_helper.from_array(np.zeros(count, np.float32))
                 body.node.append(
                     onnx.helper.make_node("Constant", [], [zeros], name=zeros, value=tensor)
                 )
                 parts.append(zeros)
-        result = self.free("aotc_all_largest")
+        result = free_name("aotc_all_largest", self.used)
         body.node.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
         body.output.append(onnx.helper.make_tensor_value_info(result, _FLOAT, [sum(counts)]))
 

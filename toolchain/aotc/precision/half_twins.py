@@ -10,16 +10,16 @@ from aotc.graph.kernels import (
     KernelTable,
     bind_types,
     claim_by_kernels,
+    opsets_of,
     pair_values,
-    signature_of,
-    signature_of_kernel,
+    signature_of_node,
 )
-from aotc.graph.passes.base import Pass, all_names, rename_read
+from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read, set_nodes
 from aotc.graph.types import constant_type, stated_types, type_name
 from aotc.graph.view import has_subgraphs, subgraphs
 from aotc.precision.half_conversion import retype, what_is_untyped
 from aotc.precision.half_types import FLOAT, HALF_TYPES, HalfName, HalfType, typed_graph
-from aotc.spec.providers import CPU, STANDARD
+from aotc.spec.providers import CPU
 
 if TYPE_CHECKING:
     import numpy as np
@@ -140,11 +140,7 @@ def float_twin(model: onnx.ModelProto, ep: str, to: HalfName) -> onnx.ModelProto
 
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in twin.opset_import
-    }
-    _Twin(HALF_TYPES[to], ep, opsets, all_names(twin)).main(twin.graph)
+    _Twin(HALF_TYPES[to], ep, opsets_of(twin), all_names(twin)).main(twin.graph)
     return twin
 
 
@@ -161,13 +157,13 @@ class _Twin:
         """Rewrite the main graph, whose inputs and outputs keep their types."""
         types = self._types(graph, {})
         renamed = {
-            value.name: self._free(f"{value.name}_aotc_twin")
+            value.name: free_name(f"{value.name}_aotc_twin", self.used)
             for value in (*graph.input, *graph.output)
             if type_name(value.type) == self.half.tensor_name
         }
         given = {value.name for value in graph.input}
         nodes = [
-            self._cast(name, renamed[name], _FLOAT) for name in renamed if name in given
+            cast_node(name, renamed[name], _FLOAT, self.used) for name in renamed if name in given
         ]  # fmt: skip
         nodes += self._constants(graph, given)
         rename_read(graph.node, renamed)
@@ -177,11 +173,11 @@ class _Twin:
         types |= dict.fromkeys(renamed.values(), self.half.tensor_name)
         nodes += self._nodes(graph, types)
         nodes += [
-            self._cast(renamed[value.name], value.name, self.half.onnx_type)
+            cast_node(renamed[value.name], value.name, self.half.onnx_type, self.used)
             for value in graph.output
             if value.name in renamed and value.name not in given
         ]
-        _set_nodes(graph, nodes)
+        set_nodes(graph, nodes)
 
     def _body(self, graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
         """Rewrite a body: what enters and leaves it is in float32."""
@@ -190,7 +186,7 @@ class _Twin:
             if type_name(value.type) == self.half.tensor_name:
                 value.type.tensor_type.elem_type = _FLOAT
         nodes = self._constants(graph, set())
-        _set_nodes(graph, [*nodes, *self._nodes(graph, types)])
+        set_nodes(graph, [*nodes, *self._nodes(graph, types)])
 
     def _constants(self, graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProto]:
         """Casts to float32 of the constants in half precision, which get another name."""
@@ -198,8 +194,8 @@ class _Twin:
         for tensor in graph.initializer:
             if tensor.data_type == self.half.onnx_type and tensor.name not in given:
                 name = tensor.name
-                tensor.name = self._free(f"{name}_aotc_half")
-                nodes.append(self._cast(tensor.name, name, _FLOAT))
+                tensor.name = free_name(f"{name}_aotc_half", self.used)
+                nodes.append(cast_node(tensor.name, name, _FLOAT, self.used))
         return nodes
 
     def _nodes(self, graph: onnx.GraphProto, types: Mapping[str, str]) -> list[onnx.NodeProto]:
@@ -209,28 +205,16 @@ class _Twin:
             for body in subgraphs(node):
                 self._body(body, types)
             half = [name for name in node.output if types.get(name) == self.half.tensor_name]
-            exact = {name: self._free(f"{name}_aotc_exact") for name in half}
+            exact = {name: free_name(f"{name}_aotc_exact", self.used) for name in half}
             for at, name in enumerate(node.output):
                 node.output[at] = exact.get(name, name)
             self._state_float(node)
             nodes.append(node)
             for name in half:
-                rounded = self._free(f"{name}_aotc_rounded")
-                nodes.append(self._cast(exact[name], rounded, self.half.onnx_type))
-                nodes.append(self._cast(rounded, name, _FLOAT))
+                rounded = free_name(f"{name}_aotc_rounded", self.used)
+                nodes.append(cast_node(exact[name], rounded, self.half.onnx_type, self.used))
+                nodes.append(cast_node(rounded, name, _FLOAT, self.used))
         return nodes
-
-    def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
-        import onnx
-
-        name = self._free(f"cast_{target}")
-        return onnx.helper.make_node("Cast", [source], [target], name=name, to=kind)
-
-    def _free(self, name: str) -> str:
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
-        return name
 
     def _state_float(self, node: onnx.NodeProto) -> None:
         """What a node is told to make in half precision, it makes in float32."""
@@ -258,13 +242,9 @@ class _Twin:
             if node.op_type == "Constant":
                 types.update(constant_type(node))
                 continue
-            domain = "" if node.domain in STANDARD else node.domain
-            signature = signature_of(domain, node.op_type, self.opsets.get(domain, 1))
+            signature = signature_of_node(node, self.opsets, self.ep, KernelTable.load())
             if signature is None:
-                registered = KernelTable.load().registered(self.ep, domain, node.op_type)
-                if not registered:
-                    continue
-                signature = signature_of_kernel(registered[-1])
+                continue
             bound, _ = bind_types(node, signature, types)
             for formal, name in pair_values(signature.outputs, node.output):
                 found = formal.kind if "(" in formal.kind else bound.get(formal.kind)
@@ -283,9 +263,3 @@ class _Twin:
             for name, found in zip(node.output, stated[-len(node.output) :], strict=False):
                 if name and found:
                     types.setdefault(name, found)
-
-
-def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    copied = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copied)

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.records import field, record
-from aotc.graph.kernels import KernelTable, pair_values, signature_of, signature_of_kernel
+from aotc.graph.kernels import KernelTable, opsets_of, pair_values, signature_of_node
 from aotc.graph.types import stated_types, type_proto
 from aotc.graph.view import captured_by, captured_values, has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
@@ -77,10 +77,7 @@ class TypedGraph:
 def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
     """Describe the main graph of `model`, which states the types of all values."""
     types = stated_types(model.graph)
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in model.opset_import
-    }
+    opsets = opsets_of(model)
     readers: dict[str, list[int]] = defaultdict(list)
     producer: dict[str, int] = {}
     captured: dict[int, frozenset[str]] = {}
@@ -194,15 +191,11 @@ def slots_of(
         return Slots()
     if standard and node.op_type in _TYPED_BY_ATTRIBUTE:
         return Slots(inputs, outputs)
-    domain = "" if standard else node.domain
-    opset = opsets.get(domain, 1)
-    variables = _half_variables(domain, node.op_type, opset, half, ep)
-    signature = signature_of(domain, node.op_type, opset)
+    signature = signature_of_node(node, opsets, ep, KernelTable.load())
     if signature is None:
-        registered = KernelTable.load().registered(ep, domain, node.op_type)
-        if not registered:
-            return Slots()
-        signature = signature_of_kernel(registered[-1])
+        return Slots()
+    domain = "" if standard else node.domain
+    variables = _half_variables(domain, node.op_type, opsets.get(domain, 1), half, ep)
     given = [formal.kind for formal, _ in pair_values(signature.inputs, node.input)]
     made = [formal.kind for formal, _ in pair_values(signature.outputs, node.output)]
     changing = {given[i] for i in inputs if i < len(given)} & variables

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from aotc.base.records import record
-from aotc.graph.passes.base import all_names, walk_graphs
+from aotc.graph.passes.base import all_names, set_nodes, walk_graphs
 from aotc.graph.view import read_values, subgraphs
 
 if TYPE_CHECKING:
@@ -92,9 +92,6 @@ def add_constant(graph: onnx.GraphProto, name: str, values: Array) -> str:
 # Constants that the nodes of a graph read, in the graph itself or in those around it.
 
 
-MICROSOFT: Final = "com.microsoft"
-
-
 @record(kw_only=False)
 class Scope:
     """A graph, and those around it, innermost first; `inner` is false for the main graph."""
@@ -135,10 +132,7 @@ def replace_nodes(graph: onnx.GraphProto, made: dict[str, list[onnx.NodeProto]])
     """Put other nodes in the place of those named in `made`."""
     if not made:
         return
-    nodes = [new for node in graph.node for new in made.get(node.name, [node])]
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    set_nodes(graph, [new for node in graph.node for new in made.get(node.name, [node])])
 
 
 def require_domain(model: onnx.ModelProto, domain: str) -> None:
@@ -188,9 +182,7 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
             if at not in placed:
                 placed.add(at)
                 order.append(at)
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies[at] for at in order)
+    set_nodes(graph, [nodes[at] for at in order])
 
 
 # Names that stand for a model's own while nodes are made: no made name is one of the model's.

@@ -17,7 +17,6 @@ import numpy as np
 from aotc.base.records import field, record, replace
 from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
 from aotc.precision.integer_rewriting import (
-    MICROSOFT,
     Scheme,
     Scope,
     add_constant,
@@ -30,6 +29,7 @@ from aotc.precision.integer_rewriting import (
     stand_ins,
 )
 from aotc.spec.precision import QuantizedForm
+from aotc.spec.providers import MICROSOFT
 
 if TYPE_CHECKING:
     import onnx

@@ -94,6 +94,29 @@ def all_names(model: onnx.ModelProto) -> set[str]:
     return found
 
 
+def free_name(name: str, used: set[str]) -> str:
+    """`name`, with `_` behind it until it is none of `used`, of which it is one then."""
+    while name in used:
+        name += "_"
+    used.add(name)
+    return name
+
+
+def cast_node(source: str, target: str, kind: int, used: set[str]) -> onnx.NodeProto:
+    """A Cast to the element type `kind`, under a name that is none of `used`."""
+    import onnx
+
+    name = free_name(f"cast_{target}", used)
+    return onnx.helper.make_node("Cast", [source], [target], name=name, to=kind)
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Let copies of `nodes`, which may be the graph's own, be all nodes of `graph`."""
+    copied = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copied)
+
+
 def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
     """Rename values where nodes and their subgraphs read them; `renamed` is new name by old."""
     for node in nodes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_graphs
+from aotc.graph.passes.base import Pass, all_names, free_name, walk_graphs
 from aotc.graph.view import subgraphs
 from aotc.spec.providers import MICROSOFT, STANDARD
 from aotc.spec.variant import Operands
@@ -46,7 +46,7 @@ class SameSignWeights(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         model.ir_version = max(model.ir_version, _MIN_IR)
-        used_names = _names(model)
+        used_names = all_names(model)
         new_names: dict[tuple[int, str], str] = {}
         for product in list(saturating_operands(model)):
             if product.fixable:
@@ -88,7 +88,7 @@ def _shifted(
         shifted = (
             (values + _SHIFT).astype(np.uint8) if signed else (values - _SHIFT).astype(np.int8)
         )
-        new_names[key] = _free(f"{name}_same_sign", used_names)
+        new_names[key] = free_name(f"{name}_same_sign", used_names)
         constant.graph.initializer.append(onnx.numpy_helper.from_array(shifted, new_names[key]))
     return new_names[key]
 
@@ -104,26 +104,9 @@ def _zero(
     key = (id(weights.graph), f"zero point of {weights.tensor.data_type}")
     if key not in new_names:
         value = np.array(_SHIFT, np.uint8) if signed else np.array(-_SHIFT, np.int8)
-        new_names[key] = _free(f"{name}_zero_point", used_names)
+        new_names[key] = free_name(f"{name}_zero_point", used_names)
         weights.graph.initializer.append(onnx.numpy_helper.from_array(value, new_names[key]))
     return new_names[key]
-
-
-def _free(name: str, used_names: set[str]) -> str:
-    while name in used_names:
-        name += "_"
-    used_names.add(name)
-    return name
-
-
-def _names(model: onnx.ModelProto) -> set[str]:
-    found: set[str] = set()
-    for graph in walk_graphs(model):
-        found.update(value.name for value in (*graph.input, *graph.output))
-        found.update(tensor.name for tensor in graph.initializer)
-        for node in graph.node:
-            found.update((*node.input, *node.output))
-    return found
 
 
 def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:

@@ -25,6 +25,7 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     set_type,
     sizes,
 )
+from aotc.spec.providers import MICROSOFT
 
 # Each attention that is found, as `com.microsoft::MultiHeadAttention`.
 #
@@ -35,7 +36,6 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
 # operators make it; the standard operator Attention makes it 0, which then is done by a product.
 
 
-MICROSOFT = "com.microsoft"
 _HEADS_FIRST = (0, 2, 1, 3)
 # Since then Shape may be of some axes only.
 _PART_OF_SHAPE_SINCE = 15
@@ -316,9 +316,6 @@ def _plain(node: ir.Node) -> dict[str, object]:
 # An attention with a past, or over another input, stays as it is.
 
 
-_MICROSOFT = "com.microsoft"
-
-
 @record
 class _Projection:
     source: ir.Value
@@ -331,7 +328,7 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
     found = {"three products": 0, "split product": 0}
     joined: dict[tuple[object, ...], ir.Value] = {}
     for node in list(graph):
-        if node.op_type != "MultiHeadAttention" or node.domain != _MICROSOFT:
+        if node.op_type != "MultiHeadAttention" or node.domain != MICROSOFT:
             continue
         query, key, value, bias, padding, added, *past = (*node.inputs, *[None] * 8)[:8]
         if bias is not None or padding is not None or any(item is not None for item in past):
@@ -360,7 +357,7 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
         inputs: list[ir.Value | None] = [source, weights, packed_bias, None, None, added]
         while inputs[-1] is None:
             inputs.pop()
-        packed = ir.Node(_MICROSOFT, "Attention", inputs, list(attributes.values()))
+        packed = ir.Node(MICROSOFT, "Attention", inputs, list(attributes.values()))
         graph.insert_before(node, [*made, packed])
         replace_value(node.outputs[0], packed.outputs[0])
     return {name: count for name, count in found.items() if count}

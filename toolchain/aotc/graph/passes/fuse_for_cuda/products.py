@@ -20,6 +20,7 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     sizes,
     spread_scalar,
 )
+from aotc.spec.providers import MICROSOFT
 
 # The activations Gelu and FastGelu, and the bias before them, as one node.
 #
@@ -29,7 +30,6 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
 # them, so that graphs in half are found as well.
 
 
-_MICROSOFT = "com.microsoft"
 _CUBE = 0.044715
 # Half the distance of neighbours, roughly doubled by an inverse.
 _PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
@@ -57,7 +57,7 @@ def _rewrite(graph: ir.Graph, source: ir.Value, result: ir.Value, op_type: str) 
     inputs, biased = [source], _biased(source)
     if op_type == "Gelu" and biased is not None:
         op_type, inputs = "BiasGelu", [*biased]
-    node = ir.Node(_MICROSOFT, op_type, inputs)
+    node = ir.Node(MICROSOFT, op_type, inputs)
     last = result.producer()
     assert last is not None
     graph.insert_before(last, node)
