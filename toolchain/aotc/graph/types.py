@@ -46,17 +46,17 @@ def scopes(model: onnx.ModelProto, dims: Mapping[str, int], *, stated: bool) -> 
     are inferred from the values around them, those of a loop for its first iteration; there,
     declarations are used for what inference does not find.
     """
-    fixed = model if stated else _infer(_model_at(model, dims))
+    fixed = model if stated else inferred(_model_at(model, dims))
     own, kinds = _shapes_and_types(fixed.graph, dims)
     main = Scope(fixed.graph.node, own, own, kinds)
     if not any(map(has_subgraphs, model.graph.node)):
         return (main,)
     if stated:
-        fixed = _infer(_without_declarations(model))
+        fixed = inferred(_without_declarations(model))
     for _ in range(_MAX_LOOP_NESTING):
         if not _enter_loops(fixed.graph, ChainMap(own), dims):
             break
-        fixed = _infer(fixed)
+        fixed = inferred(fixed)
     return main, *_subgraph_scopes(fixed.graph, model.graph, ChainMap(own), ChainMap(kinds), dims)
 
 
@@ -91,12 +91,15 @@ def _without_declarations(model: onnx.ModelProto) -> onnx.ModelProto:
     return copied
 
 
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with inferred shapes; unchanged if inference fails."""
+def inferred(model: onnx.ModelProto, *, by_values: bool = True) -> onnx.ModelProto:
+    """The model with inferred types and shapes; unchanged if ONNX's inference fails.
+
+    `by_values`: also by the values of shapes, as far as nodes compute them of known sizes.
+    """
     import onnx
 
     with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=by_values)
     return model
 
 

@@ -199,7 +199,7 @@ def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tupl
     """File and offset of everything that `place_tensors` would copy for `model`, by key."""
     found = {}
     for (tensor, offset, _), key in zip(external_tensors(model), keys, strict=True):
-        name = next(p.value for p in tensor.external_data if p.key == "location")
+        name = _location(tensor)
         found[key] = (name, offset)
         for form in packed_forms(tensor):
             for index, part in enumerate(form.parts):
@@ -209,13 +209,11 @@ def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tupl
 
 def external_locations(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the external files that `model` refers to, sorted."""
-    found = {
-        pair.value
-        for tensor, _, _ in external_tensors(model)
-        for pair in tensor.external_data
-        if pair.key == "location"
-    }
-    return tuple(sorted(found))
+    return tuple(sorted({_location(tensor) for tensor, _, _ in external_tensors(model)}))
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    return next(pair.value for pair in tensor.external_data if pair.key == "location")
 
 
 def copy_ranges(
@@ -241,7 +239,7 @@ def repoint(model: onnx.ModelProto, name: str, moved: Mapping[tuple[int, int], i
     `moved` has the new offset by old offset and length.
     """
     for tensor, offset, length in external_tensors(model):
-        if any(p.key == "location" and p.value == name for p in tensor.external_data):
+        if _location(tensor) == name:
             _refer_to(tensor, name, moved[offset, length], length)
 
 
@@ -300,9 +298,6 @@ def _copy(source: BinaryIO, offset: int, length: int, target: RawIOBase) -> None
 # Finds tensors with the same bytes in two graphs.
 
 
-_COMPARED_BLOCK = 1 << 22
-
-
 def remove_shared(
     model: onnx.ModelProto, data: Path, base: onnx.ModelProto, base_data: Path
 ) -> list[int | None]:
@@ -342,10 +337,8 @@ def _mapped(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
 
 
 def _equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    for start in range(0, len(one), _COMPARED_BLOCK):
-        if not np.array_equal(
-            one[start : start + _COMPARED_BLOCK], other[start : start + _COMPARED_BLOCK]
-        ):
+    for start in range(0, len(one), _BLOCK):
+        if not np.array_equal(one[start : start + _BLOCK], other[start : start + _BLOCK]):
             return False
     return True
 
@@ -372,7 +365,7 @@ def compact(
     packed: set[str] = set()
     for graph in graphs.values():
         for tensor, offset, length in external_tensors(graph):
-            name = next(p.value for p in tensor.external_data if p.key == "location")
+            name = _location(tensor)
             read.setdefault(name, {})[offset, length] = None
             if packed_forms(tensor):
                 packed.add(name)

@@ -28,15 +28,13 @@ def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = 
     if gate is None or not gate.replaces_tolerance:
         shares += _of_tolerance(error, tolerance)
     if gate is not None:
-        shares += map(_of_limit, judged_limits(error, gate), _limits(gate))
+        limits = (limit for _, limit in gate.limits() if limit is not None)
+        shares += map(_of_limit, judged_limits(error, gate), limits)
     worst = min(max(shares), UNBOUNDED)
     if error.passed:
         return min(worst, 1.0)
-    return UNBOUNDED if worst <= 1.0 and _is_unmeasured(error) else max(worst, _ABOVE)
-
-
-def _is_unmeasured(error: OutputError) -> bool:
-    return FORM in error.breached or error.max_abs >= UNBOUNDED
+    is_unmeasured = FORM in error.breached or error.max_abs >= UNBOUNDED
+    return UNBOUNDED if worst <= 1.0 and is_unmeasured else max(worst, _ABOVE)
 
 
 def _of_tolerance(error: OutputError, tolerance: Tolerance) -> list[float]:
@@ -49,10 +47,6 @@ def _of_tolerance(error: OutputError, tolerance: Tolerance) -> list[float]:
         share = _divided(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
         found.append(min(share, 1.0) if error.passed else share)
     return found
-
-
-def _limits(gate: OutputGate) -> list[float]:
-    return [limit for _, limit in gate.limits() if limit is not None]
 
 
 def _of_limit(judged: JudgedLimit, limit: float) -> float:
@@ -202,11 +196,10 @@ class _Search:
             return False
         smaller = [self.best - {name} for name in self.best]
         # Nothing kept has failed before the search.
-        return all(not each or not self._may_pass(each) for each in smaller)
+        return all(not each or self._has_failed(each) for each in smaller)
 
-    def _may_pass(self, kept: frozenset[str]) -> bool:
-        """Whether a set passed, or was not tried."""
-        return kept not in self.tried or self.tried[kept].passed
+    def _has_failed(self, kept: frozenset[str]) -> bool:
+        return kept in self.tried and not self.tried[kept].passed
 
     def all_pass(self) -> bool | None:
         """Whether all candidates pass together; None: not tried, and nothing less passed."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
 from aotc.graph.passes.base import (
     Pass,
     all_names,
@@ -39,10 +39,9 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
-    from collections.abc import Mapping
-
     from aotc.precision.half_types import HalfType
+
+    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
 
 _FLOAT = 1
@@ -219,17 +218,7 @@ class _Rewrite:
         graph = typed_graph(inner, self.half.tensor_name, self.ep)
         kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
         captured = captured_values(body)
-        _Rewrite(
-            graph=graph,
-            half=self.half,
-            ep=self.ep,
-            kept=kept,
-            kept_names=self.kept_names,
-            read=self.read,
-            cast_constants=self.cast_constants,
-            used=self.used,
-            outer=self,
-        ).run()
+        replace(self, graph=graph, kept=kept, outer=self, named={}, nodes=[], constants=[]).run()
         in_half = {}
         for node in list(inner.graph.node):
             if not _is_cast_to(node, self.half) or node.input[0] not in captured:
@@ -283,6 +272,7 @@ class _Rewrite:
 
     def _attributes(self, node: onnx.NodeProto) -> None:
         """Change the attribute that decides the type of the output, if there is one."""
+        import numpy as np
         import onnx
 
         if node.op_type == "Cast":
@@ -290,7 +280,7 @@ class _Rewrite:
             node.attribute.append(onnx.helper.make_attribute("to", self.half.onnx_type))
         elif node.op_type == "ConstantOfShape":
             stated = [one for one in node.attribute if one.name == "value"]
-            values = onnx.numpy_helper.to_array(stated[0].t) if stated else _zero()
+            values = onnx.numpy_helper.to_array(stated[0].t) if stated else np.zeros(1, np.float32)
             del node.attribute[:]
             node.attribute.append(onnx.helper.make_attribute("value", self.half.tensor(values, "")))
 
@@ -324,12 +314,6 @@ def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
     return node.op_type == "Cast" and any(
         one.name == "to" and one.i == half.onnx_type for one in node.attribute
     )
-
-
-def _zero() -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    return np.zeros(1, np.float32)
 
 
 def _copy(message: Any) -> Any:
@@ -427,7 +411,7 @@ def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
     outputs = {value.name for value in graph.output}
     makers = {name: node for node in graph.node for name in node.output}
     for cast in list(graph.node):
-        if not _is_idle(cast, types, half):
+        if not _is_cast_to(cast, half) or types.get(cast.input[0]) != half.tensor_name:
             continue
         source, target = cast.input[0], cast.output[0]
         if target not in outputs:
@@ -443,14 +427,6 @@ def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
         infos = [info for info in graph.value_info if info.name not in renamed]
         del graph.value_info[:]
         graph.value_info.extend(infos)
-
-
-def _is_idle(node: onnx.NodeProto, types: Mapping[str, str], half: HalfType) -> bool:
-    return (
-        node.op_type == "Cast"
-        and types.get(node.input[0]) == half.tensor_name
-        and any(one.name == "to" and one.i == half.onnx_type for one in node.attribute)
-    )
 
 
 def interface_elements(graph: onnx.GraphProto) -> set[int]:

@@ -12,15 +12,13 @@ from aotc.graph.view import subgraphs
 from aotc.precision.half_types import FLOAT, MOVING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import onnx
 
+    from aotc.precision.half_conversion import Read
     from aotc.precision.half_types import HalfType, TypedGraph
-
-    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
-    from collections.abc import Callable, Sequence
 
     Add = Callable[..., str]
 

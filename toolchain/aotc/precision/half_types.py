@@ -146,7 +146,7 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
 
 
 # The type of their output is an attribute.
-_TYPED_BY_ATTRIBUTE: Final = {"Cast": "to", "ConstantOfShape": "value"}
+_TYPED_BY_ATTRIBUTE: Final = frozenset({"Cast", "ConstantOfShape"})
 # Sums over whole axes and counted positions need more digits than half precision has; what is
 # random differs by type.
 ALWAYS_KEPT: Final = frozenset(

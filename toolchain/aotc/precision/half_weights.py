@@ -7,6 +7,7 @@ the graph, at any level but `disable`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -80,8 +81,6 @@ def large_weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """The float32 initializers of one graph that are worth a cast; no defaults of inputs."""
     given = {value.name for value in graph.input}
     for tensor in graph.initializer:
-        size = 4
-        for dim in tensor.dims:
-            size *= dim
+        size = 4 * math.prod(tensor.dims)
         if tensor.data_type == _FLOAT and size >= MIN_BYTES and tensor.name not in given:
             yield tensor

@@ -401,51 +401,41 @@ def node_errors(
     writes, by default a temporary one.  Raises AOTC-R005 and R008 where a graph does not run.
     """
     with TemporaryDirectory(dir=work, prefix="nodes-") as folder:
-        return _compared(
-            source, as_loaded(variant, Path(folder)), inputs, tolerance, fixture, most_bytes
+        variant = as_loaded(variant, Path(folder))
+        model, rewritten = source.read(), variant.read()
+        matched, uncompared = matched_values(model, rewritten)
+        answers = outputs_of(variant.opened(rewritten), inputs)
+        shapes = tensor_shapes(source, model, inputs, [value.name for value in matched])
+        readable = [value for value in matched if value.name in shapes]
+        shown, places = readable_values(rewritten, readable, shapes)
+        found: dict[str, NodeError] = {}
+        changed = False
+
+        def needed(value: MatchedValue) -> int:
+            return math.prod(shapes[value.name]) * _BYTES_PER_ELEMENT
+
+        for group in groups_within(readable, needed, most_bytes):
+            expected = source.values(model, inputs, [value.name for value in group])
+            wanted = [places[value.name] for value in group]
+            given = variant.values(shown, inputs, [*dict.fromkeys((*wanted, *answers))])
+            changed |= any(not same_bits(answers[name], given[name]) for name in answers)
+            for value in group:
+                error = _error(
+                    value, expected.pop(value.name), given[places[value.name]], tolerance
+                )
+                if error is not None:
+                    found[value.name] = error
+            del expected, given
+        uncompared += len(matched) - len(found)
+        first, worst, errors = _blamed(matched, found)
+        return NodeErrors(
+            fixture=fixture,
+            nodes=errors,
+            uncompared=uncompared,
+            first=first,
+            worst=worst,
+            outputs_changed=changed,
         )
-
-
-def _compared(
-    source: Side,
-    variant: Side,
-    inputs: Mapping[str, Data],
-    tolerance: Tolerance,
-    fixture: str,
-    most_bytes: int,
-) -> NodeErrors:
-    model, rewritten = source.read(), variant.read()
-    matched, uncompared = matched_values(model, rewritten)
-    answers = outputs_of(variant.opened(rewritten), inputs)
-    shapes = tensor_shapes(source, model, inputs, [value.name for value in matched])
-    readable = [value for value in matched if value.name in shapes]
-    shown, places = readable_values(rewritten, readable, shapes)
-    found: dict[str, NodeError] = {}
-    changed = False
-
-    def needed(value: MatchedValue) -> int:
-        return math.prod(shapes[value.name]) * _BYTES_PER_ELEMENT
-
-    for group in groups_within(readable, needed, most_bytes):
-        expected = source.values(model, inputs, [value.name for value in group])
-        wanted = [places[value.name] for value in group]
-        given = variant.values(shown, inputs, [*dict.fromkeys((*wanted, *answers))])
-        changed |= any(not same_bits(answers[name], given[name]) for name in answers)
-        for value in group:
-            error = _error(value, expected.pop(value.name), given[places[value.name]], tolerance)
-            if error is not None:
-                found[value.name] = error
-        del expected, given
-    uncompared += len(matched) - len(found)
-    first, worst, errors = _blamed(matched, found)
-    return NodeErrors(
-        fixture=fixture,
-        nodes=errors,
-        uncompared=uncompared,
-        first=first,
-        worst=worst,
-        outputs_changed=changed,
-    )
 
 
 def _error(
@@ -556,7 +546,7 @@ def scales(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
 
     Only scales that are constants of one element count.
     """
-    single = {tensor.name for tensor in graph.initializer if _elements(tensor) == 1}
+    single = {tensor.name for tensor in graph.initializer if math.prod(tensor.dims) == 1}
     found: dict[str, tuple[str, str]] = {}
 
     def add(value: str, inputs: list[str], at: int) -> None:
@@ -584,13 +574,6 @@ def scales(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
             if known in found:
                 found.setdefault(wanted, found[known])
     return found
-
-
-def _elements(tensor: onnx.TensorProto) -> int:
-    count = 1
-    for size in tensor.dims:
-        count *= size
-    return count
 
 
 # A variant's graph that also gives its values as the source has them.

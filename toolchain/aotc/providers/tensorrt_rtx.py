@@ -565,8 +565,9 @@ def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], boo
             return refused, True
         new = _refused_nodes(extract.graph, result)
         refused |= new
-        for index in _same_operators(nodes, remaining, new):
-            if index not in refused_alone:
+        kinds = {nodes[index].op_type for index in remaining if nodes[index].name in new}
+        for index in remaining:
+            if nodes[index].op_type in kinds and index not in refused_alone:
                 single, untyped = source.extract([index])
                 found = {} if untyped else _check_model(builder, single, weights).refused
                 refused_alone[index] = found.get(nodes[index].name, "")
@@ -585,13 +586,6 @@ def _refused_nodes(graph: onnx.GraphProto, result: ParserResult) -> dict[str, st
     message = result.refused.get("") or "; ".join(listener().errors) or "it gives no reason"
     why = f"the parser refuses the graph: {message}"[:_MAX_MESSAGE]
     return {node.name: why for node in graph.node}
-
-
-def _same_operators(
-    nodes: Sequence[onnx.NodeProto], remaining: Sequence[int], refused: Mapping[str, str]
-) -> list[int]:
-    kinds = {nodes[index].op_type for index in remaining if nodes[index].name in refused}
-    return [index for index in remaining if nodes[index].op_type in kinds]
 
 
 def _twins(

@@ -28,11 +28,12 @@ from aotc.graph.model import (
     tensors,
 )
 from aotc.graph.values import NUMPY_NAMES
+from aotc.graph.view import captured_values
 from aotc.session.inference import infer_outputs
+from aotc.session.sessions import op_name
 from aotc.spec.json import MAX_INTEGER
 from aotc.spec.manifest import Capture, ControlFlow
 from aotc.spec.payload import Finding, Kind, Value
-from aotc.spec.providers import STANDARD
 from aotc.spec.relations import is_anonymous
 
 ORT_DOMAINS = (
@@ -185,7 +186,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
     custom, contrib = set(), set()
     constants = 0
     for node in nodes(model):
-        name = _op_name(node.domain, node.op_type)
+        name = op_name(node.domain, node.op_type)
         op_types[name] += 1
         constants += node.op_type == "Constant"
         if (node.domain, node.op_type) in local:
@@ -211,7 +212,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         initializers=len(initializers),
         initializer_bytes=sum(tensor_bytes(tensor) for tensor in initializers),
         constants=constants,
-        functions=tuple(sorted(_op_name(f.domain, f.name) for f in model.functions)),
+        functions=tuple(sorted(op_name(f.domain, f.name) for f in model.functions)),
         custom_ops=tuple(sorted(custom)),
         contrib_ops=tuple(sorted(contrib)),
         control_flow=tuple(_control_flow(model)),
@@ -227,10 +228,6 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
     )
 
 
-def _op_name(domain: str, op_type: str) -> str:
-    return f"{domain}::{op_type}" if domain not in STANDARD else op_type
-
-
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
     for node in nodes(model):
         bodies = {
@@ -244,21 +241,8 @@ def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
     for node in nodes(model):
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                outer = sorted(_outer_names(attribute.g))
+                outer = sorted(captured_values(attribute.g))
                 yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
-
-
-def _outer_names(graph: onnx.GraphProto) -> set[str]:
-    """Values that a subgraph reads but does not produce: they come from the graphs around it."""
-    produced = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    free: set[str] = set()
-    for node in graph.node:
-        free |= {name for name in node.input if name and name not in produced}
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                free |= _outer_names(attribute.g) - produced
-        produced |= set(node.output)
-    return free | {v.name for v in graph.output if v.name not in produced}
 
 
 def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import onnx
 
 from aotc.base.errors import AotcError
+from aotc.graph.types import inferred
 from aotc.graph.values import Data
 from aotc.graph.weights import EXTERNAL_BYTES
 from aotc.session.sessions import (
@@ -146,11 +146,9 @@ def infer_outputs(model: onnx.ModelProto) -> None:
     missing = untyped_outputs(model)
     if not missing:
         return
-    with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        inferred = onnx.shape_inference.infer_shapes(model)
-        found = {value.name: value for value in inferred.graph.output}
-        for value in missing:
-            value.type.CopyFrom(found[value.name].type)
+    found = {value.name: value for value in inferred(model, by_values=False).graph.output}
+    for value in missing:
+        value.type.CopyFrom(found[value.name].type)
     for value in untyped_outputs(model):
         raise AotcError(
             "AOTC-I007",
@@ -319,14 +317,6 @@ def outputs_of(
 # outputs of a copy.
 
 
-_ELEMENT_TYPES: Final = {
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "bool": "BOOL",
-    "string": "STRING",
-}
-
-
 def with_types(
     model: onnx.ModelProto,
     weights: Path,
@@ -344,17 +334,13 @@ def with_types(
     typed.CopyFrom(model)
     # Declared types may be wrong.
     del typed.graph.value_info[:]
-    with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        typed = onnx.shape_inference.infer_shapes(typed, data_prop=True)
+    typed = inferred(typed)
     known = _typed_values(typed, sizes)
-    missing = [name for name in _node_outputs(typed) if name not in known]
+    made = [name for node in typed.graph.node for name in node.output if name]
+    missing = [name for name in made if name not in known]
     if missing:
         _infer_with_runtime(typed, missing, weights, inputs, sizes)
     return typed
-
-
-def _node_outputs(model: onnx.ModelProto) -> list[str]:
-    return [name for node in model.graph.node for name in node.output if name]
 
 
 def _typed_values(model: onnx.ModelProto, sizes: bool) -> set[str]:
@@ -436,8 +422,7 @@ def _value_info(
     """From ORT's description, such as `tensor(float)` and `['batch', 8]`; None if not a tensor."""
     if not value.type.startswith("tensor("):
         return None
-    word = value.type[len("tensor(") : -1]
-    kind = onnx.TensorProto.DataType.Value(_ELEMENT_TYPES.get(word, word.upper()))
+    kind = _element(value.type[len("tensor(") : -1])
     shape = [
         dim if isinstance(dim, int) and dim >= 0 else (dim if isinstance(dim, str) else None)
         for dim in value.shape

@@ -29,7 +29,7 @@ from aotc.spec.precision import OutputGate, Tolerance
 
 
 UNBOUNDED: Final = sys.float_info.max
-# How many elements are upcast at a time: 2 MiB as float64.
+# How many elements are looked at at a time: 2 MiB as float64.
 _CHUNK: Final = 1 << 18
 
 
@@ -378,10 +378,6 @@ def _finite(number: float) -> float:
 # How many of an output's answers agree: rows by their largest values, labels by equality.
 
 
-# How many elements are looked at a time: 2 MiB as float64.
-_AGREEMENT_CHUNK: Final = 1 << 18
-
-
 def agreeing_rows(
     reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], top_k: int
 ) -> tuple[int, int]:
@@ -397,7 +393,7 @@ def agreeing_rows(
         return 0, 0
     agreeing = judged = 0
     ones, others = reference.reshape(-1, width), actual.reshape(-1, width)
-    step = max(1, _AGREEMENT_CHUNK // width)
+    step = max(1, _CHUNK // width)
     for start in range(0, len(ones), step):
         expected = ones[start : start + step].astype(np.float64)
         found = others[start : start + step].astype(np.float64)

@@ -168,10 +168,7 @@ class _PartitionCosts:
             return
         sizes = rules.sizes.values if rules.sizes is not None else {}
         producers = graph.producers()
-        consumers: dict[str, list[int]] = {}
-        for index, node in enumerate(graph.nodes):
-            for value in node.inputs:
-                consumers.setdefault(value, []).append(index)
+        consumers = graph.consumers
         # By node: the values it reads with their producers, and it makes with their consumers.
         self._values_read = [
             [(producers[v], v, sizes.get(v, 0)) for v in node.inputs if v in producers]

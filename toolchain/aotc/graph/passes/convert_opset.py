@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.graph.types import inferred
 from aotc.graph.view import has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
@@ -320,26 +321,20 @@ class Values:
 
     @cached_property
     def infos(self) -> dict[str, onnx.ValueInfoProto]:
+        from onnx.helper import make_tensor_value_info as make_info
+
         found: dict[str, list[onnx.ValueInfoProto]] = {}
-        for graph in walk_graphs(_inferred(self._model)):
+        for graph in walk_graphs(inferred(self._model, by_values=False)):
             for info in (*graph.input, *graph.output, *graph.value_info):
                 found.setdefault(info.name, []).append(info)
             for tensor in graph.initializer:
-                found.setdefault(tensor.name, []).append(_value_info(tensor))
+                info = make_info(tensor.name, tensor.data_type, list(tensor.dims))
+                found.setdefault(tensor.name, []).append(info)
         return {
             name: infos[0]
             for name, infos in found.items()
             if all(info.type == infos[0].type for info in infos)
         }
-
-
-def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    import onnx
-
-    try:
-        return onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return model
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -367,12 +362,6 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             getattr(target, field.name).MergeFrom(value)
         else:
             setattr(target, field.name, value)
-
-
-def _value_info(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    import onnx
-
-    return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
 
 
 # Whether a node keeps its meaning with an older schema of its operator.

@@ -113,7 +113,7 @@ class FixedRun:
 
         Raises AOTC-M004 and R005.
         """
-        self._replay(self._options)
+        self._run(self._options)
 
     def answer(
         self,
@@ -127,14 +127,14 @@ class FixedRun:
         """
         try:
             self.write(arrays)
-            self._replay(self._unawaited)
+            self._run(self._unawaited)
             return self.read(names, part_of)
         except BaseException:
             self._device.settle()
             self._sources.clear()
             raise
 
-    def _replay(self, options: Any) -> None:
+    def _run(self, options: Any) -> None:
         try:
             self._session.run_with_iobinding(self._binding, options)
         except ort_errors() as error:
@@ -142,10 +142,7 @@ class FixedRun:
 
     def run_without_graph(self) -> None:
         """The same, without replaying."""
-        try:
-            self._session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
-        except ort_errors() as error:
-            raise self._device.failure(error) from None
+        self._run(run_options(NO_GRAPH))
 
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""

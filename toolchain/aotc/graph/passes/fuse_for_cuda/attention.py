@@ -369,7 +369,6 @@ def _is_finite(masks: tuple[Mask, ...]) -> bool:
 
 
 _MERGED = (0, 2, 1)
-_KEYS_SWAPPED = (0, 1, 3, 2)
 
 
 def split_key_transposes(graph: ir.Graph) -> dict[str, int]:
@@ -389,7 +388,7 @@ def split_key_transposes(graph: ir.Graph) -> dict[str, int]:
         keys = _split(inner.inputs[0], (after[0], after[1], after[3], after[2]), made)
         if keys is None:
             continue
-        made.append(ir.Node("", "Transpose", [keys], [ir.AttrInt64s("perm", _KEYS_SWAPPED)]))
+        made.append(ir.Node("", "Transpose", [keys], [ir.AttrInt64s("perm", _SWAPPED)]))
         set_type(made[-1].outputs[0], outer.outputs[0])
         graph.insert_before(outer, made)
         replace_value(outer.outputs[0], made[-1].outputs[0])

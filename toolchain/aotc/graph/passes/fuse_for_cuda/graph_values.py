@@ -216,7 +216,7 @@ def _bounds(
     if value is None or depth == 0:
         return None
     if value not in known:
-        found = _of_constant(value)
+        found = _extremes(constant(value))
         if value.dtype == ir.DataType.BOOL:
             found = found or _of_truth(value, known, depth - 1) or (0.0, 1.0)
         found = found or _of_type(value) or _of_node(value, known, depth - 1)
@@ -241,10 +241,6 @@ def _is_held(found: Bounds | None, dtype: ir.DataType | None) -> bool:
     if dtype is None or not dtype.is_floating_point():
         return dtype is not None
     return lowest(dtype) <= found[0] and found[1] <= -lowest(dtype)
-
-
-def _of_constant(value: ir.Value) -> Bounds | None:
-    return _extremes(constant(value))
 
 
 def _extremes(tensor: ir.TensorProtocol | None) -> Bounds | None:

@@ -333,7 +333,6 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
         query, key, value, bias, padding, added, *past = (*node.inputs, *[None] * 8)[:8]
         if bias is not None or padding is not None or any(item is not None for item in past):
             continue
-        projections = [_projection(item) for item in (query, key, value)]
         made: list[ir.Node] = []
         split = _split_product(query, key, value)
         if split is not None:
@@ -341,12 +340,14 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
             packed_bias = split.bias or _zeros(split, made)
             found["split product"] += 1
         else:
-            three = [item for item in projections if item is not None]
+            found_each = [_projection(item) for item in (query, key, value)]
+            three = [item for item in found_each if item is not None]
             if len(three) < 3 or any(item.source is not three[0].source for item in three):
                 continue
             source = three[0].source
             weights = _joined([item.weights for item in three], 1, made, joined)
-            packed_bias = _joined_biases(three, made, joined)
+            biases = [item.bias or _zeros(item, made) for item in three]
+            packed_bias = _joined(biases, 0, made, joined)
             found["three products"] += 1
         attributes = dict(node.attributes)
         widths = [(sizes(item, 3) or ("", "", ""))[2] for item in (query, key, value)]
@@ -413,13 +414,6 @@ def _joined(
         made.append(node)
         joined[memo] = node.outputs[0]
     return joined[memo]
-
-
-def _joined_biases(
-    three: list[_Projection], made: list[ir.Node], joined: dict[tuple[object, ...], ir.Value]
-) -> ir.Value:
-    """The biases side by side, 0 where there is none."""
-    return _joined([item.bias or _zeros(item, made) for item in three], 0, made, joined)
 
 
 def _zeros(item: _Projection, made: list[ir.Node]) -> ir.Value:
