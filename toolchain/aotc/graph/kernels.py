@@ -1,4 +1,9 @@
-"""The kernels of ONNX Runtime's providers as a table, and the nodes that they would claim."""
+"""The kernels of ONNX Runtime's own providers as a table, and the nodes that they would claim.
+
+The data are from one release; a later one has these and more, so predictions refuse slightly too
+much, never too little.  If a kernel is registered once per type, the table combines the types: for
+an operator with several type variables it may accept a pair that no kernel has.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +25,40 @@ if TYPE_CHECKING:
     Rule = Callable[[onnx.NodeProto], str]
 
 
-# The kernels of ONNX Runtime's own execution providers, as data.
-#
-# The data are from one release; a later one has these and more, so predictions refuse slightly too
-# much, never too little. If a kernel is registered once per type, the table combines the types: for
-# an operator with several type variables it may accept a pair that no kernel has.
-
-
 _DATA = "ort_kernels_1.30.json"
 _SUFFIX = "ExecutionProvider"
+# Operators that ONNX Runtime adds to the standard's domain: the table has none of their parameters.
+_UNSTATED: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], ...]]] = {
+    "SimplifiedLayerNormalization": (
+        (("X", "T"), ("scale", "V")),
+        (("Y", "V"), ("inv_std_var", "U")),
+    ),
+}
+# Domains of ONNX's own operators in another layout, with the same versions.
+_SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
+# ONNX Runtime turns it into an initializer before it places nodes.
+_CONSTANT = "Constant"
+_MAX_NAMED = 5
+_OUTPUTS_ON_CPU = frozenset({"Shape", "Size"})
+# Indices of inputs that the GPU's own kernel reads from CPU memory.
+_INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
+    "ConstantOfShape": frozenset({0}),
+    "Expand": frozenset({1}),
+    "If": frozenset({0}),
+    "Loop": frozenset({0, 1}),
+    "OneHot": frozenset({1}),
+    "Pad": frozenset({1, 2}),
+    "Range": frozenset({0, 1, 2}),
+    "Reshape": frozenset({1}),
+    "Slice": frozenset({1, 2, 3, 4}),
+    "Split": frozenset({1}),
+    "Squeeze": frozenset({1}),
+    "Tile": frozenset({1}),
+    "TopK": frozenset({1}),
+    "Unsqueeze": frozenset({1}),
+}
+_MAX_CONSTANT = 100  # elements
+_NARROW_FLOATS = ("tensor(float16)", "tensor(bfloat16)", "tensor(float8")
 
 
 @record
@@ -171,20 +201,6 @@ def _short_name(name: str) -> str:
     return name.removeprefix("tensor(").removesuffix(")") if name.startswith("tensor(") else name
 
 
-# The signature of a node's operator: schema version, and types by type variable and parameter.
-
-
-# Operators that ONNX Runtime adds to the standard's domain: the table has none of their parameters.
-_UNSTATED: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], ...]]] = {
-    "SimplifiedLayerNormalization": (
-        (("X", "T"), ("scale", "V")),
-        (("Y", "V"), ("inv_std_var", "U")),
-    ),
-}
-# Domains of ONNX's own operators in another layout, with the same versions.
-_SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
-
-
 @record(kw_only=False)
 class Formal:
     """A formal parameter; `kind` is a type variable or a type.  Only the last can be variadic.
@@ -294,14 +310,6 @@ def _formals(parameters: Sequence[onnx.defs.OpSchema.FormalParameter]) -> tuple[
         )
         for parameter in parameters
     )
-
-
-# Claims on a whole graph by the kernel table: predictions, without asking a provider.
-
-
-# ONNX Runtime turns it into an initializer before it places nodes.
-_CONSTANT = "Constant"
-_MAX_NAMED = 5
 
 
 @record
@@ -482,28 +490,6 @@ def _names_text(names: list[str]) -> str:
 # cheaper than a copy and a launch. The rule is that of `GetCpuPreferredNodes` in ONNX Runtime's
 # `core/framework/fallback_cpu_capability.cc`; which inputs and outputs of CUDA kernels are in CPU
 # memory is not in the kernel table and is listed here, as far as known.
-
-
-_OUTPUTS_ON_CPU = frozenset({"Shape", "Size"})
-# Indices of inputs that the GPU's own kernel reads from CPU memory.
-_INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
-    "ConstantOfShape": frozenset({0}),
-    "Expand": frozenset({1}),
-    "If": frozenset({0}),
-    "Loop": frozenset({0, 1}),
-    "OneHot": frozenset({1}),
-    "Pad": frozenset({1, 2}),
-    "Range": frozenset({0, 1, 2}),
-    "Reshape": frozenset({1}),
-    "Slice": frozenset({1, 2, 3, 4}),
-    "Split": frozenset({1}),
-    "Squeeze": frozenset({1}),
-    "Tile": frozenset({1}),
-    "TopK": frozenset({1}),
-    "Unsqueeze": frozenset({1}),
-}
-_MAX_CONSTANT = 100  # elements
-_NARROW_FLOATS = ("tensor(float16)", "tensor(bfloat16)", "tensor(float8")
 
 
 def prefers_cpu(graph: onnx.GraphProto, claimed: Collection[str]) -> tuple[str, ...]:

@@ -1,4 +1,7 @@
-"""Types and shapes of the values that each graph of a model can read, by name."""
+"""Types and shapes of the values that each graph of a model can read, by name.
+
+A control-flow subgraph can read its own values and those of the graphs around it.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +19,18 @@ if TYPE_CHECKING:
     import onnx
 
 
-# Shapes and element types of the values that each graph of a model can read.
-#
-# A control-flow subgraph can read its own values and those of the graphs around it.
-
-
 Shape = tuple[int, ...]
 # Loops nested deeper stay unknown unless the model declares their shapes.
 _MAX_LOOP_NESTING: Final = 8
+# By attribute of `Constant`.
+_CONSTANT_TYPES = {
+    "value_float": "float",
+    "value_floats": "float",
+    "value_int": "int64",
+    "value_ints": "int64",
+    "value_string": "string",
+    "value_strings": "string",
+}
 
 
 @record(kw_only=False)
@@ -173,20 +180,6 @@ def _shapes_and_types(
         shapes[initializer.name] = tuple(initializer.dims)
         kinds[initializer.name] = initializer.data_type
     return shapes, kinds
-
-
-# Types of a graph's values, by name, in the spelling of ONNX's schemas.
-
-
-# By attribute of `Constant`.
-_CONSTANT_TYPES = {
-    "value_float": "float",
-    "value_floats": "float",
-    "value_int": "int64",
-    "value_ints": "int64",
-    "value_string": "string",
-    "value_strings": "string",
-}
 
 
 def stated_types(graph: onnx.GraphProto) -> dict[str, str]:

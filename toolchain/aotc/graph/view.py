@@ -1,4 +1,8 @@
-"""A graph as its nodes and what they read and make; its shape nodes and its source's nodes."""
+"""A graph as its nodes and what they read and make; its shape nodes and its source's nodes.
+
+Partitions are made of the main graph: a control-flow node also reads what its subgraphs capture.
+The contents of subgraphs are kept by subgraph, because several may use the same names.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,7 @@ from aotc.spec.providers import STANDARD
 if TYPE_CHECKING:
     import onnx
 
-
-# The graph for partitioning: its nodes, and what they read and make.
-#
-# Partitions are made of the main graph: a control-flow node also reads what its subgraphs capture.
-# The contents of subgraphs are kept by subgraph, because several may use the same names.
+_SOURCES = ("Shape", "Size")
 
 
 @record(kw_only=False)
@@ -246,12 +246,6 @@ def _element_types(graph: onnx.GraphProto) -> dict[str, str]:
         for node in current.node:
             pending += subgraphs(node)
     return found
-
-
-# The nodes of a graph that only compute shapes.
-
-
-_SOURCES = ("Shape", "Size")
 
 
 def count_shape_nodes(model: onnx.ModelProto) -> int:

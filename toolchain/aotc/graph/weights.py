@@ -16,9 +16,6 @@ import onnx
 
 from aotc.graph.model import tensors
 
-# Weights as external data, stored once for all variants.
-
-
 # Below this an entry costs more than it saves; ONNX Runtime's writer gets the same limit.
 EXTERNAL_BYTES = 1024
 # The page size of mappings, and enough for any SIMD load.
@@ -26,6 +23,8 @@ _ALIGN = 4096
 _BLOCK = 4 << 20
 # Prefix of entries that ONNX Runtime adds for weights that it packed for its kernels.
 PACKED = "prepacked_"
+# A file of which more is read than this share is linked, not copied.
+_MAX_USED_SHARE = 0.95
 
 
 class Packed(NamedTuple):
@@ -295,9 +294,6 @@ def _copy(source: BinaryIO, offset: int, length: int, target: RawIOBase) -> None
         target.write(block)
 
 
-# Finds tensors with the same bytes in two graphs.
-
-
 def remove_shared(
     model: onnx.ModelProto, data: Path, base: onnx.ModelProto, base_data: Path
 ) -> list[int | None]:
@@ -341,13 +337,6 @@ def _equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
         if not np.array_equal(one[start : start + _BLOCK], other[start : start + _BLOCK]):
             return False
     return True
-
-
-# Compact external data: drop what the final graphs no longer read.
-
-
-# A file of which more is read than this share is linked, not copied.
-_MAX_USED_SHARE = 0.95
 
 
 def compact(

@@ -1,4 +1,14 @@
-"""The smallest set of nodes that passes if kept in a higher precision: a search with few trials."""
+"""The smallest set of nodes that passes if kept in a higher precision: a search with few trials.
+
+Each trial makes and runs a model, so their number is what counts.  Candidates are ranked by how
+much they seem to add to the error.  The shortest passing prefix of that ranking is found in
+growing steps and by bisection; its last node is needed, and what else is needed is searched in
+front of it in the same way.  At last single nodes are left out (A. Zeller and R. Hildebrandt,
+"Simplifying and Isolating Failure-Inducing Input", 2002, section 3; U. Junker, "QuickXplain",
+2004).
+
+If one node alone is to blame, of up to 300, it is found in 15 trials wherever it is ranked.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +21,12 @@ from aotc.session.parity import FORM, TOLERANCE, UNBOUNDED, JudgedLimit, judged_
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
 from aotc.spec.precision import OutputGate, Tolerance
 
-# How far an answer is from its limits, as one number that trials are compared by.
-
-
 # The next float above 1: what fails by the breadth of a rounding.
 _ABOVE: Final = 1.0 + 2.0**-52
+# A prefix that does not pass is made so many times as long.
+_GROWTH: Final = 4
+# Up to so many nodes, leaving out one after the other takes fewer trials than bisection.
+_FEW: Final = 6
 
 
 def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
@@ -63,24 +74,6 @@ def _divided(measured: float, limit: float) -> float:
     if measured <= 0.0:
         return 0.0
     return min(measured / limit, UNBOUNDED) if limit > 0.0 else UNBOUNDED
-
-
-# The smallest set of nodes that, kept in a higher precision, passes: a search with few trials.
-#
-# Each trial makes and runs a model, so their number is what counts. Candidates are ranked by how
-# much they seem to add to the error. The shortest passing prefix of that ranking is found in
-# growing steps and by bisection; its last node is needed, and what else is needed is searched in
-# front of it in the same way. At last single nodes are left out (A. Zeller and R. Hildebrandt,
-# "Simplifying and Isolating Failure-Inducing Input", 2002, section 3; U. Junker, "QuickXplain",
-# 2004).
-#
-# If one node alone is to blame, of up to 300, it is found in 15 trials wherever it is ranked.
-
-
-# A prefix that does not pass is made so many times as long.
-_GROWTH: Final = 4
-# Up to so many nodes, leaving out one after the other takes fewer trials than bisection.
-_FEW: Final = 6
 
 
 @record(kw_only=False)
@@ -254,9 +247,6 @@ class _Search:
             if shorter is None:
                 return
             remaining = shorter
-
-
-# Which nodes seem to add most to the error, from values that were compared inside of a graph.
 
 
 def suspects(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candidate]:

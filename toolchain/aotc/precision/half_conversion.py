@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 
 
 _FLOAT = 1
+# Cheap in float32 too.
+_CHEAP: Final = MOVING | {
+    "Abs", "Add", "Clip", "Div", "Gelu", "LeakyRelu", "Max", "Min", "Mul", "Neg", "Relu",
+    "Sigmoid", "Sqrt", "Sub", "Tanh",
+}  # fmt: skip
 
 
 @record
@@ -322,16 +327,6 @@ def _copy(message: Any) -> Any:
     return made
 
 
-# Where values change between float32 and half precision, and nodes that are kept to save casts.
-
-
-# Cheap in float32 too.
-_CHEAP: Final = MOVING | {
-    "Abs", "Add", "Clip", "Div", "Gelu", "LeakyRelu", "Max", "Min", "Mul", "Neg", "Relu",
-    "Sigmoid", "Sqrt", "Sub", "Tanh",
-}  # fmt: skip
-
-
 def is_half(graph: TypedGraph, name: str, kept: set[int]) -> bool:
     """Whether a value is made in half precision; graph inputs are not."""
     index = graph.producer.get(name)
@@ -396,15 +391,12 @@ def _is_beside(graph: TypedGraph, index: int, kept: set[int]) -> bool:
     return bool((before | after) & kept)
 
 
-# Casts at inputs and outputs that are in half precision where the model inside is in float32.
-#
-# When the inside is changed to the same type, they become casts from a type to itself.
-
-
 def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
     """Remove casts of the main graph from `half` to `half`; its values must all have types.
 
-    One stays where it passes an input or a constant on as an output, or one output as another.
+    Where inputs and outputs were in half precision and the inside was not, they are left of the
+    casts between.  One stays where it passes an input or a constant on as an output, or one output
+    as another.
     """
     graph = model.graph
     types = stated_types(graph)

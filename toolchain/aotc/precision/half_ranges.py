@@ -40,6 +40,29 @@ _TRANSFORMS: Final = (_LED_THROUGH - {"Relu"}) | {"Cast", "Conv", "Gemm", "MatMu
 _ENDS: Final = frozenset({"Exp", "Sigmoid", "Softmax"})
 # Further up a sum may be that of all blocks of a model.
 _MAX_STEPS: Final = 8
+# What masks are lowered to.
+LOWEST: Final = -16384.0
+_COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
+# The input that is added to the scores, by operator.
+_BIAS: Final = {
+    ("com.microsoft", "Attention"): 5,
+    ("com.microsoft", "MultiHeadAttention"): 5,
+    ("com.microsoft", "GroupQueryAttention"): 10,
+    ("", "Attention"): 3,
+}
+_FLOAT_MAX: Final = 3.4028234663852886e38
+# The output of a graph that observes.
+LARGEST: Final = "aotc_largest"
+# The first operator set with all that observes.
+_MIN_OPSET: Final = 9
+# From here the axes of ReduceMax are an input.
+_AXES_AS_INPUT: Final = 18
+_FLOAT = 1
+_ARITHMETIC: Final = MOVING | {
+    "Add", "Cast", "Ceil", "Div", "Exp", "Floor", "MatMul", "Mul", "Neg", "Pow", "Range",
+    "Reciprocal", "Round", "Sqrt", "Sub",
+}  # fmt: skip
+_ANGLES: Final = frozenset({"Cos", "Sin"})
 
 
 def logarithm_nodes(graph: TypedGraph) -> set[int]:
@@ -84,17 +107,6 @@ def _leads(graph: TypedGraph, index: int) -> bool:
 # Exporters write the lowest number of float32, which half precision lacks. A softmax gives exactly
 # 0 for any number that is some hundred below the largest, so another one that low means the same;
 # the rewritten numbers leave room for sums of several masks and for the scores.
-
-
-LOWEST: Final = -16384.0
-_COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
-# The input that is added to the scores, by operator.
-_BIAS: Final = {
-    ("com.microsoft", "Attention"): 5,
-    ("com.microsoft", "MultiHeadAttention"): 5,
-    ("com.microsoft", "GroupQueryAttention"): 10,
-    ("", "Attention"): 3,
-}
 
 
 def lower_masks(graph: TypedGraph, half: HalfType, read: Read) -> int:
@@ -157,28 +169,14 @@ def _masks(graph: TypedGraph, index: int, name: str, known: dict[str, bool]) -> 
     return all(graph.is_float(given) and _only_masks(graph, given, known) for given in made)
 
 
-# A graph that tells, for each of its float32 values, the largest finite magnitude in it.
-#
-# These are its only output, so that a run needs little memory beside that of the model. A body of
-# control flow hands its own on to the graph around it: `If` as a result, `Loop` and `Scan` as a
-# result of each iteration.
-
-
-_FLOAT_MAX: Final = 3.4028234663852886e38
-LARGEST: Final = "aotc_largest"
-# Where.
-_MIN_OPSET: Final = 9
-# From here the axes of ReduceMax are an input.
-_AXES_AS_INPUT: Final = 18
-_FLOAT = 1
-
-
 def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """A copy of `model` with the output `LARGEST`, and the values that it is about, in order.
 
-    `LARGEST` is float32 of shape [values].  Infinities are left out, as every floating-point type
-    has them, and values whose type is not stated.  A value of a body that another body has too
-    stands there twice.
+    `LARGEST` is float32 of shape [values], and the only output, so that a run needs little memory
+    beside that of the model.  A body of control flow hands its own on to the graph around it: `If`
+    as a result, `Loop` and `Scan` as a result of each iteration.  Infinities are left out, as every
+    floating-point type has them, and values whose type is not stated.  A value of a body that
+    another body has too stands there twice.
     """
     import numpy as np
     import onnx
@@ -325,13 +323,6 @@ class _Writer:
 # Angles and indices: numbers whose integer part counts, for which half precision is too coarse.
 #
 # At 2048 float16 has no fraction left, so sines of positions would be wrong, and sizes rounded.
-
-
-_ARITHMETIC: Final = MOVING | {
-    "Add", "Cast", "Ceil", "Div", "Exp", "Floor", "MatMul", "Mul", "Neg", "Pow", "Range",
-    "Reciprocal", "Round", "Sqrt", "Sub",
-}  # fmt: skip
-_ANGLES: Final = frozenset({"Cos", "Sin"})
 
 
 def position_nodes(graph: TypedGraph) -> set[int]:

@@ -42,6 +42,7 @@ _KEPT: Final = frozenset(
 )
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
+_FLOAT = 1
 
 
 class _Double:
@@ -126,9 +127,6 @@ def changes_nothing(model: onnx.ModelProto) -> bool:
 # where nothing overflows. So a build host without a GPU runs this twin: each value is computed in
 # float32, as kernels do inside, and then rounded, beyond the range to infinity. Values keep their
 # names; ONNX Runtime leaves the pairs of casts in place at every level of its optimizer.
-
-
-_FLOAT = 1
 
 
 def float_twin(model: onnx.ModelProto, ep: str, to: HalfName) -> onnx.ModelProto:

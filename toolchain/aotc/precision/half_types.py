@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-# A main graph as half precision sees it: types, producers, consumers and slots of its values.
-
-
 # They move numbers and compute none.
 MOVING: Final = frozenset(
     {
@@ -43,6 +40,27 @@ MOVING: Final = frozenset(
         "Where",
     }
 )
+# The type of their output is an attribute.
+_TYPED_BY_ATTRIBUTE: Final = frozenset({"Cast", "ConstantOfShape"})
+# Sums over whole axes and counted positions need more digits than half precision has; what is
+# random differs by type.
+ALWAYS_KEPT: Final = frozenset(
+    {
+        "Bernoulli",
+        "CumSum",
+        "EyeLike",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Range",
+    }
+)
+FLOAT: Final = "tensor(float)"
+# Above the smallest normal numbers of both types.
+_NORMAL: Final = 1e-4
+HalfName = Literal["float16", "bfloat16"]
 
 
 @record(frozen=False)
@@ -142,29 +160,6 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     return None
 
 
-# Which inputs and outputs of a node may change from float32 to a half-precision type.
-
-
-# The type of their output is an attribute.
-_TYPED_BY_ATTRIBUTE: Final = frozenset({"Cast", "ConstantOfShape"})
-# Sums over whole axes and counted positions need more digits than half precision has; what is
-# random differs by type.
-ALWAYS_KEPT: Final = frozenset(
-    {
-        "Bernoulli",
-        "CumSum",
-        "EyeLike",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Range",
-    }
-)
-FLOAT: Final = "tensor(float)"
-
-
 @record(kw_only=False)
 class Slots:
     """Positions of a node's float32 inputs and outputs that change if the node does."""
@@ -225,14 +220,6 @@ def _half_variables(domain: str, op: str, opset: int, half: str, ep: str) -> fro
     )
 
 
-# The two half-precision types, and which numbers they can hold.
-
-
-# Above the smallest normal numbers of both types.
-_NORMAL: Final = 1e-4
-HalfName = Literal["float16", "bfloat16"]
-
-
 @record
 class HalfType:
     """One type: its largest finite number, and the number by which ONNX knows it."""
@@ -284,16 +271,12 @@ HALF_TYPES: Final[Mapping[str, HalfType]] = {
 }
 
 
-# Bodies of control flow as models of their own, which half precision changes like a main graph.
-#
-# What a body captures are its inputs then, or constants; it enters and leaves it in float32.
-
-
 def body_models(
     graph: TypedGraph, node: onnx.NodeProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.ModelProto]]:
-    """Each body of a node of `graph`, and a copy of it as a model.
+    """Each body of a node of `graph`, and a copy of it as a model, changed like a main graph.
 
+    What a body captures are its inputs then, or constants; it enters and leaves it in float32.
     Bodies with values of unknown type, or that capture such values, are left out.
     """
     import onnx

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     import onnx
 
 
-# Constants as integers with a scale and a zero point, by ONNX Runtime's own formulas.
-
-
 Integers = Literal["int8", "uint8"]
 Array = np.ndarray[Any, Any]
 
@@ -89,9 +86,6 @@ def add_constant(graph: onnx.GraphProto, name: str, values: Array) -> str:
     return name
 
 
-# Constants that the nodes of a graph read, in the graph itself or in those around it.
-
-
 @record(kw_only=False)
 class Scope:
     """A graph, and those around it, innermost first; `inner` is false for the main graph."""
@@ -155,9 +149,6 @@ def drop_unread(model: onnx.ModelProto) -> None:
         for index in reversed(range(len(initializers))):
             if initializers[index].name not in read:
                 del initializers[index]
-
-
-# The order of nodes: each after those whose values it reads, in its bodies too.
 
 
 def sort_nodes(graph: onnx.GraphProto) -> None:

@@ -23,14 +23,62 @@ from aotc.spec.precision import Tolerance
 from aotc.spec.providers import CPU
 from aotc.spec.variant import SessionSpec
 
-# One of two graphs that are compared node by node: how it runs, and runs that show its values.
-
-
 _PLAIN: Final = SessionSpec(optimization="disable")
 _OPTIMIZED: Final = "as_loaded.onnx"
 _OPTIMIZED_DATA: Final = "as_loaded.bin"
 # Packing weights for kernels takes time and memory, and where nothing is computed it is of no use.
 _UNPACKED: Final = {"session.disable_prepacking": "1"}
+# Channels in blocks, as convolutions in floating point have them, and channels as the last dim.
+Layout = Literal["blocked", "channels-last"]
+BLOCKED_DOMAIN: Final = "com.microsoft.nchwc"
+_BACK: Final = "ReorderOutput"
+_CHANNELS_LAST: Final = frozenset({"NhwcMaxPool", "NhwcConv", "NhwcFusedConv"})
+# Operators whose output has the layout of what they read.
+_ELEMENTWISE: Final = frozenset(
+    {"Add", "Mul", "Sub", "Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "Concat"}
+    | {"QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearConcat"}
+    | {"QuantizeLinear", "DequantizeLinear", "QuickGelu", "Identity", "Sum", "Max"}
+)
+# ONNX Runtime's endings of names that are used again, and of nodes for channels in blocks, which
+# have the name of a value.
+_AGAIN: Final = re.compile(r"_token_\d+$")
+_BLOCKED: Final = "_nchwc"
+# What may have been fused into the node before it, which keeps its name.
+_ACTIVATIONS: Final = frozenset(
+    {"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish"}
+)
+MOST_BYTES: Final = 1 << 30
+# Both values, as float64 in parts, and the session's own.
+_BYTES_PER_ELEMENT: Final = 8
+_FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
+# Endings by which ONNX Runtime's quantizer names what it makes of a value, longest first.
+_ENDINGS: Final = (
+    "_QuantizeLinear_Output",
+    "_QuantizeLinear_Input",
+    "_DequantizeLinear_Output",
+    "_quantized",
+)
+# Where quantized operators have the scale of their output; its zero point comes next.
+_OUTPUT_SCALES: Final[Mapping[str, int]] = {
+    "QuantizeLinear": 1,
+    "QLinearConv": 6,
+    "QLinearMatMul": 6,
+    "QLinearAdd": 6,
+    "QLinearMul": 6,
+    "QLinearSigmoid": 3,
+    "QLinearLeakyRelu": 3,
+    "QLinearSoftmax": 3,
+    "QLinearAveragePool": 3,
+    "QLinearGlobalAveragePool": 3,
+    "QLinearReduceMean": 3,
+    "QLinearConcat": 0,
+    "QGemm": 7,
+}
+# Operators whose output has the scale of their first input.
+_MOVING: Final = frozenset(
+    {"Flatten", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "NhwcMaxPool"}
+    | {"Slice", "Gather", "Identity", "Expand", "DepthToSpace", "SpaceToDepth"}
+)
 
 
 @record
@@ -134,23 +182,6 @@ def tensor_shapes(
     return {name: found[name] for name in described}
 
 
-# Layouts of images in which ONNX Runtime's CPU kernels have values, other than the model's own.
-
-
-# Channels in blocks, as convolutions in floating point have them, and channels as the last dim.
-Layout = Literal["blocked", "channels-last"]
-
-BLOCKED_DOMAIN: Final = "com.microsoft.nchwc"
-_BACK: Final = "ReorderOutput"
-_CHANNELS_LAST: Final = frozenset({"NhwcMaxPool", "NhwcConv", "NhwcFusedConv"})
-# Operators whose output has the layout of what they read.
-_ELEMENTWISE: Final = frozenset(
-    {"Add", "Mul", "Sub", "Relu", "Sigmoid", "Tanh", "Clip", "LeakyRelu", "HardSigmoid", "Concat"}
-    | {"QLinearAdd", "QLinearMul", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearConcat"}
-    | {"QuantizeLinear", "DequantizeLinear", "QuickGelu", "Identity", "Sum", "Max"}
-)
-
-
 def layouts(graph: onnx.GraphProto) -> dict[str, Layout]:
     """By value of the main graph: its layout, if it is not the model's own."""
     found: dict[str, Layout] = {}
@@ -176,16 +207,6 @@ def layouts(graph: onnx.GraphProto) -> dict[str, Layout]:
 # Rewrites keep the names of the values that they still compute. Kernels for integers and for other
 # layouts of images give theirs other names: they are found by the quantizer's endings, and by the
 # names of nodes, which ONNX Runtime keeps or derives from them.
-
-
-# ONNX Runtime's endings of names that are used again, and of nodes for channels in blocks, which
-# have the name of a value.
-_AGAIN: Final = re.compile(r"_token_\d+$")
-_BLOCKED: Final = "_nchwc"
-# What may have been fused into the node before it, which keeps its name.
-_ACTIVATIONS: Final = frozenset(
-    {"Relu", "Clip", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "HardSwish"}
-)
 
 
 @record(kw_only=False)
@@ -372,17 +393,6 @@ def last_fused(
         value = after[0].output[0]
 
 
-# Errors inside of a variant: one instrumented run of each graph, compared value by value.
-#
-# Values may be larger than memory all together: they are read in several passes.
-
-
-MOST_BYTES: Final = 1 << 30
-# Both values, as float64 in parts, and the session's own.
-_BYTES_PER_ELEMENT: Final = 8
-_FLOATS: Final = frozenset({"float16", "bfloat16", "float32", "float64"})
-
-
 def node_errors(
     source: Side,
     variant: Side,
@@ -499,39 +509,6 @@ def _blame(error: NodeError) -> float:
     return float("inf") if error.added is None and not error.passed else error.added or 0.0
 
 
-# Scales and zero points of quantized values inside a graph, where all elements share one.
-
-
-# Endings by which ONNX Runtime's quantizer names what it makes of a value, longest first.
-_ENDINGS: Final = (
-    "_QuantizeLinear_Output",
-    "_QuantizeLinear_Input",
-    "_DequantizeLinear_Output",
-    "_quantized",
-)
-# Where quantized operators have the scale of their output; its zero point comes next.
-_OUTPUT_SCALES: Final[Mapping[str, int]] = {
-    "QuantizeLinear": 1,
-    "QLinearConv": 6,
-    "QLinearMatMul": 6,
-    "QLinearAdd": 6,
-    "QLinearMul": 6,
-    "QLinearSigmoid": 3,
-    "QLinearLeakyRelu": 3,
-    "QLinearSoftmax": 3,
-    "QLinearAveragePool": 3,
-    "QLinearGlobalAveragePool": 3,
-    "QLinearReduceMean": 3,
-    "QLinearConcat": 0,
-    "QGemm": 7,
-}
-# Operators whose output has the scale of their first input.
-_MOVING: Final = frozenset(
-    {"Flatten", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "NhwcMaxPool"}
-    | {"Slice", "Gather", "Identity", "Expand", "DepthToSpace", "SpaceToDepth"}
-)
-
-
 def without_ending(name: str) -> str:
     """The name of the value that a quantized or dequantized one was made of."""
     for ending in _ENDINGS:
@@ -574,9 +551,6 @@ def scales(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
             if known in found:
                 found.setdefault(wanted, found[known])
     return found
-
-
-# A variant's graph that also gives its values as the source has them.
 
 
 def readable_values(

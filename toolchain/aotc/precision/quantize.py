@@ -34,6 +34,20 @@ from aotc.spec.providers import MICROSOFT
 if TYPE_CHECKING:
     import onnx
 
+# Of tables.
+_ROWS: Final = Scheme("uint8", "int8", True, False)
+# Their kernels write float32 as quickly as integers, and it is more exact.
+FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
+# The first operator set in which scales may have an axis.
+_AXIS_OPSET: Final = 13
+_QUANTIZE: Final = "QuantizeLinear"
+_DEQUANTIZE: Final = "DequantizeLinear"
+# What the tool asks for, so that it does not infer the types of the graph again by way of a file.
+_INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
+T = TypeVar("T")
+# What products of the dynamic form have become.
+_DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
+
 
 @record(kw_only=False)
 class Chosen:
@@ -99,9 +113,6 @@ class Quantize(Pass):
             split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
             quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
             quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.block_size)
-
-
-# Weights of products in blocks of 4- or 8-bit integers: `com.microsoft::MatMulNBits`.
 
 
 def quantize_blocks(
@@ -236,12 +247,6 @@ def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.Node
     return made
 
 
-# Tables of embeddings in integers: rows are looked up as they are stored, and then scaled.
-
-
-_ROWS: Final = Scheme("uint8", "int8", True, False)
-
-
 def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     """Quantize the constant tables of the `chosen` Gather nodes, of shape [rows, columns].
 
@@ -273,19 +278,6 @@ def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
             ]
         replace_nodes(scope.graph, made)
     drop_unread(model)
-
-
-# Products and convolutions between QuantizeLinear and DequantizeLinear, by ONNX Runtime's tool.
-
-
-# Their kernels write float32 as quickly as integers, and it is more exact.
-FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
-# The first operator set in which scales may have an axis.
-_AXIS_OPSET: Final = 13
-_QUANTIZE: Final = "QuantizeLinear"
-_DEQUANTIZE: Final = "DequantizeLinear"
-# What the tool asks for, so that it does not infer the types of the graph again by way of a file.
-_INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
 
 
 def quantize_static(
@@ -364,12 +356,6 @@ def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collect
                 node.input[at] = exact[name]
 
 
-# Gemm as a product and a sum, for forms that know MatMul alone.
-
-
-T = TypeVar("T")
-
-
 def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     """Write the `chosen` Gemm nodes as MatMul, of the same name, and Add.
 
@@ -409,12 +395,6 @@ def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
             value: T = onnx.helper.get_attribute_value(attribute)
             return value
     return default
-
-
-# Which of the chosen nodes a quantized graph shows to be quantized.
-
-
-_DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
 
 
 def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:

@@ -57,6 +57,15 @@ _ISA: Final[dict[Precision, tuple[str, ...]]] = {
     "bfloat16": ("avx512_bf16",),
     "float16": ("avx512_fp16",),
 }
+# The plugin writes "OVEP_BIN", then four 64-bit integers (version, size of the header, offset and
+# size of a BSON document), the document, and the compiled parts, each at a multiple of 64 KiB; the
+# document has offset and size of each part by its name.
+_MAGIC: Final = b"OVEP_BIN"
+_HEADER: Final = "<8sQQQQ"
+_ALIGN: Final = 1 << 16
+_VERSION: Final = 1
+# For asking a library for its devices, which takes a third of a second on an idle machine.
+_SECONDS: Final = 120.0
 
 
 class OpenVinoBackend(PluginBackend):
@@ -277,18 +286,8 @@ def _inline_other_constants(request: CompileRequest) -> bool:
     return shared
 
 
-# The file format of OpenVINO's compiled parts, as far as it is needed to join them.
-#
-# A session reads one such file, while each partition is compiled in a separate process.
-
-
-# The plugin writes "OVEP_BIN", then four 64-bit integers (version, size of the header, offset and
-# size of a BSON document), the document, and the compiled parts, each at a multiple of 64 KiB; the
-# document has offset and size of each part by its name.
-_MAGIC: Final = b"OVEP_BIN"
-_HEADER: Final = "<8sQQQQ"
-_ALIGN: Final = 1 << 16
-_VERSION: Final = 1
+# OpenVINO's compiled parts: a session reads one file, while each partition is compiled in a
+# separate process, so their files are joined.
 
 
 def join_containers(containers: Sequence[bytes]) -> bytes:
@@ -394,10 +393,6 @@ def _write_bson(document: Mapping[str, Any]) -> bytes:
 #
 # A library stays registered as long as its process lives, and may crash it. Asking for devices
 # should not have either effect.
-
-
-# It takes a third of a second on an idle machine.
-_SECONDS: Final = 120.0
 
 
 @cache

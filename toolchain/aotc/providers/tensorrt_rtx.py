@@ -62,6 +62,29 @@ _NOT_ALL: Final = "TensorRT's parser refused further nodes each time that it was
 # The part of an engine with TensorRT's version and the compute capabilities, kept in hexadecimal:
 # from it the plugin tells whether a GPU can run the engine.
 _HEADER_BYTES: Final = 64
+# The plugin's own range for dims without a stated range.
+_ANY_SIZE: Final = (0, 1, 32767)
+_MAX_ERRORS: Final = 5
+MODULE: Final = "tensorrt_rtx_bindings"
+_MAX_ROUNDS: Final = 64
+_MAX_MESSAGE: Final = 400
+_MAX_PARSER_ERRORS: Final = 20
+# Without a GPU every failure also mentions that; the other lines only frame the message.
+_NOISE: Final = ("catchCudaError", "Begin node", "End node", "While parsing node")
+# TensorRT's names of element types, by ONNX's.
+_DATA_TYPES: Final = {
+    "FLOAT": "FLOAT",
+    "FLOAT16": "HALF",
+    "BFLOAT16": "BF16",
+    "BOOL": "BOOL",
+    "INT4": "INT4",
+    "INT8": "INT8",
+    "UINT8": "UINT8",
+    "INT32": "INT32",
+    "INT64": "INT64",
+    "FLOAT8E4M3FN": "FP8",
+    "FLOAT4E2M1": "FP4",
+}
 
 
 class TensorRtRtxBackend(Backend):
@@ -262,14 +285,6 @@ def _missing_for_sessions() -> str:
     return missing_gpu()
 
 
-# Builds engines of TensorRT for RTX: one partition, for named compute capabilities.
-
-
-# The plugin's own range for dims without a stated range.
-_ANY_SIZE: Final = (0, 1, 32767)
-_MAX_ERRORS: Final = 5
-
-
 def build_engine(request: CompileRequest) -> bytes:
     """The serialized engine of a partition; raises AOTC-P005, AOTC-P010 and AOTC-I019."""
     import onnx
@@ -423,28 +438,6 @@ def _compile_error(request: CompileRequest, what: str, message: str = "") -> Aot
 # The parser only checks nodes whose inputs it could compute, so nodes behind a refused one are
 # checked in another round without it. Types are checked here: the parser silently computes float64
 # as float32.
-
-
-MODULE: Final = "tensorrt_rtx_bindings"
-_MAX_ROUNDS: Final = 64
-_MAX_MESSAGE: Final = 400
-_MAX_PARSER_ERRORS: Final = 20
-# Without a GPU every failure also mentions that; the other lines only frame the message.
-_NOISE: Final = ("catchCudaError", "Begin node", "End node", "While parsing node")
-# TensorRT's names of element types, by ONNX's.
-_DATA_TYPES: Final = {
-    "FLOAT": "FLOAT",
-    "FLOAT16": "HALF",
-    "BFLOAT16": "BF16",
-    "BOOL": "BOOL",
-    "INT4": "INT4",
-    "INT8": "INT8",
-    "UINT8": "UINT8",
-    "INT32": "INT32",
-    "INT64": "INT64",
-    "FLOAT8E4M3FN": "FP8",
-    "FLOAT4E2M1": "FP4",
-}
 
 
 @record(kw_only=False)

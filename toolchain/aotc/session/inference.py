@@ -31,15 +31,37 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# ONNX Runtime's offline optimizer, with fixed file names in the working directory.
-
-
 MODEL: Final = "model.onnx"
 # Makes a Gemm of a product and a sum: between QuantizeLinear and DequantizeLinear no fusion takes
 # that up, and it stays in float32 (BERT-base 1.8 times as slow as without any quantization).  Where
 # it runs twice it may fail with "Attempt to replace the existing tensor".
 SPOILS_QUANTIZED: Final = ("MatMulAddFusion",)
 DATA: Final = "model.bin"
+# Some models have operators that only have kernels after fusion.
+_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
+_MISSING_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
+_ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
+_MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
+_KERNEL_FIX = (
+    "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
+    " export it in float32, and let `precision` of the profile say in which to build."
+)
+# A pattern, the code, what is wrong, and the fix where it is not the code's own.
+_RULES: tuple[tuple[str, str, str, str], ...] = (
+    (r"Unsupported model IR version", "AOTC-I016",
+     "the IR version is newer than ONNX Runtime's", ""),
+    (r"is under development and support for this is limited|only \*guarantees\* support for models",
+     "AOTC-I008", "the opset is newer than ONNX Runtime supports", ""),
+    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009",
+     "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types",
+     _KERNEL_FIX),
+    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|NotImplemented|"
+     r"No opset registered|No opset import for domain",
+     "AOTC-I009", "ONNX Runtime has no such operator or kernel", ""),
+    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory", ""),
+    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
+)  # fmt: skip
+T = TypeVar("T")
 
 
 def write_optimized(
@@ -79,14 +101,6 @@ def write_optimized(
         ) from None
 
 
-# Sessions of the original model: not optimized, if ONNX Runtime has kernels for it.
-
-
-# Some models have operators that only have kernels after fusion.
-_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
-_MISSING_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
-
-
 def create_original(model: Path, options: Any) -> Any:
     """A session of the model file on the CPU.
 
@@ -116,12 +130,6 @@ def open_original(model: Path, weights: Path | None = None) -> tuple[Optimizatio
             if error.code not in _MISSING_KERNELS:
                 break
     raise refusals[0]
-
-
-# Types of graph outputs that the file omits, by inference.
-
-
-_ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
 
 
 def untyped_outputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
@@ -207,28 +215,6 @@ def _size(dim: Any) -> int | str | None:
 # seen with 1.31. Any other message is kept under the code that the caller gives.
 
 
-_MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
-_KERNEL_FIX = (
-    "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
-    " export it in float32, and let `precision` of the profile say in which to build."
-)
-# A pattern, the code, what is wrong, and the fix where it is not the code's own.
-_RULES: tuple[tuple[str, str, str, str], ...] = (
-    (r"Unsupported model IR version", "AOTC-I016",
-     "the IR version is newer than ONNX Runtime's", ""),
-    (r"is under development and support for this is limited|only \*guarantees\* support for models",
-     "AOTC-I008", "the opset is newer than ONNX Runtime supports", ""),
-    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009",
-     "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types",
-     _KERNEL_FIX),
-    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|NotImplemented|"
-     r"No opset registered|No opset import for domain",
-     "AOTC-I009", "ONNX Runtime has no such operator or kernel", ""),
-    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory", ""),
-    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
-)  # fmt: skip
-
-
 def out_of_memory(message: str) -> bool:
     """Whether ONNX Runtime's message says that it could not allocate memory."""
     return re.search(_MEMORY, message) is not None
@@ -253,12 +239,6 @@ def rejection(error: Exception, default_code: str, what: str, *, where: str = ""
         if re.search(pattern, text):
             return AotcError(code, phrase, where=where, found=ort_message(error), fix=fix)
     return AotcError(default_code, what, where=where, found=ort_message(error))
-
-
-# Inner values of a graph as outputs of a copy of it, so that one run gives them.
-
-
-T = TypeVar("T")
 
 
 def groups_within(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:

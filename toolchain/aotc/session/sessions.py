@@ -1,4 +1,8 @@
-"""Sessions of ONNX Runtime: the only place where they are created, run and asked for placement."""
+"""Sessions of ONNX Runtime: the only place where they are created, run and asked for placement.
+
+Session options are checked against our own list, as ONNX Runtime ignores unknown keys; the
+session's providers are checked against the requested ones, as it may omit one.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,6 @@ from aotc.spec.variant import NodePlacement, Optimization, Placement, SessionSpe
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-
-# Sessions of ONNX Runtime: the only place where they are created and run.
-#
-# Session options are checked against our own list, as ONNX Runtime ignores unknown keys; the
-# session's providers are checked against the requested ones, as it may omit one.
 
 
 __all__ = [
@@ -89,6 +87,21 @@ _LEVELS: Final = {
 TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
 # The beginning of ONNX Runtime's messages.
 _MESSAGE_PREFIX: Final = "[ONNXRuntimeError]"
+# TensorProto.DataType of the types that numpy lacks.
+_CODES: Final[Mapping[str, int]] = {
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "float8e8m0": 24,
+    "uint4": 21,
+    "int4": 22,
+    "uint2": 25,
+    "int2": 26,
+}
+_TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
+_MAX_NAMED = 5
 
 
 def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
@@ -322,22 +335,6 @@ def _is_on_gpu(ort_name: str) -> bool:
 # packed there, the first in the lowest bits, and take a byte each in numpy.
 
 
-# TensorProto.DataType of the types that numpy lacks.
-_CODES: Final[Mapping[str, int]] = {
-    "bfloat16": 16,
-    "float8e4m3fn": 17,
-    "float8e4m3fnuz": 18,
-    "float8e5m2": 19,
-    "float8e5m2fnuz": 20,
-    "float8e8m0": 24,
-    "uint4": 21,
-    "int4": 22,
-    "uint2": 25,
-    "int2": 26,
-}
-_TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
-
-
 def onnx_code(name: str) -> int | None:
     """TensorProto.DataType of an element type that numpy lacks; None for others."""
     return _CODES.get(name)
@@ -421,12 +418,6 @@ def _to_numpy(value: Any) -> Data:
     return np.frombuffer(bytearray(data), dtype).reshape(shape)
 
 
-# On which provider ONNX Runtime placed each node, and differences from what was promised.
-
-
-_MAX_NAMED = 5
-
-
 def observe(session: ort.InferenceSession) -> Placement:
     """The placement of a session that was created with `record_placement`.
 
@@ -487,9 +478,6 @@ def summary(lines: tuple[str, ...]) -> str:
     """The first few differences in one line, with the number of the others."""
     more = len(lines) - _MAX_NAMED
     return "; ".join(lines[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
-
-
-# The provider's own verdict on a compiled model, from a private module of ORT.
 
 
 def verdicts(

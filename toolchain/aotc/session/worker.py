@@ -21,6 +21,7 @@ RESULT: Final = "result.json"
 # Exit status of a worker that could not write its result: no space, or another cause.
 NO_SPACE: Final = errno.ENOSPC
 NOT_WRITTEN: Final = 74
+_FILE: Final = "steps"
 
 
 def peak_memory_bytes() -> int:
@@ -110,12 +111,6 @@ def work(memory_limit: int, process_limit: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
-
-
-# How far a job in another process is: it keeps a count in its folder, and who waits reads it.
-
-
-_FILE: Final = "steps"
 
 
 def tell_steps(done: int, total: int) -> None:

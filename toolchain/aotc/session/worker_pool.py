@@ -46,6 +46,8 @@ _REMOVED_VARIABLES = (
     "PYTHONSTARTUP",
     "PYTHONWARNINGS",
 )
+_MAX_LOGS: Final = 20
+_MAX_LOG_BYTES: Final = 4 << 20
 
 
 @record
@@ -225,13 +227,6 @@ def _log_text(path: Path) -> str:
 
 def _last_lines(path: Path) -> str:
     return " | ".join(_log_text(path).strip().splitlines()[-_SHOWN_LINES:])
-
-
-# Keeps logs of steps that crashed or hung, for inspection after the build.
-
-
-_MAX_LOGS: Final = 20
-_MAX_LOG_BYTES: Final = 4 << 20
 
 
 def log_folder() -> Path:

@@ -1,4 +1,11 @@
-"""Claims become partitions, weighed by what their nodes cost: convex, each node in one."""
+"""Claims become partitions: each node in exactly one, each partition convex, without cycles.
+
+Every node is assigned to the first provider that claims it.  A node's level is the maximum number
+of provider changes on any path to it; nodes of one provider and one level form one partition.
+Levels never fall along an edge and rise with every change of provider.  A path that leaves a
+partition therefore never returns to it, and partitions ordered by (level, provider) run without a
+cycle.  Partitions that cost more than they gain, by operations and bytes, go to other providers.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +21,6 @@ from aotc.spec.providers import Rates
 
 if TYPE_CHECKING:
     import onnx
-
-
-# Claims become partitions: each node in exactly one, each partition convex, without cycles.
-#
-# Every node is assigned to the first provider that claims it. A node's level is the maximum number
-# of provider changes on any path to it; nodes of one provider and one level form one partition.
-# Levels never fall along an edge and rise with every change of provider. A path that leaves a
-# partition therefore never returns to it, and partitions ordered by (level, provider) run without a
-# cycle.
 
 
 @record(kw_only=False)

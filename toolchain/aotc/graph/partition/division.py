@@ -19,6 +19,9 @@ from aotc.spec.variant import (
     TransferTotals,
 )
 
+# The provider that makes a value, empty for the caller, and the subgraph's index, None: main graph.
+_Producer = tuple[str, int | None]
+
 
 def partition_report(
     graph: PartitionGraph,
@@ -158,23 +161,15 @@ def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Part
     ]
 
 
-# Values that one provider produces and another consumes, in the main graph and in subgraphs.
-#
-# A control-flow node produces the inputs of its subgraphs, and consumes their outputs.
-
-
-# The provider that makes a value, empty for the caller, and the subgraph's index, None: main graph.
-_Producer = tuple[str, int | None]
-
-
 def transferred_values(
     graph: PartitionGraph, assignment: Assignment, devices: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """All transferred values: name, producer's and consumer's provider, once for each consumer.
 
     `devices` is `cpu` or `gpu` by provider.  The caller has an empty name and uses the CPU.  The
-    consumer is the node that reads a value, not the control-flow node around it.  Values with one
-    name in two subgraphs are two values.
+    consumer is the node that reads a value, not the control-flow node around it, which produces the
+    inputs of its subgraphs and consumes their outputs.  Values with one name in two subgraphs are
+    two values.
     """
     providers = assignment.providers
     main: ChainMap[str, _Producer] = ChainMap(dict.fromkeys(graph.inputs, ("", None)))

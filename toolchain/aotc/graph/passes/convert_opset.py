@@ -36,6 +36,18 @@ if TYPE_CHECKING:
 
 LOWEST = 13
 _MAX_LISTED = 5
+_SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
+_NO_FILE = "weights-are-not-read"
+# Versions that changed an operator's meaning without changing its schema.
+_NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
+# Attribute values that a version introduced.
+_NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
+    ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
+    ("Pad", 19): {"mode": frozenset({b"wrap"})},
+    ("Resize", 19): {"coordinate_transformation_mode": frozenset({b"half_pixel_symmetric"})},
+    ("ScatterElements", 18): {"reduction": frozenset({b"max", b"min"})},
+    ("ScatterND", 18): {"reduction": frozenset({b"max", b"min"})},
+}
 
 
 @record
@@ -204,14 +216,12 @@ def _type_troubles(model: onnx.ModelProto) -> tuple[str, ...]:
     return ()
 
 
-# Converting one node with the version converter of the onnx package, which knows the operators.
-#
-# It is not given a whole model, because it drops functions and stops at the first node without an
-# adapter.
-
-
 def converted_node(node: onnx.NodeProto, opset: int, to: int, values: Values) -> NodeList | None:
-    """The node as the onnx package's version converter writes it; None if it has no adapter."""
+    """The node as the onnx package's version converter writes it; None if it has no adapter.
+
+    The converter is not given a whole model, because it drops functions and stops at the first node
+    without an adapter.
+    """
     import onnx
 
     if has_subgraphs(node):
@@ -282,13 +292,6 @@ def _inlined(graph: onnx.GraphProto, node: onnx.NodeProto, outer: set[str], to: 
                 if name not in outer:
                     names[index] = f"{node.output[0]}/opset{to}/{name}"
     return replacements
-
-
-# What is known of a model's values without its weights.
-
-
-_SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
-_NO_FILE = "weights-are-not-read"
 
 
 class Values:
@@ -362,21 +365,6 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             getattr(target, field.name).MergeFrom(value)
         else:
             setattr(target, field.name, value)
-
-
-# Whether a node keeps its meaning with an older schema of its operator.
-
-
-# Versions that changed an operator's meaning without changing its schema.
-_NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
-# Attribute values that a version introduced.
-_NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
-    ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
-    ("Pad", 19): {"mode": frozenset({b"wrap"})},
-    ("Resize", 19): {"coordinate_transformation_mode": frozenset({b"half_pixel_symmetric"})},
-    ("ScatterElements", 18): {"reduction": frozenset({b"max", b"min"})},
-    ("ScatterND", 18): {"reduction": frozenset({b"max", b"min"})},
-}
 
 
 def missing_in_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:

@@ -23,6 +23,25 @@ if TYPE_CHECKING:
 # Below this IR version, initializers are graph inputs too.
 _MIN_IR = 4
 _SHIFT = 128
+# CPU features that make the sums exact; the one that kernels prefer comes first.
+EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
+ARCHITECTURE: Final = "x86_64"
+# Operators whose output has the type of their input.
+_TYPE_PRESERVING: Final = frozenset(
+    {
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+# Operators from which ONNX Runtime's optimizer makes such products.
+_SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 @record
@@ -131,11 +150,6 @@ def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:
 # of it was measured operator by operator (`docs/adr/0024-integer-products.md`).
 
 
-# CPU features that make the sums exact; the one that kernels prefer comes first.
-EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
-ARCHITECTURE: Final = "x86_64"
-
-
 @record(kw_only=False)
 class Product:
     """An operator's operands, by input index.
@@ -164,24 +178,6 @@ PRODUCTS: Final[Mapping[tuple[str, str], Product]] = {
     (MICROSOFT, "DynamicQuantizeMatMul"): Product(None, None, ((1, 3),)),
     (MICROSOFT, "DynamicQuantizeLSTM"): Product(None, None, ((1, 9), (2, 11))),
 }
-
-
-# Operators whose output has the type of their input.
-_TYPE_PRESERVING: Final = frozenset(
-    {
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-# Operators from which ONNX Runtime's optimizer makes such products.
-_SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 def may_have_products(operators: Iterable[tuple[str, str]]) -> bool:

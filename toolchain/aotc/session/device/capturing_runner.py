@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# Runs a session by replaying graphs that were captured for some sizes.
-
-
 # Of dropped and refused sizes.
 _MAX_FINDINGS: Final = 100
+_T = TypeVar("_T")
 
 
 class CapturingRunner:
@@ -242,9 +240,6 @@ class CapturingRunner:
 #
 # ONNX Runtime keeps captured CUDA graphs with the thread that captured them: another thread would
 # capture anew, and hold memory of its own.
-
-
-_T = TypeVar("_T")
 
 
 class _Job(Generic[_T]):

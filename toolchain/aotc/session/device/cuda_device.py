@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# A CUDA device: memory, copies and one stream, by NVIDIA's own Python bindings.
-
-
 # Page-locked memory that is kept for later, and all of it, that of answers in use included.
 _KEPT_BYTES: Final = 256 << 20
 _MOST_BYTES: Final = 1 << 30
@@ -38,6 +35,10 @@ _OUT_OF_MEMORY: Final = 2
 _NOT_READY: Final = 600
 # cudaDevAttrMaxPitch of all GPUs so far: rows of one copy may not be farther apart.
 _MAX_PITCH: Final = 2**31 - 1
+# Blocks of one size class serve all smaller requests of that class.
+_SMALLEST = 1 << 12
+# Classes between a power of two and the next: at most an eighth of a block is not used.
+_CLASS_BITS = 3
 
 
 def cuda_runtime() -> Any:
@@ -273,15 +274,6 @@ class CudaDevice(Device):
         name = self._cuda.cudaGetErrorName(error)[1]
         text = name.decode() if isinstance(name, bytes) else str(name)
         raise AotcError("AOTC-R005", "CUDA failed", where=f"device {self.index}", found=text)
-
-
-# Page-locked host memory, used again when the arrays in it are gone.
-
-
-# Blocks of one size class serve all smaller requests of that class.
-_SMALLEST = 1 << 12
-# Classes between a power of two and the next: at most an eighth of a block is not used.
-_CLASS_BITS = 3
 
 
 class PinnedMemory:

@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# A run of a session whose inputs and outputs stay in the same memory.
-
-
 _GRAPH_ID: Final = "gpu_graph_id"
 _NO_WAIT: Final = "disable_synchronize_execution_providers"
 # Of a run that neither captures nor replays.
 NO_GRAPH: Final = -1
 # How far a replay may be from a run without a graph, of the largest value.
 _REPLAY_TOLERANCE: Final = 1e-2
+Key = tuple[int, ...]
+# ONNX Runtime frees no captured graph before its session: this bounds what dropped ones leave.
+_MAX_DROPPED: Final = 256
 
 
 def run_options(graph_id: int, *, waits: bool = True) -> Any:
@@ -208,15 +208,6 @@ def _agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
     largest = float(np.abs(right[finite]).max(initial=0.0))
     worst = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
     return worst <= _REPLAY_TOLERANCE * largest
-
-
-# The captured sizes of one session: bounded by count and memory, the least used dropped.
-
-
-Key = tuple[int, ...]
-
-# ONNX Runtime frees no captured graph before its session: this bounds what dropped ones leave.
-_MAX_DROPPED: Final = 256
 
 
 class CapturedSizes:

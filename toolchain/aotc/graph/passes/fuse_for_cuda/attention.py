@@ -38,6 +38,7 @@ _LAST_AXIS_SINCE = 13
 _SWAPPED_SPLIT = (0, 2, 3, 1)
 # To these the scores of a row are added without a trace, as if they were chosen in their place.
 _LOW, _LOW_HALF = -1e9, -6e4
+_MERGED = (0, 2, 1)
 
 
 @record
@@ -366,9 +367,6 @@ def _is_finite(masks: tuple[Mask, ...]) -> bool:
 # Exporters of scaled dot-product attention write Reshape, Transpose, Reshape. If all sizes are
 # known, what was before the first Reshape, as keys that are repeated for groups of queries, may be
 # merged into it, so that no value of (batch, heads, length, width) is left.
-
-
-_MERGED = (0, 2, 1)
 
 
 def split_key_transposes(graph: ir.Graph) -> dict[str, int]:

@@ -8,10 +8,25 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-# What fusions read of a graph: constants, shapes, and the nodes before a value.
-
-
 _MAX_READ = 4096
+Bounds = tuple[float, float]
+_DEEP = 64
+# The first input alone says which numbers there are.
+_MOVING = {
+    "Cast",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+}
+# What spreads no infinity of an input alone, but reads all weights before it.
+_PRODUCTS = {"Conv", "Gemm", "MatMul"}
 
 
 def made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
@@ -159,27 +174,6 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
 # make of them by choosing, moving, adding and multiplying. Of an input of the graph, and of what
 # another operator makes, nothing is known. Of booleans, `true` is 1: a mask that exporters write
 # for a model without padding may be made from constants alone, and be `true` everywhere.
-
-
-Bounds = tuple[float, float]
-
-_DEEP = 64
-# The first input alone says which numbers there are.
-_MOVING = {
-    "Cast",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "Reshape",
-    "Slice",
-    "Squeeze",
-    "Tile",
-    "Transpose",
-    "Unsqueeze",
-}
-# What spreads no infinity of an input alone, but reads all weights before it.
-_PRODUCTS = {"Conv", "Gemm", "MatMul"}
 
 
 def bounds(value: ir.Value | None) -> Bounds | None:

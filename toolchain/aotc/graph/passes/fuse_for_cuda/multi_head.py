@@ -1,4 +1,12 @@
-"""Each attention that is found, as one operator, with its products where they can be packed."""
+"""Each attention that is found, as one operator, with its products where they can be packed.
+
+Queries, keys and values of `com.microsoft::MultiHeadAttention` are of (batch, length, heads x
+width): the Reshape and Transpose around an attention go.  Keys and values of the past stay inputs,
+those of the present become outputs.  A mask becomes what is added to the scores, in their type:
+`true` is 0, `false` the lowest number.  With it a row without any `true` is the mean of the values,
+as exporters' own operators make it; the standard operator Attention makes it 0, which then is done
+by a product.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +34,6 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     sizes,
 )
 from aotc.spec.providers import MICROSOFT
-
-# Each attention that is found, as `com.microsoft::MultiHeadAttention`.
-#
-# Its queries, keys and values are of (batch, length, heads x width): the Reshape and Transpose
-# around an attention go. Keys and values of the past stay inputs, those of the present become
-# outputs. A mask becomes what is added to the scores, in their type: `true` is 0, `false` the
-# lowest number. With it a row without any `true` is the mean of the values, as exporters' own
-# operators make it; the standard operator Attention makes it 0, which then is done by a product.
-
 
 _HEADS_FIRST = (0, 2, 1, 3)
 # Since then Shape may be of some axes only.

@@ -1,4 +1,4 @@
-"""Products whose neighbours are fused or merged: Gelu with its bias, and three dims."""
+"""Gelu and FastGelu as one node with the bias before them, and linear layers of three dims."""
 
 from __future__ import annotations
 
