@@ -321,6 +321,29 @@ class Prediction:
     notes: tuple[str, ...] = ()
 
 
+def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
+    """What `ep` would run of `model`, by `table` and `rule`, in the main graph and subgraphs.
+
+    `rule` returns the provider's own reason against a node that has a kernel, or "".  A node is
+    only refused if the table refuses it for all possible unknown types; a note names nodes with
+    unknown types.  External data is not read.
+    """
+    notes = []
+    if lacks_types(model.graph, {}):
+        model, note = _inferred(model)
+        notes += [note] if note else []
+    functions = {(item.domain, item.name): item for item in model.functions}
+    claiming = _Claiming(table, ep, rule, functions)
+    claiming.graph(model.graph, opsets_of(model), {})
+    if claiming.untyped:
+        notes.append(
+            f"types are unknown at {_names_text(claiming.untyped)}: assumed to have a kernel"
+        )
+    return Prediction(
+        nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
+    )
+
+
 @record(frozen=False, kw_only=False)
 class _Claiming:
     """One pass over a model, and its findings so far."""
@@ -443,29 +466,6 @@ def _function_of(
     if not function.opset_import:
         function.opset_import.add(domain="", version=opset)
     return function
-
-
-def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
-    """What `ep` would run of `model`, by `table` and `rule`, in the main graph and subgraphs.
-
-    `rule` returns the provider's own reason against a node that has a kernel, or "".  A node is
-    only refused if the table refuses it for all possible unknown types; a note names nodes with
-    unknown types.  External data is not read.
-    """
-    notes = []
-    if lacks_types(model.graph, {}):
-        model, note = _inferred(model)
-        notes += [note] if note else []
-    functions = {(item.domain, item.name): item for item in model.functions}
-    claiming = _Claiming(table, ep, rule, functions)
-    claiming.graph(model.graph, opsets_of(model), {})
-    if claiming.untyped:
-        notes.append(
-            f"types are unknown at {_names_text(claiming.untyped)}: assumed to have a kernel"
-        )
-    return Prediction(
-        nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
-    )
 
 
 def _inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:

@@ -211,10 +211,6 @@ def external_locations(model: onnx.ModelProto) -> tuple[str, ...]:
     return tuple(sorted({_location(tensor) for tensor, _, _ in external_tensors(model)}))
 
 
-def _location(tensor: onnx.TensorProto) -> str:
-    return next(pair.value for pair in tensor.external_data if pair.key == "location")
-
-
 def copy_ranges(
     source: BinaryIO, ranges: Sequence[tuple[int, int]], target: RawIOBase
 ) -> dict[tuple[int, int], int]:
@@ -259,6 +255,10 @@ def gather_tensors(model: onnx.ModelProto, folder: Path, target: Path) -> None:
             written += length
     if not written:
         target.unlink()
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    return next(pair.value for pair in tensor.external_data if pair.key == "location")
 
 
 def _blocks(source: BinaryIO, offset: int, length: int) -> Iterator[bytes]:

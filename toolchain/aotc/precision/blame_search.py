@@ -29,53 +29,6 @@ _GROWTH: Final = 4
 _FEW: Final = 6
 
 
-def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
-    """The largest of measured/limit over the limits of one output: at most 1 where it passes.
-
-    Of a cosine and an agreement, what lacks to 1 is compared; of an SQNR, amplitudes.  `UNBOUNDED`
-    where nothing can be measured, as where NaN differ.
-    """
-    shares = [0.0]
-    if gate is None or not gate.replaces_tolerance:
-        shares += _of_tolerance(error, tolerance)
-    if gate is not None:
-        limits = (limit for _, limit in gate.limits() if limit is not None)
-        shares += map(_of_limit, judged_limits(error, gate), limits)
-    worst = min(max(shares), UNBOUNDED)
-    if error.passed:
-        return min(worst, 1.0)
-    is_unmeasured = FORM in error.breached or error.max_abs >= UNBOUNDED
-    return UNBOUNDED if worst <= 1.0 and is_unmeasured else max(worst, _ABOVE)
-
-
-def _of_tolerance(error: OutputError, tolerance: Tolerance) -> list[float]:
-    if error.max_abs >= UNBOUNDED:
-        return [UNBOUNDED if TOLERANCE in error.breached or FORM in error.breached else 0.0]
-    largest = error.max_abs / error.max_rel if 0.0 < error.max_rel < UNBOUNDED else 0.0
-    found = [_divided(error.max_abs, tolerance.atol + tolerance.rtol * largest)]
-    if error.cosine is not None and error.max_abs > tolerance.atol:
-        # A tensor of one element has no direction, which the verdict knows and the cosine does not.
-        share = _divided(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
-        found.append(min(share, 1.0) if error.passed else share)
-    return found
-
-
-def _of_limit(judged: JudgedLimit, limit: float) -> float:
-    if judged.measured is None:
-        return 0.0 if judged.passed else UNBOUNDED
-    if judged.name == "min_sqnr_db":
-        return float(10.0 ** min((limit - judged.measured) / 20.0, 300.0))
-    if judged.name.startswith("min"):
-        return _divided(1.0 - judged.measured, 1.0 - limit)
-    return _divided(judged.measured, limit)
-
-
-def _divided(measured: float, limit: float) -> float:
-    if measured <= 0.0:
-        return 0.0
-    return min(measured / limit, UNBOUNDED) if limit > 0.0 else UNBOUNDED
-
-
 @record(kw_only=False)
 class Candidate:
     """A node that may be kept, and how much it seems to add to the error: more is worse."""
@@ -264,6 +217,12 @@ def suspects(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candid
     return [Candidate(name, scores.get(name, -1.0)) for name in changed]
 
 
+def _added(error: NodeError) -> float:
+    if error.added is None:
+        return 0.0 if error.passed else math.inf
+    return error.added
+
+
 def named_nodes(changed: Collection[str], errors: NodeErrors) -> tuple[str, str]:
     """The first and the worst node; where a value is of several nodes, that of `changed`.
 
@@ -279,7 +238,48 @@ def named_nodes(changed: Collection[str], errors: NodeErrors) -> tuple[str, str]
     return named(errors.first), named(errors.worst)
 
 
-def _added(error: NodeError) -> float:
-    if error.added is None:
-        return 0.0 if error.passed else math.inf
-    return error.added
+def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
+    """The largest of measured/limit over the limits of one output: at most 1 where it passes.
+
+    Of a cosine and an agreement, what lacks to 1 is compared; of an SQNR, amplitudes.  `UNBOUNDED`
+    where nothing can be measured, as where NaN differ.
+    """
+    shares = [0.0]
+    if gate is None or not gate.replaces_tolerance:
+        shares += _of_tolerance(error, tolerance)
+    if gate is not None:
+        limits = (limit for _, limit in gate.limits() if limit is not None)
+        shares += map(_of_limit, judged_limits(error, gate), limits)
+    worst = min(max(shares), UNBOUNDED)
+    if error.passed:
+        return min(worst, 1.0)
+    is_unmeasured = FORM in error.breached or error.max_abs >= UNBOUNDED
+    return UNBOUNDED if worst <= 1.0 and is_unmeasured else max(worst, _ABOVE)
+
+
+def _of_tolerance(error: OutputError, tolerance: Tolerance) -> list[float]:
+    if error.max_abs >= UNBOUNDED:
+        return [UNBOUNDED if TOLERANCE in error.breached or FORM in error.breached else 0.0]
+    largest = error.max_abs / error.max_rel if 0.0 < error.max_rel < UNBOUNDED else 0.0
+    found = [_divided(error.max_abs, tolerance.atol + tolerance.rtol * largest)]
+    if error.cosine is not None and error.max_abs > tolerance.atol:
+        # A tensor of one element has no direction, which the verdict knows and the cosine does not.
+        share = _divided(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
+        found.append(min(share, 1.0) if error.passed else share)
+    return found
+
+
+def _of_limit(judged: JudgedLimit, limit: float) -> float:
+    if judged.measured is None:
+        return 0.0 if judged.passed else UNBOUNDED
+    if judged.name == "min_sqnr_db":
+        return float(10.0 ** min((limit - judged.measured) / 20.0, 300.0))
+    if judged.name.startswith("min"):
+        return _divided(1.0 - judged.measured, 1.0 - limit)
+    return _divided(judged.measured, limit)
+
+
+def _divided(measured: float, limit: float) -> float:
+    if measured <= 0.0:
+        return 0.0
+    return min(measured / limit, UNBOUNDED) if limit > 0.0 else UNBOUNDED

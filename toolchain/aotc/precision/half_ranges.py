@@ -23,13 +23,6 @@ if TYPE_CHECKING:
     Add = Callable[..., str]
 
 
-# Logarithms, and what leads up to them, that need small numbers which float16 does not have.
-#
-# A logarithm turns a relative error into an absolute one. Below 6e-5 float16 has fewer digits the
-# smaller a number is, and below 6e-8 only 0: powers of a spectrum and probabilities are that small.
-# A spectrum is kept as a whole, since its quiet parts are small sums of large products.
-
-
 _LED_THROUGH: Final = MOVING | {
     "Abs", "Add", "Clip", "Div", "Max", "Min", "Mul", "Pow", "ReduceL2", "ReduceMean", "ReduceSum",
     "ReduceSumSquare", "Relu", "Sqrt", "Sub", "Sum",
@@ -66,7 +59,12 @@ _ANGLES: Final = frozenset({"Cos", "Sin"})
 
 
 def logarithm_nodes(graph: TypedGraph) -> set[int]:
-    """The positions of logarithms, of cheap nodes at most 8 steps before, and of whole spectra."""
+    """The positions of logarithms, of cheap nodes at most 8 steps before, and of whole spectra.
+
+    A logarithm turns a relative error into an absolute one.  Below 6e-5 float16 has fewer digits
+    the smaller a number is, and below 6e-8 only 0: powers of a spectrum and probabilities are that
+    small.  A spectrum is kept as a whole, since its quiet parts are small sums of large products.
+    """
     logarithms = {index for index, node in enumerate(graph.nodes) if node.op_type == "Log"}
     found = set(logarithms)
     last = logarithms
@@ -102,15 +100,14 @@ def _leads(graph: TypedGraph, index: int) -> bool:
     return graph.nodes[index].op_type in _LED_THROUGH | _ENDS
 
 
-# Attention masks: very negative numbers that are only added to what a softmax reads.
-#
-# Exporters write the lowest number of float32, which half precision lacks. A softmax gives exactly
-# 0 for any number that is some hundred below the largest, so another one that low means the same;
-# the rewritten numbers leave room for sums of several masks and for the scores.
-
-
 def lower_masks(graph: TypedGraph, half: HalfType, read: Read) -> int:
-    """Rewrite the constants that mask, in place; returns how many."""
+    """Rewrite the constants that mask, in place; returns how many.
+
+    They are very negative numbers that are only added to what a softmax reads.  Exporters write the
+    lowest number of float32, which half precision lacks.  A softmax gives exactly 0 for any number
+    that is some hundred below the largest, so another one that low means the same; `LOWEST` leaves
+    room for sums of several masks and for the scores.
+    """
     import numpy as np
     import onnx
 
@@ -320,15 +317,11 @@ class _Writer:
         return add("ReduceMax", [stacked, add("Constant", [], value=first)], keepdims=0)
 
 
-# Angles and indices: numbers whose integer part counts, for which half precision is too coarse.
-#
-# At 2048 float16 has no fraction left, so sines of positions would be wrong, and sizes rounded.
-
-
 def position_nodes(graph: TypedGraph) -> set[int]:
     """Nodes that compute sines of positions, or indices, with all that leads to them.
 
-    They start from inputs, constants and integers, and only do arithmetic.
+    At 2048 float16 has no fraction left, so sines would be wrong, and sizes rounded.  They start
+    from inputs, constants and integers, and only do arithmetic.
     """
     found: set[int] = set()
     for index, node in enumerate(graph.nodes):

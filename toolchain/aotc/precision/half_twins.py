@@ -28,12 +28,6 @@ if TYPE_CHECKING:
     from aotc.precision.half_conversion import Read
 
 
-# Compute in float64 what is computed in float32: the exact side of a comparison.
-#
-# Inputs and outputs keep their types. What ONNX Runtime's CPU has no float64 kernel for stays in
-# float32 between casts, as do control flow, quantized operators and what is random.
-
-
 _TENSOR: Final = "tensor(double)"
 # What the first draw differs by type; the others have a kernel that refuses to run.
 _KEPT: Final = frozenset(
@@ -62,10 +56,12 @@ class _Double:
 
 @record
 class DoubleTwin(Pass):
-    """Change a model whose values all have types; `kept` are names of nodes that stay in float32.
+    """Compute in float64 what is computed in float32: the exact side of a comparison.
 
-    `read` returns the values of a tensor, which may be external.  Without it only types are
-    changed, which is enough to ask which kernels there are.
+    The values of the model all have types; inputs and outputs keep theirs.  `kept` are names of
+    nodes that stay in float32, between casts, as do control flow, quantized operators and what is
+    random.  `read` returns the values of a tensor, which may be external.  Without it only types
+    are changed, which is enough to ask which kernels there are.
     """
 
     name = "float64-twin"
@@ -121,18 +117,15 @@ def changes_nothing(model: onnx.ModelProto) -> bool:
     return FLOAT not in stated_types(model.graph).values()
 
 
-# A graph that computes in float32 what another one computes in half precision, equally rounded.
-#
-# ONNX Runtime's CPU has nearly no kernels for bfloat16, and computes what is in float16 in float32,
-# where nothing overflows. So a build host without a GPU runs this twin: each value is computed in
-# float32, as kernels do inside, and then rounded, beyond the range to infinity. Values keep their
-# names; ONNX Runtime leaves the pairs of casts in place at every level of its optimizer.
-
-
 def float_twin(model: onnx.ModelProto, ep: str, to: HalfName) -> onnx.ModelProto:
-    """The twin of `model`; inputs and outputs have their types, and constants stay where they are.
+    """A graph that computes in float32 what `model` does in half precision, equally rounded.
 
-    `ep` is the provider whose kernels tell the types of operators that ONNX does not know.
+    ONNX Runtime's CPU has nearly no kernels for bfloat16, and computes what is in float16 in
+    float32, where nothing overflows.  So a build host without a GPU runs this twin: each value is
+    computed in float32, as kernels do inside, and then rounded, beyond the range to infinity.
+    Values keep their names; ONNX Runtime leaves the pairs of casts in place at every level of its
+    optimizer.  Inputs and outputs have their types, and constants stay where they are.  `ep` is the
+    provider whose kernels tell the types of operators that ONNX does not know.
     """
     import onnx
 

@@ -124,6 +124,159 @@ class Side:
         return outputs_of(session, inputs, names)
 
 
+def node_errors(
+    source: Side,
+    variant: Side,
+    inputs: Mapping[str, Data],
+    tolerance: Tolerance,
+    *,
+    fixture: str = "",
+    most_bytes: int = MOST_BYTES,
+    work: Path | None = None,
+) -> NodeErrors:
+    """The error of each value that both graphs compute at `inputs`, in the source's order.
+
+    A pass holds at most `most_bytes` of values, or one value.  Quantized values are compared
+    dequantized, those in half precision in float32.  What the variant has in another shape, such as
+    images with channels last, counts as uncompared.  `work` is a folder for what ONNX Runtime
+    writes, by default a temporary one.  Raises AOTC-R005 and R008 where a graph does not run.
+    """
+    with TemporaryDirectory(dir=work, prefix="nodes-") as folder:
+        variant = as_loaded(variant, Path(folder))
+        model, rewritten = source.read(), variant.read()
+        matched, uncompared = matched_values(model, rewritten)
+        answers = outputs_of(variant.opened(rewritten), inputs)
+        shapes = tensor_shapes(source, model, inputs, [value.name for value in matched])
+        readable = [value for value in matched if value.name in shapes]
+        shown, places = readable_values(rewritten, readable, shapes)
+        found: dict[str, NodeError] = {}
+        changed = False
+
+        def needed(value: MatchedValue) -> int:
+            return math.prod(shapes[value.name]) * _BYTES_PER_ELEMENT
+
+        for group in groups_within(readable, needed, most_bytes):
+            expected = source.values(model, inputs, [value.name for value in group])
+            wanted = [places[value.name] for value in group]
+            given = variant.values(shown, inputs, [*dict.fromkeys((*wanted, *answers))])
+            changed |= any(not same_bits(answers[name], given[name]) for name in answers)
+            for value in group:
+                error = _error(
+                    value, expected.pop(value.name), given[places[value.name]], tolerance
+                )
+                if error is not None:
+                    found[value.name] = error
+            del expected, given
+        uncompared += len(matched) - len(found)
+        first, worst, errors = _blamed(matched, found)
+        return NodeErrors(
+            fixture=fixture,
+            nodes=errors,
+            uncompared=uncompared,
+            first=first,
+            worst=worst,
+            outputs_changed=changed,
+        )
+
+
+def _error(
+    value: MatchedValue, expected: Data, given: Data, tolerance: Tolerance
+) -> NodeError | None:
+    """The error of one value; None if the variant has it in another shape or kind."""
+    expected, given = _of_one_type(expected, given)
+    if getattr(expected, "shape", None) != getattr(given, "shape", None):
+        return None
+    if getattr(expected, "dtype", None) != getattr(given, "dtype", None):
+        return None
+    error = compare(expected, given, tolerance, value.name)
+    return NodeError(
+        node=value.node,
+        op=value.op,
+        value=value.name,
+        variant_node=value.variant_node,
+        covers=value.covers,
+        max_abs=error.max_abs,
+        max_rel=error.max_rel,
+        cosine=error.cosine,
+        sqnr_db=sqnr_db(expected, given),
+        passed=error.passed,
+        reason=error.reason,
+    )
+
+
+def _of_one_type(expected: Any, given: Any) -> tuple[Any, Any]:
+    """Values of different types of floating point, both in float32 or the larger one."""
+    if not isinstance(expected, np.ndarray) or not isinstance(given, np.ndarray):
+        return expected, given
+    kinds = {dtype_name(expected.dtype), dtype_name(given.dtype)}
+    if len(kinds) == 2 and kinds <= _FLOATS:
+        wide = np.float64 if "float64" in kinds else np.float32
+        return expected.astype(wide), given.astype(wide)
+    return expected, given
+
+
+def _blamed(
+    matched: Sequence[MatchedValue], found: Mapping[str, NodeError]
+) -> tuple[str, str, tuple[NodeError, ...]]:
+    """The first and the worst node, and all errors with what each node adds to those it reads."""
+    reads = {value.name: [name for name in value.reads if name in found] for value in matched}
+    first = next(
+        (
+            error.node
+            for name, error in found.items()
+            if not error.passed and all(found[read].passed for read in reads[name])
+        ),
+        "",
+    )
+    added = largest_added(found, reads)
+    errors = tuple(replace(error, added=added[name]) for name, error in found.items())
+    candidates = [error for error in errors if not (error.passed and error.max_abs == 0.0)]
+    worst = max(candidates, key=_blame, default=None)
+    return first, worst.node if worst is not None and _blame(worst) > 0 else "", errors
+
+
+def _blame(error: NodeError) -> float:
+    """How much a node adds; NaN and infinities out of nothing are the most."""
+    return float("inf") if error.added is None and not error.passed else error.added or 0.0
+
+
+# How much error a node adds to what it reads, as energy of the error by that of the signal.
+#
+# `10 log10(signal / error)` is the signal-to-quantization-noise ratio. Differences of its inverse
+# are taken, not of decibels: between values that are exact to the rounding a node easily loses 40
+# dB, which says nothing.
+
+
+def largest_added(
+    errors: Mapping[str, NodeError], reads: Mapping[str, Sequence[str]]
+) -> dict[str, float | None]:
+    """By value: its share of error, less the largest such share among the values that it reads.
+
+    None where a share cannot be measured: NaN or infinities differ, or there is no signal.
+    """
+    shares = {name: _share(error) for name, error in errors.items()}
+    added: dict[str, float | None] = {}
+    for name, share in shares.items():
+        before = [shares[read] for read in reads[name]]
+        if share is None and any(found is None for found in before):
+            # It was unmeasurable before.
+            added[name] = 0.0
+        elif share is None:
+            added[name] = None
+        else:
+            added[name] = max(0.0, share - max((x for x in before if x is not None), default=0.0))
+    return added
+
+
+def _share(error: NodeError) -> float | None:
+    """Energy of the error by that of the signal; None if it cannot be measured."""
+    if error.max_abs == 0.0:
+        return 0.0
+    if error.max_abs > 1e300 or error.sqnr_db is None:
+        return None
+    return float(10.0 ** (-error.sqnr_db / 10.0))
+
+
 def as_loaded(side: Side, folder: Path) -> Side:
     """The graph as ONNX Runtime runs it, with what it fuses at load written out.
 
@@ -182,24 +335,38 @@ def tensor_shapes(
     return {name: found[name] for name in described}
 
 
-def layouts(graph: onnx.GraphProto) -> dict[str, Layout]:
-    """By value of the main graph: its layout, if it is not the model's own."""
-    found: dict[str, Layout] = {}
-    for node in graph.node:
-        layout: Layout | None = None
-        if node.domain == BLOCKED_DOMAIN:
-            layout = None if node.op_type == _BACK else "blocked"
-            if node.op_type == "ReorderInput":
-                layout = "blocked"
-        elif node.op_type in _CHANNELS_LAST or any(
-            attribute.name == "channels_last" and attribute.i for attribute in node.attribute
-        ):
-            layout = "channels-last"
-        elif node.op_type in _ELEMENTWISE:
-            layout = next((found[name] for name in node.input if name in found), None)
-        if layout is not None:
-            found.update((name, layout) for name in node.output if name)
-    return found
+def readable_values(
+    model: onnx.ModelProto,
+    matched: Sequence[MatchedValue],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[onnx.ModelProto, dict[str, str]]:
+    """A copy of `model` that dequantizes integers and has channels first; names by source's value.
+
+    `shapes` are those of the source.  External data stays where it is.
+    """
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    places: dict[str, str] = {}
+
+    def add(op: str, given: list[str], name: str, domain: str = "", **options: Any) -> str:
+        made = f"{name}/aotc.{op}"
+        node = onnx.helper.make_node(op, given, [made], domain=domain, **options)
+        shown.graph.node.append(node)
+        return made
+
+    for value in matched:
+        place, shape = value.place, shapes[value.name]
+        name = place.value
+        if place.layout == "blocked" and len(shape) == 4:
+            name = add("ReorderOutput", [name], value.name, BLOCKED_DOMAIN, channels=shape[1])
+        if place.scale:
+            given = [name, place.scale, *([place.zero_point] if place.zero_point else [])]
+            name = add("DequantizeLinear", given, value.name)
+        if place.layout == "channels-last" and len(shape) > 2:
+            axes = [0, len(shape) - 1, *range(1, len(shape) - 1)]
+            name = add("Transpose", [name], value.name, perm=axes)
+        places[value.name] = name
+    return shown, places
 
 
 # Which value of a variant is which value of its source.
@@ -393,120 +560,24 @@ def last_fused(
         value = after[0].output[0]
 
 
-def node_errors(
-    source: Side,
-    variant: Side,
-    inputs: Mapping[str, Data],
-    tolerance: Tolerance,
-    *,
-    fixture: str = "",
-    most_bytes: int = MOST_BYTES,
-    work: Path | None = None,
-) -> NodeErrors:
-    """The error of each value that both graphs compute at `inputs`, in the source's order.
-
-    A pass holds at most `most_bytes` of values, or one value.  Quantized values are compared
-    dequantized, those in half precision in float32.  What the variant has in another shape, such as
-    images with channels last, counts as uncompared.  `work` is a folder for what ONNX Runtime
-    writes, by default a temporary one.  Raises AOTC-R005 and R008 where a graph does not run.
-    """
-    with TemporaryDirectory(dir=work, prefix="nodes-") as folder:
-        variant = as_loaded(variant, Path(folder))
-        model, rewritten = source.read(), variant.read()
-        matched, uncompared = matched_values(model, rewritten)
-        answers = outputs_of(variant.opened(rewritten), inputs)
-        shapes = tensor_shapes(source, model, inputs, [value.name for value in matched])
-        readable = [value for value in matched if value.name in shapes]
-        shown, places = readable_values(rewritten, readable, shapes)
-        found: dict[str, NodeError] = {}
-        changed = False
-
-        def needed(value: MatchedValue) -> int:
-            return math.prod(shapes[value.name]) * _BYTES_PER_ELEMENT
-
-        for group in groups_within(readable, needed, most_bytes):
-            expected = source.values(model, inputs, [value.name for value in group])
-            wanted = [places[value.name] for value in group]
-            given = variant.values(shown, inputs, [*dict.fromkeys((*wanted, *answers))])
-            changed |= any(not same_bits(answers[name], given[name]) for name in answers)
-            for value in group:
-                error = _error(
-                    value, expected.pop(value.name), given[places[value.name]], tolerance
-                )
-                if error is not None:
-                    found[value.name] = error
-            del expected, given
-        uncompared += len(matched) - len(found)
-        first, worst, errors = _blamed(matched, found)
-        return NodeErrors(
-            fixture=fixture,
-            nodes=errors,
-            uncompared=uncompared,
-            first=first,
-            worst=worst,
-            outputs_changed=changed,
-        )
-
-
-def _error(
-    value: MatchedValue, expected: Data, given: Data, tolerance: Tolerance
-) -> NodeError | None:
-    """The error of one value; None if the variant has it in another shape or kind."""
-    expected, given = _of_one_type(expected, given)
-    if getattr(expected, "shape", None) != getattr(given, "shape", None):
-        return None
-    if getattr(expected, "dtype", None) != getattr(given, "dtype", None):
-        return None
-    error = compare(expected, given, tolerance, value.name)
-    return NodeError(
-        node=value.node,
-        op=value.op,
-        value=value.name,
-        variant_node=value.variant_node,
-        covers=value.covers,
-        max_abs=error.max_abs,
-        max_rel=error.max_rel,
-        cosine=error.cosine,
-        sqnr_db=sqnr_db(expected, given),
-        passed=error.passed,
-        reason=error.reason,
-    )
-
-
-def _of_one_type(expected: Any, given: Any) -> tuple[Any, Any]:
-    """Values of different types of floating point, both in float32 or the larger one."""
-    if not isinstance(expected, np.ndarray) or not isinstance(given, np.ndarray):
-        return expected, given
-    kinds = {dtype_name(expected.dtype), dtype_name(given.dtype)}
-    if len(kinds) == 2 and kinds <= _FLOATS:
-        wide = np.float64 if "float64" in kinds else np.float32
-        return expected.astype(wide), given.astype(wide)
-    return expected, given
-
-
-def _blamed(
-    matched: Sequence[MatchedValue], found: Mapping[str, NodeError]
-) -> tuple[str, str, tuple[NodeError, ...]]:
-    """The first and the worst node, and all errors with what each node adds to those it reads."""
-    reads = {value.name: [name for name in value.reads if name in found] for value in matched}
-    first = next(
-        (
-            error.node
-            for name, error in found.items()
-            if not error.passed and all(found[read].passed for read in reads[name])
-        ),
-        "",
-    )
-    added = largest_added(found, reads)
-    errors = tuple(replace(error, added=added[name]) for name, error in found.items())
-    candidates = [error for error in errors if not (error.passed and error.max_abs == 0.0)]
-    worst = max(candidates, key=_blame, default=None)
-    return first, worst.node if worst is not None and _blame(worst) > 0 else "", errors
-
-
-def _blame(error: NodeError) -> float:
-    """How much a node adds; NaN and infinities out of nothing are the most."""
-    return float("inf") if error.added is None and not error.passed else error.added or 0.0
+def layouts(graph: onnx.GraphProto) -> dict[str, Layout]:
+    """By value of the main graph: its layout, if it is not the model's own."""
+    found: dict[str, Layout] = {}
+    for node in graph.node:
+        layout: Layout | None = None
+        if node.domain == BLOCKED_DOMAIN:
+            layout = None if node.op_type == _BACK else "blocked"
+            if node.op_type == "ReorderInput":
+                layout = "blocked"
+        elif node.op_type in _CHANNELS_LAST or any(
+            attribute.name == "channels_last" and attribute.i for attribute in node.attribute
+        ):
+            layout = "channels-last"
+        elif node.op_type in _ELEMENTWISE:
+            layout = next((found[name] for name in node.input if name in found), None)
+        if layout is not None:
+            found.update((name, layout) for name in node.output if name)
+    return found
 
 
 def without_ending(name: str) -> str:
@@ -551,74 +622,3 @@ def scales(graph: onnx.GraphProto) -> dict[str, tuple[str, str]]:
             if known in found:
                 found.setdefault(wanted, found[known])
     return found
-
-
-def readable_values(
-    model: onnx.ModelProto,
-    matched: Sequence[MatchedValue],
-    shapes: Mapping[str, tuple[int, ...]],
-) -> tuple[onnx.ModelProto, dict[str, str]]:
-    """A copy of `model` that dequantizes integers and has channels first; names by source's value.
-
-    `shapes` are those of the source.  External data stays where it is.
-    """
-    shown = onnx.ModelProto()
-    shown.CopyFrom(model)
-    places: dict[str, str] = {}
-
-    def add(op: str, given: list[str], name: str, domain: str = "", **options: Any) -> str:
-        made = f"{name}/aotc.{op}"
-        node = onnx.helper.make_node(op, given, [made], domain=domain, **options)
-        shown.graph.node.append(node)
-        return made
-
-    for value in matched:
-        place, shape = value.place, shapes[value.name]
-        name = place.value
-        if place.layout == "blocked" and len(shape) == 4:
-            name = add("ReorderOutput", [name], value.name, BLOCKED_DOMAIN, channels=shape[1])
-        if place.scale:
-            given = [name, place.scale, *([place.zero_point] if place.zero_point else [])]
-            name = add("DequantizeLinear", given, value.name)
-        if place.layout == "channels-last" and len(shape) > 2:
-            axes = [0, len(shape) - 1, *range(1, len(shape) - 1)]
-            name = add("Transpose", [name], value.name, perm=axes)
-        places[value.name] = name
-    return shown, places
-
-
-# How much error a node adds to what it reads, as energy of the error by that of the signal.
-#
-# `10 log10(signal / error)` is the signal-to-quantization-noise ratio. Differences of its inverse
-# are taken, not of decibels: between values that are exact to the rounding a node easily loses 40
-# dB, which says nothing.
-
-
-def largest_added(
-    errors: Mapping[str, NodeError], reads: Mapping[str, Sequence[str]]
-) -> dict[str, float | None]:
-    """By value: its share of error, less the largest such share among the values that it reads.
-
-    None where a share cannot be measured: NaN or infinities differ, or there is no signal.
-    """
-    shares = {name: _share(error) for name, error in errors.items()}
-    added: dict[str, float | None] = {}
-    for name, share in shares.items():
-        before = [shares[read] for read in reads[name]]
-        if share is None and any(found is None for found in before):
-            # It was unmeasurable before.
-            added[name] = 0.0
-        elif share is None:
-            added[name] = None
-        else:
-            added[name] = max(0.0, share - max((x for x in before if x is not None), default=0.0))
-    return added
-
-
-def _share(error: NodeError) -> float | None:
-    """Energy of the error by that of the signal; None if it cannot be measured."""
-    if error.max_abs == 0.0:
-        return 0.0
-    if error.max_abs > 1e300 or error.sqnr_db is None:
-        return None
-    return float(10.0 ** (-error.sqnr_db / 10.0))

@@ -3,7 +3,7 @@
 Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
 `dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
 weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
-keep their types.  Which nodes are quantized is decided before, in `chosen_nodes`.
+keep their types.  Which nodes are quantized is decided before, in `quantized_nodes`.
 """
 
 from __future__ import annotations

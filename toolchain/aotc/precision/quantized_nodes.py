@@ -25,7 +25,6 @@ PROFILE: Final = f"{KEPT}profile"
 ISLAND: Final = f"{KEPT}island"
 NOT_OBSERVED: Final = f"{KEPT}not observed"
 NOT_WRITTEN: Final = f"{KEPT}passed over by the quantizer"
-_FLOAT: Final = 1
 # Rough rates of one core, to weigh with: operations in float32, how much quicker integers are on
 # a CPU without VNNI, and bytes of values that are converted or moved.
 _FLOPS: Final = 5e10
@@ -111,6 +110,14 @@ class Choice:
             if names:
                 found[word] = len(names)
         return dict(sorted(found.items()))
+
+
+@record(kw_only=False)
+class Observed:
+    """The range of its values, None if one was not finite, and its largest shape."""
+
+    bounds: tuple[float, float] | None
+    shape: tuple[int, ...]
 
 
 def choose(
@@ -220,7 +227,7 @@ def _activations(model: onnx.ModelProto) -> frozenset[str]:
     return frozenset(
         value.name
         for value in values
-        if value.type.tensor_type.elem_type == _FLOAT and value.name not in known | constants
+        if value.type.tensor_type.elem_type == _FLOAT32 and value.name not in known | constants
     )
 
 
@@ -435,11 +442,3 @@ def looks_up(node: onnx.NodeProto, scope: Scope) -> bool:
 def is_standard(node: onnx.NodeProto, operators: Collection[str]) -> bool:
     """Whether a node is one of ONNX's own `operators`."""
     return node.domain in STANDARD and node.op_type in operators
-
-
-@record(kw_only=False)
-class Observed:
-    """The range of its values, None if one was not finite, and its largest shape."""
-
-    bounds: tuple[float, float] | None
-    shape: tuple[int, ...]

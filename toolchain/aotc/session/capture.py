@@ -55,106 +55,6 @@ _QUANTIZED = (
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
-def _dtype_name(code: int, where: str) -> str:
-    if code == onnx.TensorProto.STRING:
-        return "string"
-    if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
-        raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
-    return str(onnx.TensorProto.DataType.Name(code)).lower()
-
-
-def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
-    """A graph input or output as a `Value`; a dim with neither size nor name becomes `NAME.INDEX`.
-
-    An anonymous name (`None`, `unk__12`) counts as no name.  `clashing` is the result of
-    `clashing_names` for the whole graph.  Raises AOTC-I007.
-    """
-    renamed = clashing or {}
-    kind, proto = _unwrap(info.type)
-    dtype = _dtype_name(proto.elem_type, info.name)
-    shape: tuple[int | str, ...] | None = None
-    if proto.HasField("shape"):
-        shape = tuple(
-            dim.dim_value
-            if dim.HasField("dim_value") and dim.dim_value >= 0
-            else f"{info.name}.{index}"
-            if is_anonymous(dim.dim_param)
-            else renamed.get(dim.dim_param, dim.dim_param)
-            for index, dim in enumerate(proto.shape.dim)
-        )
-    return Value(name=info.name, kind=kind, dtype=NUMPY_NAMES.get(dtype, dtype), shape=shape)
-
-
-def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
-    case = proto.WhichOneof("value")
-    if case == "sequence_type":
-        inner_kind, inner = _unwrap(proto.sequence_type.elem_type)
-        return ("map" if inner_kind == "map" else "sequence"), inner
-    if case == "optional_type":
-        return "optional", _unwrap(proto.optional_type.elem_type)[1]
-    if case == "map_type":
-        return "map", onnx.TypeProto.Tensor(elem_type=proto.map_type.key_type)
-    if case == "sparse_tensor_type":
-        sparse = proto.sparse_tensor_type
-        return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
-    return "tensor", proto.tensor_type
-
-
-def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
-    """Each free dim's position `NAME.INDEX`, and its name in the file."""
-    proto = _unwrap(info.type)[1]
-    for index, dim in enumerate(proto.shape.dim):
-        if not dim.HasField("dim_value") or dim.dim_value < 0:
-            yield f"{info.name}.{index}", dim.dim_param
-
-
-def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
-    """The positions `INPUT.AXIS` of free dims, by their anonymous name (`None`, `unk__12`)."""
-    found: dict[str, tuple[str, ...]] = {}
-    for info in graph_inputs(model):
-        if _unwrap(info.type)[0] == "tensor":
-            for position, name in _free_dims(info):
-                if name and is_anonymous(name):
-                    found[name] = (*found.get(name, ()), position)
-    return found
-
-
-def clashing_names(model: onnx.ModelProto) -> dict[str, str]:
-    """A new name for each dim whose name in the file is the position of an anonymous dim.
-
-    If `x.0` were also the name of a dim of `y`, it could not be told from the first dim of `x`.
-    """
-    inputs = graph_inputs(model)
-    free = [dim for info in (*inputs, *model.graph.output) for dim in _free_dims(info)]
-    positions = {position for position, name in free if is_anonymous(name)}
-    positions |= {
-        f"{info.name}.0" for info in inputs if not _unwrap(info.type)[1].HasField("shape")
-    }
-    names = {name for _, name in free if not is_anonymous(name)}
-    found: dict[str, str] = {}
-    for name in sorted(names & positions):
-        other = f"{name}_"
-        while other in names | positions:
-            other += "_"
-        found[name] = other
-        names.add(other)
-    return found
-
-
-def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
-    """Raise AOTC-I042 if an input or output is a sparse tensor."""
-    for info in values:
-        value = value_of(info)
-        if value.kind == "sparse":
-            raise AotcError(
-                "AOTC-I042",
-                "the model has a sparse tensor as an input or output",
-                where=info.name,
-                expected="a tensor, sequence, optional or map",
-                found=f"sparse_tensor({value.dtype})",
-            )
-
-
 def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
     """The capture of the model at `path`, its inputs and its outputs.
 
@@ -226,6 +126,106 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         metadata_bytes=_metadata_bytes(model),
         findings=tuple(_findings(model)),
     )
+
+
+def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
+    """A graph input or output as a `Value`; a dim with neither size nor name becomes `NAME.INDEX`.
+
+    An anonymous name (`None`, `unk__12`) counts as no name.  `clashing` is the result of
+    `clashing_names` for the whole graph.  Raises AOTC-I007.
+    """
+    renamed = clashing or {}
+    kind, proto = _unwrap(info.type)
+    dtype = _dtype_name(proto.elem_type, info.name)
+    shape: tuple[int | str, ...] | None = None
+    if proto.HasField("shape"):
+        shape = tuple(
+            dim.dim_value
+            if dim.HasField("dim_value") and dim.dim_value >= 0
+            else f"{info.name}.{index}"
+            if is_anonymous(dim.dim_param)
+            else renamed.get(dim.dim_param, dim.dim_param)
+            for index, dim in enumerate(proto.shape.dim)
+        )
+    return Value(name=info.name, kind=kind, dtype=NUMPY_NAMES.get(dtype, dtype), shape=shape)
+
+
+def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
+    """The positions `INPUT.AXIS` of free dims, by their anonymous name (`None`, `unk__12`)."""
+    found: dict[str, tuple[str, ...]] = {}
+    for info in graph_inputs(model):
+        if _unwrap(info.type)[0] == "tensor":
+            for position, name in _free_dims(info):
+                if name and is_anonymous(name):
+                    found[name] = (*found.get(name, ()), position)
+    return found
+
+
+def clashing_names(model: onnx.ModelProto) -> dict[str, str]:
+    """A new name for each dim whose name in the file is the position of an anonymous dim.
+
+    If `x.0` were also the name of a dim of `y`, it could not be told from the first dim of `x`.
+    """
+    inputs = graph_inputs(model)
+    free = [dim for info in (*inputs, *model.graph.output) for dim in _free_dims(info)]
+    positions = {position for position, name in free if is_anonymous(name)}
+    positions |= {
+        f"{info.name}.0" for info in inputs if not _unwrap(info.type)[1].HasField("shape")
+    }
+    names = {name for _, name in free if not is_anonymous(name)}
+    found: dict[str, str] = {}
+    for name in sorted(names & positions):
+        other = f"{name}_"
+        while other in names | positions:
+            other += "_"
+        found[name] = other
+        names.add(other)
+    return found
+
+
+def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
+    """Raise AOTC-I042 if an input or output is a sparse tensor."""
+    for info in values:
+        value = value_of(info)
+        if value.kind == "sparse":
+            raise AotcError(
+                "AOTC-I042",
+                "the model has a sparse tensor as an input or output",
+                where=info.name,
+                expected="a tensor, sequence, optional or map",
+                found=f"sparse_tensor({value.dtype})",
+            )
+
+
+def _dtype_name(code: int, where: str) -> str:
+    if code == onnx.TensorProto.STRING:
+        return "string"
+    if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
+        raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
+    return str(onnx.TensorProto.DataType.Name(code)).lower()
+
+
+def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
+    case = proto.WhichOneof("value")
+    if case == "sequence_type":
+        inner_kind, inner = _unwrap(proto.sequence_type.elem_type)
+        return ("map" if inner_kind == "map" else "sequence"), inner
+    if case == "optional_type":
+        return "optional", _unwrap(proto.optional_type.elem_type)[1]
+    if case == "map_type":
+        return "map", onnx.TypeProto.Tensor(elem_type=proto.map_type.key_type)
+    if case == "sparse_tensor_type":
+        sparse = proto.sparse_tensor_type
+        return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
+    return "tensor", proto.tensor_type
+
+
+def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
+    """Each free dim's position `NAME.INDEX`, and its name in the file."""
+    proto = _unwrap(info.type)[1]
+    for index, dim in enumerate(proto.shape.dim):
+        if not dim.HasField("dim_value") or dim.dim_value < 0:
+            yield f"{info.name}.{index}", dim.dim_param
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:

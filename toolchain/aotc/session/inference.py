@@ -46,7 +46,8 @@ _KERNEL_FIX = (
     "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
     " export it in float32, and let `precision` of the profile say in which to build."
 )
-# A pattern, the code, what is wrong, and the fix where it is not the code's own.
+# A pattern, the code, what is wrong, and the fix where it is not the code's own.  ONNX Runtime has
+# one exception class per status; the rest is English text.  These phrases were seen with 1.31.
 _RULES: tuple[tuple[str, str, str, str], ...] = (
     (r"Unsupported model IR version", "AOTC-I016",
      "the IR version is newer than ONNX Runtime's", ""),
@@ -209,12 +210,6 @@ def _size(dim: Any) -> int | str | None:
     return dim if isinstance(dim, int) and dim >= 0 else None
 
 
-# Maps ONNX Runtime's messages to reason codes.
-#
-# ONNX Runtime has one exception class per status; the rest is English text. The phrases here were
-# seen with 1.31. Any other message is kept under the code that the caller gives.
-
-
 def out_of_memory(message: str) -> bool:
     """Whether ONNX Runtime's message says that it could not allocate memory."""
     return re.search(_MEMORY, message) is not None
@@ -290,13 +285,6 @@ def outputs_of(
     return dict(zip(asked, run(session, given, asked), strict=True))
 
 
-# Types and shapes of all values of a graph, inferred by ONNX and by ONNX Runtime.
-#
-# ONNX's inference does not know operators of ONNX Runtime's domains. ONNX Runtime infers all types
-# when it creates a session, but reports only those of graph outputs: so unknown values become
-# outputs of a copy.
-
-
 def with_types(
     model: onnx.ModelProto,
     weights: Path,
@@ -305,6 +293,10 @@ def with_types(
     sizes: bool = False,
 ) -> onnx.ModelProto:
     """A copy of `model` in which every value has its type, and its shape if it can be inferred.
+
+    ONNX's inference does not know operators of ONNX Runtime's domains.  ONNX Runtime infers all
+    types when it creates a session, but reports only those of graph outputs: so unknown values
+    become outputs of a copy.
 
     External data in the folder `weights` is only read by ONNX Runtime.  Values that neither
     inference knows are computed if `inputs` are given, and get the rank that they have then, or

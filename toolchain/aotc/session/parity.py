@@ -41,6 +41,35 @@ _WORDS: Final = {
 }
 
 
+def compare(
+    reference: Data,
+    actual: Data,
+    tolerance: Tolerance,
+    name: str,
+    gate: OutputGate | None = None,
+) -> OutputError:
+    """Compare one output; sequences and maps item by item, and the worst item counts.
+
+    With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
+    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
+    """
+    worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
+    for found in _errors(reference, actual, tolerance, name, gate):
+        worst.add(found)
+    return worst.error if gate is None else gated(worst.error, gate)
+
+
+def same_bits(one: Data, other: Data) -> bool:
+    """Whether two values of one output are equal to the bit, NaN included."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_bits, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind != "O":
+        return one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(one.tolist() == other.tolist())
+    return repr(one) == repr(other)
+
+
 @record(frozen=False, kw_only=False)
 class _Item:
     """One tensor of an output, or all so far: errors, and the counts that shares are made of."""
@@ -71,35 +100,6 @@ class _Item:
             reason=(found if _severity(found) > _severity(one) else one).reason,
             breached=max(one, found, key=_severity).breached,
         )
-
-
-def compare(
-    reference: Data,
-    actual: Data,
-    tolerance: Tolerance,
-    name: str,
-    gate: OutputGate | None = None,
-) -> OutputError:
-    """Compare one output; sequences and maps item by item, and the worst item counts.
-
-    With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
-    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
-    """
-    worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
-    for found in _errors(reference, actual, tolerance, name, gate):
-        worst.add(found)
-    return worst.error if gate is None else gated(worst.error, gate)
-
-
-def same_bits(one: Data, other: Data) -> bool:
-    """Whether two values of one output are equal to the bit, NaN included."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same_bits, one, other))
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind != "O":
-        return one.shape == other.shape and one.tobytes() == other.tobytes()
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(one.tolist() == other.tolist())
-    return repr(one) == repr(other)
 
 
 def _severity(error: OutputError) -> int:

@@ -328,7 +328,7 @@ def _is_on_gpu(ort_name: str) -> bool:
     return known is not None and known.asynchronous
 
 
-# Passes tensors of element types that numpy lacks to and from ONNX Runtime.
+# Tensors of element types that numpy lacks.
 #
 # ONNX Runtime's numpy binding accepts no bfloat16, float8 or integers below a byte, so their bits
 # are passed as unsigned integers in an `OrtValue` with the ONNX type. Integers of 4 and 2 bits are

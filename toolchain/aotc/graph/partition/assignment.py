@@ -287,8 +287,6 @@ def _seconds(name: str, rate: Rates, sizes: Sizes | None) -> float:
     return 0.0 if cost is None else max(cost.flops / rate.flops, cost.bytes / rate.bytes)
 
 
-# The cost of each node at one shape: floating-point operations and bytes, from inferred sizes.
-#
 # Formulas: a convolution, matrix product or recurrence has two operations per multiply-add; any
 # other node has one operation per output element. Bytes are those of all inputs, weights included,
 # and outputs. Control-flow nodes cost nothing themselves; the nodes of their subgraphs do.

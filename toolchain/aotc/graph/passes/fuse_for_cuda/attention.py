@@ -362,15 +362,13 @@ def _is_finite(masks: tuple[Mask, ...]) -> bool:
     return total >= lowest(dtype)
 
 
-# Transposes of keys whose batch and heads are merged meanwhile, as transposes of four dims.
-#
-# Exporters of scaled dot-product attention write Reshape, Transpose, Reshape. If all sizes are
-# known, what was before the first Reshape, as keys that are repeated for groups of queries, may be
-# merged into it, so that no value of (batch, heads, length, width) is left.
-
-
 def split_key_transposes(graph: ir.Graph) -> dict[str, int]:
-    """Rewrite all; returns how many."""
+    """Write transposes of keys, whose batch and heads are merged meanwhile, with four dims.
+
+    Exporters of scaled dot-product attention write Reshape, Transpose, Reshape.  If all sizes are
+    known, what was before the first Reshape, as keys that are repeated for groups of queries, may
+    be merged into it, so that no value of (batch, heads, length, width) is left.  Returns how many.
+    """
     count = 0
     for outer in list(graph):
         middle = made_by(outer.inputs[0], "Transpose") if is_op(outer, "Reshape") else None

@@ -307,14 +307,6 @@ def _plain(node: ir.Node) -> dict[str, object]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
 
 
-# MultiHeadAttention and the three products before it, as one `com.microsoft::Attention`.
-#
-# One product makes queries, keys and values of the same input, by weights that stand side by side.
-# Cases: three products, each with or without a bias; one product that is split. The weights are
-# joined by a Concat of constants, which ONNX Runtime's optimizer folds: only its result is stored.
-# An attention with a past, or over another input, stays as it is.
-
-
 @record
 class _Projection:
     source: ir.Value
@@ -323,7 +315,14 @@ class _Projection:
 
 
 def pack_attention(graph: ir.Graph) -> dict[str, int]:
-    """Pack what can be packed; returns how many of which kind."""
+    """Write MultiHeadAttention and the products before it as one `com.microsoft::Attention`.
+
+    One product makes queries, keys and values of the same input, by weights that stand side by
+    side.  Cases: three products, each with or without a bias; one product that is split.  The
+    weights are joined by a Concat of constants, which ONNX Runtime's optimizer folds: only its
+    result is stored.  An attention with a past, or over another input, stays as it is.  Returns how
+    many of which kind.
+    """
     found = {"three products": 0, "split product": 0}
     joined: dict[tuple[object, ...], ir.Value] = {}
     for node in list(graph):

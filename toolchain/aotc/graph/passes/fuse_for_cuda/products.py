@@ -22,21 +22,19 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
 )
 from aotc.spec.providers import MICROSOFT
 
-# The activations Gelu and FastGelu, and the bias before them, as one node.
-#
-# Cases: x/2 * (1 + erf(x/sqrt(2))), with the factors in any order, by division or by product; x/2 *
-# (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), likewise; the standard operator Gelu (opset 20 and
-# later) where a bias is added before it. Constants are compared as exactly as their type holds
-# them, so that graphs in half are found as well.
-
-
 _CUBE = 0.044715
 # Half the distance of neighbours, roughly doubled by an inverse.
 _PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
 
 
 def fuse_gelu(graph: ir.Graph) -> dict[str, int]:
-    """Fuse all; returns how many of which kind."""
+    """Fuse Gelu and FastGelu, each with the bias before it; returns how many of which kind.
+
+    Cases: x/2 * (1 + erf(x/sqrt(2))), with the factors in any order, by division or by product; x/2
+    * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), likewise; the standard operator Gelu (opset 20
+    and later) where a bias is added before it.  Constants are compared as exactly as their type
+    holds them, so that graphs in half are found as well.
+    """
     found = {"erf": 0, "tanh": 0, "bias": 0}
     for node in list(graph):
         if is_op(node, "Erf") and (ends := _erf(node)) is not None:
@@ -139,14 +137,12 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
     return source, value
 
 
-# Products of matrices around which two dims are merged, as products of three dims.
-#
-# Exporters write a linear layer as Reshape, Gemm, Reshape. The Reshapes hide from other fusions
-# that queries, keys and values are made from one input, and that a sum skips the layer.
-
-
 def unflatten_projections(graph: ir.Graph) -> dict[str, int]:
-    """Rewrite all; returns how many."""
+    """Write each Gemm between two Reshapes as a product of three dims; returns how many.
+
+    Exporters write a linear layer so.  The Reshapes hide from other fusions that queries, keys and
+    values are made from one input, and that a sum skips the layer.
+    """
     count = 0
     for node in list(graph):
         if not is_op(node, "Gemm") or not _is_plain(node):
