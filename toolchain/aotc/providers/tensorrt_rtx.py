@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import record, replace
-from aotc.graph.view import read_values, subgraphs, with_inner_nodes
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 from aotc.providers.base import (
@@ -115,6 +114,8 @@ class TensorRtRtxBackend(Backend):
     def claim(self, request: ClaimRequest) -> Claims:
         """What the parser accepts; a control-flow node with all its subgraphs, or not at all."""
         import onnx
+
+        from aotc.graph.view import with_inner_nodes
 
         model = onnx.load(request.model, load_external_data=False)
         unfit = _unfit_boundary(model.graph)
@@ -231,6 +232,8 @@ def _unfit_boundary(graph: onnx.GraphProto) -> str:
     Asked which nodes of a graph it takes, subgraphs included, it fails if graph inputs or outputs
     have other types, and so does the session, whatever the nodes.
     """
+    from aotc.graph.view import subgraphs
+
     constants = {tensor.name for tensor in graph.initializer}
     for value in (*graph.input, *graph.output):
         tensor = value.type.tensor_type
@@ -372,6 +375,8 @@ def _require_same_boundary(request: CompileRequest, network: Any, graph: onnx.Gr
 
 def _value_text(graph: onnx.GraphProto, value: str, text: str) -> str:
     """A message on a value with the nodes that produce or read it, so that they can be left out."""
+    from aotc.graph.view import read_values
+
     nodes = [node.name for node in graph.node if value in (*read_values(node), *node.output)]
     return f"{value!r}: {text}; nodes {', '.join(repr(name) for name in nodes)}"
 
@@ -504,6 +509,8 @@ def new_network(builder: Any) -> Any:
 
 def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
     """Reasons by name of the main-graph node that they concern; "": not a single node."""
+    from aotc.graph.view import with_inner_nodes
+
     owners = {node.name: owner.name for owner in graph.node for node in with_inner_nodes(owner)}
     makers = {value: node.name for node in graph.node for value in node.output if value}
     found: dict[str, str] = {}
@@ -606,6 +613,8 @@ def _without_names(why: str, node: onnx.NodeProto) -> str:
 
 def _types(graph: onnx.GraphProto) -> dict[str, int]:
     """Element types by name of value, subgraphs included; 0 for values that are not tensors."""
+    from aotc.graph.view import subgraphs
+
     types = {
         value.name: value.type.tensor_type.elem_type
         for value in (*graph.value_info, *graph.input, *graph.output)
@@ -639,6 +648,8 @@ def data_type(element: int) -> Any:
 
 
 def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
+    from aotc.graph.view import with_inner_nodes
+
     for node in with_inner_nodes(owner):
         for value in (*node.input, *node.output):
             if value in types and (why := unfit_type(types[value])):
@@ -650,6 +661,8 @@ class _Source:
     """A model from which models of some main-graph nodes are extracted."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
+        from aotc.graph.view import read_values
+
         graph = model.graph
         self.model = model
         self.types = _types(graph)
