@@ -18,7 +18,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.graph import values
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.graph.view import covered_nodes, has_subgraphs, standing_for
+from aotc.graph.view import covered_nodes, standing_for
 from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
@@ -43,6 +43,7 @@ from aotc.precision.half_types import (
     HalfType,
     TypedGraph,
     body_models,
+    has_bodies,
     lift_constants,
     typed_graph,
 )
@@ -108,7 +109,7 @@ class Chooser:
                 found |= {
                     node.name: SUBGRAPHS
                     for index, node in enumerate(inner.nodes)
-                    if inner.slots[index] or has_subgraphs(node)
+                    if inner.slots[index] or has_bodies(node)
                 }
         return found
 
@@ -160,7 +161,7 @@ class Chooser:
         found: dict[int, str] = {}
         for index, node in enumerate(graph.nodes):
             slots = graph.slots[index]
-            if has_subgraphs(node):
+            if has_bodies(node):
                 if node.name in self.kept:
                     found[index] = PROFILE
                 continue
@@ -201,7 +202,7 @@ class Chooser:
         """Nodes that the provider would refuse in half precision, as it predicts."""
         found: set[int] = set()
         positions = {node.name: index for index, node in enumerate(graph.nodes)}
-        with_bodies = {index for index, node in enumerate(graph.nodes) if has_subgraphs(node)}
+        with_bodies = {index for index, node in enumerate(graph.nodes) if has_bodies(node)}
         for _ in range(_MAX_ROUNDS):
             trial = onnx.ModelProto()
             trial.CopyFrom(graph.model)
