@@ -302,20 +302,20 @@ def covered_nodes(
     belongs to the node that makes the later one.  A value that got another name is known by the
     node that reads it, if that was not rewritten.
     """
-    way = SourceOrder(source)
+    order = SourceOrder(source)
     nodes = list(every_node(rewritten))
     made = {name for node in nodes for name in node.output if name}
-    former = _former_names(nodes, way.producers, made)
+    former = _former_names(nodes, order.producers, made)
     kept = made | set(former.values())
     found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
         own = [former.get(name, name) for name in node.output]
-        covered, _ = way.behind(own, kept)
+        covered, _ = order.behind(own, kept)
         if not covered:
             # ONNX Runtime fuses a product and a sum into NAME/MatMulAddFusion, whose value a
             # Reshape makes if it has more than two dims.
             names = (node.name, node.name.rpartition("/")[0])
-            covered = next(((name,) for name in names if name in way.places), ())
+            covered = next(((name,) for name in names if name in order.places), ())
         found[node.name] = covered
     return found
 

@@ -39,17 +39,17 @@ class Candidate:
 
 @record(kw_only=False)
 class Trial:
-    """One trial; `badness` is the largest of measured/limit, above 1 where it does not pass."""
+    """One trial; `ratio` is the largest of measured/limit, above 1 where it does not pass."""
 
     passed: bool
-    badness: float
+    ratio: float
 
 
 @record
 class SmallestSet:
     """What was found: the names to keep, in the order of the candidates; empty: none passes.
 
-    `after` is the badness with them, None without any.  `minimal`: it was tried that none of them
+    `after` is the ratio with them, None without any.  `minimal`: it was tried that none of them
     can be left out.  `all_pass` is whether all candidates together pass, None if that is not known;
     where it is False, precision is not what makes the error.  `ended` is by what the search ended:
     `time` is that `may_go_on` said no.
@@ -74,7 +74,7 @@ def smallest_set(
 ) -> SmallestSet:
     """Search with at most `trials` calls of `trial`, none for the same set twice.
 
-    `candidates` are in execution order; nothing kept has failed already, with badness `before`.
+    `candidates` are in execution order; nothing kept has failed already, with ratio `before`.
     The best set that passed is returned, also where the trials end or where keeping more makes the
     error larger.  `may_go_on` is asked before each trial, and ends the search if it is False.
     """
@@ -88,7 +88,7 @@ def smallest_set(
     return SmallestSet(
         kept=tuple(each.name for each in candidates if kept and each.name in kept),
         before=before,
-        after=search.tried[kept].badness if kept else None,
+        after=search.tried[kept].ratio if kept else None,
         trials=len(search.tried),
         minimal=search.is_minimal(),
         all_pass=search.all_pass(),
@@ -202,7 +202,7 @@ class _Search:
             remaining = shorter
 
 
-def suspects(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candidate]:
+def scored_candidates(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candidate]:
     """The nodes `changed`, in that order, each scored by the error that is added where it computes.
 
     Between compared values all nodes have the score of the later one, as nothing tells them apart.
@@ -238,7 +238,7 @@ def named_nodes(changed: Collection[str], errors: NodeErrors) -> tuple[str, str]
     return named(errors.first), named(errors.worst)
 
 
-def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
+def limit_ratio(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
     """The largest of measured/limit over the limits of one output: at most 1 where it passes.
 
     Of a cosine and an agreement, what lacks to 1 is compared; of an SQNR, amplitudes.  `UNBOUNDED`
@@ -246,10 +246,10 @@ def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = 
     """
     shares = [0.0]
     if gate is None or not gate.replaces_tolerance:
-        shares += _of_tolerance(error, tolerance)
+        shares += _tolerance_ratios(error, tolerance)
     if gate is not None:
         limits = (limit for _, limit in gate.limits() if limit is not None)
-        shares += map(_of_limit, judged_limits(error, gate), limits)
+        shares += map(_ratio_of_limit, judged_limits(error, gate), limits)
     worst = min(max(shares), UNBOUNDED)
     if error.passed:
         return min(worst, 1.0)
@@ -257,29 +257,29 @@ def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = 
     return UNBOUNDED if worst <= 1.0 and is_unmeasured else max(worst, _ABOVE)
 
 
-def _of_tolerance(error: OutputError, tolerance: Tolerance) -> list[float]:
+def _tolerance_ratios(error: OutputError, tolerance: Tolerance) -> list[float]:
     if error.max_abs >= UNBOUNDED:
         return [UNBOUNDED if TOLERANCE in error.breached or FORM in error.breached else 0.0]
     largest = error.max_abs / error.max_rel if 0.0 < error.max_rel < UNBOUNDED else 0.0
-    found = [_divided(error.max_abs, tolerance.atol + tolerance.rtol * largest)]
+    found = [_ratio(error.max_abs, tolerance.atol + tolerance.rtol * largest)]
     if error.cosine is not None and error.max_abs > tolerance.atol:
         # A tensor of one element has no direction, which the verdict knows and the cosine does not.
-        share = _divided(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
+        share = _ratio(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
         found.append(min(share, 1.0) if error.passed else share)
     return found
 
 
-def _of_limit(judged: JudgedLimit, limit: float) -> float:
+def _ratio_of_limit(judged: JudgedLimit, limit: float) -> float:
     if judged.measured is None:
         return 0.0 if judged.passed else UNBOUNDED
     if judged.name == "min_sqnr_db":
         return float(10.0 ** min((limit - judged.measured) / 20.0, 300.0))
     if judged.name.startswith("min"):
-        return _divided(1.0 - judged.measured, 1.0 - limit)
-    return _divided(judged.measured, limit)
+        return _ratio(1.0 - judged.measured, 1.0 - limit)
+    return _ratio(judged.measured, limit)
 
 
-def _divided(measured: float, limit: float) -> float:
+def _ratio(measured: float, limit: float) -> float:
     if measured <= 0.0:
         return 0.0
     return min(measured / limit, UNBOUNDED) if limit > 0.0 else UNBOUNDED

@@ -8,8 +8,7 @@ the graph, at any level but `disable`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import field, record
 from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, set_nodes, walk_graphs
@@ -19,10 +18,9 @@ from aotc.spec.variant import STORED_IN_HALF
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     import onnx
 
-    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+    from aotc.precision.half_conversion import Read
 
 
 _FLOAT: Final = 1

@@ -176,14 +176,13 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
     set_nodes(graph, [nodes[at] for at in order])
 
 
-# Names that stand for a model's own while nodes are made: no made name is one of the model's.
-#
-# The quantizers of ONNX Runtime name what they make after what it is made for (`w` gives
-# `w_scale`), and take what has such a name for their own.
+class Placeholders:
+    """Names that stand for a model's own while nodes are made: no made name is one of the model's.
 
-
-class StandIns:
-    """Names by what stands for them: `<3>` for each of a graph; they differ between graphs."""
+    They are `<3>` for each name of a graph, and differ between graphs.  The quantizers of ONNX
+    Runtime name what they make after what it is made for (`w` gives `w_scale`), and take what has
+    such a name for their own.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._taken = all_names(model)
@@ -195,7 +194,7 @@ class StandIns:
         self._originals: list[str] = []
         self._nodes: dict[str, str] = {}
         self._final: dict[str, str] = {}
-        self._values = self._stand(model.graph, {})
+        self._values = self._replace_names(model.graph, {})
         self._left = all_names(model)
 
     def nodes(self, names: Collection[str]) -> frozenset[str]:
@@ -215,7 +214,9 @@ class StandIns:
         self._originals.append(name)
         return f"{self._mark}{len(self._originals) - 1}>"
 
-    def _stand(self, graph: onnx.GraphProto, around: Mapping[str, str]) -> Mapping[str, str]:
+    def _replace_names(
+        self, graph: onnx.GraphProto, around: Mapping[str, str]
+    ) -> Mapping[str, str]:
         own: dict[str, str] = {}
         defined = [value.name for value in graph.input]
         defined += [tensor.name for tensor in graph.initializer]
@@ -228,7 +229,7 @@ class StandIns:
             if node.name and node.name not in self._nodes:
                 self._nodes[node.name] = self._fresh(node.name)
             for body in subgraphs(node):
-                self._stand(body, seen)
+                self._replace_names(body, seen)
         _rename(graph, lambda name: seen.get(name, name), lambda name: self._nodes.get(name, name))
         return own
 
@@ -249,14 +250,14 @@ class StandIns:
 
 
 @contextmanager
-def stand_ins(model: onnx.ModelProto) -> Iterator[StandIns]:
-    """Within, stand-ins are the names of nodes and values of `model`, in its bodies too.
+def placeholder_names(model: onnx.ModelProto) -> Iterator[Placeholders]:
+    """Within, placeholders are the names of nodes and values of `model`, in its bodies too.
 
     Afterwards it has its names again, and what was made has names that nothing else has.
     """
-    standing = StandIns(model)
-    yield standing
-    standing.restore(model)
+    names = Placeholders(model)
+    yield names
+    names.restore(model)
 
 
 def _rename(

@@ -421,7 +421,7 @@ def matched_values(
         **renamed.quantized_at_once(),
     }
     makers = {name: node.name for node in variant.graph.node for name in node.output if name}
-    way = SourceOrder(source.graph)
+    order = SourceOrder(source.graph)
     matched: list[MatchedValue] = []
     unmatched = 0
     for node in source.graph.node:
@@ -435,7 +435,7 @@ def matched_values(
             if name not in found:
                 unmatched += 1
                 continue
-            covers, reads = way.behind((name,), found)
+            covers, reads = order.behind((name,), found)
             matched.append(
                 MatchedValue(
                     name=name,

@@ -21,12 +21,12 @@ from aotc.precision.integer_rewriting import (
     Scope,
     add_constant,
     drop_unread,
+    placeholder_names,
     quantized,
     replace_nodes,
     require_domain,
     scopes_of,
     sort_nodes,
-    stand_ins,
 )
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import MICROSOFT
@@ -104,11 +104,11 @@ class Quantize(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
-        with stand_ins(model) as names:
+        with placeholder_names(model) as names:
             ranges = {names.value(name): bounds for name, bounds in self.ranges.items()}
             quantize_static(model, names.nodes(chosen.static), ranges, self.scheme)
         # Constants of several forms differ, also where they are made of the same.
-        with stand_ins(model) as names:
+        with placeholder_names(model) as names:
             quantize_tables(model, names.nodes(chosen.tables))
             split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
             quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)

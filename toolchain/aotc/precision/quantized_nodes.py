@@ -63,13 +63,11 @@ CARRIERS: Final = frozenset(
         "Unsqueeze",
     }
 )
-STATIC: Final = PRODUCTS | CARRIERS | {"Gather", "LSTM"}
-DYNAMIC: Final = frozenset({"Gather", "Gemm", "LSTM", "MatMul"})
-WEIGHTS: Final = frozenset({"Gather", "Gemm", "MatMul"})
+# Operators that each form can quantize.
 BY_FORM: Final[Mapping[str, frozenset[str]]] = {
-    "static": STATIC,
-    "dynamic": DYNAMIC,
-    "weights": WEIGHTS,
+    "static": PRODUCTS | CARRIERS | {"Gather", "LSTM"},
+    "dynamic": frozenset({"Gather", "Gemm", "LSTM", "MatMul"}),
+    "weights": frozenset({"Gather", "Gemm", "MatMul"}),
 }
 # Why a node stays, as the manifest counts it.
 NOT_CONSTANT: Final = "weights that are not constant"

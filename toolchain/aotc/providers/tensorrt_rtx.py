@@ -148,11 +148,8 @@ class TensorRtRtxBackend(Backend):
         """
         self.require_precision(request.precision)
         engine = build_engine(request)
-        name = f"{request.stem}.engine"
-        Path(name).write_bytes(engine)
-        return self._payload(request, name, engine[:_HEADER_BYTES].hex())
-
-    def _payload(self, request: CompileRequest, file: str, header: str) -> Payload:
+        file = f"{request.stem}.engine"
+        Path(file).write_bytes(engine)
         # The plugin (0.5.0) reads `embed_mode`, `ep_cache_context` (a path without `..` from the
         # model's folder) and, for its cache, `partition_name`; the rest is informative.  Inputs and
         # outputs of the node are matched with those of the engine by name.
@@ -166,6 +163,7 @@ class TensorRtRtxBackend(Backend):
             "partition_name": request.stem,
             "source": self.ort_name,
         }
+        header = engine[:_HEADER_BYTES].hex()
         return Payload(attributes=attributes, files=(file,), compatibility=header)
 
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:

@@ -315,7 +315,7 @@ class PinnedMemory:
         """An array of `count` bytes whose values are not set."""
         size = _class_of(count)
         with self._lock:
-            self._sort_returned()
+            self._collect_returned()
             idle = self._idle[size]
             address = idle.pop() if idle else 0
             if address:
@@ -341,7 +341,7 @@ class PinnedMemory:
         with self._lock:
             self._closed = True
             self._kept_bytes = 0
-            self._sort_returned()
+            self._collect_returned()
         self._free_idle()
 
     def _allocated(self, size: int) -> int:
@@ -366,7 +366,7 @@ class PinnedMemory:
         for address in addresses:
             self._free(address)
 
-    def _sort_returned(self) -> None:
+    def _collect_returned(self) -> None:
         """Keep returned blocks by their size, and free others where there is no room for all."""
         while self._returned:
             address, size = self._returned.popleft()

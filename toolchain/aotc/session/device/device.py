@@ -200,7 +200,7 @@ def read_values(
     arrays = []
     try:
         for index, value in enumerate(values):
-            arrays.append(_begun(value, parts[index] if parts else None, device))
+            arrays.append(_started_copy(value, parts[index] if parts else None, device))
         device.synchronize()
     except BaseException:
         # Copies into the first of them may be on their way.
@@ -209,7 +209,7 @@ def read_values(
     return arrays
 
 
-def _begun(value: ort.OrtValue, part: Part | None, device: Device) -> np.ndarray[Any, Any]:
+def _started_copy(value: ort.OrtValue, part: Part | None, device: Device) -> np.ndarray[Any, Any]:
     """The array that a tensor is being copied to."""
     dtype, shape = numpy_dtype(tensor_type(value.data_type())), tuple(value.shape())
     found = None if part is None else _one_copy(part, shape, dtype.itemsize)

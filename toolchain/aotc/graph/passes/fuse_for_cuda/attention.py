@@ -15,6 +15,7 @@ import onnx_ir as ir
 from aotc.base.records import record, replace
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
     bounds,
+    broadcast_scalar,
     holds_infinity,
     integer,
     is_op,
@@ -28,7 +29,6 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     scaled,
     set_type,
     sizes,
-    spread_scalar,
     uncast,
 )
 
@@ -109,7 +109,9 @@ def _without_idle_masks(core: Core) -> Core:
     CUDA's quickest kernels take none.
     """
     wanted = _score_sizes(core)
-    kept = tuple(mask for mask in core.masks if not (_is_idle(mask) and _is_spread(mask, wanted)))
+    kept = tuple(
+        mask for mask in core.masks if not (_is_idle(mask) and _broadcasts_to(mask, wanted))
+    )
     zero_rows = core.zero_rows if any(mask.value is core.zero_rows for mask in kept) else None
     return replace(core, masks=kept, zero_rows=zero_rows, idle_masks=len(core.masks) - len(kept))
 
@@ -126,7 +128,7 @@ def _is_idle(mask: Mask) -> bool:
     return bounds(mask.value) == (kept, kept)
 
 
-def _is_spread(mask: Mask, wanted: tuple[int | str, ...]) -> bool:
+def _broadcasts_to(mask: Mask, wanted: tuple[int | str, ...]) -> bool:
     """Whether a mask has no more elements than scores of the sizes `wanted`, along any dim."""
     if mask.value.shape is None or len(mask.value.shape) > len(wanted):
         return False
@@ -281,8 +283,8 @@ def _scores(value: ir.Value | None) -> _Scores | None:
     if is_op(node, "Where"):
         chosen, first, second = node.inputs
         for kept, other, inverted in (
-            (first, spread_scalar(second, first), False),
-            (second, spread_scalar(first, second), True),
+            (first, broadcast_scalar(second, first), False),
+            (second, broadcast_scalar(first, second), True),
         ):
             inner = _scores(kept) if other is not None else None
             if inner is not None and other is not None and chosen is not None:
@@ -303,7 +305,7 @@ def _without_nan(value: ir.Value | None) -> ir.Value | None:
     if (
         test is None
         or test.inputs[0] is not node.inputs[2]
-        or spread_scalar(node.inputs[1], node.inputs[2]) != 0
+        or broadcast_scalar(node.inputs[1], node.inputs[2]) != 0
     ):
         return value
     return uncast(node.inputs[2])

@@ -52,7 +52,7 @@ def scalar(value: ir.Value | None) -> float | None:
     return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
 
 
-def spread_scalar(value: ir.Value | None, over: ir.Value | None) -> float | None:
+def broadcast_scalar(value: ir.Value | None, over: ir.Value | None) -> float | None:
     """The number of a constant with one element that gives its result no more dims than `over`."""
     tensor = constant(value)
     if tensor is None or over is None or tensor.size != 1:
@@ -77,10 +77,10 @@ def scaled(node: ir.Node | None) -> tuple[ir.Value, float] | None:
     first, second = (*node.inputs, None)[:2]
     if is_op(node, "Mul"):
         for value, other in ((first, second), (second, first)):
-            factor = spread_scalar(other, value)
+            factor = broadcast_scalar(other, value)
             if value is not None and factor is not None:
                 return value, factor
-    if is_op(node, "Div") and first is not None and (factor := spread_scalar(second, first)):
+    if is_op(node, "Div") and first is not None and (factor := broadcast_scalar(second, first)):
         return first, 1.0 / factor
     return None
 

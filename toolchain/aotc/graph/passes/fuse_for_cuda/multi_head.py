@@ -87,7 +87,7 @@ class Fuser:
             outputs = 3
         # What becomes part of the present keeps its factor.
         if core.split_keys:
-            key = self._beside(new_key, core.heads, factor=True)
+            key = self._merged_heads(new_key, core.heads, factor=True)
         else:
             key = self._flat(new_key, core.heads, factor=past is None)
         value = self._flat(new_value, core.heads)
@@ -151,12 +151,12 @@ class Fuser:
         """Heads side by side again: the value before they were split, or a new one."""
         transposed = made_by(value, "Transpose")
         if transposed is not None and permutation(transposed) == _HEADS_FIRST:
-            return self._beside(_input(transposed, 0), heads, factor=factor)
+            return self._merged_heads(_input(transposed, 0), heads, factor=factor)
         turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
         set_type(turned.outputs[0], value)
-        return self._beside(turned.outputs[0], heads)
+        return self._merged_heads(turned.outputs[0], heads)
 
-    def _beside(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+    def _merged_heads(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
         """The same of a value of (batch, length, heads, width)."""
         split = made_by(value, "Reshape")
         before = sizes(split.inputs[0], 3) if split is not None else None

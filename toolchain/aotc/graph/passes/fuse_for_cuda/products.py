@@ -7,6 +7,7 @@ import math
 import onnx_ir as ir
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    broadcast_scalar,
     integer,
     is_constant,
     is_op,
@@ -18,7 +19,6 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     scaled,
     set_type,
     sizes,
-    spread_scalar,
 )
 from aotc.spec.providers import MICROSOFT
 
@@ -92,7 +92,7 @@ def _tanh(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
         if (
             power is not None
             and power.inputs[0] is source
-            and spread_scalar(power.inputs[1], source) == 3
+            and broadcast_scalar(power.inputs[1], source) == 3
         ):
             return _product(node, source) if source is not None else None
     return None
@@ -116,7 +116,7 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
     total = only_user(node.outputs[0])
     if total is None or not is_op(total, "Add"):
         return None
-    if 1 not in [spread_scalar(item, node.outputs[0]) for item in total.inputs]:
+    if 1 not in [broadcast_scalar(item, node.outputs[0]) for item in total.inputs]:
         return None
     value, missing = total.outputs[0], {"source", "half"}
     while missing:
@@ -127,7 +127,7 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
         halved = _factored(other, 0.5)
         if other is source and "source" in missing:
             missing.remove("source")
-        elif spread_scalar(other, source) == 0.5 and "half" in missing:
+        elif broadcast_scalar(other, source) == 0.5 and "half" in missing:
             missing.remove("half")
         elif halved is source and len(missing) == 2:
             missing.clear()
