@@ -39,6 +39,7 @@ _SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
 # ONNX Runtime turns it into an initializer before it places nodes.
 _CONSTANT = "Constant"
 _MAX_NAMED = 5
+# Operators whose outputs the GPU's own kernel writes to CPU memory.
 _OUTPUTS_ON_CPU = frozenset({"Shape", "Size"})
 # Indices of inputs that the GPU's own kernel reads from CPU memory.
 _INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
@@ -57,7 +58,8 @@ _INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
     "TopK": frozenset({1}),
     "Unsqueeze": frozenset({1}),
 }
-_MAX_CONSTANT = 100  # elements
+# Elements of a constant that may be in either memory.
+_MAX_CONSTANT = 100
 _NARROW_FLOATS = ("tensor(float16)", "tensor(bfloat16)", "tensor(float8")
 
 

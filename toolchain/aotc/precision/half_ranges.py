@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Add = Callable[..., str]
 
 
+# What a small number passes on its way to a logarithm.
 _LED_THROUGH: Final = MOVING | {
     "Abs", "Add", "Clip", "Div", "Max", "Min", "Mul", "Pow", "ReduceL2", "ReduceMean", "ReduceSum",
     "ReduceSumSquare", "Relu", "Sqrt", "Sub", "Sum",
@@ -35,6 +36,7 @@ _ENDS: Final = frozenset({"Exp", "Sigmoid", "Softmax"})
 _MAX_STEPS: Final = 8
 # What masks are lowered to.
 LOWEST: Final = -16384.0
+# What a mask passes on its way to the scores.
 _COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
 # The input that is added to the scores, by operator.
 _BIAS: Final = {
@@ -51,6 +53,7 @@ _MIN_OPSET: Final = 9
 # From here the axes of ReduceMax are an input.
 _AXES_AS_INPUT: Final = 18
 _FLOAT = 1
+# What positions are computed by.
 _ARITHMETIC: Final = MOVING | {
     "Add", "Cast", "Ceil", "Div", "Exp", "Floor", "MatMul", "Mul", "Neg", "Pow", "Range",
     "Reciprocal", "Round", "Sqrt", "Sub",

@@ -229,7 +229,7 @@ def _activations(model: onnx.ModelProto) -> frozenset[str]:
     )
 
 
-# Which nodes are worth their boundaries: conversions of values between float32 and integers.
+# A boundary is a conversion of a value between float32 and integers.
 #
 # Every node is quantized or not. A value that integers read and float32 nodes make is quantized
 # once, a value that integers make and float32 nodes read is dequantized once; products write either
