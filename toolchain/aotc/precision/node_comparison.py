@@ -240,19 +240,15 @@ def _blame(error: NodeError) -> float:
     return float("inf") if error.added is None and not error.passed else error.added or 0.0
 
 
-# How much error a node adds to what it reads, as energy of the error by that of the signal.
-#
-# `10 log10(signal / error)` is the signal-to-quantization-noise ratio. Differences of its inverse
-# are taken, not of decibels: between values that are exact to the rounding a node easily loses 40
-# dB, which says nothing.
-
-
 def largest_added(
     errors: Mapping[str, NodeError], reads: Mapping[str, Sequence[str]]
 ) -> dict[str, float | None]:
     """By value: its share of error, less the largest such share among the values that it reads.
 
-    None where a share cannot be measured: NaN or infinities differ, or there is no signal.
+    A share is energy of the error by that of the signal: the inverse of the ratio of which 10 log10
+    is the signal-to-quantization-noise ratio.  Differences of decibels would say nothing: between
+    values that are exact to the rounding a node easily loses 40 dB.  None where a share cannot be
+    measured: NaN or infinities differ, or there is no signal.
     """
     shares = {name: _share(error) for name, error in errors.items()}
     added: dict[str, float | None] = {}
@@ -369,13 +365,6 @@ def readable_values(
     return shown, places
 
 
-# Which value of a variant is which value of its source.
-#
-# Rewrites keep the names of the values that they still compute. Kernels for integers and for other
-# layouts of images give theirs other names: they are found by the quantizer's endings, and by the
-# names of nodes, which ONNX Runtime keeps or derives from them.
-
-
 @record(kw_only=False)
 class Place:
     """Where a variant has a value of its source.
@@ -411,7 +400,10 @@ def matched_values(
 ) -> tuple[tuple[MatchedValue, ...], int]:
     """The values that nodes of both main graphs make, in the source's order; how many are not.
 
-    What is inside of control flow is not seen, and counts as not matched.  Constants do not count.
+    Rewrites keep the names of the values that they still compute.  Kernels for integers and for
+    other layouts of images give theirs other names: they are found by the quantizer's endings, and
+    by the names of nodes, which ONNX Runtime keeps or derives from them.  What is inside of control
+    flow is not seen, and counts as not matched.  Constants do not count.
     """
     renamed = _Renamed(source.graph, variant.graph)
     found = {

@@ -143,15 +143,14 @@ def quantize_blocks(
     drop_unread(model)
 
 
-# Products whose activations are quantized in each call, in the main graph and in bodies.
-#
-# Nodes are those that ONNX Runtime fuses into `DynamicQuantizeMatMul` and `MatMulIntegerToFloat`.
-# Written here: the quantizer of ONNX Runtime rewrites every Gemm of a model, also those that are to
-# stay, and takes weights that several of them share for one's own.
-
-
 def quantize_dynamic(model: onnx.ModelProto, chosen: Collection[str], scheme: Scheme) -> None:
-    """Quantize the `chosen` MatMul and LSTM nodes, whose weights are constants."""
+    """Quantize the `chosen` MatMul and LSTM nodes, whose weights are constants, also in bodies.
+
+    Activations are quantized in each call, by nodes that ONNX Runtime fuses into
+    `DynamicQuantizeMatMul` and `MatMulIntegerToFloat`.  Written here: the quantizer of ONNX Runtime
+    rewrites every Gemm of a model, also those that are to stay, and takes weights that several of
+    them share for one's own.
+    """
     for scope in scopes_of(model.graph):
         made = {}
         ready: dict[str, tuple[str, str, str]] = {}

@@ -229,14 +229,6 @@ def _activations(model: onnx.ModelProto) -> frozenset[str]:
     )
 
 
-# A boundary is a conversion of a value between float32 and integers.
-#
-# Every node is quantized or not. A value that integers read and float32 nodes make is quantized
-# once, a value that integers make and float32 nodes read is dequantized once; products write either
-# at no cost. A set of nodes is sought whose gain, less the cost of its boundaries, no change of one
-# node or of one connected region improves.
-
-
 @record(kw_only=False)
 class Worth:
     """The nodes that are quantized, and how many values are converted, by name."""
@@ -246,7 +238,13 @@ class Worth:
 
 
 class Weighing:
-    """The main graph of a model, and what was observed of its activations, by name."""
+    """Weighs which nodes are worth their boundaries: conversions between float32 and integers.
+
+    Every node is quantized or not.  A value that integers read and float32 nodes make is quantized
+    once, a value that integers make and float32 nodes read is dequantized once; products write
+    either at no cost.  A set of nodes is sought whose gain, less the cost of its boundaries, no
+    change of one node or of one connected region improves.
+    """
 
     def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Observed]) -> None:
         graph = model.graph

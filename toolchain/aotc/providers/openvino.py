@@ -71,7 +71,7 @@ _SECONDS: Final = 120.0
 class OpenVinoBackend(PluginBackend):
     """OpenVINO's CPU device, through `onnxruntime-ep-openvino`."""
 
-    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
+    precisions: ClassVar[tuple[Precision, ...]] = tuple(_HINTS)
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8", "bfloat16", "float16")
     quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
         "int8": ("static", "dynamic", "weights"),
@@ -152,6 +152,7 @@ class OpenVinoBackend(PluginBackend):
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
     ) -> SessionSpec:
         """With the precision fixed; raises AOTC-N008 if OpenVINO lacks it."""
+        self.require_precision(precision)
         options = {"load_config": _config(precision)}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
@@ -178,6 +179,7 @@ class OpenVinoBackend(PluginBackend):
         The compiled part then refers to that file by offsets, and reads it at load.  If the plugin
         cannot load its own output that way, all constants are compiled in.
         """
+        self.require_precision(request.precision)
         shared = request.weights / _SHARED_WEIGHTS
         if not request.share or not shared.is_file():
             return super().compile(request)
@@ -238,14 +240,6 @@ def _library() -> Path | None:
 
 
 def _config(precision: Precision, entries: Mapping[str, str] | None = None) -> str:
-    if precision not in _HINTS:
-        raise AotcError(
-            "AOTC-N008",
-            f"openvino does not compute in {precision}",
-            where="precision",
-            expected=", ".join(_HINTS),
-            found=precision,
-        )
     cpu = {"INFERENCE_PRECISION_HINT": _HINTS[precision], **(entries or {})}
     return _text({"CPU": cpu})
 
@@ -389,17 +383,12 @@ def _write_bson(document: Mapping[str, Any]) -> bytes:
     return struct.pack("<i", len(content) + 5) + content + b"\0"
 
 
-# The devices that a plugin's library offers on this machine, asked in a separate process.
-#
-# A library stays registered as long as its process lives, and may crash it. Asking for devices
-# should not have either effect.
-
-
 @cache
 def offered_devices(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
     """Types of the provider's devices, such as CPU; and why none could be listed, or "".
 
-    The result is cached for the life of the process.
+    They are asked for in a separate process: a library stays registered as long as its process
+    lives, and may crash it.  The result is cached for the life of this one.
     """
     try:
         done = subprocess.run(

@@ -436,13 +436,6 @@ def _compile_error(request: CompileRequest, what: str, message: str = "") -> Aot
     return AotcError("AOTC-P005", what, where=request.stem, found=found[:2000])
 
 
-# Which nodes TensorRT for RTX's ONNX parser accepts, found in several rounds.
-#
-# The parser only checks nodes whose inputs it could compute, so nodes behind a refused one are
-# checked in another round without it. Types are checked here: the parser silently computes float64
-# as float32.
-
-
 @record(kw_only=False)
 class ParserResult:
     """The parser's result for a model: main-graph nodes by index, refusals by name of node."""
@@ -545,7 +538,9 @@ def _check_model(builder: Any, model: onnx.ModelProto, weights: Path) -> ParserR
 def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], bool]:
     """Main-graph nodes that the parser refuses, with its reasons, and whether these are all.
 
-    They are not all if the parser refused further nodes in every round.
+    The parser only checks nodes whose inputs it could compute, so nodes behind a refused one are
+    checked in another round without it; they are not all if it refused further nodes in every
+    round.  Types are checked here: the parser silently computes float64 as float32.
     """
     nodes = list(model.graph.node)
     source = _Source(model)

@@ -361,12 +361,10 @@ def run_with_ortvalues(
     ort_inputs = {}
     for name, value in inputs.items():
         item = _as_ortvalue(value)
-        ort_inputs[name] = _from_numpy(kind, value) if item is value else item
+        if item is value:
+            item = kind.ortvalue_from_numpy(np.asarray(value, order="C"))
+        ort_inputs[name] = item
     return [_to_numpy(value) for value in session.run_with_ort_values(outputs, ort_inputs)]
-
-
-def _from_numpy(kind: Any, value: Data) -> Any:
-    return kind.ortvalue_from_numpy(np.asarray(value, order="C"))
 
 
 def _as_ortvalue(value: Data) -> Any:

@@ -236,12 +236,6 @@ class CapturingRunner:
                     raise capture_refused(f"the CPU reads or writes {arg.name!r}", self.where)
 
 
-# One thread that runs a session for all callers.
-#
-# ONNX Runtime keeps captured CUDA graphs with the thread that captured them: another thread would
-# capture anew, and hold memory of its own.
-
-
 class _Job(Generic[_T]):
     __slots__ = ("done", "error", "function", "result")
 
@@ -254,7 +248,11 @@ class _Job(Generic[_T]):
 
 
 class OwnerThread:
-    """Runs functions one after the other in a thread of its own, which ends with `close`."""
+    """Runs functions one after the other in a thread of its own, which ends with `close`.
+
+    ONNX Runtime keeps captured CUDA graphs with the thread that captured them: another thread would
+    capture anew, and hold memory of its own.
+    """
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
