@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aotc.base.errors import AotcError
-from aotc.graph.partition.budgets import breaches, with_flops
+from aotc.graph.partition.budgets import judge_placement, with_flops
 from aotc.graph.partition.division import total_transfers
 from aotc.session.sessions import placement_of
 from aotc.spec.codec import decode
@@ -83,6 +83,10 @@ def report_of(
         transfers=tuple(transfers),
         refusals=tuple(refusals),
     )
+
+
+def breaches(*arguments: Any, **named: Any) -> list[AotcError]:
+    return list(judge_placement(*arguments, **named).breaches)
 
 
 def breach_rows(*arguments: Any, **named: Any) -> list[tuple[str, str, str]]:

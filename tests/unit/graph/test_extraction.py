@@ -18,7 +18,7 @@ from model_parts import constant
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Part, Rules, assign
-from aotc.graph.partition.extraction import boundary_values, extract, hybrid_model
+from aotc.graph.partition.extraction import Extractor, boundary_values, hybrid_model
 from aotc.graph.view import PartitionGraph, read_graph
 from aotc.session.inference import with_types
 from aotc.spec.providers import EP_CONTEXT
@@ -31,6 +31,12 @@ OPSET = 18
 
 def info(name: str, kind: int = FLOAT, shape: Sequence[int | str] = (2, 3)) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
+
+
+def extract(
+    model: onnx.ModelProto, graph: PartitionGraph, nodes: Sequence[int], name: str
+) -> onnx.ModelProto:
+    return Extractor(model, graph).extract(nodes, name)
 
 
 def typed_model(

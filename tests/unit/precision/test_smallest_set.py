@@ -102,8 +102,8 @@ def test_where_keeping_more_may_be_worse_what_is_returned_did_pass(
 
     def trial(kept: frozenset[str]) -> Trial:
         text = f"{seed} {sorted(kept)}".encode()
-        badness = hashlib.sha256(text).digest()[0] / 100
-        asked[kept] = Trial(badness <= 1, badness)
+        ratio = hashlib.sha256(text).digest()[0] / 100
+        asked[kept] = Trial(ratio <= 1, ratio)
         return asked[kept]
 
     names = NAMES[:nodes]
@@ -117,7 +117,7 @@ def test_where_keeping_more_may_be_worse_what_is_returned_did_pass(
         assert not found.minimal
         return
     assert asked[kept].passed
-    assert found.after == asked[kept].badness
+    assert found.after == asked[kept].ratio
     assert not any(each.passed and len(tried) < len(kept) for tried, each in asked.items())
     if found.minimal:
         smaller = [kept - {name} for name in kept] if len(kept) > 1 else []

@@ -1,4 +1,9 @@
-"""The kernels of ONNX Runtime's providers as a table, and the nodes that they would claim."""
+"""The kernels of ONNX Runtime's own providers as a table, and the nodes that they would claim.
+
+The data are from one release; a later one has these and more, so predictions refuse slightly too
+much, never too little.  If a kernel is registered once per type, the table combines the types: for
+an operator with several type variables it may accept a pair that no kernel has.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,8 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
-from aotc.graph.types import constant_type, lacks_types, stated_types, subgraphs, type_proto
+from aotc.graph.types import constant_type, lacks_types, stated_types, type_proto
+from aotc.graph.view import subgraphs
 from aotc.spec.providers import CPU, STANDARD
 
 if TYPE_CHECKING:
@@ -19,15 +25,42 @@ if TYPE_CHECKING:
     Rule = Callable[[onnx.NodeProto], str]
 
 
-# The kernels of ONNX Runtime's own execution providers, as data.
-#
-# The data are from one release; a later one has these and more, so predictions refuse slightly too
-# much, never too little. If a kernel is registered once per type, the table combines the types: for
-# an operator with several type variables it may accept a pair that no kernel has.
-
-
 _DATA = "ort_kernels_1.30.json"
 _SUFFIX = "ExecutionProvider"
+# Operators that ONNX Runtime adds to the standard's domain: the table has none of their parameters.
+_UNSTATED: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], ...]]] = {
+    "SimplifiedLayerNormalization": (
+        (("X", "T"), ("scale", "V")),
+        (("Y", "V"), ("inv_std_var", "U")),
+    ),
+}
+# Domains of ONNX's own operators in another layout, with the same versions.
+_SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
+# ONNX Runtime turns it into an initializer before it places nodes.
+_CONSTANT = "Constant"
+_MAX_NAMED = 5
+# Operators whose outputs the GPU's own kernel writes to CPU memory.
+_OUTPUTS_ON_CPU = frozenset({"Shape", "Size"})
+# Indices of inputs that the GPU's own kernel reads from CPU memory.
+_INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
+    "ConstantOfShape": frozenset({0}),
+    "Expand": frozenset({1}),
+    "If": frozenset({0}),
+    "Loop": frozenset({0, 1}),
+    "OneHot": frozenset({1}),
+    "Pad": frozenset({1, 2}),
+    "Range": frozenset({0, 1, 2}),
+    "Reshape": frozenset({1}),
+    "Slice": frozenset({1, 2, 3, 4}),
+    "Split": frozenset({1}),
+    "Squeeze": frozenset({1}),
+    "Tile": frozenset({1}),
+    "TopK": frozenset({1}),
+    "Unsqueeze": frozenset({1}),
+}
+# Elements of a constant that may be in either memory.
+_MAX_CONSTANT = 100
+_NARROW_FLOATS = ("tensor(float16)", "tensor(bfloat16)", "tensor(float8")
 
 
 @record
@@ -170,20 +203,6 @@ def _short_name(name: str) -> str:
     return name.removeprefix("tensor(").removesuffix(")") if name.startswith("tensor(") else name
 
 
-# The signature of a node's operator: schema version, and types by type variable and parameter.
-
-
-# Operators that ONNX Runtime adds to the standard's domain: the table has none of their parameters.
-_UNSTATED: Final[Mapping[str, tuple[tuple[tuple[str, str], ...], ...]]] = {
-    "SimplifiedLayerNormalization": (
-        (("X", "T"), ("scale", "V")),
-        (("Y", "V"), ("inv_std_var", "U")),
-    ),
-}
-# Domains of ONNX's own operators in another layout, with the same versions.
-_SAME_SCHEMAS = {"ai.onnx": "", "com.ms.internal.nhwc": ""}
-
-
 @record(kw_only=False)
 class Formal:
     """A formal parameter; `kind` is a type variable or a type.  Only the last can be variadic.
@@ -220,7 +239,26 @@ def signature_of(domain: str, op: str, opset: int) -> Signature | None:
     return Signature(schema.since_version, _formals(schema.inputs), _formals(schema.outputs))
 
 
-def signature_of_kernel(kernel: Kernel) -> Signature:
+def signature_of_node(
+    node: onnx.NodeProto, opsets: Mapping[str, int], ep: str, table: KernelTable
+) -> Signature | None:
+    """The signature of a node's operator, from its schema or else from a kernel that `ep` has."""
+    domain = "" if node.domain in STANDARD else node.domain
+    found = signature_of(domain, node.op_type, opsets.get(domain, 1))
+    if found is None and (registered := table.registered(ep, domain, node.op_type)):
+        return _signature_of_kernel(registered[-1])
+    return found
+
+
+def opsets_of(model: onnx.ModelProto) -> dict[str, int]:
+    """The imported versions by domain; that of ONNX's own operators by ""."""
+    return {
+        "" if entry.domain in STANDARD else entry.domain: entry.version
+        for entry in model.opset_import
+    }
+
+
+def _signature_of_kernel(kernel: Kernel) -> Signature:
     """The signature from the table, for operators of ONNX Runtime's own."""
     inputs, outputs = kernel.inputs, kernel.outputs
     if not inputs and not outputs:
@@ -276,14 +314,6 @@ def _formals(parameters: Sequence[onnx.defs.OpSchema.FormalParameter]) -> tuple[
     )
 
 
-# Claims on a whole graph by the kernel table: predictions, without asking a provider.
-
-
-# ONNX Runtime turns it into an initializer before it places nodes.
-_CONSTANT = "Constant"
-_MAX_NAMED = 5
-
-
 @record
 class Prediction:
     """Names of the nodes that a provider would run, reasons for the others, and uncertainties."""
@@ -291,6 +321,29 @@ class Prediction:
     nodes: frozenset[str]
     refusals: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
+    """What `ep` would run of `model`, by `table` and `rule`, in the main graph and subgraphs.
+
+    `rule` returns the provider's own reason against a node that has a kernel, or "".  A node is
+    only refused if the table refuses it for all possible unknown types; a note names nodes with
+    unknown types.  External data is not read.
+    """
+    notes = []
+    if lacks_types(model.graph, {}):
+        model, note = _inferred(model)
+        notes += [note] if note else []
+    functions = {(item.domain, item.name): item for item in model.functions}
+    claiming = _Claiming(table, ep, rule, functions)
+    claiming.graph(model.graph, opsets_of(model), {})
+    if claiming.untyped:
+        notes.append(
+            f"types are unknown at {_names_text(claiming.untyped)}: assumed to have a kernel"
+        )
+    return Prediction(
+        nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
+    )
 
 
 @record(frozen=False, kw_only=False)
@@ -315,7 +368,7 @@ class _Claiming:
                 self.refusals.append((node.name, reason))
             else:
                 self.claimed.add(node.name)
-            for _, subgraph in subgraphs(node):
+            for subgraph in subgraphs(node):
                 self.graph(subgraph, opsets, types)
 
     def reason(self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]) -> str:
@@ -334,14 +387,9 @@ class _Claiming:
     def _kernel_reason(
         self, node: onnx.NodeProto, opsets: Mapping[str, int], types: dict[str, str]
     ) -> str:
-        standard = node.domain in STANDARD
-        opset = opsets.get("" if standard else node.domain, 1)
-        signature = signature_of("" if standard else node.domain, node.op_type, opset)
+        signature = signature_of_node(node, opsets, self.ep, self.table)
         if signature is None:
-            registered = self.table.registered(self.ep, node.domain, node.op_type)
-            if not registered:
-                return self.table.kernel(self.ep, node.domain, node.op_type, opset).reason
-            signature = signature_of_kernel(registered[-1])
+            return self.table.kernel(self.ep, node.domain, node.op_type, 0).reason
         bound, unknown = bind_types(node, signature, types)
         found = self.table.kernel(self.ep, node.domain, node.op_type, signature.version, bound)
         for formal, name in pair_values(signature.outputs, node.output):
@@ -422,33 +470,6 @@ def _function_of(
     return function
 
 
-def claim_by_kernels(model: onnx.ModelProto, ep: str, table: KernelTable, rule: Rule) -> Prediction:
-    """What `ep` would run of `model`, by `table` and `rule`, in the main graph and subgraphs.
-
-    `rule` returns the provider's own reason against a node that has a kernel, or "".  A node is
-    only refused if the table refuses it for all possible unknown types; a note names nodes with
-    unknown types.  External data is not read.
-    """
-    notes = []
-    if lacks_types(model.graph, {}):
-        model, note = _inferred(model)
-        notes += [note] if note else []
-    functions = {(item.domain, item.name): item for item in model.functions}
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in model.opset_import
-    }
-    claiming = _Claiming(table, ep, rule, functions)
-    claiming.graph(model.graph, opsets, {})
-    if claiming.untyped:
-        notes.append(
-            f"types are unknown at {_names_text(claiming.untyped)}: assumed to have a kernel"
-        )
-    return Prediction(
-        nodes=frozenset(claiming.claimed), refusals=tuple(claiming.refusals), notes=tuple(notes)
-    )
-
-
 def _inferred(model: onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     """The model with types by ONNX's inference and ""; or unchanged, and why."""
     import onnx
@@ -473,28 +494,6 @@ def _names_text(names: list[str]) -> str:
 # memory is not in the kernel table and is listed here, as far as known.
 
 
-_OUTPUTS_ON_CPU = frozenset({"Shape", "Size"})
-# Indices of inputs that the GPU's own kernel reads from CPU memory.
-_INPUTS_ON_CPU: Mapping[str, frozenset[int]] = {
-    "ConstantOfShape": frozenset({0}),
-    "Expand": frozenset({1}),
-    "If": frozenset({0}),
-    "Loop": frozenset({0, 1}),
-    "OneHot": frozenset({1}),
-    "Pad": frozenset({1, 2}),
-    "Range": frozenset({0, 1, 2}),
-    "Reshape": frozenset({1}),
-    "Slice": frozenset({1, 2, 3, 4}),
-    "Split": frozenset({1}),
-    "Squeeze": frozenset({1}),
-    "Tile": frozenset({1}),
-    "TopK": frozenset({1}),
-    "Unsqueeze": frozenset({1}),
-}
-_MAX_CONSTANT = 100  # elements
-_NARROW_FLOATS = ("tensor(float16)", "tensor(bfloat16)", "tensor(float8")
-
-
 def prefers_cpu(graph: onnx.GraphProto, claimed: Collection[str]) -> tuple[str, ...]:
     """Names of `claimed` nodes, also in subgraphs, that are likely to run on the CPU."""
     return tuple(_preferred_nodes(graph, claimed, frozenset()))
@@ -508,7 +507,7 @@ def _preferred_nodes(
     on_cpu: set[str] = set()
     found: list[str] = []
     for node in graph.node:
-        for _, subgraph in subgraphs(node):
+        for subgraph in subgraphs(node):
             found += _preferred_nodes(subgraph, claimed, outer | set(_small_constants(graph)))
         # A refused node runs on the CPU: its outputs from such values stay there.
         refused = node.name not in claimed and not on_cpu.isdisjoint(node.input)
@@ -547,9 +546,3 @@ def _small_constants(graph: onnx.GraphProto) -> list[str]:
             if not dims or math.prod(dims[0]) <= _MAX_CONSTANT:
                 small.append(node.output[0])
     return small
-
-
-# ONNX Runtime's kernels as a table, and what it predicts for a graph.
-
-
-__all__ = ["Kernel", "KernelTable", "Lookup", "Prediction", "claim_by_kernels", "prefers_cpu"]

@@ -21,10 +21,25 @@ from aotc.spec.manifest import ExternalFile
 from aotc.spec.payload import Finding
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT, STANDARD
 
-# What an ONNX file contains: its graphs and subgraphs, their nodes, tensors and inputs.
-
-
 MAX_PROTOBUF = 2**31 - 1
+_NARROW_BITS: dict[int, int] = {
+    onnx.TensorProto.INT2: 2,
+    onnx.TensorProto.UINT2: 2,
+    onnx.TensorProto.INT4: 4,
+    onnx.TensorProto.UINT4: 4,
+    onnx.TensorProto.FLOAT4E2M1: 4,
+}
+RANDOM_OPS = frozenset(
+    (
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Multinomial",
+        "Bernoulli",
+    )
+)
+_MAX_NAMED = 5
 
 
 def read_model(path: Path) -> onnx.ModelProto:
@@ -129,18 +144,6 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
     return tuple(info for info in model.graph.input if info.name not in constant)
 
 
-# A model's external data: where its files are, and checks before they are read.
-
-
-_NARROW_BITS: dict[int, int] = {
-    onnx.TensorProto.INT2: 2,
-    onnx.TensorProto.UINT2: 2,
-    onnx.TensorProto.INT4: 4,
-    onnx.TensorProto.UINT4: 4,
-    onnx.TensorProto.FLOAT4E2M1: 4,
-}
-
-
 def path_with_data(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
     """`path`, or its target if it is a link and the external data is there.
 
@@ -231,21 +234,6 @@ def tensor_bytes(tensor: onnx.TensorProto) -> int:
     return -(-elements * bits // 8)
 
 
-# Operators that no artifact may contain: compiled parts, and sources of random numbers.
-
-
-RANDOM_OPS = frozenset(
-    (
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Multinomial",
-        "Bernoulli",
-    )
-)
-
-
 def refuse_operators(
     nodes: Iterable[onnx.NodeProto], initializers: Iterable[onnx.TensorProto]
 ) -> None:
@@ -292,9 +280,6 @@ def _true_constants(
 # ONNX Runtime accepts any bytes as a name, and protobuf returns what is not UTF-8 as bytes; neither
 # JSON nor ONNX Runtime's Python API can represent it. Such text is written with its bytes escaped
 # (`\xbd`): equal texts stay equal and different ones different, so that all references still match.
-
-
-_MAX_NAMED = 5
 
 
 def escape_text(model: onnx.ModelProto) -> tuple[Finding, ...]:

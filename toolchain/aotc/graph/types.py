@@ -1,4 +1,7 @@
-"""Types and shapes of the values that each graph of a model can read, by name."""
+"""Types and shapes of the values that each graph of a model can read, by name.
+
+A control-flow subgraph can read its own values and those of the graphs around it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +12,25 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.view import subgraphs_of
+from aotc.graph.view import every_node, has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
     import onnx
 
 
-# Shapes and element types of the values that each graph of a model can read.
-#
-# A control-flow subgraph can read its own values and those of the graphs around it.
-
-
 Shape = tuple[int, ...]
 # Loops nested deeper stay unknown unless the model declares their shapes.
 _MAX_LOOP_NESTING: Final = 8
+# By attribute of `Constant`.
+_CONSTANT_TYPES = {
+    "value_float": "float",
+    "value_floats": "float",
+    "value_int": "int64",
+    "value_ints": "int64",
+    "value_string": "string",
+    "value_strings": "string",
+}
 
 
 @record(kw_only=False)
@@ -46,19 +53,17 @@ def scopes(model: onnx.ModelProto, dims: Mapping[str, int], *, stated: bool) -> 
     are inferred from the values around them, those of a loop for its first iteration; there,
     declarations are used for what inference does not find.
     """
-    fixed = model if stated else _infer(_model_at(model, dims))
+    fixed = model if stated else inferred(_model_at(model, dims))
     own, kinds = _shapes_and_types(fixed.graph, dims)
     main = Scope(fixed.graph.node, own, own, kinds)
-    if all(
-        not subgraphs_of(attribute) for node in model.graph.node for attribute in node.attribute
-    ):
+    if not any(map(has_subgraphs, model.graph.node)):
         return (main,)
     if stated:
-        fixed = _infer(_without_declarations(model))
+        fixed = inferred(_without_declarations(model))
     for _ in range(_MAX_LOOP_NESTING):
         if not _enter_loops(fixed.graph, ChainMap(own), dims):
             break
-        fixed = _infer(fixed)
+        fixed = inferred(fixed)
     return main, *_subgraph_scopes(fixed.graph, model.graph, ChainMap(own), ChainMap(kinds), dims)
 
 
@@ -87,20 +92,21 @@ def _without_declarations(model: onnx.ModelProto) -> onnx.ModelProto:
 
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
-    pending = [subgraph for _, subgraph in _subgraphs(copied.graph)]
-    while pending:
-        subgraph = pending.pop()
-        del subgraph.value_info[:]
-        pending += [inner for _, inner in _subgraphs(subgraph)]
+    for node in every_node(copied.graph):
+        for subgraph in subgraphs(node):
+            del subgraph.value_info[:]
     return copied
 
 
-def _infer(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with inferred shapes; unchanged if inference fails."""
+def inferred(model: onnx.ModelProto, *, by_values: bool = True) -> onnx.ModelProto:
+    """The model with inferred types and shapes; unchanged if ONNX's inference fails.
+
+    `by_values`: also by the values of shapes, as far as nodes compute them of known sizes.
+    """
     import onnx
 
     with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        return onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=by_values)
     return model
 
 
@@ -148,9 +154,8 @@ def _subgraph_scopes(
 
 def _subgraphs(graph: onnx.GraphProto) -> Iterator[tuple[onnx.NodeProto, onnx.GraphProto]]:
     for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in subgraphs_of(attribute):
-                yield node, subgraph
+        for subgraph in subgraphs(node):
+            yield node, subgraph
 
 
 def _shapes_and_types(
@@ -177,20 +182,6 @@ def _shapes_and_types(
     return shapes, kinds
 
 
-# Types of a graph's values, by name, in the spelling of ONNX's schemas.
-
-
-# By attribute of `Constant`.
-_CONSTANT_TYPES = {
-    "value_float": "float",
-    "value_floats": "float",
-    "value_int": "int64",
-    "value_ints": "int64",
-    "value_string": "string",
-    "value_strings": "string",
-}
-
-
 def stated_types(graph: onnx.GraphProto) -> dict[str, str]:
     """Types that the graph itself declares for inputs, outputs, initializers and values."""
     found: dict[str, str] = {}
@@ -210,18 +201,9 @@ def lacks_types(graph: onnx.GraphProto, outer: Mapping[str, str]) -> bool:
     types = {**outer, **stated_types(graph)}
     return any(
         any(name and name not in types for name in node.output)
-        or any(lacks_types(subgraph, types) for _, subgraph in subgraphs(node))
+        or any(lacks_types(subgraph, types) for subgraph in subgraphs(node))
         for node in graph.node
     )
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """The subgraphs of a control-flow node, each with the attribute that holds it."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for subgraph in attribute.graphs:
-            yield attribute.name, subgraph
 
 
 def type_name(kind: onnx.TypeProto) -> str:

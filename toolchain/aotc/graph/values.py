@@ -59,6 +59,8 @@ _ML_NAMES: Final = {
 NARROW_BITS: Final[Mapping[str, int]] = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4}
 _ONNX_NAMES: Final = {name: onnx for onnx, name in _ML_NAMES.items()}
 _TYPE = re.compile(r"(\w+)\((.*)\)")
+# numpy refuses longer headers, but only after reading them: the length field allows 4 GiB.
+_MAX_HEADER_BYTES: Final = 10_000
 
 
 class NodeArg(Protocol):
@@ -278,13 +280,6 @@ def describe(value: Data) -> str:
     if isinstance(value, np.ndarray | np.generic):
         return f"{dtype_name(value.dtype)}[{', '.join(str(size) for size in value.shape)}]"
     return type(value).__name__
-
-
-# Reads arrays from `.npy` files and `.npz` archives, with checks against forged sizes.
-
-
-# numpy refuses longer headers, but only after reading them: the length field allows 4 GiB.
-_MAX_HEADER_BYTES: Final = 10_000
 
 
 class PickledObjects(ValueError):

@@ -1,4 +1,8 @@
-"""A graph as its nodes and what they read and make; its shape nodes and its source's nodes."""
+"""A graph as its nodes and what they read and make; its shape nodes and its source's nodes.
+
+Partitions are made of the main graph: a control-flow node also reads what its subgraphs capture.
+The contents of subgraphs are kept by subgraph, because several may use the same names.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,7 @@ from aotc.spec.providers import STANDARD
 if TYPE_CHECKING:
     import onnx
 
-
-# The graph for partitioning: its nodes, and what they read and make.
-#
-# Partitions are made of the main graph: a control-flow node also reads what its subgraphs capture.
-# The contents of subgraphs are kept by subgraph, because several may use the same names.
+_SOURCES = ("Shape", "Size")
 
 
 @record(kw_only=False)
@@ -110,13 +110,7 @@ def read_graph(model: onnx.ModelProto) -> PartitionGraph:
         _add_subgraphs(subgraphs, node, node.name, None, constants)
         inside = [inner.name for subgraph in subgraphs[first:] for inner in subgraph.nodes]
         own = [name for name in node.input if name and name not in constants]
-        captured = [
-            name
-            for attribute in node.attribute
-            for subgraph in subgraphs_of(attribute)
-            for name in sorted(captured_values(subgraph))
-            if name not in constants
-        ]
+        captured = [name for name in captured_by(node) if name not in constants]
         nodes.append(
             GraphNode(
                 name=node.name,
@@ -149,18 +143,49 @@ def captured_values(subgraph: onnx.GraphProto) -> set[str]:
     known |= _constant_names(subgraph)
     read: set[str] = set()
     for node in subgraph.node:
-        needed = {name for name in node.input if name}
-        for attribute in node.attribute:
-            for inner in subgraphs_of(attribute):
-                needed |= captured_values(inner)
-        read |= needed - known
+        read |= set(read_values(node)) - known
         known |= set(node.output)
     return read | {value.name for value in subgraph.output if value.name not in known}
 
 
-def subgraphs_of(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
+def captured_by(node: onnx.NodeProto) -> list[str]:
+    """The values that each subgraph of a node reads from the graphs around it."""
+    return [name for subgraph in subgraphs(node) for name in sorted(captured_values(subgraph))]
+
+
+def read_values(node: onnx.NodeProto) -> list[str]:
+    """The values that a node reads, those that its subgraphs capture included."""
+    return [name for name in (*node.input, *captured_by(node)) if name]
+
+
+def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
+    """The node's own subgraphs, without those inside of them."""
+    for attribute in node.attribute:
+        yield from _subgraphs_of(attribute)
+
+
+def has_subgraphs(node: onnx.NodeProto) -> bool:
+    """Whether a node is control flow."""
+    return any(map(_subgraphs_of, node.attribute))
+
+
+def with_inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """A node, then those in its subgraphs at any depth."""
+    yield node
+    for subgraph in subgraphs(node):
+        yield from every_node(subgraph)
+
+
+def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph in order, each followed by those in its subgraphs."""
+    for node in graph.node:
+        yield from with_inner_nodes(node)
+
+
+def _subgraphs_of(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
     """The subgraphs that an attribute holds; most attributes hold none."""
-    return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
+    found = list(attribute.graphs)
+    return [attribute.g, *found] if attribute.HasField("g") else found
 
 
 def _add_subgraphs(
@@ -172,7 +197,7 @@ def _add_subgraphs(
 ) -> None:
     """Add the subgraphs of a node, outer ones before inner ones."""
     for attribute in holder.attribute:
-        for subgraph in subgraphs_of(attribute):
+        for subgraph in _subgraphs_of(attribute):
             own = _constant_names(subgraph)
             known = constants | own if own else constants
             found.append(
@@ -219,16 +244,8 @@ def _element_types(graph: onnx.GraphProto) -> dict[str, str]:
             if kind:
                 found.setdefault(value.name, onnx.TensorProto.DataType.Name(kind).lower())
         for node in current.node:
-            pending += [
-                subgraph for attribute in node.attribute for subgraph in subgraphs_of(attribute)
-            ]
+            pending += subgraphs(node)
     return found
-
-
-# The nodes of a graph that only compute shapes.
-
-
-_SOURCES = ("Shape", "Size")
 
 
 def count_shape_nodes(model: onnx.ModelProto) -> int:
@@ -251,7 +268,7 @@ def _shape_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
     found = []
     for node in model.graph.node:
         given = [name for name in node.input if name and name not in constant]
-        has_subgraph = any(attribute.HasField("g") for attribute in node.attribute)
+        has_subgraph = has_subgraphs(node)
         if node.op_type == "Constant" or (not node.input and not has_subgraph):
             constant.update(node.output)
         elif node.op_type in _SOURCES or (
@@ -285,20 +302,20 @@ def covered_nodes(
     belongs to the node that makes the later one.  A value that got another name is known by the
     node that reads it, if that was not rewritten.
     """
-    way = SourceOrder(source)
-    nodes = list(_walk(rewritten))
+    order = SourceOrder(source)
+    nodes = list(every_node(rewritten))
     made = {name for node in nodes for name in node.output if name}
-    former = _former_names(nodes, way.producers, made)
+    former = _former_names(nodes, order.producers, made)
     kept = made | set(former.values())
     found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
         own = [former.get(name, name) for name in node.output]
-        covered, _ = way.behind(own, kept)
+        covered, _ = order.behind(own, kept)
         if not covered:
             # ONNX Runtime fuses a product and a sum into NAME/MatMulAddFusion, whose value a
             # Reshape makes if it has more than two dims.
             names = (node.name, node.name.rpartition("/")[0])
-            covered = next(((name,) for name in names if name in way.places), ())
+            covered = next(((name,) for name in names if name in order.places), ())
         found[node.name] = covered
     return found
 
@@ -307,7 +324,7 @@ class SourceOrder:
     """Which nodes of a graph, with unique names, lie behind its values; `places` by node name."""
 
     def __init__(self, source: onnx.GraphProto) -> None:
-        nodes = list(_walk(source))
+        nodes = list(every_node(source))
         self.places = {node.name: index for index, node in enumerate(nodes)}
         self.producers = {name: node for node in nodes for name in node.output if name}
 
@@ -366,8 +383,8 @@ def standing_for(
     """
     wanted = frozenset(names)
     covered = covered_nodes(source, rewritten)
-    makers = {name: node for node in _walk(rewritten) for name in node.output if name}
-    by_name = {node.name: node for node in _walk(rewritten)}
+    by_name = {node.name: node for node in every_node(rewritten)}
+    makers = {name: node for node in every_node(rewritten) for name in node.output if name}
     found = {name for name, nodes in covered.items() if wanted.intersection(nodes)}
     pending = list(found)
     while pending:
@@ -378,22 +395,3 @@ def standing_for(
             found.add(before.name)
             pending.append(before.name)
     return frozenset(found)
-
-
-def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _walk(body)
-
-
-def read_values(node: onnx.NodeProto) -> list[str]:
-    """The values that a node reads, those that its subgraphs capture included."""
-    captured = [
-        name
-        for attribute in node.attribute
-        for subgraph in subgraphs_of(attribute)
-        for name in sorted(captured_values(subgraph))
-    ]
-    return [name for name in (*node.input, *captured) if name]

@@ -16,9 +16,6 @@ import onnx
 
 from aotc.graph.model import tensors
 
-# Weights as external data, stored once for all variants.
-
-
 # Below this an entry costs more than it saves; ONNX Runtime's writer gets the same limit.
 EXTERNAL_BYTES = 1024
 # The page size of mappings, and enough for any SIMD load.
@@ -26,6 +23,8 @@ _ALIGN = 4096
 _BLOCK = 4 << 20
 # Prefix of entries that ONNX Runtime adds for weights that it packed for its kernels.
 PACKED = "prepacked_"
+# A file of which more is read than this share is linked, not copied.
+_MAX_USED_SHARE = 0.95
 
 
 class Packed(NamedTuple):
@@ -199,7 +198,7 @@ def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tupl
     """File and offset of everything that `place_tensors` would copy for `model`, by key."""
     found = {}
     for (tensor, offset, _), key in zip(external_tensors(model), keys, strict=True):
-        name = next(p.value for p in tensor.external_data if p.key == "location")
+        name = _location(tensor)
         found[key] = (name, offset)
         for form in packed_forms(tensor):
             for index, part in enumerate(form.parts):
@@ -209,13 +208,7 @@ def tensor_places(model: onnx.ModelProto, keys: Sequence[str]) -> dict[str, tupl
 
 def external_locations(model: onnx.ModelProto) -> tuple[str, ...]:
     """Names of the external files that `model` refers to, sorted."""
-    found = {
-        pair.value
-        for tensor, _, _ in external_tensors(model)
-        for pair in tensor.external_data
-        if pair.key == "location"
-    }
-    return tuple(sorted(found))
+    return tuple(sorted({_location(tensor) for tensor, _, _ in external_tensors(model)}))
 
 
 def copy_ranges(
@@ -241,7 +234,7 @@ def repoint(model: onnx.ModelProto, name: str, moved: Mapping[tuple[int, int], i
     `moved` has the new offset by old offset and length.
     """
     for tensor, offset, length in external_tensors(model):
-        if any(p.key == "location" and p.value == name for p in tensor.external_data):
+        if _location(tensor) == name:
             _refer_to(tensor, name, moved[offset, length], length)
 
 
@@ -262,6 +255,10 @@ def gather_tensors(model: onnx.ModelProto, folder: Path, target: Path) -> None:
             written += length
     if not written:
         target.unlink()
+
+
+def _location(tensor: onnx.TensorProto) -> str:
+    return next(pair.value for pair in tensor.external_data if pair.key == "location")
 
 
 def _blocks(source: BinaryIO, offset: int, length: int) -> Iterator[bytes]:
@@ -295,12 +292,6 @@ def _copy(source: BinaryIO, offset: int, length: int, target: RawIOBase) -> None
         offset, length = offset + count, length - count
     for block in _blocks(source, offset, length):
         target.write(block)
-
-
-# Finds tensors with the same bytes in two graphs.
-
-
-_COMPARED_BLOCK = 1 << 22
 
 
 def remove_shared(
@@ -342,19 +333,10 @@ def _mapped(path: Path) -> Iterator[np.ndarray[Any, np.dtype[np.uint8]]]:
 
 
 def _equal(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    for start in range(0, len(one), _COMPARED_BLOCK):
-        if not np.array_equal(
-            one[start : start + _COMPARED_BLOCK], other[start : start + _COMPARED_BLOCK]
-        ):
+    for start in range(0, len(one), _BLOCK):
+        if not np.array_equal(one[start : start + _BLOCK], other[start : start + _BLOCK]):
             return False
     return True
-
-
-# Compact external data: drop what the final graphs no longer read.
-
-
-# A file of which more is read than this share is linked, not copied.
-_MAX_USED_SHARE = 0.95
 
 
 def compact(
@@ -372,7 +354,7 @@ def compact(
     packed: set[str] = set()
     for graph in graphs.values():
         for tensor, offset, length in external_tensors(graph):
-            name = next(p.value for p in tensor.external_data if p.key == "location")
+            name = _location(tensor)
             read.setdefault(name, {})[offset, length] = None
             if packed_forms(tensor):
                 packed.add(name)

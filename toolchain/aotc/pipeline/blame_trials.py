@@ -26,10 +26,10 @@ from aotc.precision.blame_search import (
     Candidate,
     SmallestSet,
     Trial,
-    badness,
+    limit_ratio,
     named_nodes,
+    scored_candidates,
     smallest_set,
-    suspects,
 )
 from aotc.precision.half_types import HALF_TYPES
 from aotc.precision.node_comparison import Side, node_errors
@@ -98,7 +98,7 @@ def blame_job(request: Json) -> Json:
         errors = job.node_errors(graph)
         named = named_nodes(graph.changed, errors)
         answer |= {"first": named[0], "worst": named[1]}
-        candidates = suspects(graph.changed, errors.nodes)
+        candidates = scored_candidates(graph.changed, errors.nodes)
     except AotcError as error:
         answer["why_not"] = error.line()
         candidates = [Candidate(name, 0.0) for name in graph.changed]
@@ -252,7 +252,7 @@ class _Job:
                 golden = values.load(Path(reference["outputs"][name]))
                 gate = self._gates.of_output(name)
                 error = compare(golden, output, self._tolerance, name, gate)
-                worst = max(worst, badness(error, self._tolerance, gate))
+                worst = max(worst, limit_ratio(error, self._tolerance, gate))
                 passed &= error.passed
                 if name not in largest or error.max_abs > largest[name].max_abs:
                     largest[name] = error

@@ -1,4 +1,14 @@
-"""The smallest set of nodes that passes if kept in a higher precision: a search with few trials."""
+"""The smallest set of nodes that passes if kept in a higher precision: a search with few trials.
+
+Each trial makes and runs a model, so their number is what counts.  Candidates are ranked by how
+much they seem to add to the error.  The shortest passing prefix of that ranking is found in
+growing steps and by bisection; its last node is needed, and what else is needed is searched in
+front of it in the same way.  At last single nodes are left out (A. Zeller and R. Hildebrandt,
+"Simplifying and Isolating Failure-Inducing Input", 2002, section 3; U. Junker, "QuickXplain",
+2004).
+
+If one node alone is to blame, of up to 300, it is found in 15 trials wherever it is ranked.
+"""
 
 from __future__ import annotations
 
@@ -11,78 +21,8 @@ from aotc.session.parity import FORM, TOLERANCE, UNBOUNDED, JudgedLimit, judged_
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
 from aotc.spec.precision import OutputGate, Tolerance
 
-# How far an answer is from its limits, as one number that trials are compared by.
-
-
 # The next float above 1: what fails by the breadth of a rounding.
 _ABOVE: Final = 1.0 + 2.0**-52
-
-
-def badness(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
-    """The largest of measured/limit over the limits of one output: at most 1 where it passes.
-
-    Of a cosine and an agreement, what lacks to 1 is compared; of an SQNR, amplitudes.  `UNBOUNDED`
-    where nothing can be measured, as where NaN differ.
-    """
-    shares = [0.0]
-    if gate is None or not gate.replaces_tolerance:
-        shares += _of_tolerance(error, tolerance)
-    if gate is not None:
-        shares += map(_of_limit, judged_limits(error, gate), _limits(gate))
-    worst = min(max(shares), UNBOUNDED)
-    if error.passed:
-        return min(worst, 1.0)
-    return UNBOUNDED if worst <= 1.0 and _is_unmeasured(error) else max(worst, _ABOVE)
-
-
-def _is_unmeasured(error: OutputError) -> bool:
-    return FORM in error.breached or error.max_abs >= UNBOUNDED
-
-
-def _of_tolerance(error: OutputError, tolerance: Tolerance) -> list[float]:
-    if error.max_abs >= UNBOUNDED:
-        return [UNBOUNDED if TOLERANCE in error.breached or FORM in error.breached else 0.0]
-    largest = error.max_abs / error.max_rel if 0.0 < error.max_rel < UNBOUNDED else 0.0
-    found = [_divided(error.max_abs, tolerance.atol + tolerance.rtol * largest)]
-    if error.cosine is not None and error.max_abs > tolerance.atol:
-        # A tensor of one element has no direction, which the verdict knows and the cosine does not.
-        share = _divided(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
-        found.append(min(share, 1.0) if error.passed else share)
-    return found
-
-
-def _limits(gate: OutputGate) -> list[float]:
-    return [limit for _, limit in gate.limits() if limit is not None]
-
-
-def _of_limit(judged: JudgedLimit, limit: float) -> float:
-    if judged.measured is None:
-        return 0.0 if judged.passed else UNBOUNDED
-    if judged.name == "min_sqnr_db":
-        return float(10.0 ** min((limit - judged.measured) / 20.0, 300.0))
-    if judged.name.startswith("min"):
-        return _divided(1.0 - judged.measured, 1.0 - limit)
-    return _divided(judged.measured, limit)
-
-
-def _divided(measured: float, limit: float) -> float:
-    if measured <= 0.0:
-        return 0.0
-    return min(measured / limit, UNBOUNDED) if limit > 0.0 else UNBOUNDED
-
-
-# The smallest set of nodes that, kept in a higher precision, passes: a search with few trials.
-#
-# Each trial makes and runs a model, so their number is what counts. Candidates are ranked by how
-# much they seem to add to the error. The shortest passing prefix of that ranking is found in
-# growing steps and by bisection; its last node is needed, and what else is needed is searched in
-# front of it in the same way. At last single nodes are left out (A. Zeller and R. Hildebrandt,
-# "Simplifying and Isolating Failure-Inducing Input", 2002, section 3; U. Junker, "QuickXplain",
-# 2004).
-#
-# If one node alone is to blame, of up to 300, it is found in 15 trials wherever it is ranked.
-
-
 # A prefix that does not pass is made so many times as long.
 _GROWTH: Final = 4
 # Up to so many nodes, leaving out one after the other takes fewer trials than bisection.
@@ -99,17 +39,17 @@ class Candidate:
 
 @record(kw_only=False)
 class Trial:
-    """One trial; `badness` is the largest of measured/limit, above 1 where it does not pass."""
+    """One trial; `ratio` is the largest of measured/limit, above 1 where it does not pass."""
 
     passed: bool
-    badness: float
+    ratio: float
 
 
 @record
 class SmallestSet:
     """What was found: the names to keep, in the order of the candidates; empty: none passes.
 
-    `after` is the badness with them, None without any.  `minimal`: it was tried that none of them
+    `after` is the ratio with them, None without any.  `minimal`: it was tried that none of them
     can be left out.  `all_pass` is whether all candidates together pass, None if that is not known;
     where it is False, precision is not what makes the error.  `ended` is by what the search ended:
     `time` is that `may_go_on` said no.
@@ -134,7 +74,7 @@ def smallest_set(
 ) -> SmallestSet:
     """Search with at most `trials` calls of `trial`, none for the same set twice.
 
-    `candidates` are in execution order; nothing kept has failed already, with badness `before`.
+    `candidates` are in execution order; nothing kept has failed already, with ratio `before`.
     The best set that passed is returned, also where the trials end or where keeping more makes the
     error larger.  `may_go_on` is asked before each trial, and ends the search if it is False.
     """
@@ -148,7 +88,7 @@ def smallest_set(
     return SmallestSet(
         kept=tuple(each.name for each in candidates if kept and each.name in kept),
         before=before,
-        after=search.tried[kept].badness if kept else None,
+        after=search.tried[kept].ratio if kept else None,
         trials=len(search.tried),
         minimal=search.is_minimal(),
         all_pass=search.all_pass(),
@@ -202,11 +142,10 @@ class _Search:
             return False
         smaller = [self.best - {name} for name in self.best]
         # Nothing kept has failed before the search.
-        return all(not each or not self._may_pass(each) for each in smaller)
+        return all(not each or self._has_failed(each) for each in smaller)
 
-    def _may_pass(self, kept: frozenset[str]) -> bool:
-        """Whether a set passed, or was not tried."""
-        return kept not in self.tried or self.tried[kept].passed
+    def _has_failed(self, kept: frozenset[str]) -> bool:
+        return kept in self.tried and not self.tried[kept].passed
 
     def all_pass(self) -> bool | None:
         """Whether all candidates pass together; None: not tried, and nothing less passed."""
@@ -263,10 +202,7 @@ class _Search:
             remaining = shorter
 
 
-# Which nodes seem to add most to the error, from values that were compared inside of a graph.
-
-
-def suspects(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candidate]:
+def scored_candidates(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candidate]:
     """The nodes `changed`, in that order, each scored by the error that is added where it computes.
 
     Between compared values all nodes have the score of the later one, as nothing tells them apart.
@@ -279,6 +215,12 @@ def suspects(changed: Sequence[str], errors: Sequence[NodeError]) -> list[Candid
         for node in (error.node, *error.covers):
             scores[node] = max(scores.get(node, 0.0), added)
     return [Candidate(name, scores.get(name, -1.0)) for name in changed]
+
+
+def _added(error: NodeError) -> float:
+    if error.added is None:
+        return 0.0 if error.passed else math.inf
+    return error.added
 
 
 def named_nodes(changed: Collection[str], errors: NodeErrors) -> tuple[str, str]:
@@ -296,7 +238,48 @@ def named_nodes(changed: Collection[str], errors: NodeErrors) -> tuple[str, str]
     return named(errors.first), named(errors.worst)
 
 
-def _added(error: NodeError) -> float:
-    if error.added is None:
-        return 0.0 if error.passed else math.inf
-    return error.added
+def limit_ratio(error: OutputError, tolerance: Tolerance, gate: OutputGate | None = None) -> float:
+    """The largest of measured/limit over the limits of one output: at most 1 where it passes.
+
+    Of a cosine and an agreement, what lacks to 1 is compared; of an SQNR, amplitudes.  `UNBOUNDED`
+    where nothing can be measured, as where NaN differ.
+    """
+    shares = [0.0]
+    if gate is None or not gate.replaces_tolerance:
+        shares += _tolerance_ratios(error, tolerance)
+    if gate is not None:
+        limits = (limit for _, limit in gate.limits() if limit is not None)
+        shares += map(_ratio_of_limit, judged_limits(error, gate), limits)
+    worst = min(max(shares), UNBOUNDED)
+    if error.passed:
+        return min(worst, 1.0)
+    is_unmeasured = FORM in error.breached or error.max_abs >= UNBOUNDED
+    return UNBOUNDED if worst <= 1.0 and is_unmeasured else max(worst, _ABOVE)
+
+
+def _tolerance_ratios(error: OutputError, tolerance: Tolerance) -> list[float]:
+    if error.max_abs >= UNBOUNDED:
+        return [UNBOUNDED if TOLERANCE in error.breached or FORM in error.breached else 0.0]
+    largest = error.max_abs / error.max_rel if 0.0 < error.max_rel < UNBOUNDED else 0.0
+    found = [_ratio(error.max_abs, tolerance.atol + tolerance.rtol * largest)]
+    if error.cosine is not None and error.max_abs > tolerance.atol:
+        # A tensor of one element has no direction, which the verdict knows and the cosine does not.
+        share = _ratio(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
+        found.append(min(share, 1.0) if error.passed else share)
+    return found
+
+
+def _ratio_of_limit(judged: JudgedLimit, limit: float) -> float:
+    if judged.measured is None:
+        return 0.0 if judged.passed else UNBOUNDED
+    if judged.name == "min_sqnr_db":
+        return float(10.0 ** min((limit - judged.measured) / 20.0, 300.0))
+    if judged.name.startswith("min"):
+        return _ratio(1.0 - judged.measured, 1.0 - limit)
+    return _ratio(judged.measured, limit)
+
+
+def _ratio(measured: float, limit: float) -> float:
+    if measured <= 0.0:
+        return 0.0
+    return min(measured / limit, UNBOUNDED) if limit > 0.0 else UNBOUNDED

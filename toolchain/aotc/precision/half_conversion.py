@@ -12,10 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass, all_names, rename_captured, rename_read, walk_nodes
+from aotc.base.records import field, record, replace
+from aotc.graph.passes.base import (
+    Pass,
+    all_names,
+    cast_node,
+    free_name,
+    rename_captured,
+    rename_read,
+    walk_nodes,
+)
 from aotc.graph.types import stated_types
-from aotc.graph.view import captured_values
+from aotc.graph.view import captured_by, captured_values
 from aotc.precision.half_types import (
     HALF_TYPES,
     MOVING,
@@ -23,7 +31,6 @@ from aotc.precision.half_types import (
     TypedGraph,
     adopt_body,
     body_models,
-    captured_names,
     typed_graph,
 )
 from aotc.spec.variant import HALF_PRECISION
@@ -32,13 +39,17 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
-    from collections.abc import Mapping
-
     from aotc.precision.half_types import HalfType
+
+    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
 
 _FLOAT = 1
+# Cheap in float32 too.
+_CHEAP: Final = MOVING | {
+    "Abs", "Add", "Clip", "Div", "Gelu", "LeakyRelu", "Max", "Min", "Mul", "Neg", "Relu",
+    "Sigmoid", "Sqrt", "Sub", "Tanh",
+}  # fmt: skip
 
 
 @record
@@ -158,7 +169,7 @@ class _Rewrite:
             self._node(index, _copy(original))
         del main.node[:]
         main.node.extend(self.nodes)
-        read = {name for node in self.nodes for name in (*node.input, *captured_names(node))}
+        read = {name for node in self.nodes for name in (*node.input, *captured_by(node))}
         read |= self.graph.outputs
         unread = [
             tensor
@@ -177,7 +188,7 @@ class _Rewrite:
             for body, copy in body_models(self.graph, node):
                 in_half |= self._body(body, copy)
         renamed = {}
-        for name in sorted(captured_names(node)):
+        for name in sorted(captured_by(node)):
             found = self._value(name, False) if self.graph.is_float(name) else name
             if found != name:
                 renamed[name] = found
@@ -194,7 +205,7 @@ class _Rewrite:
             if changes and at in slots.outputs:
                 inner = name
                 if name in self.graph.outputs:
-                    inner = self._free(f"{name}_{self.half.name}")
+                    inner = free_name(f"{name}_{self.half.name}", self.used)
                     made.append((inner, name))
                 node.output[at] = self.named[name, True] = inner
         if changes and slots.outputs:
@@ -212,17 +223,7 @@ class _Rewrite:
         graph = typed_graph(inner, self.half.tensor_name, self.ep)
         kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
         captured = captured_values(body)
-        _Rewrite(
-            graph=graph,
-            half=self.half,
-            ep=self.ep,
-            kept=kept,
-            kept_names=self.kept_names,
-            read=self.read,
-            cast_constants=self.cast_constants,
-            used=self.used,
-            outer=self,
-        ).run()
+        replace(self, graph=graph, kept=kept, outer=self, named={}, nodes=[], constants=[]).run()
         in_half = {}
         for node in list(inner.graph.node):
             if not _is_cast_to(node, self.half) or node.input[0] not in captured:
@@ -246,7 +247,7 @@ class _Rewrite:
         else:
             source = self.named.get((name, made_in_half), name)
             suffix = self.half.name if wanted else "float32"
-            self.named[key] = self._free(f"{name}_{suffix}")
+            self.named[key] = free_name(f"{name}_{suffix}", self.used)
             self._cast(source, self.named[key], to_half=wanted)
         return self.named[key]
 
@@ -255,7 +256,7 @@ class _Rewrite:
 
         if self.outer is not None and tensor.name in self.outer.graph.constants:
             return self.outer._value(tensor.name, True)
-        name = self._free(f"{tensor.name}_{self.half.name}")
+        name = free_name(f"{tensor.name}_{self.half.name}", self.used)
         if self.cast_constants:
             self._cast(tensor.name, name, to_half=True)
             return name
@@ -271,14 +272,12 @@ class _Rewrite:
         return name
 
     def _cast(self, source: str, target: str, *, to_half: bool) -> None:
-        import onnx
-
         kind = self.half.onnx_type if to_half else _FLOAT
-        name = self._free(f"cast_{target}")
-        self.nodes.append(onnx.helper.make_node("Cast", [source], [target], name=name, to=kind))
+        self.nodes.append(cast_node(source, target, kind, self.used))
 
     def _attributes(self, node: onnx.NodeProto) -> None:
         """Change the attribute that decides the type of the output, if there is one."""
+        import numpy as np
         import onnx
 
         if node.op_type == "Cast":
@@ -286,7 +285,7 @@ class _Rewrite:
             node.attribute.append(onnx.helper.make_attribute("to", self.half.onnx_type))
         elif node.op_type == "ConstantOfShape":
             stated = [one for one in node.attribute if one.name == "value"]
-            values = onnx.numpy_helper.to_array(stated[0].t) if stated else _zero()
+            values = onnx.numpy_helper.to_array(stated[0].t) if stated else np.zeros(1, np.float32)
             del node.attribute[:]
             node.attribute.append(onnx.helper.make_attribute("value", self.half.tensor(values, "")))
 
@@ -315,12 +314,6 @@ class _Rewrite:
         del main.value_info[:]
         main.value_info.extend((*others, *wanted))
 
-    def _free(self, name: str) -> str:
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
-        return name
-
 
 def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
     return node.op_type == "Cast" and any(
@@ -328,26 +321,10 @@ def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
     )
 
 
-def _zero() -> np.ndarray[Any, Any]:
-    import numpy as np
-
-    return np.zeros(1, np.float32)
-
-
 def _copy(message: Any) -> Any:
     made = type(message)()
     made.CopyFrom(message)
     return made
-
-
-# Where values change between float32 and half precision, and nodes that are kept to save casts.
-
-
-# Cheap in float32 too.
-_CHEAP: Final = MOVING | {
-    "Abs", "Add", "Clip", "Div", "Gelu", "LeakyRelu", "Max", "Min", "Mul", "Neg", "Relu",
-    "Sigmoid", "Sqrt", "Sub", "Tanh",
-}  # fmt: skip
 
 
 def is_half(graph: TypedGraph, name: str, kept: set[int]) -> bool:
@@ -414,22 +391,19 @@ def _is_beside(graph: TypedGraph, index: int, kept: set[int]) -> bool:
     return bool((before | after) & kept)
 
 
-# Casts at inputs and outputs that are in half precision where the model inside is in float32.
-#
-# When the inside is changed to the same type, they become casts from a type to itself.
-
-
 def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
     """Remove casts of the main graph from `half` to `half`; its values must all have types.
 
-    One stays where it passes an input or a constant on as an output, or one output as another.
+    Where inputs and outputs were in half precision and the inside was not, they are left of the
+    casts between.  One stays where it passes an input or a constant on as an output, or one output
+    as another.
     """
     graph = model.graph
     types = stated_types(graph)
     outputs = {value.name for value in graph.output}
     makers = {name: node for node in graph.node for name in node.output}
     for cast in list(graph.node):
-        if not _is_idle(cast, types, half):
+        if not _is_cast_to(cast, half) or types.get(cast.input[0]) != half.tensor_name:
             continue
         source, target = cast.input[0], cast.output[0]
         if target not in outputs:
@@ -445,14 +419,6 @@ def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
         infos = [info for info in graph.value_info if info.name not in renamed]
         del graph.value_info[:]
         graph.value_info.extend(infos)
-
-
-def _is_idle(node: onnx.NodeProto, types: Mapping[str, str], half: HalfType) -> bool:
-    return (
-        node.op_type == "Cast"
-        and types.get(node.input[0]) == half.tensor_name
-        and any(one.name == "to" and one.i == half.onnx_type for one in node.attribute)
-    )
 
 
 def interface_elements(graph: onnx.GraphProto) -> set[int]:

@@ -5,32 +5,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import all_names
-from aotc.graph.types import stated_types, subgraphs
+from aotc.graph.passes.base import all_names, free_name, set_nodes
+from aotc.graph.passes.convert_opset import opset_of
+from aotc.graph.types import stated_types
+from aotc.graph.view import subgraphs
 from aotc.precision.half_types import FLOAT, MOVING
-from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy as np
     import onnx
 
+    from aotc.precision.half_conversion import Read
     from aotc.precision.half_types import HalfType, TypedGraph
-
-    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
-    from collections.abc import Callable, Sequence
 
     Add = Callable[..., str]
 
 
-# Logarithms, and what leads up to them, that need small numbers which float16 does not have.
-#
-# A logarithm turns a relative error into an absolute one. Below 6e-5 float16 has fewer digits the
-# smaller a number is, and below 6e-8 only 0: powers of a spectrum and probabilities are that small.
-# A spectrum is kept as a whole, since its quiet parts are small sums of large products.
-
-
+# What a small number passes on its way to a logarithm.
 _LED_THROUGH: Final = MOVING | {
     "Abs", "Add", "Clip", "Div", "Max", "Min", "Mul", "Pow", "ReduceL2", "ReduceMean", "ReduceSum",
     "ReduceSumSquare", "Relu", "Sqrt", "Sub", "Sum",
@@ -41,10 +34,40 @@ _TRANSFORMS: Final = (_LED_THROUGH - {"Relu"}) | {"Cast", "Conv", "Gemm", "MatMu
 _ENDS: Final = frozenset({"Exp", "Sigmoid", "Softmax"})
 # Further up a sum may be that of all blocks of a model.
 _MAX_STEPS: Final = 8
+# What masks are lowered to.
+LOWEST: Final = -16384.0
+# What a mask passes on its way to the scores.
+_COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
+# The input that is added to the scores, by operator.
+_BIAS: Final = {
+    ("com.microsoft", "Attention"): 5,
+    ("com.microsoft", "MultiHeadAttention"): 5,
+    ("com.microsoft", "GroupQueryAttention"): 10,
+    ("", "Attention"): 3,
+}
+_FLOAT_MAX: Final = 3.4028234663852886e38
+# The output of a graph that observes.
+LARGEST: Final = "aotc_largest"
+# The first operator set with all that observes.
+_MIN_OPSET: Final = 9
+# From here the axes of ReduceMax are an input.
+_AXES_AS_INPUT: Final = 18
+_FLOAT = 1
+# What positions are computed by.
+_ARITHMETIC: Final = MOVING | {
+    "Add", "Cast", "Ceil", "Div", "Exp", "Floor", "MatMul", "Mul", "Neg", "Pow", "Range",
+    "Reciprocal", "Round", "Sqrt", "Sub",
+}  # fmt: skip
+_ANGLES: Final = frozenset({"Cos", "Sin"})
 
 
 def logarithm_nodes(graph: TypedGraph) -> set[int]:
-    """The positions of logarithms, of cheap nodes at most 8 steps before, and of whole spectra."""
+    """The positions of logarithms, of cheap nodes at most 8 steps before, and of whole spectra.
+
+    A logarithm turns a relative error into an absolute one.  Below 6e-5 float16 has fewer digits
+    the smaller a number is, and below 6e-8 only 0: powers of a spectrum and probabilities are that
+    small.  A spectrum is kept as a whole, since its quiet parts are small sums of large products.
+    """
     logarithms = {index for index, node in enumerate(graph.nodes) if node.op_type == "Log"}
     found = set(logarithms)
     last = logarithms
@@ -80,26 +103,14 @@ def _leads(graph: TypedGraph, index: int) -> bool:
     return graph.nodes[index].op_type in _LED_THROUGH | _ENDS
 
 
-# Attention masks: very negative numbers that are only added to what a softmax reads.
-#
-# Exporters write the lowest number of float32, which half precision lacks. A softmax gives exactly
-# 0 for any number that is some hundred below the largest, so another one that low means the same;
-# the rewritten numbers leave room for sums of several masks and for the scores.
-
-
-LOWEST: Final = -16384.0
-_COMBINING: Final = MOVING | {"Add", "Mul", "Cast", "Gather", "ScatterND", "Trilu"}
-# The input that is added to the scores, by operator.
-_BIAS: Final = {
-    ("com.microsoft", "Attention"): 5,
-    ("com.microsoft", "MultiHeadAttention"): 5,
-    ("com.microsoft", "GroupQueryAttention"): 10,
-    ("", "Attention"): 3,
-}
-
-
 def lower_masks(graph: TypedGraph, half: HalfType, read: Read) -> int:
-    """Rewrite the constants that mask, in place; returns how many."""
+    """Rewrite the constants that mask, in place; returns how many.
+
+    They are very negative numbers that are only added to what a softmax reads.  Exporters write the
+    lowest number of float32, which half precision lacks.  A softmax gives exactly 0 for any number
+    that is some hundred below the largest, so another one that low means the same; `LOWEST` leaves
+    room for sums of several masks and for the scores.
+    """
     import numpy as np
     import onnx
 
@@ -158,28 +169,14 @@ def _masks(graph: TypedGraph, index: int, name: str, known: dict[str, bool]) -> 
     return all(graph.is_float(given) and _only_masks(graph, given, known) for given in made)
 
 
-# A graph that tells, for each of its float32 values, the largest finite magnitude in it.
-#
-# These are its only output, so that a run needs little memory beside that of the model. A body of
-# control flow hands its own on to the graph around it: `If` as a result, `Loop` and `Scan` as a
-# result of each iteration.
-
-
-_FLOAT_MAX: Final = 3.4028234663852886e38
-LARGEST: Final = "aotc_largest"
-# Where.
-_MIN_OPSET: Final = 9
-# From here the axes of ReduceMax are an input.
-_AXES_AS_INPUT: Final = 18
-_FLOAT = 1
-
-
 def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str, ...]]:
     """A copy of `model` with the output `LARGEST`, and the values that it is about, in order.
 
-    `LARGEST` is float32 of shape [values].  Infinities are left out, as every floating-point type
-    has them, and values whose type is not stated.  A value of a body that another body has too
-    stands there twice.
+    `LARGEST` is float32 of shape [values], and the only output, so that a run needs little memory
+    beside that of the model.  A body of control flow hands its own on to the graph around it: `If`
+    as a result, `Loop` and `Scan` as a result of each iteration.  Infinities are left out, as every
+    floating-point type has them, and values whose type is not stated.  A value of a body that
+    another body has too stands there twice.
     """
     import numpy as np
     import onnx
@@ -187,10 +184,10 @@ def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str,
     made = onnx.ModelProto()
     made.CopyFrom(model)
     graph = made.graph
-    writer = _Writer(used=all_names(made), opset=_opset(model))
-    writer.limit = writer.free("aotc_float_max")
-    writer.zeros = writer.free("aotc_zero")
-    writer.flat = writer.free("aotc_flat")
+    writer = _Writer(used=all_names(made), opset=opset_of(model))
+    writer.limit = free_name("aotc_float_max", writer.used)
+    writer.zeros = free_name("aotc_zero", writer.used)
+    writer.flat = free_name("aotc_flat", writer.used)
     for name, value in (
         (writer.limit, np.float32(_FLOAT_MAX)),
         (writer.zeros, np.zeros(1, np.float32)),
@@ -208,12 +205,7 @@ def observing_graph(model: onnx.ModelProto) -> tuple[onnx.ModelProto, tuple[str,
 
 def can_observe(model: onnx.ModelProto) -> bool:
     """Whether the model's operator set has what observes."""
-    return _opset(model) >= _MIN_OPSET
-
-
-def _opset(model: onnx.ModelProto) -> int:
-    opsets = {entry.domain: entry.version for entry in model.opset_import}
-    return max((opsets.get(domain, 0) for domain in STANDARD), default=0)
+    return opset_of(model) >= _MIN_OPSET
 
 
 @record(frozen=False)
@@ -227,13 +219,6 @@ class _Writer:
     flat: str = ""
     nodes: list[onnx.NodeProto] = field(default_factory=list)
 
-    def free(self, name: str) -> str:
-        """A name that is not used yet, and is now."""
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
-        return name
-
     def rewrite(self, graph: onnx.GraphProto, inputs: Sequence[str], result: str) -> list[str]:
         """Make `result`, the largest magnitudes of the values of `graph`, which are returned."""
         import onnx
@@ -245,7 +230,7 @@ class _Writer:
         nodes: list[onnx.NodeProto] = []
 
         def node(op: str, given: list[str], **attributes: Any) -> str:
-            made = self.free(f"aotc_{op.lower()}")
+            made = free_name(f"aotc_{op.lower()}", self.used)
             nodes.append(onnx.helper.make_node(op, given, [made], name=made, **attributes))
             return made
 
@@ -274,17 +259,15 @@ class _Writer:
                     observe(name)
         if parts:
             nodes.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
-        copied = [type(one).FromString(one.SerializeToString()) for one in nodes]
-        del graph.node[:]
-        graph.node.extend(copied)
+        set_nodes(graph, nodes)
         return names
 
     def _bodies(self, node: onnx.NodeProto) -> tuple[list[str], str]:
         """Let the bodies of a node tell their values, and the node hand them on as an output."""
-        bodies = [body for _, body in subgraphs(node)]
+        bodies = list(subgraphs(node))
         if not bodies or node.op_type not in ("If", "Loop", "Scan"):
             return [], ""
-        own = [self.free("aotc_largest_inside") for _ in bodies]
+        own = [free_name("aotc_largest_inside", self.used) for _ in bodies]
         names = []
         for body, result in zip(bodies, own, strict=True):
             names.append(self.rewrite(body, [value.name for value in body.input], result))
@@ -292,7 +275,7 @@ class _Writer:
             return [], ""
         for index, body in enumerate(bodies):
             self._state_result(body, own[index], [len(found) for found in names], index)
-        made = self.free("aotc_largest_of_bodies")
+        made = free_name("aotc_largest_of_bodies", self.used)
         node.output.append(made)
         return [name for found in names for name in found], made
 
@@ -308,13 +291,13 @@ class _Writer:
             if at == index and count:
                 parts.append(own)
             elif count:
-                zeros = self.free("aotc_zeros")
+                zeros = free_name("aotc_zeros", self.used)
                 tensor = onnx.numpy_helper.from_array(np.zeros(count, np.float32))
                 body.node.append(
                     onnx.helper.make_node("Constant", [], [zeros], name=zeros, value=tensor)
                 )
                 parts.append(zeros)
-        result = self.free("aotc_all_largest")
+        result = free_name("aotc_all_largest", self.used)
         body.node.append(onnx.helper.make_node("Concat", parts, [result], name=result, axis=0))
         body.output.append(onnx.helper.make_tensor_value_info(result, _FLOAT, [sum(counts)]))
 
@@ -337,22 +320,11 @@ class _Writer:
         return add("ReduceMax", [stacked, add("Constant", [], value=first)], keepdims=0)
 
 
-# Angles and indices: numbers whose integer part counts, for which half precision is too coarse.
-#
-# At 2048 float16 has no fraction left, so sines of positions would be wrong, and sizes rounded.
-
-
-_ARITHMETIC: Final = MOVING | {
-    "Add", "Cast", "Ceil", "Div", "Exp", "Floor", "MatMul", "Mul", "Neg", "Pow", "Range",
-    "Reciprocal", "Round", "Sqrt", "Sub",
-}  # fmt: skip
-_ANGLES: Final = frozenset({"Cos", "Sin"})
-
-
 def position_nodes(graph: TypedGraph) -> set[int]:
     """Nodes that compute sines of positions, or indices, with all that leads to them.
 
-    They start from inputs, constants and integers, and only do arithmetic.
+    At 2048 float16 has no fraction left, so sines would be wrong, and sizes rounded.  They start
+    from inputs, constants and integers, and only do arithmetic.
     """
     found: set[int] = set()
     for index, node in enumerate(graph.nodes):

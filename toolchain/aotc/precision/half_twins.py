@@ -10,28 +10,22 @@ from aotc.graph.kernels import (
     KernelTable,
     bind_types,
     claim_by_kernels,
+    opsets_of,
     pair_values,
-    signature_of,
-    signature_of_kernel,
+    signature_of_node,
 )
-from aotc.graph.passes.base import Pass, all_names, rename_read
-from aotc.graph.types import constant_type, stated_types, subgraphs, type_name
-from aotc.graph.view import subgraphs_of
+from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read, set_nodes
+from aotc.graph.types import constant_type, stated_types, type_name
+from aotc.graph.view import has_subgraphs, subgraphs
 from aotc.precision.half_conversion import retype, what_is_untyped
 from aotc.precision.half_types import FLOAT, HALF_TYPES, HalfName, HalfType, typed_graph
-from aotc.spec.providers import CPU, STANDARD
+from aotc.spec.providers import CPU
 
 if TYPE_CHECKING:
     import numpy as np
     import onnx
 
     from aotc.precision.half_conversion import Read
-
-
-# Compute in float64 what is computed in float32: the exact side of a comparison.
-#
-# Inputs and outputs keep their types. What ONNX Runtime's CPU has no float64 kernel for stays in
-# float32 between casts, as do control flow, quantized operators and what is random.
 
 
 _TENSOR: Final = "tensor(double)"
@@ -42,6 +36,7 @@ _KEPT: Final = frozenset(
 )
 # Each round keeps more nodes, and most need one.
 _MAX_ROUNDS: Final = 8
+_FLOAT = 1
 
 
 class _Double:
@@ -61,10 +56,12 @@ class _Double:
 
 @record
 class DoubleTwin(Pass):
-    """Change a model whose values all have types; `kept` are names of nodes that stay in float32.
+    """Compute in float64 what is computed in float32: the exact side of a comparison.
 
-    `read` returns the values of a tensor, which may be external.  Without it only types are
-    changed, which is enough to ask which kernels there are.
+    The values of the model all have types; inputs and outputs keep theirs.  `kept` are names of
+    nodes that stay in float32, between casts, as do control flow, quantized operators and what is
+    random.  `read` returns the values of a tensor, which may be external.  Without it only types
+    are changed, which is enough to ask which kernels there are.
     """
 
     name = "float64-twin"
@@ -80,7 +77,7 @@ class DoubleTwin(Pass):
         return what_is_untyped(model.graph)
 
     def apply(self, model: onnx.ModelProto) -> None:
-        flow = {node.name for node in model.graph.node if any(map(subgraphs_of, node.attribute))}
+        flow = {node.name for node in model.graph.node if has_subgraphs(node)}
         graph = typed_graph(model, _TENSOR, CPU)
         retype(graph, _Double(), CPU, self.kept | flow, self.read)
 
@@ -120,31 +117,21 @@ def changes_nothing(model: onnx.ModelProto) -> bool:
     return FLOAT not in stated_types(model.graph).values()
 
 
-# A graph that computes in float32 what another one computes in half precision, equally rounded.
-#
-# ONNX Runtime's CPU has nearly no kernels for bfloat16, and computes what is in float16 in float32,
-# where nothing overflows. So a build host without a GPU runs this twin: each value is computed in
-# float32, as kernels do inside, and then rounded, beyond the range to infinity. Values keep their
-# names; ONNX Runtime leaves the pairs of casts in place at every level of its optimizer.
-
-
-_FLOAT = 1
-
-
 def float_twin(model: onnx.ModelProto, ep: str, to: HalfName) -> onnx.ModelProto:
-    """The twin of `model`; inputs and outputs have their types, and constants stay where they are.
+    """A graph that computes in float32 what `model` does in half precision, equally rounded.
 
-    `ep` is the provider whose kernels tell the types of operators that ONNX does not know.
+    ONNX Runtime's CPU has nearly no kernels for bfloat16, and computes what is in float16 in
+    float32, where nothing overflows.  So a build host without a GPU runs this twin: each value is
+    computed in float32, as kernels do inside, and then rounded, beyond the range to infinity.
+    Values keep their names; ONNX Runtime leaves the pairs of casts in place at every level of its
+    optimizer.  Inputs and outputs have their types, and constants stay where they are.  `ep` is the
+    provider whose kernels tell the types of operators that ONNX does not know.
     """
     import onnx
 
     twin = onnx.ModelProto()
     twin.CopyFrom(model)
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in twin.opset_import
-    }
-    _Twin(HALF_TYPES[to], ep, opsets, all_names(twin)).main(twin.graph)
+    _Twin(HALF_TYPES[to], ep, opsets_of(twin), all_names(twin)).main(twin.graph)
     return twin
 
 
@@ -161,13 +148,13 @@ class _Twin:
         """Rewrite the main graph, whose inputs and outputs keep their types."""
         types = self._types(graph, {})
         renamed = {
-            value.name: self._free(f"{value.name}_aotc_twin")
+            value.name: free_name(f"{value.name}_aotc_twin", self.used)
             for value in (*graph.input, *graph.output)
             if type_name(value.type) == self.half.tensor_name
         }
         given = {value.name for value in graph.input}
         nodes = [
-            self._cast(name, renamed[name], _FLOAT) for name in renamed if name in given
+            cast_node(name, renamed[name], _FLOAT, self.used) for name in renamed if name in given
         ]  # fmt: skip
         nodes += self._constants(graph, given)
         rename_read(graph.node, renamed)
@@ -177,11 +164,11 @@ class _Twin:
         types |= dict.fromkeys(renamed.values(), self.half.tensor_name)
         nodes += self._nodes(graph, types)
         nodes += [
-            self._cast(renamed[value.name], value.name, self.half.onnx_type)
+            cast_node(renamed[value.name], value.name, self.half.onnx_type, self.used)
             for value in graph.output
             if value.name in renamed and value.name not in given
         ]
-        _set_nodes(graph, nodes)
+        set_nodes(graph, nodes)
 
     def _body(self, graph: onnx.GraphProto, outer: Mapping[str, str]) -> None:
         """Rewrite a body: what enters and leaves it is in float32."""
@@ -190,7 +177,7 @@ class _Twin:
             if type_name(value.type) == self.half.tensor_name:
                 value.type.tensor_type.elem_type = _FLOAT
         nodes = self._constants(graph, set())
-        _set_nodes(graph, [*nodes, *self._nodes(graph, types)])
+        set_nodes(graph, [*nodes, *self._nodes(graph, types)])
 
     def _constants(self, graph: onnx.GraphProto, given: set[str]) -> list[onnx.NodeProto]:
         """Casts to float32 of the constants in half precision, which get another name."""
@@ -198,39 +185,27 @@ class _Twin:
         for tensor in graph.initializer:
             if tensor.data_type == self.half.onnx_type and tensor.name not in given:
                 name = tensor.name
-                tensor.name = self._free(f"{name}_aotc_half")
-                nodes.append(self._cast(tensor.name, name, _FLOAT))
+                tensor.name = free_name(f"{name}_aotc_half", self.used)
+                nodes.append(cast_node(tensor.name, name, _FLOAT, self.used))
         return nodes
 
     def _nodes(self, graph: onnx.GraphProto, types: Mapping[str, str]) -> list[onnx.NodeProto]:
         """The nodes of a graph, with two casts after each value that was in half precision."""
         nodes = []
         for node in graph.node:
-            for _, body in subgraphs(node):
+            for body in subgraphs(node):
                 self._body(body, types)
             half = [name for name in node.output if types.get(name) == self.half.tensor_name]
-            exact = {name: self._free(f"{name}_aotc_exact") for name in half}
+            exact = {name: free_name(f"{name}_aotc_exact", self.used) for name in half}
             for at, name in enumerate(node.output):
                 node.output[at] = exact.get(name, name)
             self._state_float(node)
             nodes.append(node)
             for name in half:
-                rounded = self._free(f"{name}_aotc_rounded")
-                nodes.append(self._cast(exact[name], rounded, self.half.onnx_type))
-                nodes.append(self._cast(rounded, name, _FLOAT))
+                rounded = free_name(f"{name}_aotc_rounded", self.used)
+                nodes.append(cast_node(exact[name], rounded, self.half.onnx_type, self.used))
+                nodes.append(cast_node(rounded, name, _FLOAT, self.used))
         return nodes
-
-    def _cast(self, source: str, target: str, kind: int) -> onnx.NodeProto:
-        import onnx
-
-        name = self._free(f"cast_{target}")
-        return onnx.helper.make_node("Cast", [source], [target], name=name, to=kind)
-
-    def _free(self, name: str) -> str:
-        while name in self.used:
-            name += "_"
-        self.used.add(name)
-        return name
 
     def _state_float(self, node: onnx.NodeProto) -> None:
         """What a node is told to make in half precision, it makes in float32."""
@@ -258,13 +233,9 @@ class _Twin:
             if node.op_type == "Constant":
                 types.update(constant_type(node))
                 continue
-            domain = "" if node.domain in STANDARD else node.domain
-            signature = signature_of(domain, node.op_type, self.opsets.get(domain, 1))
+            signature = signature_of_node(node, self.opsets, self.ep, KernelTable.load())
             if signature is None:
-                registered = KernelTable.load().registered(self.ep, domain, node.op_type)
-                if not registered:
-                    continue
-                signature = signature_of_kernel(registered[-1])
+                continue
             bound, _ = bind_types(node, signature, types)
             for formal, name in pair_values(signature.outputs, node.output):
                 found = formal.kind if "(" in formal.kind else bound.get(formal.kind)
@@ -278,14 +249,8 @@ class _Twin:
 
         A body of `Loop` states a condition before them.
         """
-        for _, body in subgraphs(node):
+        for body in subgraphs(node):
             stated = [type_name(value.type) for value in body.output]
             for name, found in zip(node.output, stated[-len(node.output) :], strict=False):
                 if name and found:
                     types.setdefault(name, found)
-
-
-def _set_nodes(graph: onnx.GraphProto, nodes: list[onnx.NodeProto]) -> None:
-    copied = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copied)

@@ -8,9 +8,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.records import field, record
-from aotc.graph.kernels import KernelTable, pair_values, signature_of, signature_of_kernel
-from aotc.graph.types import stated_types, subgraphs, type_proto
-from aotc.graph.view import captured_values
+from aotc.graph.kernels import KernelTable, opsets_of, pair_values, signature_of_node
+from aotc.graph.types import stated_types, type_proto
+from aotc.graph.view import captured_by, captured_values, has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
     import numpy as np
     import onnx
-
-
-# A main graph as half precision sees it: types, producers, consumers and slots of its values.
 
 
 # They move numbers and compute none.
@@ -43,6 +40,27 @@ MOVING: Final = frozenset(
         "Where",
     }
 )
+# The type of their output is an attribute.
+_TYPED_BY_ATTRIBUTE: Final = frozenset({"Cast", "ConstantOfShape"})
+# Sums over whole axes and counted positions need more digits than half precision has; what is
+# random differs by type.
+ALWAYS_KEPT: Final = frozenset(
+    {
+        "Bernoulli",
+        "CumSum",
+        "EyeLike",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Range",
+    }
+)
+FLOAT: Final = "tensor(float)"
+# Above the smallest normal numbers of both types.
+_NORMAL: Final = 1e-4
+HalfName = Literal["float16", "bfloat16"]
 
 
 @record(frozen=False)
@@ -77,10 +95,7 @@ class TypedGraph:
 def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
     """Describe the main graph of `model`, which states the types of all values."""
     types = stated_types(model.graph)
-    opsets = {
-        "" if entry.domain in STANDARD else entry.domain: entry.version
-        for entry in model.opset_import
-    }
+    opsets = opsets_of(model)
     readers: dict[str, list[int]] = defaultdict(list)
     producer: dict[str, int] = {}
     captured: dict[int, frozenset[str]] = {}
@@ -88,7 +103,7 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
     # Before IR version 4, initializers are defaults of inputs.
     given = {value.name for value in model.graph.input}
     for index, node in enumerate(model.graph.node):
-        inner = frozenset(captured_names(node))
+        inner = frozenset(captured_by(node))
         if inner:
             captured[index] = inner
         for name in dict.fromkeys((*node.input, *sorted(inner))):
@@ -96,8 +111,7 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
                 readers[name].append(index)
         for name in node.output:
             producer[name] = index
-        has_bodies = any(True for _ in subgraphs(node))
-        slots.append(Slots() if has_bodies else slots_of(node, types, opsets, half, ep))
+        slots.append(Slots() if has_subgraphs(node) else slots_of(node, types, opsets, half, ep))
     return TypedGraph(
         model=model,
         types=types,
@@ -110,12 +124,6 @@ def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
         outputs=frozenset(value.name for value in model.graph.output),
         captured=captured,
     )
-
-
-def captured_names(node: onnx.NodeProto) -> Iterator[str]:
-    """The outer values that the subgraphs of a node read."""
-    for _, graph in subgraphs(node):
-        yield from captured_values(graph)
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
@@ -152,29 +160,6 @@ def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
     return None
 
 
-# Which inputs and outputs of a node may change from float32 to a half-precision type.
-
-
-# The type of their output is an attribute.
-_TYPED_BY_ATTRIBUTE: Final = {"Cast": "to", "ConstantOfShape": "value"}
-# Sums over whole axes and counted positions need more digits than half precision has; what is
-# random differs by type.
-ALWAYS_KEPT: Final = frozenset(
-    {
-        "Bernoulli",
-        "CumSum",
-        "EyeLike",
-        "Multinomial",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Range",
-    }
-)
-FLOAT: Final = "tensor(float)"
-
-
 @record(kw_only=False)
 class Slots:
     """Positions of a node's float32 inputs and outputs that change if the node does."""
@@ -201,15 +186,11 @@ def slots_of(
         return Slots()
     if standard and node.op_type in _TYPED_BY_ATTRIBUTE:
         return Slots(inputs, outputs)
-    domain = "" if standard else node.domain
-    opset = opsets.get(domain, 1)
-    variables = _half_variables(domain, node.op_type, opset, half, ep)
-    signature = signature_of(domain, node.op_type, opset)
+    signature = signature_of_node(node, opsets, ep, KernelTable.load())
     if signature is None:
-        registered = KernelTable.load().registered(ep, domain, node.op_type)
-        if not registered:
-            return Slots()
-        signature = signature_of_kernel(registered[-1])
+        return Slots()
+    domain = "" if standard else node.domain
+    variables = _half_variables(domain, node.op_type, opsets.get(domain, 1), half, ep)
     given = [formal.kind for formal, _ in pair_values(signature.inputs, node.input)]
     made = [formal.kind for formal, _ in pair_values(signature.outputs, node.output)]
     changing = {given[i] for i in inputs if i < len(given)} & variables
@@ -237,14 +218,6 @@ def _half_variables(domain: str, op: str, opset: int, half: str, ep: str) -> fro
     return frozenset(
         one.type_param_str for one in schema.type_constraints if half in one.allowed_type_strs
     )
-
-
-# The two half-precision types, and which numbers they can hold.
-
-
-# Above the smallest normal numbers of both types.
-_NORMAL: Final = 1e-4
-HalfName = Literal["float16", "bfloat16"]
 
 
 @record
@@ -298,26 +271,22 @@ HALF_TYPES: Final[Mapping[str, HalfType]] = {
 }
 
 
-# Bodies of control flow as models of their own, which half precision changes like a main graph.
-#
-# What a body captures are its inputs then, or constants; it enters and leaves it in float32.
-
-
 def has_bodies(node: onnx.NodeProto) -> bool:
     """Whether a node has subgraphs."""
-    return any(True for _ in subgraphs(node))
+    return has_subgraphs(node)
 
 
 def body_models(
     graph: TypedGraph, node: onnx.NodeProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.ModelProto]]:
-    """Each body of a node of `graph`, and a copy of it as a model.
+    """Each body of a node of `graph`, and a copy of it as a model, changed like a main graph.
 
+    What a body captures are its inputs then, or constants; it enters and leaves it in float32.
     Bodies with values of unknown type, or that capture such values, are left out.
     """
     import onnx
 
-    for _, body in subgraphs(node):
+    for body in subgraphs(node):
         made = onnx.ModelProto(
             ir_version=graph.model.ir_version, opset_import=graph.model.opset_import
         )

@@ -7,21 +7,20 @@ the graph, at any level but `disable`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+import math
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass, all_names, walk_graphs
+from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, set_nodes, walk_graphs
 from aotc.precision.half_types import HALF_TYPES, HalfName
 from aotc.spec.variant import STORED_IN_HALF
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import numpy as np
     import onnx
 
-    Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
+    from aotc.precision.half_conversion import Read
 
 
 _FLOAT: Final = 1
@@ -54,8 +53,6 @@ class StoreInHalf(Pass):
         return {"to": self.to, "computed_in": "float32"}
 
     def apply(self, model: onnx.ModelProto) -> None:
-        import onnx
-
         half = HALF_TYPES[self.to]
         used = all_names(model)
         # Bodies are found after the nodes around them are replaced by copies.
@@ -64,48 +61,24 @@ class StoreInHalf(Pass):
             for tensor in list(large_weights(graph)):
                 if (at, tensor.name) in self.kept:
                     continue
-                stored = _free(f"{tensor.name}_{self.to}", used)
-                name = _free(f"cast_{tensor.name}", used)
-                casts.append(
-                    onnx.helper.make_node("Cast", [stored], [tensor.name], name=name, to=_FLOAT)
-                )
+                stored = free_name(f"{tensor.name}_{self.to}", used)
+                casts.append(cast_node(stored, tensor.name, _FLOAT, used))
                 if self.cast_constants:
-                    full = _free(f"{tensor.name}_float32", used)
-                    rounding = _free(f"cast_{stored}", used)
-                    casts.insert(
-                        -1,
-                        onnx.helper.make_node(
-                            "Cast", [full], [stored], name=rounding, to=half.onnx_type
-                        ),
-                    )
+                    full = free_name(f"{tensor.name}_float32", used)
+                    casts.insert(-1, cast_node(full, stored, half.onnx_type, used))
                     tensor.name = full
                 else:
                     values = self.read(tensor)
                     if not half.holds(values):
                         raise RuntimeError(f"{self.to} does not hold the values of {tensor.name}")
                     tensor.CopyFrom(half.tensor(values, stored))
-            nodes = [*casts, *_copied(graph.node)]
-            del graph.node[:]
-            graph.node.extend(nodes)
+            set_nodes(graph, [*casts, *graph.node])
 
 
 def large_weights(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """The float32 initializers of one graph that are worth a cast; no defaults of inputs."""
     given = {value.name for value in graph.input}
     for tensor in graph.initializer:
-        size = 4
-        for dim in tensor.dims:
-            size *= dim
+        size = 4 * math.prod(tensor.dims)
         if tensor.data_type == _FLOAT and size >= MIN_BYTES and tensor.name not in given:
             yield tensor
-
-
-def _copied(nodes: Any) -> list[onnx.NodeProto]:
-    return [type(node).FromString(node.SerializeToString()) for node in nodes]
-
-
-def _free(name: str, used: set[str]) -> str:
-    while name in used:
-        name += "_"
-    used.add(name)
-    return name

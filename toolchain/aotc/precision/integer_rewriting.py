@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from aotc.base.records import record
-from aotc.graph.passes.base import all_names, walk_graphs
-from aotc.graph.view import captured_values, subgraphs_of
+from aotc.graph.passes.base import all_names, set_nodes, walk_graphs
+from aotc.graph.view import read_values, subgraphs
 
 if TYPE_CHECKING:
     import onnx
-
-
-# Constants as integers with a scale and a zero point, by ONNX Runtime's own formulas.
 
 
 Integers = Literal["int8", "uint8"]
@@ -89,12 +86,6 @@ def add_constant(graph: onnx.GraphProto, name: str, values: Array) -> str:
     return name
 
 
-# Constants that the nodes of a graph read, in the graph itself or in those around it.
-
-
-MICROSOFT: Final = "com.microsoft"
-
-
 @record(kw_only=False)
 class Scope:
     """A graph, and those around it, innermost first; `inner` is false for the main graph."""
@@ -127,19 +118,15 @@ def scopes_of(graph: onnx.GraphProto, around: tuple[onnx.GraphProto, ...] = ()) 
     """`graph`, then all bodies in it, outer ones before inner ones."""
     yield Scope(graph, around)
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in subgraphs_of(attribute):
-                yield from scopes_of(body, (graph, *around))
+        for body in subgraphs(node):
+            yield from scopes_of(body, (graph, *around))
 
 
 def replace_nodes(graph: onnx.GraphProto, made: dict[str, list[onnx.NodeProto]]) -> None:
     """Put other nodes in the place of those named in `made`."""
     if not made:
         return
-    nodes = [new for node in graph.node for new in made.get(node.name, [node])]
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies)
+    set_nodes(graph, [new for node in graph.node for new in made.get(node.name, [node])])
 
 
 def require_domain(model: onnx.ModelProto, domain: str) -> None:
@@ -164,15 +151,12 @@ def drop_unread(model: onnx.ModelProto) -> None:
                 del initializers[index]
 
 
-# The order of nodes: each after those whose values it reads, in its bodies too.
-
-
 def sort_nodes(graph: onnx.GraphProto) -> None:
     """Sort the nodes of a main graph; those that are in order stay in the order they have."""
     nodes = list(graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     needs = [
-        sorted({maker[name] for name in _read(node) if name in maker}, reverse=True)
+        sorted({maker[name] for name in read_values(node) if name in maker}, reverse=True)
         for node in nodes
     ]
     order: list[int] = []
@@ -189,27 +173,16 @@ def sort_nodes(graph: onnx.GraphProto) -> None:
             if at not in placed:
                 placed.add(at)
                 order.append(at)
-    copies = [type(node).FromString(node.SerializeToString()) for node in nodes]
-    del graph.node[:]
-    graph.node.extend(copies[at] for at in order)
+    set_nodes(graph, [nodes[at] for at in order])
 
 
-def _read(node: onnx.NodeProto) -> set[str]:
-    found = {name for name in node.input if name}
-    for attribute in node.attribute:
-        for body in subgraphs_of(attribute):
-            found |= captured_values(body)
-    return found
+class Placeholders:
+    """Names that stand for a model's own while nodes are made: no made name is one of the model's.
 
-
-# Names that stand for a model's own while nodes are made: no made name is one of the model's.
-#
-# The quantizers of ONNX Runtime name what they make after what it is made for (`w` gives
-# `w_scale`), and take what has such a name for their own.
-
-
-class StandIns:
-    """Names by what stands for them: `<3>` for each of a graph; they differ between graphs."""
+    They are `<3>` for each name of a graph, and differ between graphs.  The quantizers of ONNX
+    Runtime name what they make after what it is made for (`w` gives `w_scale`), and take what has
+    such a name for their own.
+    """
 
     def __init__(self, model: onnx.ModelProto) -> None:
         self._taken = all_names(model)
@@ -221,7 +194,7 @@ class StandIns:
         self._originals: list[str] = []
         self._nodes: dict[str, str] = {}
         self._final: dict[str, str] = {}
-        self._values = self._stand(model.graph, {})
+        self._values = self._replace_names(model.graph, {})
         self._left = all_names(model)
 
     def nodes(self, names: Collection[str]) -> frozenset[str]:
@@ -241,7 +214,9 @@ class StandIns:
         self._originals.append(name)
         return f"{self._mark}{len(self._originals) - 1}>"
 
-    def _stand(self, graph: onnx.GraphProto, around: Mapping[str, str]) -> Mapping[str, str]:
+    def _replace_names(
+        self, graph: onnx.GraphProto, around: Mapping[str, str]
+    ) -> Mapping[str, str]:
         own: dict[str, str] = {}
         defined = [value.name for value in graph.input]
         defined += [tensor.name for tensor in graph.initializer]
@@ -253,9 +228,8 @@ class StandIns:
         for node in graph.node:
             if node.name and node.name not in self._nodes:
                 self._nodes[node.name] = self._fresh(node.name)
-            for attribute in node.attribute:
-                for body in subgraphs_of(attribute):
-                    self._stand(body, seen)
+            for body in subgraphs(node):
+                self._replace_names(body, seen)
         _rename(graph, lambda name: seen.get(name, name), lambda name: self._nodes.get(name, name))
         return own
 
@@ -276,14 +250,14 @@ class StandIns:
 
 
 @contextmanager
-def stand_ins(model: onnx.ModelProto) -> Iterator[StandIns]:
-    """Within, stand-ins are the names of nodes and values of `model`, in its bodies too.
+def placeholder_names(model: onnx.ModelProto) -> Iterator[Placeholders]:
+    """Within, placeholders are the names of nodes and values of `model`, in its bodies too.
 
     Afterwards it has its names again, and what was made has names that nothing else has.
     """
-    standing = StandIns(model)
-    yield standing
-    standing.restore(model)
+    names = Placeholders(model)
+    yield names
+    names.restore(model)
 
 
 def _rename(

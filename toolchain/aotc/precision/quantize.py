@@ -3,7 +3,7 @@
 Forms: `static` writes QuantizeLinear and DequantizeLinear with ranges that were observed,
 `dynamic` has ONNX Runtime find the ranges of activations in each call, `weights` quantizes
 weights alone, in blocks.  Tables of embeddings have 8 bits in each of them.  Inputs and outputs
-keep their types.  Which nodes are quantized is decided before, in `chosen_nodes`.
+keep their types.  Which nodes are quantized is decided before, in `quantized_nodes`.
 """
 
 from __future__ import annotations
@@ -17,22 +17,36 @@ import numpy as np
 from aotc.base.records import field, record, replace
 from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
 from aotc.precision.integer_rewriting import (
-    MICROSOFT,
     Scheme,
     Scope,
     add_constant,
     drop_unread,
+    placeholder_names,
     quantized,
     replace_nodes,
     require_domain,
     scopes_of,
     sort_nodes,
-    stand_ins,
 )
 from aotc.spec.precision import QuantizedForm
+from aotc.spec.providers import MICROSOFT
 
 if TYPE_CHECKING:
     import onnx
+
+# Of tables.
+_ROWS: Final = Scheme("uint8", "int8", True, False)
+# Their kernels write float32 as quickly as integers, and it is more exact.
+FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
+# The first operator set in which scales may have an axis.
+_AXIS_OPSET: Final = 13
+_QUANTIZE: Final = "QuantizeLinear"
+_DEQUANTIZE: Final = "DequantizeLinear"
+# What the tool asks for, so that it does not infer the types of the graph again by way of a file.
+_INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
+T = TypeVar("T")
+# What products of the dynamic form have become.
+_DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
 
 
 @record(kw_only=False)
@@ -90,18 +104,15 @@ class Quantize(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         chosen = self.chosen
-        with stand_ins(model) as names:
+        with placeholder_names(model) as names:
             ranges = {names.value(name): bounds for name, bounds in self.ranges.items()}
             quantize_static(model, names.nodes(chosen.static), ranges, self.scheme)
         # Constants of several forms differ, also where they are made of the same.
-        with stand_ins(model) as names:
+        with placeholder_names(model) as names:
             quantize_tables(model, names.nodes(chosen.tables))
             split_gemms(model, names.nodes(chosen.dynamic | chosen.weights))
             quantize_dynamic(model, names.nodes(chosen.dynamic), self.scheme)
             quantize_blocks(model, names.nodes(chosen.weights), self.bits, self.block_size)
-
-
-# Weights of products in blocks of 4- or 8-bit integers: `com.microsoft::MatMulNBits`.
 
 
 def quantize_blocks(
@@ -132,15 +143,14 @@ def quantize_blocks(
     drop_unread(model)
 
 
-# Products whose activations are quantized in each call, in the main graph and in bodies.
-#
-# Nodes are those that ONNX Runtime fuses into `DynamicQuantizeMatMul` and `MatMulIntegerToFloat`.
-# Written here: the quantizer of ONNX Runtime rewrites every Gemm of a model, also those that are to
-# stay, and takes weights that several of them share for one's own.
-
-
 def quantize_dynamic(model: onnx.ModelProto, chosen: Collection[str], scheme: Scheme) -> None:
-    """Quantize the `chosen` MatMul and LSTM nodes, whose weights are constants."""
+    """Quantize the `chosen` MatMul and LSTM nodes, whose weights are constants, also in bodies.
+
+    Activations are quantized in each call, by nodes that ONNX Runtime fuses into
+    `DynamicQuantizeMatMul` and `MatMulIntegerToFloat`.  Written here: the quantizer of ONNX Runtime
+    rewrites every Gemm of a model, also those that are to stay, and takes weights that several of
+    them share for one's own.
+    """
     for scope in scopes_of(model.graph):
         made = {}
         ready: dict[str, tuple[str, str, str]] = {}
@@ -236,12 +246,6 @@ def _recurrence(node: onnx.NodeProto, scope: Scope, scheme: Scheme) -> onnx.Node
     return made
 
 
-# Tables of embeddings in integers: rows are looked up as they are stored, and then scaled.
-
-
-_ROWS: Final = Scheme("uint8", "int8", True, False)
-
-
 def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     """Quantize the constant tables of the `chosen` Gather nodes, of shape [rows, columns].
 
@@ -273,19 +277,6 @@ def quantize_tables(model: onnx.ModelProto, chosen: Collection[str]) -> None:
             ]
         replace_nodes(scope.graph, made)
     drop_unread(model)
-
-
-# Products and convolutions between QuantizeLinear and DequantizeLinear, by ONNX Runtime's tool.
-
-
-# Their kernels write float32 as quickly as integers, and it is more exact.
-FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
-# The first operator set in which scales may have an axis.
-_AXIS_OPSET: Final = 13
-_QUANTIZE: Final = "QuantizeLinear"
-_DEQUANTIZE: Final = "DequantizeLinear"
-# What the tool asks for, so that it does not infer the types of the graph again by way of a file.
-_INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
 
 
 def quantize_static(
@@ -364,12 +355,6 @@ def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collect
                 node.input[at] = exact[name]
 
 
-# Gemm as a product and a sum, for forms that know MatMul alone.
-
-
-T = TypeVar("T")
-
-
 def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     """Write the `chosen` Gemm nodes as MatMul, of the same name, and Add.
 
@@ -409,12 +394,6 @@ def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
             value: T = onnx.helper.get_attribute_value(attribute)
             return value
     return default
-
-
-# Which of the chosen nodes a quantized graph shows to be quantized.
-
-
-_DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
 
 
 def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:

@@ -25,7 +25,59 @@ PROFILE: Final = f"{KEPT}profile"
 ISLAND: Final = f"{KEPT}island"
 NOT_OBSERVED: Final = f"{KEPT}not observed"
 NOT_WRITTEN: Final = f"{KEPT}passed over by the quantizer"
-_FLOAT: Final = 1
+# Rough rates of one core, to weigh with: operations in float32, how much quicker integers are on
+# a CPU without VNNI, and bytes of values that are converted or moved.
+_FLOPS: Final = 5e10
+_GAIN: Final = 0.4
+_BYTES: Final = 1e10
+_CALL_SECONDS: Final = 2e-6
+# Kernels that follow a product without a pass of their own, or do less work on smaller values.
+_QUICKER: Final = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
+_MAX_ROUNDS: Final = 64
+_FLOAT_BYTES: Final = 4
+_FLOAT32: Final = 1
+_MATRIX: Final = 2
+# Operators that gain by integers themselves.
+PRODUCTS: Final = frozenset({"Conv", "Gemm", "MatMul"})
+# Operators that take integers between those, so that fewer values are converted.
+CARRIERS: Final = frozenset(
+    {
+        "Add",
+        "AveragePool",
+        "Clip",
+        "Concat",
+        "Flatten",
+        "GlobalAveragePool",
+        "LeakyRelu",
+        "MaxPool",
+        "Mul",
+        "Pad",
+        "Relu",
+        "Reshape",
+        "Resize",
+        "Sigmoid",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+# Operators that each form can quantize.
+BY_FORM: Final[Mapping[str, frozenset[str]]] = {
+    "static": PRODUCTS | CARRIERS | {"Gather", "LSTM"},
+    "dynamic": frozenset({"Gather", "Gemm", "LSTM", "MatMul"}),
+    "weights": frozenset({"Gather", "Gemm", "MatMul"}),
+}
+# Why a node stays, as the manifest counts it.
+NOT_CONSTANT: Final = "weights that are not constant"
+NOT_FINITE: Final = "values that are not finite"
+ATTRIBUTES: Final = "attributes"
+SMALL: Final = "small table"
+EMPTY: Final = "weights without elements"
+RANK: Final = "weights of more than two dims"
+# A smaller table is not worth a scale for each row.
+_MIN_TABLE: Final = 16384
 
 
 @record(kw_only=False)
@@ -56,6 +108,14 @@ class Choice:
             if names:
                 found[word] = len(names)
         return dict(sorted(found.items()))
+
+
+@record(kw_only=False)
+class Observed:
+    """The range of its values, None if one was not finite, and its largest shape."""
+
+    bounds: tuple[float, float] | None
+    shape: tuple[int, ...]
 
 
 def choose(
@@ -165,28 +225,8 @@ def _activations(model: onnx.ModelProto) -> frozenset[str]:
     return frozenset(
         value.name
         for value in values
-        if value.type.tensor_type.elem_type == _FLOAT and value.name not in known | constants
+        if value.type.tensor_type.elem_type == _FLOAT32 and value.name not in known | constants
     )
-
-
-# Which nodes are worth their boundaries: conversions of values between float32 and integers.
-#
-# Every node is quantized or not. A value that integers read and float32 nodes make is quantized
-# once, a value that integers make and float32 nodes read is dequantized once; products write either
-# at no cost. A set of nodes is sought whose gain, less the cost of its boundaries, no change of one
-# node or of one connected region improves.
-
-
-# Rough rates of one core, to weigh with: operations in float32, how much quicker integers are on
-# a CPU without VNNI, and bytes of values that are converted or moved.
-_FLOPS: Final = 5e10
-_GAIN: Final = 0.4
-_BYTES: Final = 1e10
-_CALL_SECONDS: Final = 2e-6
-# Kernels that follow a product without a pass of their own, or do less work on smaller values.
-_QUICKER: Final = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
-_MAX_ROUNDS: Final = 64
-_FLOAT_BYTES: Final = 4
 
 
 @record(kw_only=False)
@@ -198,7 +238,13 @@ class Worth:
 
 
 class Weighing:
-    """The main graph of a model, and what was observed of its activations, by name."""
+    """Weighs which nodes are worth their boundaries: conversions between float32 and integers.
+
+    Every node is quantized or not.  A value that integers read and float32 nodes make is quantized
+    once, a value that integers make and float32 nodes read is dequantized once; products write
+    either at no cost.  A set of nodes is sought whose gain, less the cost of its boundaries, no
+    change of one node or of one connected region improves.
+    """
 
     def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Observed]) -> None:
         graph = model.graph
@@ -314,57 +360,6 @@ class Weighing:
         return _FLOAT_BYTES * math.prod(self._observed[value].shape)
 
 
-# Which nodes each form can quantize, and why not the others of the same operators.
-
-
-_FLOAT32: Final = 1
-_MATRIX: Final = 2
-
-# Operators that gain by integers themselves.
-PRODUCTS: Final = frozenset({"Conv", "Gemm", "MatMul"})
-# Operators that take integers between those, so that fewer values are converted.
-CARRIERS: Final = frozenset(
-    {
-        "Add",
-        "AveragePool",
-        "Clip",
-        "Concat",
-        "Flatten",
-        "GlobalAveragePool",
-        "LeakyRelu",
-        "MaxPool",
-        "Mul",
-        "Pad",
-        "Relu",
-        "Reshape",
-        "Resize",
-        "Sigmoid",
-        "Slice",
-        "Split",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-STATIC: Final = PRODUCTS | CARRIERS | {"Gather", "LSTM"}
-DYNAMIC: Final = frozenset({"Gather", "Gemm", "LSTM", "MatMul"})
-WEIGHTS: Final = frozenset({"Gather", "Gemm", "MatMul"})
-BY_FORM: Final[Mapping[str, frozenset[str]]] = {
-    "static": STATIC,
-    "dynamic": DYNAMIC,
-    "weights": WEIGHTS,
-}
-# Why a node stays, as the manifest counts it.
-NOT_CONSTANT: Final = "weights that are not constant"
-NOT_FINITE: Final = "values that are not finite"
-ATTRIBUTES: Final = "attributes"
-SMALL: Final = "small table"
-EMPTY: Final = "weights without elements"
-RANK: Final = "weights of more than two dims"
-# A smaller table is not worth a scale for each row.
-_MIN_TABLE: Final = 16384
-
-
 def why_not(node: onnx.NodeProto, scope: Scope, form: QuantizedForm) -> str:
     """Why a product, a lookup or a recurrence cannot be quantized in a form; empty if it can.
 
@@ -443,14 +438,3 @@ def looks_up(node: onnx.NodeProto, scope: Scope) -> bool:
 def is_standard(node: onnx.NodeProto, operators: Collection[str]) -> bool:
     """Whether a node is one of ONNX's own `operators`."""
     return node.domain in STANDARD and node.op_type in operators
-
-
-# What was observed of an activation on calibration data.
-
-
-@record(kw_only=False)
-class Observed:
-    """The range of its values, None if one was not finite, and its largest shape."""
-
-    bounds: tuple[float, float] | None
-    shape: tuple[int, ...]

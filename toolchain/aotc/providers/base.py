@@ -1,6 +1,6 @@
 """The interface of a backend: one execution provider of ONNX Runtime, from claim to session.
 
-A backend is one file in this folder and one row of `contract.known_providers`.  Claims and
+A backend is one file in this folder and one row of `spec/providers.py`.  Claims and
 compilations run in separate sandboxed processes: native code may crash, hang or allocate without
 limit.
 """
@@ -165,6 +165,22 @@ class Backend(ABC):
     def probe(self) -> Capability:
         """What this machine has of the provider; does not raise if it is missing."""
 
+    def capability(
+        self, *, version: str = "", reason: str = "", why_not: str = "", fix: str = ""
+    ) -> Capability:
+        """What `probe` says: not available for a `reason`, or without sessions by `why_not`."""
+        why_not = reason or why_not
+        return Capability(
+            name=self.name,
+            ort_name=self.ort_name,
+            available=not reason,
+            reason=reason,
+            version=version,
+            runs=not why_not,
+            why_not=why_not,
+            fix=fix,
+        )
+
     @abstractmethod
     def claim(self, request: ClaimRequest) -> Claims:
         """The nodes that it would run on the target, and a reason for each other node.
@@ -276,6 +292,16 @@ class Backend(ABC):
 
         Raises AOTC-I019 and AOTC-I020 if the provider's packages are not usable.
         """
+
+
+def installed_version(distribution: str) -> str:
+    """The version of an installed distribution; "" if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
 
 
 def names_in_message(message: str, names: Mapping[str, object]) -> frozenset[str]:

@@ -40,21 +40,16 @@ class CpuBackend(Backend):
             return Capability(
                 name=self.name, ort_name=self.ort_name, available=False, reason=error.line()
             )
-        return Capability(name=self.name, ort_name=self.ort_name, available=True, version=version)
+        return self.capability(version=version)
 
     def claim(self, request: ClaimRequest) -> Claims:
         """Every node, on any target: a missing kernel shows when the session is created."""
         import onnx
 
+        from aotc.graph.view import every_node
+
         graph = onnx.load(request.model, load_external_data=False).graph
-        names: set[str] = set()
-        pending = [graph]
-        while pending:
-            for node in pending.pop().node:
-                names.add(node.name)
-                for attribute in node.attribute:
-                    pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
-        return Claims(nodes=frozenset(names))
+        return Claims(nodes=frozenset(node.name for node in every_node(graph)))
 
     def session(
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE

@@ -28,6 +28,7 @@ from aotc.providers.base import (
     Claims,
     Refusal,
     SessionUse,
+    installed_version,
 )
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
@@ -96,15 +97,7 @@ class CudaBackend(Backend):
     def probe(self) -> Capability:
         """Always available, as a prediction only needs the table; `runs` is about the GPU."""
         why_not, fix = _missing_for_sessions()
-        return Capability(
-            name=self.name,
-            ort_name=self.ort_name,
-            available=True,
-            version=_installed_version(),
-            runs=not why_not,
-            why_not=why_not,
-            fix=fix,
-        )
+        return self.capability(version=installed_version(_WHEEL), why_not=why_not, fix=fix)
 
     def claim(self, request: ClaimRequest) -> Claims:
         """The nodes that the table has a kernel for, on any target, without a GPU."""
@@ -166,7 +159,7 @@ class CudaBackend(Backend):
     def fingerprint(self) -> str:
         """The versions of the kernel table and of onnxruntime-gpu, if it is installed."""
         table = f"kernels {KernelTable.load().version}"
-        installed = _installed_version()
+        installed = installed_version(_WHEEL)
         return f"{_WHEEL} {installed}; {table}" if installed else table
 
 
@@ -261,15 +254,6 @@ def _without_print(function: FunctionType) -> FunctionType:
     """A function that prints nothing itself, and leaves standard output to other threads."""
     own = {**function.__globals__, "print": lambda *_, **__: None}
     return FunctionType(function.__code__, own, argdefs=function.__defaults__)
-
-
-def _installed_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return version(_WHEEL)
-    except PackageNotFoundError:
-        return ""
 
 
 def _missing_for_sessions() -> tuple[str, str]:

@@ -13,27 +13,30 @@ import signal
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 from aotc.host.probe import WITHOUT_VARIABLE, hidden_providers
-from aotc.providers.base import ANY_USE, Capability, CompileRequest, Payload, SessionUse
+from aotc.providers.base import (
+    ANY_USE,
+    Capability,
+    CompileRequest,
+    Payload,
+    SessionUse,
+    installed_version,
+)
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.providers.plugin import PluginBackend, registered_devices
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
 from aotc.spec.providers import BY_NAME, Rates
 from aotc.spec.target import Plugin, Target
 from aotc.spec.variant import NO_REQUIREMENTS, Optimization, Requirements, SessionSpec
-
-if TYPE_CHECKING:
-    import onnx
-
 
 _KNOWN: Final = BY_NAME["openvino"]
 (_DISTRIBUTION,) = _KNOWN.distributions
@@ -54,12 +57,21 @@ _ISA: Final[dict[Precision, tuple[str, ...]]] = {
     "bfloat16": ("avx512_bf16",),
     "float16": ("avx512_fp16",),
 }
+# The plugin writes "OVEP_BIN", then four 64-bit integers (version, size of the header, offset and
+# size of a BSON document), the document, and the compiled parts, each at a multiple of 64 KiB; the
+# document has offset and size of each part by its name.
+_MAGIC: Final = b"OVEP_BIN"
+_HEADER: Final = "<8sQQQQ"
+_ALIGN: Final = 1 << 16
+_VERSION: Final = 1
+# For asking a library for its devices, which takes a third of a second on an idle machine.
+_SECONDS: Final = 120.0
 
 
 class OpenVinoBackend(PluginBackend):
     """OpenVINO's CPU device, through `onnxruntime-ep-openvino`."""
 
-    precisions: ClassVar[tuple[Precision, ...]] = ("keep", "bfloat16", "float16")
+    precisions: ClassVar[tuple[Precision, ...]] = tuple(_HINTS)
     quicker_precisions: ClassVar[tuple[Precision, ...]] = ("int8", "bfloat16", "float16")
     quantized: ClassVar[Mapping[WantedPrecision, tuple[QuantizedForm, ...]]] = {
         "int8": ("static", "dynamic", "weights"),
@@ -84,7 +96,7 @@ class OpenVinoBackend(PluginBackend):
                 f"{_DISTRIBUTION} is not installed (of CPUs, it serves Intel's only): "
                 f"{install_extra('openvino')}"
             )
-            return self._unavailable(reason)
+            return self.capability(reason=reason)
         found = super().probe()
         if not found.available:
             return found
@@ -94,21 +106,11 @@ class OpenVinoBackend(PluginBackend):
             else offered_devices(self.ort_name, library)
         )
         if failure:
-            return self._unavailable(f"{_DISTRIBUTION} {self.version()} is installed: {failure}")
+            reason = f"{_DISTRIBUTION} {self.version()} is installed: {failure}"
+            return self.capability(reason=reason)
         if _CPU not in types:
-            return self._unavailable(self._no_device_reason(), _OTHER_PROFILE)
+            return self.capability(reason=self._no_device_reason(), fix=_OTHER_PROFILE)
         return found
-
-    def _unavailable(self, reason: str, fix: str = "") -> Capability:
-        return Capability(
-            name=self.name,
-            ort_name=self.ort_name,
-            available=False,
-            reason=reason,
-            runs=False,
-            why_not=reason,
-            fix=fix,
-        )
 
     def _no_device_reason(self) -> str:
         name = f"{_DISTRIBUTION} {self.version()}".strip()
@@ -117,10 +119,7 @@ class OpenVinoBackend(PluginBackend):
 
     def version(self) -> str:
         """The version of the distribution, or ""."""
-        try:
-            return metadata.version(_DISTRIBUTION)
-        except metadata.PackageNotFoundError:
-            return ""
+        return installed_version(_DISTRIBUTION)
 
     def library(self) -> Path | None:
         """The plugin's library in the installed distribution."""
@@ -153,6 +152,7 @@ class OpenVinoBackend(PluginBackend):
         self, optimization: Optimization, precision: Precision = "keep", use: SessionUse = ANY_USE
     ) -> SessionSpec:
         """With the precision fixed; raises AOTC-N008 if OpenVINO lacks it."""
+        self.require_precision(precision)
         options = {"load_config": _config(precision)}
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
 
@@ -179,34 +179,26 @@ class OpenVinoBackend(PluginBackend):
         The compiled part then refers to that file by offsets, and reads it at load.  If the plugin
         cannot load its own output that way, all constants are compiled in.
         """
+        self.require_precision(request.precision)
         shared = request.weights / _SHARED_WEIGHTS
         if not request.share or not shared.is_file():
             return super().compile(request)
         options = {"CACHE_MODE": "OPTIMIZE_SIZE"}
         sharing = {**options, "WEIGHTS_PATH": str(shared.resolve())}
         if _inline_other_constants(request):
-            context = self._compile_model(request, self._options_with(request.precision, options))
+            stated = {"load_config": _config(request.precision, options)}
+            context = self._compile_model(request, self._options_with(stated))
             payload = self._payload(request, context)
             if self._loads(request, sharing):
-                stated = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED_WEIGHTS}
-                config = _config(request.precision, stated)
+                at_load = {**options, "WEIGHTS_PATH": "${weights}/" + _SHARED_WEIGHTS}
+                config = _config(request.precision, at_load)
                 return replace(payload, options={"load_config": config})
         payload = super().compile(request)
         # The option applies to the whole session.
         return replace(payload, mixes_with_shared=self._loads(request, sharing))
 
-    def _options_with(self, precision: Precision, entries: Mapping[str, str]) -> Any:
-        runtime = import_onnxruntime()
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        library = self.library()
-        assert library is not None
-        config = {"load_config": _config(precision, entries)}
-        options.add_provider_for_devices(self.devices(library), config)
-        return options
-
     def _loads(self, request: CompileRequest, entries: Mapping[str, str]) -> bool:
-        options = self._options_with(request.precision, entries)
+        options = self._options_with({"load_config": _config(request.precision, entries)})
         options.add_session_config_entry("session.disable_model_compile", "1")
         try:
             import_onnxruntime().InferenceSession(
@@ -248,14 +240,6 @@ def _library() -> Path | None:
 
 
 def _config(precision: Precision, entries: Mapping[str, str] | None = None) -> str:
-    if precision not in _HINTS:
-        raise AotcError(
-            "AOTC-N008",
-            f"openvino does not compute in {precision}",
-            where="precision",
-            expected=", ".join(_HINTS),
-            found=precision,
-        )
     cpu = {"INFERENCE_PRECISION_HINT": _HINTS[precision], **(entries or {})}
     return _text({"CPU": cpu})
 
@@ -271,9 +255,14 @@ def _inline_other_constants(request: CompileRequest) -> bool:
     """
     import onnx
 
+    from aotc.graph.view import every_node, subgraphs
+
     model = onnx.load(request.model, load_external_data=False)
     shared, inlined = False, False
-    for tensor in _constants(model.graph):
+    graphs = [model.graph]
+    for node in every_node(model.graph):
+        graphs += subgraphs(node)
+    for tensor in (tensor for graph in graphs for tensor in graph.initializer):
         entry = {pair.key: pair.value for pair in tensor.external_data}
         if "location" not in entry:
             continue
@@ -291,27 +280,8 @@ def _inline_other_constants(request: CompileRequest) -> bool:
     return shared
 
 
-def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Initializers of a graph and of its subgraphs."""
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _constants(subgraph)
-
-
-# The file format of OpenVINO's compiled parts, as far as it is needed to join them.
-#
-# A session reads one such file, while each partition is compiled in a separate process.
-
-
-# The plugin writes "OVEP_BIN", then four 64-bit integers (version, size of the header, offset and
-# size of a BSON document), the document, and the compiled parts, each at a multiple of 64 KiB; the
-# document has offset and size of each part by its name.
-_MAGIC: Final = b"OVEP_BIN"
-_HEADER: Final = "<8sQQQQ"
-_ALIGN: Final = 1 << 16
-_VERSION: Final = 1
+# OpenVINO's compiled parts: a session reads one file, while each partition is compiled in a
+# separate process, so their files are joined.
 
 
 def join_containers(containers: Sequence[bytes]) -> bytes:
@@ -413,21 +383,12 @@ def _write_bson(document: Mapping[str, Any]) -> bytes:
     return struct.pack("<i", len(content) + 5) + content + b"\0"
 
 
-# The devices that a plugin's library offers on this machine, asked in a separate process.
-#
-# A library stays registered as long as its process lives, and may crash it. Asking for devices
-# should not have either effect.
-
-
-# It takes a third of a second on an idle machine.
-_SECONDS: Final = 120.0
-
-
 @cache
 def offered_devices(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]:
     """Types of the provider's devices, such as CPU; and why none could be listed, or "".
 
-    The result is cached for the life of the process.
+    They are asked for in a separate process: a library stays registered as long as its process
+    lives, and may crash it.  The result is cached for the life of this one.
     """
     try:
         done = subprocess.run(
@@ -460,9 +421,6 @@ def offered_devices(ort_name: str, library: Path) -> tuple[tuple[str, ...], str]
 
 
 def _main(ort_name: str, library: str) -> int:
-    from aotc.base.errors import AotcError
-    from aotc.providers.plugin import registered_devices
-
     try:
         found = registered_devices(ort_name, Path(library))
     except AotcError as error:

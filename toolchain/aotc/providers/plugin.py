@@ -123,7 +123,6 @@ class PluginBackend(Backend):
 
     def probe(self) -> Capability:
         """Whether the library is a file and ONNX Runtime can be imported."""
-        capability = Capability(name=self.name, ort_name=self.ort_name, available=False)
         library = self.library()
         reason = ""
         if library is None:
@@ -135,18 +134,7 @@ class PluginBackend(Backend):
                 import_onnxruntime()
             except AotcError as error:
                 reason = error.line()
-        if reason:
-            return Capability(
-                name=capability.name,
-                ort_name=capability.ort_name,
-                available=False,
-                reason=reason,
-                runs=False,
-                why_not=reason,
-            )
-        return Capability(
-            name=self.name, ort_name=self.ort_name, available=True, version=self.version()
-        )
+        return self.capability(reason=reason, version="" if reason else self.version())
 
     def version(self) -> str:
         """The plugin's version; "" for a user's own plugin, which is identified by its digest."""
@@ -165,9 +153,16 @@ class PluginBackend(Backend):
         """Ask ONNX Runtime with a session of the whole graph; on failure see `_guess_claims`."""
         import onnx
 
+        from aotc.graph.view import with_inner_nodes
+
         runtime = import_onnxruntime()
         graph = onnx.load(request.model, load_external_data=False).graph
-        nodes = _all_nodes(graph)
+        # By name, the node of the main graph whose subgraph has it ("": none), and the operator.
+        nodes = {
+            node.name: ("" if node is owner else owner.name, node.op_type)
+            for owner in graph.node
+            for node in with_inner_nodes(owner)
+        }
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.add_session_config_entry(WEIGHTS_OPTION, str(request.weights))
@@ -257,16 +252,16 @@ class PluginBackend(Backend):
         return onnx.load(output, load_external_data=False)
 
     def _session_options(self, precision: Precision) -> Any:
-        runtime = import_onnxruntime()
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
         spec = self.session("disable", precision)
+        return self._options_with(spec.provider_options.get(self.ort_name, {}))
+
+    def _options_with(self, provider_options: Mapping[str, str]) -> Any:
+        """Options of a session with this provider, without ONNX Runtime's optimizer."""
+        options = unoptimized_options()
         library = self.library()
         if library is None:
             raise AotcError("AOTC-P004", f"no library is known for {self.name}")
-        options.add_provider_for_devices(
-            self.devices(library), dict(spec.provider_options.get(self.ort_name, {}))
-        )
+        options.add_provider_for_devices(self.devices(library), dict(provider_options))
         return options
 
     def devices(self, library: Path) -> list[Any]:
@@ -301,15 +296,12 @@ class PluginBackend(Backend):
         )
 
 
-def _all_nodes(graph: onnx.GraphProto, owner: str = "") -> dict[str, tuple[str, str]]:
-    """For all nodes by name: the main-graph node whose subgraph has it ("": none), and operator."""
-    found: dict[str, tuple[str, str]] = {}
-    for node in graph.node:
-        found[node.name] = (owner, node.op_type)
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                found |= _all_nodes(subgraph, owner or node.name)
-    return found
+def unoptimized_options() -> Any:
+    """Options of a session without ONNX Runtime's optimizer."""
+    runtime = import_onnxruntime()
+    options = runtime.SessionOptions()
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return options
 
 
 def _guess_claims(

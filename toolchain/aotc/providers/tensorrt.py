@@ -10,9 +10,8 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -31,9 +30,10 @@ from aotc.providers.base import (
     Refusal,
     SessionUse,
     Shape,
+    installed_version,
 )
 from aotc.providers.ort import import_onnxruntime, ort_errors, ort_message
-from aotc.providers.plugin import PluginBackend
+from aotc.providers.plugin import PluginBackend, unoptimized_options
 from aotc.spec.manifest import WEIGHTS_OPTION
 from aotc.spec.precision import Precision
 from aotc.spec.providers import BY_NAME, PLUGIN_PACKAGES, RUNTIME_WHEELS, STANDARD, Rates
@@ -92,20 +92,11 @@ class TensorRtBackend(PluginBackend):
     def probe(self) -> Capability:
         """Available with NVIDIA's library, onnxruntime-gpu and a GPU; no library is loaded."""
         reason, fix = _missing()
-        return Capability(
-            name=self.name,
-            ort_name=self.ort_name,
-            available=not reason,
-            reason=reason,
-            version=self.version(),
-            runs=not reason,
-            why_not=reason,
-            fix=fix,
-        )
+        return self.capability(version=self.version(), reason=reason, fix=fix)
 
     def version(self) -> str:
         """TensorRT's version, or ""."""
-        return _version(_LIBRARIES)
+        return installed_version(_LIBRARIES)
 
     def library(self) -> Path | None:
         """None: the provider is part of ONNX Runtime's wheel."""
@@ -118,8 +109,10 @@ class TensorRtBackend(PluginBackend):
 
     def predict(self, model: onnx.ModelProto) -> Claims:
         """By rule: standard operators that NVIDIA's parser lists, without float64 and text."""
+        from aotc.graph.view import every_node
+
         unfit = _unfit_values(model.graph)
-        nodes = list(_walk(model.graph))
+        nodes = list(every_node(model.graph))
         refusals = {node.name: why for node in nodes if (why := _refusal(node, unfit))}
         names = frozenset(node.name for node in nodes)
         return Claims(
@@ -186,16 +179,9 @@ class TensorRtBackend(PluginBackend):
                 fix="Build on a host with that GPU, or leave compute_capabilities out.",
             )
 
-    def _session_options(self, precision: Precision) -> Any:
-        return self._options_with(
-            self.session("disable", precision).provider_options.get(self.ort_name, {})
-        )
-
     def _options_with(self, provider_options: Mapping[str, str]) -> Any:
-        runtime = import_onnxruntime()
         self.prepare()
-        options = runtime.SessionOptions()
-        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options = unoptimized_options()
         options.add_provider(self.ort_name, dict(provider_options))
         return options
 
@@ -295,14 +281,6 @@ def _refusal(node: onnx.NodeProto, unfit: Mapping[str, str]) -> str:
     return f"TensorRT has no {unfit[found]}: {found!r}" if found else ""
 
 
-def _walk(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for subgraph in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _walk(subgraph)
-
-
 def _unfit_values(graph: onnx.GraphProto) -> dict[str, str]:
     """Values of types that TensorRT lacks, with the type; those of subgraphs are not looked at."""
     import onnx
@@ -339,14 +317,6 @@ def _missing() -> tuple[str, str]:
     if not built_in:
         return f"{_WHEEL} is not installed", f"{install_extra('gpu')}, in place of the extra cpu."
     return missing_gpu(), "Build on the kind of GPU that will run it, or with server-cuda."
-
-
-@cache
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _folder() -> Path | None:

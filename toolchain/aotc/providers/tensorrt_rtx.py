@@ -10,9 +10,8 @@ import importlib
 import importlib.util
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -31,6 +30,7 @@ from aotc.providers.base import (
     Refusal,
     SessionUse,
     Shape,
+    installed_version,
 )
 from aotc.providers.ort import import_onnxruntime
 from aotc.spec.precision import Precision
@@ -61,6 +61,29 @@ _NOT_ALL: Final = "TensorRT's parser refused further nodes each time that it was
 # The part of an engine with TensorRT's version and the compute capabilities, kept in hexadecimal:
 # from it the plugin tells whether a GPU can run the engine.
 _HEADER_BYTES: Final = 64
+# The plugin's own range for dims without a stated range.
+_ANY_SIZE: Final = (0, 1, 32767)
+_MAX_ERRORS: Final = 5
+MODULE: Final = "tensorrt_rtx_bindings"
+_MAX_ROUNDS: Final = 64
+_MAX_MESSAGE: Final = 400
+_MAX_PARSER_ERRORS: Final = 20
+# Without a GPU every failure also mentions that; the other lines only frame the message.
+_NOISE: Final = ("catchCudaError", "Begin node", "End node", "While parsing node")
+# TensorRT's names of element types, by ONNX's.
+_DATA_TYPES: Final = {
+    "FLOAT": "FLOAT",
+    "FLOAT16": "HALF",
+    "BFLOAT16": "BF16",
+    "BOOL": "BOOL",
+    "INT4": "INT4",
+    "INT8": "INT8",
+    "UINT8": "UINT8",
+    "INT32": "INT32",
+    "INT64": "INT64",
+    "FLOAT8E4M3FN": "FP8",
+    "FLOAT4E2M1": "FP4",
+}
 
 
 class TensorRtRtxBackend(Backend):
@@ -83,20 +106,16 @@ class TensorRtRtxBackend(Backend):
     def probe(self) -> Capability:
         """Available if the builder is installed; `runs` is about the plugin and a GPU."""
         missing = _missing_builder()
-        why_not = missing or _missing_for_sessions()
-        return Capability(
-            name=self.name,
-            ort_name=self.ort_name,
-            available=not missing,
-            reason=missing,
-            version=_version(_BINDINGS),
-            runs=not why_not,
-            why_not=why_not,
+        why_not = "" if missing else _missing_for_sessions()
+        return self.capability(
+            version=installed_version(_BINDINGS), reason=missing, why_not=why_not
         )
 
     def claim(self, request: ClaimRequest) -> Claims:
         """What the parser accepts; a control-flow node with all its subgraphs, or not at all."""
         import onnx
+
+        from aotc.graph.view import with_inner_nodes
 
         model = onnx.load(request.model, load_external_data=False)
         unfit = _unfit_boundary(model.graph)
@@ -129,24 +148,22 @@ class TensorRtRtxBackend(Backend):
         """
         self.require_precision(request.precision)
         engine = build_engine(request)
-        name = f"{request.stem}.engine"
-        Path(name).write_bytes(engine)
-        return self._payload(request, name, engine[:_HEADER_BYTES].hex())
-
-    def _payload(self, request: CompileRequest, file: str, header: str) -> Payload:
+        file = f"{request.stem}.engine"
+        Path(file).write_bytes(engine)
         # The plugin (0.5.0) reads `embed_mode`, `ep_cache_context` (a path without `..` from the
         # model's folder) and, for its cache, `partition_name`; the rest is informative.  Inputs and
         # outputs of the node are matched with those of the engine by name.
         attributes: dict[str, str | int] = {
             "embed_mode": 0,
             "ep_cache_context": file,
-            "ep_sdk_version": _version(_BINDINGS),
+            "ep_sdk_version": installed_version(_BINDINGS),
             "hardware_architecture": ",".join(stated_capabilities(request.target)),
             "main_context": 0,
             "onnx_model_filename": f"{request.stem}.onnx",
             "partition_name": request.stem,
             "source": self.ort_name,
         }
+        header = engine[:_HEADER_BYTES].hex()
         return Payload(attributes=attributes, files=(file,), compatibility=header)
 
     def join(self, payloads: Sequence[Payload], folder: Path, stem: str) -> tuple[Payload, ...]:
@@ -204,7 +221,7 @@ class TensorRtRtxBackend(Backend):
         files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
         plugin = _plugin_version()
         digest = libraries_digest(files)
-        return f"{self.name} {_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
+        return f"{self.name} {installed_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
 
 
 def _unfit_boundary(graph: onnx.GraphProto) -> str:
@@ -213,6 +230,8 @@ def _unfit_boundary(graph: onnx.GraphProto) -> str:
     Asked which nodes of a graph it takes, subgraphs included, it fails if graph inputs or outputs
     have other types, and so does the session, whatever the nodes.
     """
+    from aotc.graph.view import subgraphs
+
     constants = {tensor.name for tensor in graph.initializer}
     for value in (*graph.input, *graph.output):
         tensor = value.type.tensor_type
@@ -226,18 +245,10 @@ def _unfit_boundary(graph: onnx.GraphProto) -> str:
     return next(filter(None, map(_unfit_boundary, inner)), "")
 
 
-@cache
-def _version(distribution: str) -> str:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return ""
-
-
 def _plugin_version() -> str:
     """The installed plugin's version, else that of the plugin for the builder, else ""."""
-    builder = ".".join(_version(_BINDINGS).split(".")[:3])
-    return _version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
+    builder = ".".join(installed_version(_BINDINGS).split(".")[:3])
+    return installed_version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
 
 
 def _folder(package: str) -> Path:
@@ -252,7 +263,7 @@ def _missing_builder() -> str:
 
 
 def _plugin_folder() -> Path | None:
-    if not _version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
+    if not installed_version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
         return None
     return _folder(_PLUGIN_PACKAGE)
 
@@ -267,20 +278,12 @@ def _missing_for_sessions() -> str:
     except AotcError as error:
         return error.line()
     # An engine only runs under the version of TensorRT that built it.
-    builder = _version(_BINDINGS).split(".")
+    builder = installed_version(_BINDINGS).split(".")
     for file in folder.glob("libtensorrt_rtx.so.*.*"):
         version = file.name.partition(".so.")[2]
         if version.split(".") != builder[: version.count(".") + 1]:
             return f"{_PLUGIN} holds TensorRT {version}, and the builder is {'.'.join(builder)}"
     return missing_gpu()
-
-
-# Builds engines of TensorRT for RTX: one partition, for named compute capabilities.
-
-
-# The plugin's own range for dims without a stated range.
-_ANY_SIZE: Final = (0, 1, 32767)
-_MAX_ERRORS: Final = 5
 
 
 def build_engine(request: CompileRequest) -> bytes:
@@ -370,6 +373,8 @@ def _require_same_boundary(request: CompileRequest, network: Any, graph: onnx.Gr
 
 def _value_text(graph: onnx.GraphProto, value: str, text: str) -> str:
     """A message on a value with the nodes that produce or read it, so that they can be left out."""
+    from aotc.graph.view import read_values
+
     nodes = [node.name for node in graph.node if value in (*read_values(node), *node.output)]
     return f"{value!r}: {text}; nodes {', '.join(repr(name) for name in nodes)}"
 
@@ -431,35 +436,6 @@ def _compile_error(request: CompileRequest, what: str, message: str = "") -> Aot
     return AotcError("AOTC-P005", what, where=request.stem, found=found[:2000])
 
 
-# Which nodes TensorRT for RTX's ONNX parser accepts, found in several rounds.
-#
-# The parser only checks nodes whose inputs it could compute, so nodes behind a refused one are
-# checked in another round without it. Types are checked here: the parser silently computes float64
-# as float32.
-
-
-MODULE: Final = "tensorrt_rtx_bindings"
-_MAX_ROUNDS: Final = 64
-_MAX_MESSAGE: Final = 400
-_MAX_PARSER_ERRORS: Final = 20
-# Without a GPU every failure also mentions that; the other lines only frame the message.
-_NOISE: Final = ("catchCudaError", "Begin node", "End node", "While parsing node")
-# TensorRT's names of element types, by ONNX's.
-_DATA_TYPES: Final = {
-    "FLOAT": "FLOAT",
-    "FLOAT16": "HALF",
-    "BFLOAT16": "BF16",
-    "BOOL": "BOOL",
-    "INT4": "INT4",
-    "INT8": "INT8",
-    "UINT8": "UINT8",
-    "INT32": "INT32",
-    "INT64": "INT64",
-    "FLOAT8E4M3FN": "FP8",
-    "FLOAT4E2M1": "FP4",
-}
-
-
 @record(kw_only=False)
 class ParserResult:
     """The parser's result for a model: main-graph nodes by index, refusals by name of node."""
@@ -479,7 +455,7 @@ def tensorrt() -> Any:
             "AOTC-I019",
             "TensorRT for RTX cannot be imported",
             found=str(error),
-            fix=install_extra("rtx"),
+            fix=_INSTALL,
         ) from None
 
 
@@ -524,6 +500,8 @@ def new_network(builder: Any) -> Any:
 
 def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
     """Reasons by name of the main-graph node that they concern; "": not a single node."""
+    from aotc.graph.view import with_inner_nodes
+
     owners = {node.name: owner.name for owner in graph.node for node in with_inner_nodes(owner)}
     makers = {value: node.name for node in graph.node for value in node.output if value}
     found: dict[str, str] = {}
@@ -560,7 +538,9 @@ def _check_model(builder: Any, model: onnx.ModelProto, weights: Path) -> ParserR
 def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], bool]:
     """Main-graph nodes that the parser refuses, with its reasons, and whether these are all.
 
-    They are not all if the parser refused further nodes in every round.
+    The parser only checks nodes whose inputs it could compute, so nodes behind a refused one are
+    checked in another round without it; they are not all if it refused further nodes in every
+    round.  Types are checked here: the parser silently computes float64 as float32.
     """
     nodes = list(model.graph.node)
     source = _Source(model)
@@ -578,8 +558,9 @@ def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], boo
             return refused, True
         new = _refused_nodes(extract.graph, result)
         refused |= new
-        for index in _same_operators(nodes, remaining, new):
-            if index not in refused_alone:
+        kinds = {nodes[index].op_type for index in remaining if nodes[index].name in new}
+        for index in remaining:
+            if nodes[index].op_type in kinds and index not in refused_alone:
                 single, untyped = source.extract([index])
                 found = {} if untyped else _check_model(builder, single, weights).refused
                 refused_alone[index] = found.get(nodes[index].name, "")
@@ -598,13 +579,6 @@ def _refused_nodes(graph: onnx.GraphProto, result: ParserResult) -> dict[str, st
     message = result.refused.get("") or "; ".join(listener().errors) or "it gives no reason"
     why = f"the parser refuses the graph: {message}"[:_MAX_MESSAGE]
     return {node.name: why for node in graph.node}
-
-
-def _same_operators(
-    nodes: Sequence[onnx.NodeProto], remaining: Sequence[int], refused: Mapping[str, str]
-) -> list[int]:
-    kinds = {nodes[index].op_type for index in remaining if nodes[index].name in refused}
-    return [index for index in remaining if nodes[index].op_type in kinds]
 
 
 def _twins(
@@ -630,24 +604,10 @@ def _without_names(why: str, node: onnx.NodeProto) -> str:
     return why
 
 
-def with_inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """The node, and those in its subgraphs at any depth."""
-    yield node
-    for subgraph in subgraphs(node):
-        for inner in subgraph.node:
-            yield from with_inner_nodes(inner)
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The node's own control-flow subgraphs."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def _types(graph: onnx.GraphProto) -> dict[str, int]:
     """Element types by name of value, subgraphs included; 0 for values that are not tensors."""
+    from aotc.graph.view import subgraphs
+
     types = {
         value.name: value.type.tensor_type.elem_type
         for value in (*graph.value_info, *graph.input, *graph.output)
@@ -681,6 +641,8 @@ def data_type(element: int) -> Any:
 
 
 def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
+    from aotc.graph.view import with_inner_nodes
+
     for node in with_inner_nodes(owner):
         for value in (*node.input, *node.output):
             if value in types and (why := unfit_type(types[value])):
@@ -688,24 +650,12 @@ def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
     return ""
 
 
-def read_values(node: onnx.NodeProto) -> list[str]:
-    """Values that the node reads, including those that its subgraphs read from outside."""
-    read = [value for value in node.input if value]
-    for subgraph in subgraphs(node):
-        own = {value.name for value in subgraph.input}
-        own |= {tensor.name for tensor in subgraph.initializer}
-        own |= {value for inner in subgraph.node for value in inner.output}
-        read += [value.name for value in subgraph.output if value.name not in own]
-        read += [
-            value for inner in subgraph.node for value in read_values(inner) if value not in own
-        ]
-    return read
-
-
 class _Source:
     """A model from which models of some main-graph nodes are extracted."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
+        from aotc.graph.view import read_values
+
         graph = model.graph
         self.model = model
         self.types = _types(graph)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
-from aotc.graph.partition.budgets import breaches, with_flops
+from aotc.graph.partition.budgets import judge_placement, with_flops
 from aotc.providers.named_backends import backend_of
 from aotc.runtime.model import Model
 from aotc.runtime.routing import spec_of
@@ -242,16 +242,16 @@ def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSes
     spec = next((spec for spec in profile.variants if spec.name == variant.spec), None)
     names = (spec.providers if spec is not None else None) or profile.providers
     flops = {node.name: node.flops for node in variant.placement.nodes}
-    found = breaches(
+    found = judge_placement(
         profile,
         {name: backend_of(name, profile.plugins).ort_name for name in names},
         with_flops(placement.observe(opened), flops),
         report=variant.partitioning,
         transfers=variant.transfers,
         where=f"variant {variant.name}",
-    )
+    ).breaches
     if found:
-        found[0].also = tuple(found[1:])
+        found[0].also = found[1:]
         raise found[0]
 
 

@@ -28,11 +28,12 @@ from aotc.graph.model import (
     tensors,
 )
 from aotc.graph.values import NUMPY_NAMES
+from aotc.graph.view import captured_values
 from aotc.session.inference import infer_outputs
+from aotc.session.sessions import op_name
 from aotc.spec.json import MAX_INTEGER
 from aotc.spec.manifest import Capture, ControlFlow
 from aotc.spec.payload import Finding, Kind, Value
-from aotc.spec.providers import STANDARD
 from aotc.spec.relations import is_anonymous
 
 ORT_DOMAINS = (
@@ -54,12 +55,77 @@ _QUANTIZED = (
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
-def _dtype_name(code: int, where: str) -> str:
-    if code == onnx.TensorProto.STRING:
-        return "string"
-    if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
-        raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
-    return str(onnx.TensorProto.DataType.Name(code)).lower()
+def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
+    """The capture of the model at `path`, its inputs and its outputs.
+
+    Raises AOTC-I001 to I007, I010 and I011.
+    """
+    model = read_model(path)
+    escaped = escape_text(model)
+    infer_outputs(model)
+    clashing = clashing_names(model)
+    path = path_with_data(tensors(model), path.absolute())
+    captured = capture(model, path)
+    return (
+        replace(captured, findings=(*captured.findings, *escaped)),
+        tuple(value_of(info, clashing) for info in graph_inputs(model)),
+        tuple(value_of(info, clashing) for info in model.graph.output),
+    )
+
+
+def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Capture:
+    """The capture of a parsed model whose file is `path`; raises as `read_capture` does.
+
+    `sha256` is the digest of the file, if it is already known.
+    """
+    for tensor in tensors(model):
+        _dtype_name(tensor.data_type, f"tensor {tensor.name}")
+    local = {(function.domain, function.name) for function in model.functions}
+    refuse_operators(nodes(model), (t for _, graph in graphs(model) for t in graph.initializer))
+    op_types: Counter[str] = Counter()
+    custom, contrib = set(), set()
+    constants = 0
+    for node in nodes(model):
+        name = op_name(node.domain, node.op_type)
+        op_types[name] += 1
+        constants += node.op_type == "Constant"
+        if (node.domain, node.op_type) in local:
+            continue
+        if node.domain in ORT_DOMAINS:
+            contrib.add(name)
+        elif node.domain not in ONNX_DOMAINS:
+            custom.add(name)
+    initializers = [t for _, graph in graphs(model) for t in graph.initializer]
+    return Capture(
+        sha256=sha256 or file_sha256(path),
+        size=path.stat().st_size,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        domain=model.domain,
+        model_version=max(-MAX_INTEGER, min(model.model_version, MAX_INTEGER)),
+        graph_name=model.graph.name,
+        ir_version=model.ir_version,
+        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        nodes=len(model.graph.node),
+        nodes_total=sum(op_types.values()),
+        op_types=dict(sorted(op_types.items())),
+        initializers=len(initializers),
+        initializer_bytes=sum(tensor_bytes(tensor) for tensor in initializers),
+        constants=constants,
+        functions=tuple(sorted(op_name(f.domain, f.name) for f in model.functions)),
+        custom_ops=tuple(sorted(custom)),
+        contrib_ops=tuple(sorted(contrib)),
+        control_flow=tuple(_control_flow(model)),
+        outer_scope_values=tuple(_side_inputs(model)),
+        external_data=external_files(tensors(model), path.parent),
+        quantized=any(
+            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
+            for node in nodes(model)
+        ),
+        half_precision=any(tensor.data_type in _HALF for tensor in initializers),
+        metadata_bytes=_metadata_bytes(model),
+        findings=tuple(_findings(model)),
+    )
 
 
 def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = None) -> Value:
@@ -82,29 +148,6 @@ def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = Non
             for index, dim in enumerate(proto.shape.dim)
         )
     return Value(name=info.name, kind=kind, dtype=NUMPY_NAMES.get(dtype, dtype), shape=shape)
-
-
-def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
-    case = proto.WhichOneof("value")
-    if case == "sequence_type":
-        inner_kind, inner = _unwrap(proto.sequence_type.elem_type)
-        return ("map" if inner_kind == "map" else "sequence"), inner
-    if case == "optional_type":
-        return "optional", _unwrap(proto.optional_type.elem_type)[1]
-    if case == "map_type":
-        return "map", onnx.TypeProto.Tensor(elem_type=proto.map_type.key_type)
-    if case == "sparse_tensor_type":
-        sparse = proto.sparse_tensor_type
-        return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
-    return "tensor", proto.tensor_type
-
-
-def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
-    """Each free dim's position `NAME.INDEX`, and its name in the file."""
-    proto = _unwrap(info.type)[1]
-    for index, dim in enumerate(proto.shape.dim):
-        if not dim.HasField("dim_value") or dim.dim_value < 0:
-            yield f"{info.name}.{index}", dim.dim_param
 
 
 def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
@@ -154,81 +197,35 @@ def refuse_sparse(values: Iterable[onnx.ValueInfoProto]) -> None:
             )
 
 
-def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, ...]]:
-    """The capture of the model at `path`, its inputs and its outputs.
-
-    Raises AOTC-I001 to I007, I010 and I011.
-    """
-    model = read_model(path)
-    escaped = escape_text(model)
-    infer_outputs(model)
-    clashing = clashing_names(model)
-    path = path_with_data(tensors(model), path.absolute())
-    captured = capture(model, path)
-    return (
-        replace(captured, findings=(*captured.findings, *escaped)),
-        tuple(value_of(info, clashing) for info in graph_inputs(model)),
-        tuple(value_of(info, clashing) for info in model.graph.output),
-    )
+def _dtype_name(code: int, where: str) -> str:
+    if code == onnx.TensorProto.STRING:
+        return "string"
+    if code not in onnx.TensorProto.DataType.values() or code == onnx.TensorProto.UNDEFINED:
+        raise AotcError("AOTC-I007", "unknown element type", where=where, found=str(code))
+    return str(onnx.TensorProto.DataType.Name(code)).lower()
 
 
-def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Capture:
-    """The capture of a parsed model whose file is `path`; raises as `read_capture` does.
-
-    `sha256` is the digest of the file, if it is already known.
-    """
-    for tensor in tensors(model):
-        _dtype_name(tensor.data_type, f"tensor {tensor.name}")
-    local = {(function.domain, function.name) for function in model.functions}
-    refuse_operators(nodes(model), (t for _, graph in graphs(model) for t in graph.initializer))
-    op_types: Counter[str] = Counter()
-    custom, contrib = set(), set()
-    constants = 0
-    for node in nodes(model):
-        name = _op_name(node.domain, node.op_type)
-        op_types[name] += 1
-        constants += node.op_type == "Constant"
-        if (node.domain, node.op_type) in local:
-            continue
-        if node.domain in ORT_DOMAINS:
-            contrib.add(name)
-        elif node.domain not in ONNX_DOMAINS:
-            custom.add(name)
-    initializers = [t for _, graph in graphs(model) for t in graph.initializer]
-    return Capture(
-        sha256=sha256 or file_sha256(path),
-        size=path.stat().st_size,
-        producer_name=model.producer_name,
-        producer_version=model.producer_version,
-        domain=model.domain,
-        model_version=max(-MAX_INTEGER, min(model.model_version, MAX_INTEGER)),
-        graph_name=model.graph.name,
-        ir_version=model.ir_version,
-        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
-        nodes=len(model.graph.node),
-        nodes_total=sum(op_types.values()),
-        op_types=dict(sorted(op_types.items())),
-        initializers=len(initializers),
-        initializer_bytes=sum(tensor_bytes(tensor) for tensor in initializers),
-        constants=constants,
-        functions=tuple(sorted(_op_name(f.domain, f.name) for f in model.functions)),
-        custom_ops=tuple(sorted(custom)),
-        contrib_ops=tuple(sorted(contrib)),
-        control_flow=tuple(_control_flow(model)),
-        outer_scope_values=tuple(_side_inputs(model)),
-        external_data=external_files(tensors(model), path.parent),
-        quantized=any(
-            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
-            for node in nodes(model)
-        ),
-        half_precision=any(tensor.data_type in _HALF for tensor in initializers),
-        metadata_bytes=_metadata_bytes(model),
-        findings=tuple(_findings(model)),
-    )
+def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
+    case = proto.WhichOneof("value")
+    if case == "sequence_type":
+        inner_kind, inner = _unwrap(proto.sequence_type.elem_type)
+        return ("map" if inner_kind == "map" else "sequence"), inner
+    if case == "optional_type":
+        return "optional", _unwrap(proto.optional_type.elem_type)[1]
+    if case == "map_type":
+        return "map", onnx.TypeProto.Tensor(elem_type=proto.map_type.key_type)
+    if case == "sparse_tensor_type":
+        sparse = proto.sparse_tensor_type
+        return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
+    return "tensor", proto.tensor_type
 
 
-def _op_name(domain: str, op_type: str) -> str:
-    return f"{domain}::{op_type}" if domain not in STANDARD else op_type
+def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
+    """Each free dim's position `NAME.INDEX`, and its name in the file."""
+    proto = _unwrap(info.type)[1]
+    for index, dim in enumerate(proto.shape.dim):
+        if not dim.HasField("dim_value") or dim.dim_value < 0:
+            yield f"{info.name}.{index}", dim.dim_param
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
@@ -244,21 +241,8 @@ def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
     for node in nodes(model):
         for attribute in node.attribute:
             if attribute.type == onnx.AttributeProto.GRAPH:
-                outer = sorted(_outer_names(attribute.g))
+                outer = sorted(captured_values(attribute.g))
                 yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
-
-
-def _outer_names(graph: onnx.GraphProto) -> set[str]:
-    """Values that a subgraph reads but does not produce: they come from the graphs around it."""
-    produced = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-    free: set[str] = set()
-    for node in graph.node:
-        free |= {name for name in node.input if name and name not in produced}
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                free |= _outer_names(attribute.g) - produced
-        produced |= set(node.output)
-    return free | {v.name for v in graph.output if v.name not in produced}
 
 
 def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:

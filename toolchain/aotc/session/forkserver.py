@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -58,7 +59,8 @@ class ForkServer:
         self._closed = False
 
     def __enter__(self) -> ForkServer:
-        self._process = self._forked_server() if self._forked else self._new_server()
+        serves = partial(serve, self._background_imports)
+        self._process: _Server = _Fork(serves) if self._forked else self._new_server()
         self._reader = threading.Thread(target=self._read_messages, daemon=True)
         self._reader.start()
         return self
@@ -83,9 +85,6 @@ class ForkServer:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-
-    def _forked_server(self) -> _Server:
-        return _Fork(lambda: serve(self._background_imports))
 
     @property
     def ended(self) -> bool:

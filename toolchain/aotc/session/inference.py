@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import onnx
 
 from aotc.base.errors import AotcError
+from aotc.graph.types import inferred
 from aotc.graph.values import Data
 from aotc.graph.weights import EXTERNAL_BYTES
 from aotc.session.sessions import (
@@ -31,15 +31,38 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# ONNX Runtime's offline optimizer, with fixed file names in the working directory.
-
-
 MODEL: Final = "model.onnx"
 # Makes a Gemm of a product and a sum: between QuantizeLinear and DequantizeLinear no fusion takes
 # that up, and it stays in float32 (BERT-base 1.8 times as slow as without any quantization).  Where
 # it runs twice it may fail with "Attempt to replace the existing tensor".
 SPOILS_QUANTIZED: Final = ("MatMulAddFusion",)
 DATA: Final = "model.bin"
+# Some models have operators that only have kernels after fusion.
+_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
+_MISSING_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
+_ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
+_MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
+_KERNEL_FIX = (
+    "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
+    " export it in float32, and let `precision` of the profile say in which to build."
+)
+# A pattern, the code, what is wrong, and the fix where it is not the code's own.  ONNX Runtime has
+# one exception class per status; the rest is English text.  These phrases were seen with 1.31.
+_RULES: tuple[tuple[str, str, str, str], ...] = (
+    (r"Unsupported model IR version", "AOTC-I016",
+     "the IR version is newer than ONNX Runtime's", ""),
+    (r"is under development and support for this is limited|only \*guarantees\* support for models",
+     "AOTC-I008", "the opset is newer than ONNX Runtime supports", ""),
+    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009",
+     "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types",
+     _KERNEL_FIX),
+    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|NotImplemented|"
+     r"No opset registered|No opset import for domain",
+     "AOTC-I009", "ONNX Runtime has no such operator or kernel", ""),
+    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory", ""),
+    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
+)  # fmt: skip
+T = TypeVar("T")
 
 
 def write_optimized(
@@ -79,14 +102,6 @@ def write_optimized(
         ) from None
 
 
-# Sessions of the original model: not optimized, if ONNX Runtime has kernels for it.
-
-
-# Some models have operators that only have kernels after fusion.
-_LEVELS: Final[tuple[Optimization, ...]] = ("disable", "basic", "extended")
-_MISSING_KERNELS: Final = frozenset({"AOTC-I009", "AOTC-I012"})
-
-
 def create_original(model: Path, options: Any) -> Any:
     """A session of the model file on the CPU.
 
@@ -118,12 +133,6 @@ def open_original(model: Path, weights: Path | None = None) -> tuple[Optimizatio
     raise refusals[0]
 
 
-# Types of graph outputs that the file omits, by inference.
-
-
-_ELEMENTS: Final = {"float": "FLOAT", "double": "DOUBLE"}
-
-
 def untyped_outputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
     """Outputs without an element type in the file."""
     return tuple(value for value in model.graph.output if not _is_typed(value.type))
@@ -146,11 +155,9 @@ def infer_outputs(model: onnx.ModelProto) -> None:
     missing = untyped_outputs(model)
     if not missing:
         return
-    with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        inferred = onnx.shape_inference.infer_shapes(model)
-        found = {value.name: value for value in inferred.graph.output}
-        for value in missing:
-            value.type.CopyFrom(found[value.name].type)
+    found = {value.name: value for value in inferred(model, by_values=False).graph.output}
+    for value in missing:
+        value.type.CopyFrom(found[value.name].type)
     for value in untyped_outputs(model):
         raise AotcError(
             "AOTC-I007",
@@ -203,34 +210,6 @@ def _size(dim: Any) -> int | str | None:
     return dim if isinstance(dim, int) and dim >= 0 else None
 
 
-# Maps ONNX Runtime's messages to reason codes.
-#
-# ONNX Runtime has one exception class per status; the rest is English text. The phrases here were
-# seen with 1.31. Any other message is kept under the code that the caller gives.
-
-
-_MEMORY = r"bad_alloc|Failed to allocate memory|bad allocation|out of memory"
-_KERNEL_FIX = (
-    "Answers to compare with come from that provider. If the model computes in bfloat16 or float16,"
-    " export it in float32, and let `precision` of the profile say in which to build."
-)
-# A pattern, the code, what is wrong, and the fix where it is not the code's own.
-_RULES: tuple[tuple[str, str, str, str], ...] = (
-    (r"Unsupported model IR version", "AOTC-I016",
-     "the IR version is newer than ONNX Runtime's", ""),
-    (r"is under development and support for this is limited|only \*guarantees\* support for models",
-     "AOTC-I008", "the opset is newer than ONNX Runtime supports", ""),
-    (r"Could not find an implementation for|Failed to find kernel", "AOTC-I009",
-     "ONNX Runtime's CPU provider has no kernel of an operator, or none for these types",
-     _KERNEL_FIX),
-    (r"is not a registered function/op|No Op registered for|NOT_IMPLEMENTED|NotImplemented|"
-     r"No opset registered|No opset import for domain",
-     "AOTC-I009", "ONNX Runtime has no such operator or kernel", ""),
-    (_MEMORY, "AOTC-I015", "ONNX Runtime could not allocate memory", ""),
-    (r"No space left on device", "AOTC-I018", "ONNX Runtime could not write a file", ""),
-)  # fmt: skip
-
-
 def out_of_memory(message: str) -> bool:
     """Whether ONNX Runtime's message says that it could not allocate memory."""
     return re.search(_MEMORY, message) is not None
@@ -255,12 +234,6 @@ def rejection(error: Exception, default_code: str, what: str, *, where: str = ""
         if re.search(pattern, text):
             return AotcError(code, phrase, where=where, found=ort_message(error), fix=fix)
     return AotcError(default_code, what, where=where, found=ort_message(error))
-
-
-# Inner values of a graph as outputs of a copy of it, so that one run gives them.
-
-
-T = TypeVar("T")
 
 
 def groups_within(items: Iterable[T], size_of: Callable[[T], int], most: int) -> Iterator[list[T]]:
@@ -312,21 +285,6 @@ def outputs_of(
     return dict(zip(asked, run(session, given, asked), strict=True))
 
 
-# Types and shapes of all values of a graph, inferred by ONNX and by ONNX Runtime.
-#
-# ONNX's inference does not know operators of ONNX Runtime's domains. ONNX Runtime infers all types
-# when it creates a session, but reports only those of graph outputs: so unknown values become
-# outputs of a copy.
-
-
-_ELEMENT_TYPES: Final = {
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "bool": "BOOL",
-    "string": "STRING",
-}
-
-
 def with_types(
     model: onnx.ModelProto,
     weights: Path,
@@ -336,6 +294,10 @@ def with_types(
 ) -> onnx.ModelProto:
     """A copy of `model` in which every value has its type, and its shape if it can be inferred.
 
+    ONNX's inference does not know operators of ONNX Runtime's domains.  ONNX Runtime infers all
+    types when it creates a session, but reports only those of graph outputs: so unknown values
+    become outputs of a copy.
+
     External data in the folder `weights` is only read by ONNX Runtime.  Values that neither
     inference knows are computed if `inputs` are given, and get the rank that they have then, or
     with `sizes` the full shape.
@@ -344,17 +306,13 @@ def with_types(
     typed.CopyFrom(model)
     # Declared types may be wrong.
     del typed.graph.value_info[:]
-    with suppress(onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        typed = onnx.shape_inference.infer_shapes(typed, data_prop=True)
+    typed = inferred(typed)
     known = _typed_values(typed, sizes)
-    missing = [name for name in _node_outputs(typed) if name not in known]
+    made = [name for node in typed.graph.node for name in node.output if name]
+    missing = [name for name in made if name not in known]
     if missing:
         _infer_with_runtime(typed, missing, weights, inputs, sizes)
     return typed
-
-
-def _node_outputs(model: onnx.ModelProto) -> list[str]:
-    return [name for node in model.graph.node for name in node.output if name]
 
 
 def _typed_values(model: onnx.ModelProto, sizes: bool) -> set[str]:
@@ -436,8 +394,7 @@ def _value_info(
     """From ORT's description, such as `tensor(float)` and `['batch', 8]`; None if not a tensor."""
     if not value.type.startswith("tensor("):
         return None
-    word = value.type[len("tensor(") : -1]
-    kind = onnx.TensorProto.DataType.Value(_ELEMENT_TYPES.get(word, word.upper()))
+    kind = _element(value.type[len("tensor(") : -1])
     shape = [
         dim if isinstance(dim, int) and dim >= 0 else (dim if isinstance(dim, str) else None)
         for dim in value.shape

@@ -1,4 +1,16 @@
-"""Compares outputs with the reference's: tolerances, gates, agreement, and equal calls."""
+"""Compares outputs with the reference's: tolerances, gates, agreement, and equal calls.
+
+Where both are finite: |actual - reference| <= atol + rtol * max|reference|.  NaN and infinities
+must be at the same positions with the same sign.  Integers, booleans and text must be equal.  The
+cosine of the flattened tensors must reach `min_cosine`, unless there is only one element, a norm
+is zero, or every error is within `atol` (the direction of a small tensor is noise).  Kind, element
+type and shape must agree.
+
+A gate of the profile adds limits, or takes the tolerance's place.
+
+If no error can be measured (another shape, NaN at another position), `max_abs` and `max_rel` are
+`UNBOUNDED`, the largest float, as JSON has no infinity; `reason` tells what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +26,48 @@ from aotc.graph.values import Data, describe, dtype_name
 from aotc.spec.evidence import DifferingOutput, OutputError
 from aotc.spec.precision import OutputGate, Tolerance
 
-# Compares an output with the reference's.
-#
-# Where both are finite: |actual - reference| <= atol + rtol * max|reference|. NaN and infinities
-# must be at the same positions with the same sign. Integers, booleans and text must be equal. The
-# cosine of the flattened tensors must reach `min_cosine`, unless there is only one element, a norm
-# is zero, or every error is within `atol` (the direction of a small tensor is noise). Kind, element
-# type and shape must agree.
-#
-# A gate of the profile adds limits, or takes the tolerance's place: see `engine.output_gates`.
-#
-# If no error can be measured (another shape, NaN at another position), `max_abs` and `max_rel` are
-# `UNBOUNDED`, the largest float, as JSON has no infinity; `reason` tells what is wrong.
-
-
 UNBOUNDED: Final = sys.float_info.max
-# How many elements are upcast at a time: 2 MiB as float64.
+# How many elements are looked at at a time: 2 MiB as float64.
 _CHUNK: Final = 1 << 18
+FORM: Final = "form"
+TOLERANCE: Final = "tolerance"
+_NOT_FINITE: Final = "all values of the reference are NaN or infinite"
+_WORDS: Final = {
+    "max_abs": ("max absolute error <= {:g}", "{:.3g}"),
+    "max_rel": ("max relative error <= {:g}", "{:.3g}"),
+    "min_cosine": ("cosine >= {:g}", "{:.6f}"),
+    "min_sqnr_db": ("SQNR >= {:g} dB", "{:.2f} dB"),
+    "min_agreement": ("{what} agreement >= {:g}", "{:.4f}"),
+}
+
+
+def compare(
+    reference: Data,
+    actual: Data,
+    tolerance: Tolerance,
+    name: str,
+    gate: OutputGate | None = None,
+) -> OutputError:
+    """Compare one output; sequences and maps item by item, and the worst item counts.
+
+    With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
+    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
+    """
+    worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
+    for found in _errors(reference, actual, tolerance, name, gate):
+        worst.add(found)
+    return worst.error if gate is None else gated(worst.error, gate)
+
+
+def same_bits(one: Data, other: Data) -> bool:
+    """Whether two values of one output are equal to the bit, NaN included."""
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(same_bits, one, other))
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind != "O":
+        return one.shape == other.shape and one.tobytes() == other.tobytes()
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(one.tolist() == other.tolist())
+    return repr(one) == repr(other)
 
 
 @record(frozen=False, kw_only=False)
@@ -63,35 +100,6 @@ class _Item:
             reason=(found if _severity(found) > _severity(one) else one).reason,
             breached=max(one, found, key=_severity).breached,
         )
-
-
-def compare(
-    reference: Data,
-    actual: Data,
-    tolerance: Tolerance,
-    name: str,
-    gate: OutputGate | None = None,
-) -> OutputError:
-    """Compare one output; sequences and maps item by item, and the worst item counts.
-
-    With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
-    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
-    """
-    worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
-    for found in _errors(reference, actual, tolerance, name, gate):
-        worst.add(found)
-    return worst.error if gate is None else gated(worst.error, gate)
-
-
-def same_bits(one: Data, other: Data) -> bool:
-    """Whether two values of one output are equal to the bit, NaN included."""
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(same_bits, one, other))
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray) and one.dtype.kind != "O":
-        return one.shape == other.shape and one.tobytes() == other.tobytes()
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(one.tolist() == other.tolist())
-    return repr(one) == repr(other)
 
 
 def _severity(error: OutputError) -> int:
@@ -375,13 +383,6 @@ def _finite(number: float) -> float:
     return number if math.isfinite(number) else UNBOUNDED
 
 
-# How many of an output's answers agree: rows by their largest values, labels by equality.
-
-
-# How many elements are looked at a time: 2 MiB as float64.
-_AGREEMENT_CHUNK: Final = 1 << 18
-
-
 def agreeing_rows(
     reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], top_k: int
 ) -> tuple[int, int]:
@@ -397,7 +398,7 @@ def agreeing_rows(
         return 0, 0
     agreeing = judged = 0
     ones, others = reference.reshape(-1, width), actual.reshape(-1, width)
-    step = max(1, _AGREEMENT_CHUNK // width)
+    step = max(1, _CHUNK // width)
     for start in range(0, len(ones), step):
         expected = ones[start : start + step].astype(np.float64)
         found = others[start : start + step].astype(np.float64)
@@ -416,21 +417,6 @@ def _among_largest(rows: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, An
     left = count - np.count_nonzero(above, axis=1)[:, np.newaxis]
     among: np.ndarray[Any, Any] = above | (equal & (np.cumsum(equal, axis=1) <= left))
     return among
-
-
-# Judges what was measured of one output against the gate that a profile states for it.
-
-
-FORM: Final = "form"
-TOLERANCE: Final = "tolerance"
-_NOT_FINITE: Final = "all values of the reference are NaN or infinite"
-_WORDS: Final = {
-    "max_abs": ("max absolute error <= {:g}", "{:.3g}"),
-    "max_rel": ("max relative error <= {:g}", "{:.3g}"),
-    "min_cosine": ("cosine >= {:g}", "{:.6f}"),
-    "min_sqnr_db": ("SQNR >= {:g} dB", "{:.2f} dB"),
-    "min_agreement": ("{what} agreement >= {:g}", "{:.4f}"),
-}
 
 
 @record
@@ -516,9 +502,6 @@ def gated(error: OutputError, gate: OutputGate) -> OutputError:
         reason=error.reason if before else "; ".join(words),
         breached=(*before, *(limit.name for limit in failed)),
     )
-
-
-# Answers of equal calls, compared byte for byte.
 
 
 class RepeatedAnswers:

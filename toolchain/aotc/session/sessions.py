@@ -1,4 +1,8 @@
-"""Sessions of ONNX Runtime: the only place where they are created, run and asked for placement."""
+"""Sessions of ONNX Runtime: the only place where they are created, run and asked for placement.
+
+Session options are checked against our own list, as ONNX Runtime ignores unknown keys; the
+session's providers are checked against the requested ones, as it may omit one.
+"""
 
 from __future__ import annotations
 
@@ -37,12 +41,6 @@ from aotc.spec.variant import NodePlacement, Optimization, Placement, SessionSpe
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-
-# Sessions of ONNX Runtime: the only place where they are created and run.
-#
-# Session options are checked against our own list, as ONNX Runtime ignores unknown keys; the
-# session's providers are checked against the requested ones, as it may omit one.
 
 
 __all__ = [
@@ -89,6 +87,21 @@ _LEVELS: Final = {
 TEXT_NOT_UTF8: Final = "an output is text that is not UTF-8"
 # The beginning of ONNX Runtime's messages.
 _MESSAGE_PREFIX: Final = "[ONNXRuntimeError]"
+# TensorProto.DataType of the types that numpy lacks.
+_CODES: Final[Mapping[str, int]] = {
+    "bfloat16": 16,
+    "float8e4m3fn": 17,
+    "float8e4m3fnuz": 18,
+    "float8e5m2": 19,
+    "float8e5m2fnuz": 20,
+    "float8e8m0": 24,
+    "uint4": 21,
+    "int4": 22,
+    "uint2": 25,
+    "int2": 26,
+}
+_TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
+_MAX_NAMED = 5
 
 
 def session_options(spec: SessionSpec, *, threads: int | None = None) -> ort.SessionOptions:
@@ -315,27 +328,11 @@ def _is_on_gpu(ort_name: str) -> bool:
     return known is not None and known.asynchronous
 
 
-# Passes tensors of element types that numpy lacks to and from ONNX Runtime.
+# Tensors of element types that numpy lacks.
 #
 # ONNX Runtime's numpy binding accepts no bfloat16, float8 or integers below a byte, so their bits
 # are passed as unsigned integers in an `OrtValue` with the ONNX type. Integers of 4 and 2 bits are
 # packed there, the first in the lowest bits, and take a byte each in numpy.
-
-
-# TensorProto.DataType of the types that numpy lacks.
-_CODES: Final[Mapping[str, int]] = {
-    "bfloat16": 16,
-    "float8e4m3fn": 17,
-    "float8e4m3fnuz": 18,
-    "float8e5m2": 19,
-    "float8e5m2fnuz": 20,
-    "float8e8m0": 24,
-    "uint4": 21,
-    "int4": 22,
-    "uint2": 25,
-    "int2": 26,
-}
-_TYPES: Final = frozenset(f"tensor({name})" for name in _CODES)
 
 
 def onnx_code(name: str) -> int | None:
@@ -364,12 +361,10 @@ def run_with_ortvalues(
     ort_inputs = {}
     for name, value in inputs.items():
         item = _as_ortvalue(value)
-        ort_inputs[name] = _from_numpy(kind, value) if item is value else item
+        if item is value:
+            item = kind.ortvalue_from_numpy(np.asarray(value, order="C"))
+        ort_inputs[name] = item
     return [_to_numpy(value) for value in session.run_with_ort_values(outputs, ort_inputs)]
-
-
-def _from_numpy(kind: Any, value: Data) -> Any:
-    return kind.ortvalue_from_numpy(np.asarray(value, order="C"))
 
 
 def _as_ortvalue(value: Data) -> Any:
@@ -419,12 +414,6 @@ def _to_numpy(value: Any) -> Data:
     if name in NARROW_BITS:
         data = _unpacked(data, NARROW_BITS[name], elements)
     return np.frombuffer(bytearray(data), dtype).reshape(shape)
-
-
-# On which provider ONNX Runtime placed each node, and differences from what was promised.
-
-
-_MAX_NAMED = 5
 
 
 def observe(session: ort.InferenceSession) -> Placement:
@@ -487,9 +476,6 @@ def summary(lines: tuple[str, ...]) -> str:
     """The first few differences in one line, with the number of the others."""
     more = len(lines) - _MAX_NAMED
     return "; ".join(lines[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
-
-
-# The provider's own verdict on a compiled model, from a private module of ORT.
 
 
 def verdicts(

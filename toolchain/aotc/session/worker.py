@@ -21,42 +21,25 @@ RESULT: Final = "result.json"
 # Exit status of a worker that could not write its result: no space, or another cause.
 NO_SPACE: Final = errno.ENOSPC
 NOT_WRITTEN: Final = 74
+_FILE: Final = "steps"
 
 
-def peak_memory_bytes() -> int:
-    """Peak resident set size of this process in bytes.
-
-    Without /proc from `ru_maxrss`, which may include that of the parent before exec.
-    """
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
-def _limit_memory(limit: int) -> None:
-    # RLIMIT_DATA counts private writable memory; RLIMIT_AS would also count mapped weights.
-    import resource
-
-    if hasattr(resource, "RLIMIT_DATA"):
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-
-
-def _limit_processes(limit: int) -> None:
-    # Counts all processes and threads of the user, which stops endless forking.
-    import resource
-
-    if hasattr(resource, "RLIMIT_NPROC"):
-        soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
-        allowed = [value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY]
-        resource.setrlimit(resource.RLIMIT_NPROC, (min(allowed), hard))
+def work(memory_limit: int, process_limit: int) -> None:
+    """In the worker: run the job in the working directory, and end the process."""
+    text = _run_job(memory_limit, process_limit)
+    temporary = Path(RESULT + ".part")
+    try:
+        temporary.write_text(text)
+        temporary.rename(RESULT)
+    except OSError as error:
+        # The error cannot be written to a file, and unwinding would run native destructors.
+        with contextlib.suppress(OSError):
+            os.write(2, f"{error}\n".encode())
+        os._exit(NO_SPACE if failures.is_full(error) else NOT_WRITTEN)
+    # Tearing down sessions and numpy would only take time.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _run_job(memory_limit: int, process_limit: int) -> str:
@@ -94,28 +77,40 @@ def _failure(error: Exception) -> dict[str, str]:
     return {"code": refused.code, "what": str(error), "fix": refused.fix, "trace": text}
 
 
-def work(memory_limit: int, process_limit: int) -> None:
-    """In the worker: run the job in the working directory, and end the process."""
-    text = _run_job(memory_limit, process_limit)
-    temporary = Path(RESULT + ".part")
-    try:
-        temporary.write_text(text)
-        temporary.rename(RESULT)
-    except OSError as error:
-        # The error cannot be written to a file, and unwinding would run native destructors.
-        with contextlib.suppress(OSError):
-            os.write(2, f"{error}\n".encode())
-        os._exit(NO_SPACE if failures.is_full(error) else NOT_WRITTEN)
-    # Tearing down sessions and numpy would only take time.
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
+def peak_memory_bytes() -> int:
+    """Peak resident set size of this process in bytes.
+
+    Without /proc from `ru_maxrss`, which may include that of the parent before exec.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-# How far a job in another process is: it keeps a count in its folder, and who waits reads it.
+def _limit_memory(limit: int) -> None:
+    # RLIMIT_DATA counts private writable memory; RLIMIT_AS would also count mapped weights.
+    import resource
+
+    if hasattr(resource, "RLIMIT_DATA"):
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        allowed = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+        resource.setrlimit(resource.RLIMIT_DATA, (allowed, hard))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-_FILE: Final = "steps"
+def _limit_processes(limit: int) -> None:
+    # Counts all processes and threads of the user, which stops endless forking.
+    import resource
+
+    if hasattr(resource, "RLIMIT_NPROC"):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+        allowed = [value for value in (limit, soft, hard) if value != resource.RLIM_INFINITY]
+        resource.setrlimit(resource.RLIMIT_NPROC, (min(allowed), hard))
 
 
 def tell_steps(done: int, total: int) -> None:

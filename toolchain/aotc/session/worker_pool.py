@@ -46,6 +46,8 @@ _REMOVED_VARIABLES = (
     "PYTHONSTARTUP",
     "PYTHONWARNINGS",
 )
+_MAX_LOGS: Final = 20
+_MAX_LOG_BYTES: Final = 4 << 20
 
 
 @record
@@ -144,10 +146,9 @@ def _environment() -> dict[str, str]:
 def _result(
     folder: Path, job: str, status: int, seconds: float, where: str, limits: WorkerLimits
 ) -> JobResult:
-    path = folder / RESULT
+    path, name = folder / RESULT, job.partition(":")[2]
     if not path.exists():
         last = _last_lines(folder / _LOG)
-        name = job.partition(":")[2]
         if "bad_alloc" in last or "MemoryError" in last:
             raise _out_of_memory(name, limits, where)
         if status == -signal.SIGPROF:
@@ -192,18 +193,18 @@ def _result(
             *_, last = error["internal"].strip().splitlines()
             # `--debug` also prints the cause.
             crash = RuntimeError(error["internal"])
-            raise AotcError("AOTC-R999", last, where=job.partition(":")[2]) from crash
+            raise AotcError("AOTC-R999", last, where=name) from crash
         if error["code"] == "AOTC-I015" and not error.get("found"):
-            raise _out_of_memory(job.partition(":")[2], limits, where)
-        refusal = _told(error, where)
-        refusal.also = tuple(_told(other, where) for other in error.get("also", ()))
+            raise _out_of_memory(name, limits, where)
+        refusal = _refusal(error, where)
+        refusal.also = tuple(_refusal(other, where) for other in error.get("also", ()))
         raise refusal from (RuntimeError(error["trace"]) if "trace" in error else None)
     return JobResult(
         value=document["value"], seconds=seconds, peak_memory_bytes=document["peak_memory_bytes"]
     )
 
 
-def _told(error: Json, where: str) -> AotcError:
+def _refusal(error: Json, where: str) -> AotcError:
     return AotcError(
         error["code"],
         error["what"],
@@ -226,13 +227,6 @@ def _log_text(path: Path) -> str:
 
 def _last_lines(path: Path) -> str:
     return " | ".join(_log_text(path).strip().splitlines()[-_SHOWN_LINES:])
-
-
-# Keeps logs of steps that crashed or hung, for inspection after the build.
-
-
-_MAX_LOGS: Final = 20
-_MAX_LOG_BYTES: Final = 4 << 20
 
 
 def log_folder() -> Path:

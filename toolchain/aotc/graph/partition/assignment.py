@@ -1,4 +1,11 @@
-"""Claims become partitions, weighed by what their nodes cost: convex, each node in one."""
+"""Claims become partitions: each node in exactly one, each partition convex, without cycles.
+
+Every node is assigned to the first provider that claims it.  A node's level is the maximum number
+of provider changes on any path to it; nodes of one provider and one level form one partition.
+Levels never fall along an edge and rise with every change of provider.  A path that leaves a
+partition therefore never returns to it, and partitions ordered by (level, provider) run without a
+cycle.  Partitions that cost more than they gain, by operations and bytes, go to other providers.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +16,11 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import record
 from aotc.graph.types import Scope, Shape, scopes
-from aotc.graph.view import PartitionGraph, subgraphs_of
+from aotc.graph.view import PartitionGraph, has_subgraphs
 from aotc.spec.providers import Rates
 
 if TYPE_CHECKING:
     import onnx
-
-
-# Claims become partitions: each node in exactly one, each partition convex, without cycles.
-#
-# Every node is assigned to the first provider that claims it. A node's level is the maximum number
-# of provider changes on any path to it; nodes of one provider and one level form one partition.
-# Levels never fall along an edge and rise with every change of provider. A path that leaves a
-# partition therefore never returns to it, and partitions ordered by (level, provider) run without a
-# cycle.
 
 
 @record(kw_only=False)
@@ -168,10 +166,7 @@ class _PartitionCosts:
             return
         sizes = rules.sizes.values if rules.sizes is not None else {}
         producers = graph.producers()
-        consumers: dict[str, list[int]] = {}
-        for index, node in enumerate(graph.nodes):
-            for value in node.inputs:
-                consumers.setdefault(value, []).append(index)
+        consumers = graph.consumers
         # By node: the values it reads with their producers, and it makes with their consumers.
         self._values_read = [
             [(producers[v], v, sizes.get(v, 0)) for v in node.inputs if v in producers]
@@ -292,8 +287,6 @@ def _seconds(name: str, rate: Rates, sizes: Sizes | None) -> float:
     return 0.0 if cost is None else max(cost.flops / rate.flops, cost.bytes / rate.bytes)
 
 
-# The cost of each node at one shape: floating-point operations and bytes, from inferred sizes.
-#
 # Formulas: a convolution, matrix product or recurrence has two operations per multiply-add; any
 # other node has one operation per output element. Bytes are those of all inputs, weights included,
 # and outputs. Control-flow nodes cost nothing themselves; the nodes of their subgraphs do.
@@ -345,7 +338,7 @@ def _cost(node: onnx.NodeProto, scope: Scope) -> NodeCompute:
     shapes = scope.shapes
     outputs = [shapes.get(name) for name in node.output if name]
     known = all(shape is not None for shape in outputs)
-    if any(subgraphs_of(attribute) for attribute in node.attribute):
+    if has_subgraphs(node):
         return NodeCompute(0, 0, known)
     inputs = [shapes.get(name) if name else None for name in node.input]
     values = [name for name in (*node.input, *node.output) if name]

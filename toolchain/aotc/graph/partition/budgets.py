@@ -22,26 +22,6 @@ _MAX_ROWS = 200
 _NO_TRANSFERS = TransferTotals()
 
 
-def breaches(
-    profile: Profile,
-    providers: Mapping[str, str],
-    placement: Placement,
-    *,
-    report: PartitionReport | None,
-    transfers: TransferTotals = _NO_TRANSFERS,
-    where: str = "",
-) -> list[AotcError]:
-    """The violations: AOTC-P001 for nodes on a disallowed provider, P002 for each exceeded budget.
-
-    `providers` are the variant's: ORT's name by the profile's.  `report` says why nodes are where
-    they are and how compute is shared; None if one provider takes all nodes.
-    """
-    judged = judge_placement(
-        profile, providers, placement, report=report, transfers=transfers, where=where
-    )
-    return list(judged.breaches)
-
-
 @record
 class Judged:
     """Gates, those that passed included, and an error for each that did not."""
@@ -60,8 +40,11 @@ def judge_placement(
     where: str = "",
     places: DocumentPlaces = NO_PLACES,
 ) -> Judged:
-    """Judge the policy and every stated budget; arguments as of `breaches`.
+    """Judge the policy and every stated budget.
 
+    The errors are AOTC-P001 for nodes on a provider that is not allowed, and P002 for each budget
+    that is exceeded.  `providers` are the variant's: ORT's name by the profile's.  `report` says
+    why nodes are where they are and how compute is shared; None if one provider takes all nodes.
     `places` are those of the profile's settings, and each gate has its own.
     """
     gates: list[Gate] = []

@@ -19,6 +19,9 @@ from aotc.spec.variant import (
     TransferTotals,
 )
 
+# The provider that makes a value, empty for the caller, and the subgraph's index, None: main graph.
+_Producer = tuple[str, int | None]
+
 
 def partition_report(
     graph: PartitionGraph,
@@ -36,7 +39,7 @@ def partition_report(
     `names` are those of its parts, `compiled` their files by index, and `devices` (`cpu` or `gpu`)
     by provider, first choice first.
     """
-    parts = assignment.parts
+    parts, (opt, largest) = assignment.parts, sizes
     return PartitionReport(
         origin=how,
         providers=_shares(graph, assignment, sizes, tuple(devices)),
@@ -55,7 +58,17 @@ def partition_report(
             *_body_partitions(graph, assignment),
         ),
         alternations=max(0, sum(a.provider != b.provider for a, b in pairwise(parts))),
-        transfers=tuple(transferred_tensors(graph, assignment, sizes, devices)),
+        transfers=tuple(
+            Transfer(
+                value=value,
+                source=producer,
+                target=consumer,
+                dtype=graph.dtypes.get(value, ""),
+                bytes=opt.values.get(value),
+                bytes_max=largest.values.get(value),
+            )
+            for value, producer, consumer in transferred_values(graph, assignment, devices)
+        ),
         refusals=tuple(refusals),
     )
 
@@ -67,32 +80,6 @@ def total_transfers(found: Sequence[Transfer]) -> TransferTotals:
         bytes=sum(tensor.bytes or 0 for tensor in found),
         bytes_max=sum(tensor.bytes_max or 0 for tensor in found),
     )
-
-
-def transferred_tensors(
-    graph: PartitionGraph,
-    assignment: Assignment,
-    sizes: tuple[Sizes, Sizes],
-    devices: Mapping[str, str],
-) -> list[Transfer]:
-    """Each value that one provider makes and another reads, once for each reading provider.
-
-    Inputs and outputs of the caller count as well if the provider's device is not the CPU.  The
-    same holds in control-flow subgraphs, which count as one iteration, and for both branches of an
-    `If`.
-    """
-    opt, largest = sizes
-    return [
-        Transfer(
-            value=value,
-            source=producer,
-            target=consumer,
-            dtype=graph.dtypes.get(value, ""),
-            bytes=opt.values.get(value),
-            bytes_max=largest.values.get(value),
-        )
-        for value, producer, consumer in transferred_values(graph, assignment, devices)
-    ]
 
 
 def _shares(
@@ -158,23 +145,17 @@ def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Part
     ]
 
 
-# Values that one provider produces and another consumes, in the main graph and in subgraphs.
-#
-# A control-flow node produces the inputs of its subgraphs, and consumes their outputs.
-
-
-# The provider that makes a value, empty for the caller, and the subgraph's index, None: main graph.
-_Producer = tuple[str, int | None]
-
-
 def transferred_values(
     graph: PartitionGraph, assignment: Assignment, devices: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """All transferred values: name, producer's and consumer's provider, once for each consumer.
 
-    `devices` is `cpu` or `gpu` by provider.  The caller has an empty name and uses the CPU.  The
-    consumer is the node that reads a value, not the control-flow node around it.  Values with one
-    name in two subgraphs are two values.
+    Inputs and outputs of the caller count as well if the provider's device is not the CPU.  The
+    same holds in control-flow subgraphs, which count as one iteration, and for both branches of an
+    `If`.  `devices` is `cpu` or `gpu` by provider.  The caller has an empty name and uses the CPU.
+    The consumer is the node that reads a value, not the control-flow node around it, which produces
+    the inputs of its subgraphs and consumes their outputs.  Values with one name in two subgraphs
+    are two values.
     """
     providers = assignment.providers
     main: ChainMap[str, _Producer] = ChainMap(dict.fromkeys(graph.inputs, ("", None)))

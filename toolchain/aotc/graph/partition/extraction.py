@@ -39,7 +39,7 @@ def boundary_values(
 
 
 class Extractor:
-    """Extracts partitions of one model; lookups that many partitions need are made once.
+    """Extracts partitions of one model, each as a model; looks up once what they all need.
 
     The model must not change meanwhile.
     """
@@ -100,13 +100,6 @@ class Extractor:
 
 def _position(entry: tuple[int, object]) -> int:
     return entry[0]
-
-
-def extract(
-    model: onnx.ModelProto, graph: PartitionGraph, nodes: Sequence[int], name: str
-) -> onnx.ModelProto:
-    """The model of one partition; see `Extractor`, which extracts many.  Raises `ValueError`."""
-    return Extractor(model, graph).extract(nodes, name)
 
 
 def hybrid_model(

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record, values_of
+from aotc.graph.view import subgraphs
 from aotc.spec.variant import PassRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
     import onnx
 
@@ -70,8 +71,7 @@ def walk_graphs(model: onnx.ModelProto) -> Iterable[onnx.GraphProto]:
         graph = pending.pop(0)
         yield graph
         for node in graph.node:
-            for attribute in node.attribute:
-                pending += [attribute.g] if attribute.HasField("g") else attribute.graphs
+            pending += subgraphs(node)
 
 
 def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
@@ -80,10 +80,7 @@ def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
     while pending:
         for node in pending.pop(0):
             yield node
-            for attribute in node.attribute:
-                if attribute.HasField("g"):
-                    pending.append(attribute.g.node)
-                pending.extend(subgraph.node for subgraph in attribute.graphs)
+            pending += (subgraph.node for subgraph in subgraphs(node))
 
 
 def all_names(model: onnx.ModelProto) -> set[str]:
@@ -97,6 +94,29 @@ def all_names(model: onnx.ModelProto) -> set[str]:
     return found
 
 
+def free_name(name: str, used: set[str]) -> str:
+    """`name`, with `_` behind it until it is none of `used`, of which it is one then."""
+    while name in used:
+        name += "_"
+    used.add(name)
+    return name
+
+
+def cast_node(source: str, target: str, kind: int, used: set[str]) -> onnx.NodeProto:
+    """A Cast to the element type `kind`, under a name that is none of `used`."""
+    import onnx
+
+    name = free_name(f"cast_{target}", used)
+    return onnx.helper.make_node("Cast", [source], [target], name=name, to=kind)
+
+
+def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
+    """Let copies of `nodes`, which may be the graph's own, be all nodes of `graph`."""
+    copied = [type(node).FromString(node.SerializeToString()) for node in nodes]
+    del graph.node[:]
+    graph.node.extend(copied)
+
+
 def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
     """Rename values where nodes and their subgraphs read them; `renamed` is new name by old."""
     for node in nodes:
@@ -108,7 +128,7 @@ def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> 
 
 def rename_captured(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
     """Rename outer values in the subgraphs of a node that have no value of that name themselves."""
-    for graph in _bodies(node):
+    for graph in subgraphs(node):
         own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
         own |= {name for inner in graph.node for name in inner.output}
         outer = {name: new for name, new in renamed.items() if name not in own}
@@ -118,10 +138,3 @@ def rename_captured(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
         for value in graph.output:
             if value.name in outer:
                 value.name = outer[value.name]
-
-
-def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs

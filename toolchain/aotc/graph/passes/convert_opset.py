@@ -18,26 +18,36 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.graph.types import inferred
+from aotc.graph.view import has_subgraphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
     import onnx
+    from google.protobuf.message import Message
 
     # Protobuf's containers, changed in place.
     Nodes = MutableSequence[onnx.NodeProto]
-    import onnx
-
     NodeList = list[onnx.NodeProto]
-    import onnx
-    from google.protobuf.message import Message
-
     Schema = onnx.defs.OpSchema
     Formal = onnx.defs.OpSchema.FormalParameter
 
 
 LOWEST = 13
 _MAX_LISTED = 5
+_SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
+_NO_FILE = "weights-are-not-read"
+# Versions that changed an operator's meaning without changing its schema.
+_NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
+# Attribute values that a version introduced.
+_NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
+    ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
+    ("Pad", 19): {"mode": frozenset({b"wrap"})},
+    ("Resize", 19): {"coordinate_transformation_mode": frozenset({b"half_pixel_symmetric"})},
+    ("ScatterElements", 18): {"reduction": frozenset({b"max", b"min"})},
+    ("ScatterND", 18): {"reduction": frozenset({b"max", b"min"})},
+}
 
 
 @record
@@ -138,12 +148,8 @@ def _node_lists(model: onnx.ModelProto) -> Iterator[tuple[Nodes, int]]:
 
 def _with_subgraphs(nodes: Nodes, opset: int) -> Iterator[tuple[Nodes, int]]:
     for node in nodes:
-        for attribute in node.attribute:
-            for subgraph in (
-                *([attribute.g] if attribute.HasField("g") else []),
-                *attribute.graphs,
-            ):
-                yield from _with_subgraphs(subgraph.node, opset)
+        for subgraph in subgraphs(node):
+            yield from _with_subgraphs(subgraph.node, opset)
     yield nodes, opset
 
 
@@ -210,17 +216,15 @@ def _type_troubles(model: onnx.ModelProto) -> tuple[str, ...]:
     return ()
 
 
-# Converting one node with the version converter of the onnx package, which knows the operators.
-#
-# It is not given a whole model, because it drops functions and stops at the first node without an
-# adapter.
-
-
 def converted_node(node: onnx.NodeProto, opset: int, to: int, values: Values) -> NodeList | None:
-    """The node as the onnx package's version converter writes it; None if it has no adapter."""
+    """The node as the onnx package's version converter writes it; None if it has no adapter.
+
+    The converter is not given a whole model, because it drops functions and stops at the first node
+    without an adapter.
+    """
     import onnx
 
-    if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+    if has_subgraphs(node):
         return None
     inputs: list[onnx.ValueInfoProto] = []
     constants: list[onnx.TensorProto] = []
@@ -290,13 +294,6 @@ def _inlined(graph: onnx.GraphProto, node: onnx.NodeProto, outer: set[str], to: 
     return replacements
 
 
-# What is known of a model's values without its weights.
-
-
-_SMALL_ELEMENTS = 1024  # larger constants are left out of the copy
-_NO_FILE = "weights-are-not-read"
-
-
 class Values:
     """Small constants and inferred types of a model's values, computed when first used.
 
@@ -309,7 +306,7 @@ class Values:
     @cached_property
     def constants(self) -> dict[str, onnx.TensorProto]:
         found: dict[str, list[onnx.TensorProto]] = {}
-        for graph in _graphs(self._model.graph):
+        for graph in walk_graphs(self._model):
             given = {info.name for info in graph.input}
             for tensor in graph.initializer:
                 if tensor.name not in given:
@@ -327,37 +324,20 @@ class Values:
 
     @cached_property
     def infos(self) -> dict[str, onnx.ValueInfoProto]:
+        from onnx.helper import make_tensor_value_info as make_info
+
         found: dict[str, list[onnx.ValueInfoProto]] = {}
-        for graph in _graphs(_inferred(self._model).graph):
+        for graph in walk_graphs(inferred(self._model, by_values=False)):
             for info in (*graph.input, *graph.output, *graph.value_info):
                 found.setdefault(info.name, []).append(info)
             for tensor in graph.initializer:
-                found.setdefault(tensor.name, []).append(_value_info(tensor))
+                info = make_info(tensor.name, tensor.data_type, list(tensor.dims))
+                found.setdefault(tensor.name, []).append(info)
         return {
             name: infos[0]
             for name, infos in found.items()
             if all(info.type == infos[0].type for info in infos)
         }
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for subgraph in (
-                *([attribute.g] if attribute.HasField("g") else []),
-                *attribute.graphs,
-            ):
-                yield from _graphs(subgraph)
-
-
-def _inferred(model: onnx.ModelProto) -> onnx.ModelProto:
-    import onnx
-
-    try:
-        return onnx.shape_inference.infer_shapes(model)
-    except (onnx.shape_inference.InferenceError, RuntimeError, ValueError):
-        return model
 
 
 def without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -385,27 +365,6 @@ def _copy_fields(source: Message, target: Message, but: str) -> None:
             getattr(target, field.name).MergeFrom(value)
         else:
             setattr(target, field.name, value)
-
-
-def _value_info(tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
-    import onnx
-
-    return onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims))
-
-
-# Whether a node keeps its meaning with an older schema of its operator.
-
-
-# Versions that changed an operator's meaning without changing its schema.
-_NEW_MEANING = frozenset({("GroupNormalization", 21), ("RoiAlign", 16)})
-# Attribute values that a version introduced.
-_NEW_VALUES: Mapping[tuple[str, int], Mapping[str, frozenset[bytes]]] = {
-    ("GridSample", 20): {"mode": frozenset({b"linear", b"cubic"})},
-    ("Pad", 19): {"mode": frozenset({b"wrap"})},
-    ("Resize", 19): {"coordinate_transformation_mode": frozenset({b"half_pixel_symmetric"})},
-    ("ScatterElements", 18): {"reduction": frozenset({b"max", b"min"})},
-    ("ScatterND", 18): {"reduction": frozenset({b"max", b"min"})},
-}
 
 
 def missing_in_target(node: onnx.NodeProto, source: Schema, target: Schema) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.view import subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -95,12 +96,8 @@ def _remove_casts(graph: onnx.GraphProto, twins: dict[str, str]) -> None:
             for index, name in enumerate(names):
                 if name.startswith(_PREFIX):
                     names[index] = twins.get(name, name.removeprefix(_PREFIX))
-        for attribute in node.attribute:
-            for subgraph in (
-                *([attribute.g] if attribute.HasField("g") else ()),
-                *attribute.graphs,
-            ):
-                _remove_casts(subgraph, twins)
+        for subgraph in subgraphs(node):
+            _remove_casts(subgraph, twins)
     del graph.node[:]
     graph.node.extend(kept)
     infos = [info for info in graph.value_info if not info.name.startswith(_PREFIX)]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass, all_names, rename_read
+from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read
 
 if TYPE_CHECKING:
     import onnx
@@ -44,21 +44,21 @@ class InterfaceTypes(Pass):
         renamed: dict[str, str] = {}
 
         def inner_name(value: onnx.ValueInfoProto) -> str:
-            renamed[value.name] = _free(f"{value.name}_float32", used)
+            renamed[value.name] = free_name(f"{value.name}_float32", used)
             graph.value_info.add().CopyFrom(value)
             graph.value_info[-1].name = renamed[value.name]
             return renamed[value.name]
 
         for value in graph.input:
             if value.name in self.inputs:
-                before.append(_cast(value.name, inner_name(value), _FLOAT, used))
+                before.append(cast_node(value.name, inner_name(value), _FLOAT, used))
                 value.type.tensor_type.elem_type = _TYPES[self.inputs[value.name]]
         given = {value.name for value in graph.input}
         for value in graph.output:
             if value.name in self.outputs:
                 kind = _TYPES[self.outputs[value.name]]
                 if value.name not in given:
-                    after.append(_cast(inner_name(value), value.name, kind, used))
+                    after.append(cast_node(inner_name(value), value.name, kind, used))
                 value.type.tensor_type.elem_type = kind
         rename_read(graph.node, renamed)
         for node in graph.node:
@@ -86,17 +86,3 @@ def why_not_cast(model: onnx.ModelProto, dtype: str) -> str:
     opsets = {one.domain or "ai.onnx": one.version for one in model.opset_import}
     found, first = opsets.get("ai.onnx", 0), _OPSETS[dtype]
     return f"operator set {found}; Cast to {dtype} exists from {first} on" if found < first else ""
-
-
-def _free(name: str, used: set[str]) -> str:
-    while name in used:
-        name += "_"
-    used.add(name)
-    return name
-
-
-def _cast(source: str, target: str, kind: int, used: set[str]) -> onnx.NodeProto:
-    import onnx
-
-    name = _free(f"cast_{target}", used)
-    return onnx.helper.make_node("Cast", [source], [target], name=name, to=kind)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import field, record
 from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.view import subgraphs
 from aotc.spec.relations import is_anonymous
 
 if TYPE_CHECKING:
@@ -94,9 +95,7 @@ def _inner_values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
     """All typed values except the inputs of the model."""
     yield from (*model.graph.output, *model.graph.value_info)
     for node in walk_nodes(model):
-        for attribute in node.attribute:
-            subgraphs = [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-            for graph in subgraphs:
-                yield from (*graph.input, *graph.output, *graph.value_info)
+        for graph in subgraphs(node):
+            yield from (*graph.input, *graph.output, *graph.value_info)
     for function in model.functions:
         yield from function.value_info

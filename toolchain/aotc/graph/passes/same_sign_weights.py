@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_graphs
-from aotc.graph.view import subgraphs_of
+from aotc.graph.passes.base import Pass, all_names, free_name, walk_graphs
+from aotc.graph.view import subgraphs
 from aotc.spec.providers import MICROSOFT, STANDARD
 from aotc.spec.variant import Operands
 
@@ -23,6 +23,25 @@ if TYPE_CHECKING:
 # Below this IR version, initializers are graph inputs too.
 _MIN_IR = 4
 _SHIFT = 128
+# CPU features that make the sums exact; the one that kernels prefer comes first.
+EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
+ARCHITECTURE: Final = "x86_64"
+# Operators whose output has the type of their input.
+_TYPE_PRESERVING: Final = frozenset(
+    {
+        "Flatten",
+        "Gather",
+        "Identity",
+        "MaxPool",
+        "Reshape",
+        "Slice",
+        "Squeeze",
+        "Transpose",
+        "Unsqueeze",
+    }
+)
+# Operators from which ONNX Runtime's optimizer makes such products.
+_SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 @record
@@ -46,7 +65,7 @@ class SameSignWeights(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         model.ir_version = max(model.ir_version, _MIN_IR)
-        used_names = _names(model)
+        used_names = all_names(model)
         new_names: dict[tuple[int, str], str] = {}
         for product in list(saturating_operands(model)):
             if product.fixable:
@@ -88,7 +107,7 @@ def _shifted(
         shifted = (
             (values + _SHIFT).astype(np.uint8) if signed else (values - _SHIFT).astype(np.int8)
         )
-        new_names[key] = _free(f"{name}_same_sign", used_names)
+        new_names[key] = free_name(f"{name}_same_sign", used_names)
         constant.graph.initializer.append(onnx.numpy_helper.from_array(shifted, new_names[key]))
     return new_names[key]
 
@@ -104,26 +123,9 @@ def _zero(
     key = (id(weights.graph), f"zero point of {weights.tensor.data_type}")
     if key not in new_names:
         value = np.array(_SHIFT, np.uint8) if signed else np.array(-_SHIFT, np.int8)
-        new_names[key] = _free(f"{name}_zero_point", used_names)
+        new_names[key] = free_name(f"{name}_zero_point", used_names)
         weights.graph.initializer.append(onnx.numpy_helper.from_array(value, new_names[key]))
     return new_names[key]
-
-
-def _free(name: str, used_names: set[str]) -> str:
-    while name in used_names:
-        name += "_"
-    used_names.add(name)
-    return name
-
-
-def _names(model: onnx.ModelProto) -> set[str]:
-    found: set[str] = set()
-    for graph in walk_graphs(model):
-        found.update(value.name for value in (*graph.input, *graph.output))
-        found.update(tensor.name for tensor in graph.initializer)
-        for node in graph.node:
-            found.update((*node.input, *node.output))
-    return found
 
 
 def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:
@@ -146,11 +148,6 @@ def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:
 # the CPU has neither VNNI nor AMX: two neighbouring products are added in 16 bits, and the sum
 # saturates. With VNNI it is exact, and products of operands of one sign are exact on every CPU. All
 # of it was measured operator by operator (`docs/adr/0024-integer-products.md`).
-
-
-# CPU features that make the sums exact; the one that kernels prefer comes first.
-EXACT_FEATURES: Final = ("avx512_vnni", "avx_vnni")
-ARCHITECTURE: Final = "x86_64"
 
 
 @record(kw_only=False)
@@ -181,24 +178,6 @@ PRODUCTS: Final[Mapping[tuple[str, str], Product]] = {
     (MICROSOFT, "DynamicQuantizeMatMul"): Product(None, None, ((1, 3),)),
     (MICROSOFT, "DynamicQuantizeLSTM"): Product(None, None, ((1, 9), (2, 11))),
 }
-
-
-# Operators whose output has the type of their input.
-_TYPE_PRESERVING: Final = frozenset(
-    {
-        "Flatten",
-        "Gather",
-        "Identity",
-        "MaxPool",
-        "Reshape",
-        "Slice",
-        "Squeeze",
-        "Transpose",
-        "Unsqueeze",
-    }
-)
-# Operators from which ONNX Runtime's optimizer makes such products.
-_SOURCES: Final = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
 
 
 def may_have_products(operators: Iterable[tuple[str, str]]) -> bool:
@@ -268,9 +247,8 @@ def _graph_products(
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
         if product is not None:
             yield _node_operands(node, graph, product, constants, types)
-        for attribute in node.attribute:
-            for subgraph in subgraphs_of(attribute):
-                yield from _graph_products(subgraph, constants, types)
+        for subgraph in subgraphs(node):
+            yield from _graph_products(subgraph, constants, types)
 
 
 def _node_operands(

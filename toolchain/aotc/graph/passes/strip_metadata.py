@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.view import subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -33,10 +34,8 @@ class StripMetadata(Pass):
             _clear(node)
             for attribute in node.attribute:
                 attribute.doc_string = ""
-                if attribute.HasField("g"):
-                    _clear_graph(attribute.g)
-                for subgraph in attribute.graphs:
-                    _clear_graph(subgraph)
+            for subgraph in subgraphs(node):
+                _clear_graph(subgraph)
 
     def ensures(self, model: onnx.ModelProto) -> str:
         if model.training_info:

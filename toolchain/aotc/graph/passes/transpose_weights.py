@@ -15,6 +15,7 @@ import numpy as np
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.spec.providers import MICROSOFT
 
 if TYPE_CHECKING:
     import onnx
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
 
-_DOMAIN: Final = "com.microsoft"
 _FLOAT: Final = 1
 _MATRIX: Final = 2
 
@@ -54,10 +54,10 @@ class TransposeWeights(Pass):
                 done.add(tensor.name)
                 values = np.ascontiguousarray(self.read(tensor).T)
                 tensor.CopyFrom(onnx.numpy_helper.from_array(values, tensor.name))
-            node.op_type, node.domain = "FusedMatMul", _DOMAIN
+            node.op_type, node.domain = "FusedMatMul", MICROSOFT
             node.attribute.append(onnx.helper.make_attribute("transB", 1))
-        if products and all(item.domain != _DOMAIN for item in model.opset_import):
-            model.opset_import.append(onnx.helper.make_opsetid(_DOMAIN, 1))
+        if products and all(item.domain != MICROSOFT for item in model.opset_import):
+            model.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
 
     def ensures(self, model: onnx.ModelProto) -> str:
         left = products_with_weights(model)

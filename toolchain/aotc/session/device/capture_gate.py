@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from aotc.base.errors import AotcError
 
 
-class _Here(threading.local):
+class _ThreadState(threading.local):
     """The calling thread."""
 
     # How many uses and captures it is inside.
@@ -35,7 +35,7 @@ class CaptureGate:
         self._users = 0
         self._captures = 0
         self._capturing = False
-        self._here = _Here()
+        self._here = _ThreadState()
 
     def used(self) -> CaptureGate:
         """Itself, to be entered while a session runs or is created, and entered again within."""
@@ -94,9 +94,6 @@ class CaptureGate:
 
 
 GATE = CaptureGate()
-
-
-# The error of a session of which no CUDA graph can be captured.
 
 
 def capture_refused(why: str, where: str) -> AotcError:

@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# Runs a session by replaying graphs that were captured for some sizes.
-
-
 # Of dropped and refused sizes.
 _MAX_FINDINGS: Final = 100
+_T = TypeVar("_T")
 
 
 class CapturingRunner:
@@ -238,15 +236,6 @@ class CapturingRunner:
                     raise capture_refused(f"the CPU reads or writes {arg.name!r}", self.where)
 
 
-# One thread that runs a session for all callers.
-#
-# ONNX Runtime keeps captured CUDA graphs with the thread that captured them: another thread would
-# capture anew, and hold memory of its own.
-
-
-_T = TypeVar("_T")
-
-
 class _Job(Generic[_T]):
     __slots__ = ("done", "error", "function", "result")
 
@@ -259,7 +248,11 @@ class _Job(Generic[_T]):
 
 
 class OwnerThread:
-    """Runs functions one after the other in a thread of its own, which ends with `close`."""
+    """Runs functions one after the other in a thread of its own, which ends with `close`.
+
+    ONNX Runtime keeps captured CUDA graphs with the thread that captured them: another thread would
+    capture anew, and hold memory of its own.
+    """
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()

@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# A CUDA device: memory, copies and one stream, by NVIDIA's own Python bindings.
-
-
 # Page-locked memory that is kept for later, and all of it, that of answers in use included.
 _KEPT_BYTES: Final = 256 << 20
 _MOST_BYTES: Final = 1 << 30
@@ -38,6 +35,10 @@ _OUT_OF_MEMORY: Final = 2
 _NOT_READY: Final = 600
 # cudaDevAttrMaxPitch of all GPUs so far: rows of one copy may not be farther apart.
 _MAX_PITCH: Final = 2**31 - 1
+# Blocks of one size class serve all smaller requests of that class.
+_SMALLEST = 1 << 12
+# Classes between a power of two and the next: at most an eighth of a block is not used.
+_CLASS_BITS = 3
 
 
 def cuda_runtime() -> Any:
@@ -275,15 +276,6 @@ class CudaDevice(Device):
         raise AotcError("AOTC-R005", "CUDA failed", where=f"device {self.index}", found=text)
 
 
-# Page-locked host memory, used again when the arrays in it are gone.
-
-
-# Blocks of one size class serve all smaller requests of that class.
-_SMALLEST = 1 << 12
-# Classes between a power of two and the next: at most an eighth of a block is not used.
-_CLASS_BITS = 3
-
-
 class PinnedMemory:
     """A pool of page-locked blocks; thread-safe.
 
@@ -323,7 +315,7 @@ class PinnedMemory:
         """An array of `count` bytes whose values are not set."""
         size = _class_of(count)
         with self._lock:
-            self._sort_returned()
+            self._collect_returned()
             idle = self._idle[size]
             address = idle.pop() if idle else 0
             if address:
@@ -349,7 +341,7 @@ class PinnedMemory:
         with self._lock:
             self._closed = True
             self._kept_bytes = 0
-            self._sort_returned()
+            self._collect_returned()
         self._free_idle()
 
     def _allocated(self, size: int) -> int:
@@ -374,7 +366,7 @@ class PinnedMemory:
         for address in addresses:
             self._free(address)
 
-    def _sort_returned(self) -> None:
+    def _collect_returned(self) -> None:
         """Keep returned blocks by their size, and free others where there is no room for all."""
         while self._returned:
             address, size = self._returned.popleft()

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from aotc.session.device.device import Device
 
 
-# Where a process wants its CUDA sessions, and how sessions that capture graphs are opened.
-
-
 Settings = Mapping[str, Mapping[str, str]]
 # The beginning of ONNX Runtime's message if it cannot capture a graph at all.
 _NO_CAPTURE: Final = "This session cannot use the graph capture feature"
@@ -109,9 +106,6 @@ def open_capturing(
         if _NO_CAPTURE in error.found:
             raise capture_refused(error.found, where) from None
         raise
-
-
-# Whether ONNX Runtime captures a graph, found by capturing one.
 
 
 def captured_run(

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# Memory of a device, and copies to and from it; here: the host's own memory as a device.
-
-
 Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+Part = tuple[slice, ...]
+# Of a tensor's name and shape, the part that is wanted; None for all.
+PartOf = Callable[[str, Sequence[int]], Part | None]
+# In bytes.  Shorter rows take longer one by one than with what lies between them.
+_SHORTEST_ROW: Final = 1 << 12
 
 
 class Device(ABC):
@@ -186,17 +188,6 @@ class HostDevice(Device):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-# Tensors of a device as arrays of the host: all of a tensor, or the part that is wanted.
-
-
-Part = tuple[slice, ...]
-# Of a tensor's name and shape, the part that is wanted; None for all.
-PartOf = Callable[[str, Sequence[int]], Part | None]
-
-# In bytes.  Shorter rows take longer one by one than with what lies between them.
-_SHORTEST_ROW: Final = 1 << 12
-
-
 def read_values(
     values: Sequence[ort.OrtValue], device: Device, parts: Sequence[Part | None] = ()
 ) -> list[np.ndarray[Any, Any]]:
@@ -209,7 +200,7 @@ def read_values(
     arrays = []
     try:
         for index, value in enumerate(values):
-            arrays.append(_begun(value, parts[index] if parts else None, device))
+            arrays.append(_started_copy(value, parts[index] if parts else None, device))
         device.synchronize()
     except BaseException:
         # Copies into the first of them may be on their way.
@@ -218,7 +209,7 @@ def read_values(
     return arrays
 
 
-def _begun(value: ort.OrtValue, part: Part | None, device: Device) -> np.ndarray[Any, Any]:
+def _started_copy(value: ort.OrtValue, part: Part | None, device: Device) -> np.ndarray[Any, Any]:
     """The array that a tensor is being copied to."""
     dtype, shape = numpy_dtype(tensor_type(value.data_type())), tuple(value.shape())
     found = None if part is None else _one_copy(part, shape, dtype.itemsize)
@@ -245,9 +236,6 @@ def _one_copy(
     if first is None or next(copies, None) is not None or first.rows.width < _SHORTEST_ROW:
         return None
     return region, first
-
-
-# Which rows of bytes make up a region of an array in C order.
 
 
 class Rows(NamedTuple):

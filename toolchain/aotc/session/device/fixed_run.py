@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# A run of a session whose inputs and outputs stay in the same memory.
-
-
 _GRAPH_ID: Final = "gpu_graph_id"
 _NO_WAIT: Final = "disable_synchronize_execution_providers"
 # Of a run that neither captures nor replays.
 NO_GRAPH: Final = -1
 # How far a replay may be from a run without a graph, of the largest value.
 _REPLAY_TOLERANCE: Final = 1e-2
+Key = tuple[int, ...]
+# ONNX Runtime frees no captured graph before its session: this bounds what dropped ones leave.
+_MAX_DROPPED: Final = 256
 
 
 def run_options(graph_id: int, *, waits: bool = True) -> Any:
@@ -113,7 +113,7 @@ class FixedRun:
 
         Raises AOTC-M004 and R005.
         """
-        self._replay(self._options)
+        self._run(self._options)
 
     def answer(
         self,
@@ -127,14 +127,14 @@ class FixedRun:
         """
         try:
             self.write(arrays)
-            self._replay(self._unawaited)
+            self._run(self._unawaited)
             return self.read(names, part_of)
         except BaseException:
             self._device.settle()
             self._sources.clear()
             raise
 
-    def _replay(self, options: Any) -> None:
+    def _run(self, options: Any) -> None:
         try:
             self._session.run_with_iobinding(self._binding, options)
         except ort_errors() as error:
@@ -142,10 +142,7 @@ class FixedRun:
 
     def run_without_graph(self) -> None:
         """The same, without replaying."""
-        try:
-            self._session.run_with_iobinding(self._binding, run_options(NO_GRAPH))
-        except ort_errors() as error:
-            raise self._device.failure(error) from None
+        self._run(run_options(NO_GRAPH))
 
     def write(self, arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
         """Copy host arrays of the buffers' own types and shapes into the inputs, in C order."""
@@ -211,15 +208,6 @@ def _agree(found: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> bool:
     largest = float(np.abs(right[finite]).max(initial=0.0))
     worst = float(np.abs(left[finite] - right[finite]).max(initial=0.0))
     return worst <= _REPLAY_TOLERANCE * largest
-
-
-# The captured sizes of one session: bounded by count and memory, the least used dropped.
-
-
-Key = tuple[int, ...]
-
-# ONNX Runtime frees no captured graph before its session: this bounds what dropped ones leave.
-_MAX_DROPPED: Final = 256
 
 
 class CapturedSizes:

@@ -25,8 +25,9 @@ from onnxscript.rewriter.ort_fusions.skip_normalization import (
 
 from aotc.graph.passes.fuse_for_cuda.attention import split_key_transposes
 from aotc.graph.passes.fuse_for_cuda.graph_values import integer, is_op
-from aotc.graph.passes.fuse_for_cuda.multi_head import MICROSOFT, Fuser, pack_attention
+from aotc.graph.passes.fuse_for_cuda.multi_head import Fuser, pack_attention
 from aotc.graph.passes.fuse_for_cuda.products import fuse_gelu, unflatten_projections
+from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import PassRecord
 
 _Step = Callable[[ir.Model], Mapping[str, int]]

@@ -15,6 +15,7 @@ import onnx_ir as ir
 from aotc.base.records import record, replace
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
     bounds,
+    broadcast_scalar,
     holds_infinity,
     integer,
     is_op,
@@ -28,7 +29,6 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     scaled,
     set_type,
     sizes,
-    spread_scalar,
     uncast,
 )
 
@@ -38,6 +38,7 @@ _LAST_AXIS_SINCE = 13
 _SWAPPED_SPLIT = (0, 2, 3, 1)
 # To these the scores of a row are added without a trace, as if they were chosen in their place.
 _LOW, _LOW_HALF = -1e9, -6e4
+_MERGED = (0, 2, 1)
 
 
 @record
@@ -108,7 +109,9 @@ def _without_idle_masks(core: Core) -> Core:
     CUDA's quickest kernels take none.
     """
     wanted = _score_sizes(core)
-    kept = tuple(mask for mask in core.masks if not (_is_idle(mask) and _is_spread(mask, wanted)))
+    kept = tuple(
+        mask for mask in core.masks if not (_is_idle(mask) and _broadcasts_to(mask, wanted))
+    )
     zero_rows = core.zero_rows if any(mask.value is core.zero_rows for mask in kept) else None
     return replace(core, masks=kept, zero_rows=zero_rows, idle_masks=len(core.masks) - len(kept))
 
@@ -125,7 +128,7 @@ def _is_idle(mask: Mask) -> bool:
     return bounds(mask.value) == (kept, kept)
 
 
-def _is_spread(mask: Mask, wanted: tuple[int | str, ...]) -> bool:
+def _broadcasts_to(mask: Mask, wanted: tuple[int | str, ...]) -> bool:
     """Whether a mask has no more elements than scores of the sizes `wanted`, along any dim."""
     if mask.value.shape is None or len(mask.value.shape) > len(wanted):
         return False
@@ -280,8 +283,8 @@ def _scores(value: ir.Value | None) -> _Scores | None:
     if is_op(node, "Where"):
         chosen, first, second = node.inputs
         for kept, other, inverted in (
-            (first, spread_scalar(second, first), False),
-            (second, spread_scalar(first, second), True),
+            (first, broadcast_scalar(second, first), False),
+            (second, broadcast_scalar(first, second), True),
         ):
             inner = _scores(kept) if other is not None else None
             if inner is not None and other is not None and chosen is not None:
@@ -302,7 +305,7 @@ def _without_nan(value: ir.Value | None) -> ir.Value | None:
     if (
         test is None
         or test.inputs[0] is not node.inputs[2]
-        or spread_scalar(node.inputs[1], node.inputs[2]) != 0
+        or broadcast_scalar(node.inputs[1], node.inputs[2]) != 0
     ):
         return value
     return uncast(node.inputs[2])
@@ -361,19 +364,13 @@ def _is_finite(masks: tuple[Mask, ...]) -> bool:
     return total >= lowest(dtype)
 
 
-# Transposes of keys whose batch and heads are merged meanwhile, as transposes of four dims.
-#
-# Exporters of scaled dot-product attention write Reshape, Transpose, Reshape. If all sizes are
-# known, what was before the first Reshape, as keys that are repeated for groups of queries, may be
-# merged into it, so that no value of (batch, heads, length, width) is left.
-
-
-_MERGED = (0, 2, 1)
-_KEYS_SWAPPED = (0, 1, 3, 2)
-
-
 def split_key_transposes(graph: ir.Graph) -> dict[str, int]:
-    """Rewrite all; returns how many."""
+    """Write transposes of keys, whose batch and heads are merged meanwhile, with four dims.
+
+    Exporters of scaled dot-product attention write Reshape, Transpose, Reshape.  If all sizes are
+    known, what was before the first Reshape, as keys that are repeated for groups of queries, may
+    be merged into it, so that no value of (batch, heads, length, width) is left.  Returns how many.
+    """
     count = 0
     for outer in list(graph):
         middle = made_by(outer.inputs[0], "Transpose") if is_op(outer, "Reshape") else None
@@ -389,7 +386,7 @@ def split_key_transposes(graph: ir.Graph) -> dict[str, int]:
         keys = _split(inner.inputs[0], (after[0], after[1], after[3], after[2]), made)
         if keys is None:
             continue
-        made.append(ir.Node("", "Transpose", [keys], [ir.AttrInt64s("perm", _KEYS_SWAPPED)]))
+        made.append(ir.Node("", "Transpose", [keys], [ir.AttrInt64s("perm", _SWAPPED)]))
         set_type(made[-1].outputs[0], outer.outputs[0])
         graph.insert_before(outer, made)
         replace_value(outer.outputs[0], made[-1].outputs[0])

@@ -8,10 +8,25 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-# What fusions read of a graph: constants, shapes, and the nodes before a value.
-
-
 _MAX_READ = 4096
+Bounds = tuple[float, float]
+_DEEP = 64
+# The first input alone says which numbers there are.
+_MOVING = {
+    "Cast",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Tile",
+    "Transpose",
+    "Unsqueeze",
+}
+# What spreads no infinity of an input alone, but reads all weights before it.
+_PRODUCTS = {"Conv", "Gemm", "MatMul"}
 
 
 def made_by(value: ir.Value | None, op_type: str) -> ir.Node | None:
@@ -37,7 +52,7 @@ def scalar(value: ir.Value | None) -> float | None:
     return float(tensor.numpy().item()) if tensor is not None and tensor.size == 1 else None
 
 
-def spread_scalar(value: ir.Value | None, over: ir.Value | None) -> float | None:
+def broadcast_scalar(value: ir.Value | None, over: ir.Value | None) -> float | None:
     """The number of a constant with one element that gives its result no more dims than `over`."""
     tensor = constant(value)
     if tensor is None or over is None or tensor.size != 1:
@@ -62,10 +77,10 @@ def scaled(node: ir.Node | None) -> tuple[ir.Value, float] | None:
     first, second = (*node.inputs, None)[:2]
     if is_op(node, "Mul"):
         for value, other in ((first, second), (second, first)):
-            factor = spread_scalar(other, value)
+            factor = broadcast_scalar(other, value)
             if value is not None and factor is not None:
                 return value, factor
-    if is_op(node, "Div") and first is not None and (factor := spread_scalar(second, first)):
+    if is_op(node, "Div") and first is not None and (factor := broadcast_scalar(second, first)):
         return first, 1.0 / factor
     return None
 
@@ -161,27 +176,6 @@ def replace_value(old: ir.Value, new: ir.Value) -> None:
 # for a model without padding may be made from constants alone, and be `true` everywhere.
 
 
-Bounds = tuple[float, float]
-
-_DEEP = 64
-# The first input alone says which numbers there are.
-_MOVING = {
-    "Cast",
-    "Expand",
-    "Flatten",
-    "Gather",
-    "Identity",
-    "Reshape",
-    "Slice",
-    "Squeeze",
-    "Tile",
-    "Transpose",
-    "Unsqueeze",
-}
-# What spreads no infinity of an input alone, but reads all weights before it.
-_PRODUCTS = {"Conv", "Gemm", "MatMul"}
-
-
 def bounds(value: ir.Value | None) -> Bounds | None:
     """The least and the largest number of a value, both finite; None if that is not proven."""
     return _bounds(value, {}, _DEEP)
@@ -216,7 +210,7 @@ def _bounds(
     if value is None or depth == 0:
         return None
     if value not in known:
-        found = _of_constant(value)
+        found = _extremes(constant(value))
         if value.dtype == ir.DataType.BOOL:
             found = found or _of_truth(value, known, depth - 1) or (0.0, 1.0)
         found = found or _of_type(value) or _of_node(value, known, depth - 1)
@@ -241,10 +235,6 @@ def _is_held(found: Bounds | None, dtype: ir.DataType | None) -> bool:
     if dtype is None or not dtype.is_floating_point():
         return dtype is not None
     return lowest(dtype) <= found[0] and found[1] <= -lowest(dtype)
-
-
-def _of_constant(value: ir.Value) -> Bounds | None:
-    return _extremes(constant(value))
 
 
 def _extremes(tensor: ir.TensorProtocol | None) -> Bounds | None:

@@ -1,4 +1,12 @@
-"""Each attention that is found, as one operator, with its products where they can be packed."""
+"""Each attention that is found, as one operator, with its products where they can be packed.
+
+Queries, keys and values of `com.microsoft::MultiHeadAttention` are of (batch, length, heads x
+width): the Reshape and Transpose around an attention go.  Keys and values of the past stay inputs,
+those of the present become outputs.  A mask becomes what is added to the scores, in their type:
+`true` is 0, `false` the lowest number.  With it a row without any `true` is the mean of the values,
+as exporters' own operators make it; the standard operator Attention makes it 0, which then is done
+by a product.
+"""
 
 from __future__ import annotations
 
@@ -25,17 +33,8 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     set_type,
     sizes,
 )
+from aotc.spec.providers import MICROSOFT
 
-# Each attention that is found, as `com.microsoft::MultiHeadAttention`.
-#
-# Its queries, keys and values are of (batch, length, heads x width): the Reshape and Transpose
-# around an attention go. Keys and values of the past stay inputs, those of the present become
-# outputs. A mask becomes what is added to the scores, in their type: `true` is 0, `false` the
-# lowest number. With it a row without any `true` is the mean of the values, as exporters' own
-# operators make it; the standard operator Attention makes it 0, which then is done by a product.
-
-
-MICROSOFT = "com.microsoft"
 _HEADS_FIRST = (0, 2, 1, 3)
 # Since then Shape may be of some axes only.
 _PART_OF_SHAPE_SINCE = 15
@@ -88,7 +87,7 @@ class Fuser:
             outputs = 3
         # What becomes part of the present keeps its factor.
         if core.split_keys:
-            key = self._beside(new_key, core.heads, factor=True)
+            key = self._merged_heads(new_key, core.heads, factor=True)
         else:
             key = self._flat(new_key, core.heads, factor=past is None)
         value = self._flat(new_value, core.heads)
@@ -152,12 +151,12 @@ class Fuser:
         """Heads side by side again: the value before they were split, or a new one."""
         transposed = made_by(value, "Transpose")
         if transposed is not None and permutation(transposed) == _HEADS_FIRST:
-            return self._beside(_input(transposed, 0), heads, factor=factor)
+            return self._merged_heads(_input(transposed, 0), heads, factor=factor)
         turned = self._node("Transpose", [value], {"perm": list(_HEADS_FIRST)})
         set_type(turned.outputs[0], value)
-        return self._beside(turned.outputs[0], heads)
+        return self._merged_heads(turned.outputs[0], heads)
 
-    def _beside(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
+    def _merged_heads(self, value: ir.Value, heads: int, *, factor: bool = False) -> _Flat:
         """The same of a value of (batch, length, heads, width)."""
         split = made_by(value, "Reshape")
         before = sizes(split.inputs[0], 3) if split is not None else None
@@ -308,17 +307,6 @@ def _plain(node: ir.Node) -> dict[str, object]:
     return {name: attribute.value for name, attribute in node.attributes.items()}
 
 
-# MultiHeadAttention and the three products before it, as one `com.microsoft::Attention`.
-#
-# One product makes queries, keys and values of the same input, by weights that stand side by side.
-# Cases: three products, each with or without a bias; one product that is split. The weights are
-# joined by a Concat of constants, which ONNX Runtime's optimizer folds: only its result is stored.
-# An attention with a past, or over another input, stays as it is.
-
-
-_MICROSOFT = "com.microsoft"
-
-
 @record
 class _Projection:
     source: ir.Value
@@ -327,16 +315,22 @@ class _Projection:
 
 
 def pack_attention(graph: ir.Graph) -> dict[str, int]:
-    """Pack what can be packed; returns how many of which kind."""
+    """Write MultiHeadAttention and the products before it as one `com.microsoft::Attention`.
+
+    One product makes queries, keys and values of the same input, by weights that stand side by
+    side.  Cases: three products, each with or without a bias; one product that is split.  The
+    weights are joined by a Concat of constants, which ONNX Runtime's optimizer folds: only its
+    result is stored.  An attention with a past, or over another input, stays as it is.  Returns how
+    many of which kind.
+    """
     found = {"three products": 0, "split product": 0}
     joined: dict[tuple[object, ...], ir.Value] = {}
     for node in list(graph):
-        if node.op_type != "MultiHeadAttention" or node.domain != _MICROSOFT:
+        if node.op_type != "MultiHeadAttention" or node.domain != MICROSOFT:
             continue
         query, key, value, bias, padding, added, *past = (*node.inputs, *[None] * 8)[:8]
         if bias is not None or padding is not None or any(item is not None for item in past):
             continue
-        projections = [_projection(item) for item in (query, key, value)]
         made: list[ir.Node] = []
         split = _split_product(query, key, value)
         if split is not None:
@@ -344,12 +338,14 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
             packed_bias = split.bias or _zeros(split, made)
             found["split product"] += 1
         else:
-            three = [item for item in projections if item is not None]
+            found_each = [_projection(item) for item in (query, key, value)]
+            three = [item for item in found_each if item is not None]
             if len(three) < 3 or any(item.source is not three[0].source for item in three):
                 continue
             source = three[0].source
             weights = _joined([item.weights for item in three], 1, made, joined)
-            packed_bias = _joined_biases(three, made, joined)
+            biases = [item.bias or _zeros(item, made) for item in three]
+            packed_bias = _joined(biases, 0, made, joined)
             found["three products"] += 1
         attributes = dict(node.attributes)
         widths = [(sizes(item, 3) or ("", "", ""))[2] for item in (query, key, value)]
@@ -360,7 +356,7 @@ def pack_attention(graph: ir.Graph) -> dict[str, int]:
         inputs: list[ir.Value | None] = [source, weights, packed_bias, None, None, added]
         while inputs[-1] is None:
             inputs.pop()
-        packed = ir.Node(_MICROSOFT, "Attention", inputs, list(attributes.values()))
+        packed = ir.Node(MICROSOFT, "Attention", inputs, list(attributes.values()))
         graph.insert_before(node, [*made, packed])
         replace_value(node.outputs[0], packed.outputs[0])
     return {name: count for name, count in found.items() if count}
@@ -416,13 +412,6 @@ def _joined(
         made.append(node)
         joined[memo] = node.outputs[0]
     return joined[memo]
-
-
-def _joined_biases(
-    three: list[_Projection], made: list[ir.Node], joined: dict[tuple[object, ...], ir.Value]
-) -> ir.Value:
-    """The biases side by side, 0 where there is none."""
-    return _joined([item.bias or _zeros(item, made) for item in three], 0, made, joined)
 
 
 def _zeros(item: _Projection, made: list[ir.Node]) -> ir.Value:

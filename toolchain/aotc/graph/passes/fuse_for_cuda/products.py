@@ -1,4 +1,4 @@
-"""Products whose neighbours are fused or merged: Gelu with its bias, and three dims."""
+"""Gelu and FastGelu as one node with the bias before them, and linear layers of three dims."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import onnx_ir as ir
 
 from aotc.graph.passes.fuse_for_cuda.graph_values import (
+    broadcast_scalar,
     integer,
     is_constant,
     is_op,
@@ -18,25 +19,22 @@ from aotc.graph.passes.fuse_for_cuda.graph_values import (
     scaled,
     set_type,
     sizes,
-    spread_scalar,
 )
+from aotc.spec.providers import MICROSOFT
 
-# The activations Gelu and FastGelu, and the bias before them, as one node.
-#
-# Cases: x/2 * (1 + erf(x/sqrt(2))), with the factors in any order, by division or by product; x/2 *
-# (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), likewise; the standard operator Gelu (opset 20 and
-# later) where a bias is added before it. Constants are compared as exactly as their type holds
-# them, so that graphs in half are found as well.
-
-
-_MICROSOFT = "com.microsoft"
 _CUBE = 0.044715
 # Half the distance of neighbours, roughly doubled by an inverse.
 _PRECISION = {ir.DataType.FLOAT16: 2e-3, ir.DataType.BFLOAT16: 2e-2}
 
 
 def fuse_gelu(graph: ir.Graph) -> dict[str, int]:
-    """Fuse all; returns how many of which kind."""
+    """Fuse Gelu and FastGelu, each with the bias before it; returns how many of which kind.
+
+    Cases: x/2 * (1 + erf(x/sqrt(2))), with the factors in any order, by division or by product; x/2
+    * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3))), likewise; the standard operator Gelu (opset 20
+    and later) where a bias is added before it.  Constants are compared as exactly as their type
+    holds them, so that graphs in half are found as well.
+    """
     found = {"erf": 0, "tanh": 0, "bias": 0}
     for node in list(graph):
         if is_op(node, "Erf") and (ends := _erf(node)) is not None:
@@ -57,7 +55,7 @@ def _rewrite(graph: ir.Graph, source: ir.Value, result: ir.Value, op_type: str) 
     inputs, biased = [source], _biased(source)
     if op_type == "Gelu" and biased is not None:
         op_type, inputs = "BiasGelu", [*biased]
-    node = ir.Node(_MICROSOFT, op_type, inputs)
+    node = ir.Node(MICROSOFT, op_type, inputs)
     last = result.producer()
     assert last is not None
     graph.insert_before(last, node)
@@ -94,7 +92,7 @@ def _tanh(node: ir.Node) -> tuple[ir.Value, ir.Value] | None:
         if (
             power is not None
             and power.inputs[0] is source
-            and spread_scalar(power.inputs[1], source) == 3
+            and broadcast_scalar(power.inputs[1], source) == 3
         ):
             return _product(node, source) if source is not None else None
     return None
@@ -118,7 +116,7 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
     total = only_user(node.outputs[0])
     if total is None or not is_op(total, "Add"):
         return None
-    if 1 not in [spread_scalar(item, node.outputs[0]) for item in total.inputs]:
+    if 1 not in [broadcast_scalar(item, node.outputs[0]) for item in total.inputs]:
         return None
     value, missing = total.outputs[0], {"source", "half"}
     while missing:
@@ -129,7 +127,7 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
         halved = _factored(other, 0.5)
         if other is source and "source" in missing:
             missing.remove("source")
-        elif spread_scalar(other, source) == 0.5 and "half" in missing:
+        elif broadcast_scalar(other, source) == 0.5 and "half" in missing:
             missing.remove("half")
         elif halved is source and len(missing) == 2:
             missing.clear()
@@ -139,14 +137,12 @@ def _product(node: ir.Node, source: ir.Value) -> tuple[ir.Value, ir.Value] | Non
     return source, value
 
 
-# Products of matrices around which two dims are merged, as products of three dims.
-#
-# Exporters write a linear layer as Reshape, Gemm, Reshape. The Reshapes hide from other fusions
-# that queries, keys and values are made from one input, and that a sum skips the layer.
-
-
 def unflatten_projections(graph: ir.Graph) -> dict[str, int]:
-    """Rewrite all; returns how many."""
+    """Write each Gemm between two Reshapes as a product of three dims; returns how many.
+
+    Exporters write a linear layer so.  The Reshapes hide from other fusions that queries, keys and
+    values are made from one input, and that a sum skips the layer.
+    """
     count = 0
     for node in list(graph):
         if not is_op(node, "Gemm") or not _is_plain(node):

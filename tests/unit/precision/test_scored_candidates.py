@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from aotc.precision.blame_search import Candidate, suspects
+from aotc.precision.blame_search import Candidate, scored_candidates
 from aotc.spec.evidence import NodeError
 
 
@@ -17,7 +17,7 @@ def error(node: str, added: float | None, **fields: Any) -> NodeError:
 
 def test_nodes_between_compared_values_share_the_score_of_the_later_one() -> None:
     errors = [error("b", 0.5, covers=("a", "b")), error("c", 0.25, covers=("c",))]
-    assert suspects(["a", "b", "c", "d"], errors) == [
+    assert scored_candidates(["a", "b", "c", "d"], errors) == [
         Candidate("a", 0.5),
         Candidate("b", 0.5),
         Candidate("c", 0.25),
@@ -27,13 +27,17 @@ def test_nodes_between_compared_values_share_the_score_of_the_later_one() -> Non
 
 def test_nan_out_of_finite_values_is_the_worst_and_what_stays_nan_is_not() -> None:
     errors = [error("a", None, passed=False), error("b", None, passed=True), error("c", 9.0)]
-    assert [each.score for each in suspects(["a", "b", "c"], errors)] == [math.inf, 0.0, 9.0]
+    assert [each.score for each in scored_candidates(["a", "b", "c"], errors)] == [
+        math.inf,
+        0.0,
+        9.0,
+    ]
 
 
 def test_a_node_with_several_values_has_the_worst_score() -> None:
     errors = [error("a", 0.125), error("a", 2.0), error("a", 0.5)]
-    assert suspects(["a"], errors) == [Candidate("a", 2.0)]
+    assert scored_candidates(["a"], errors) == [Candidate("a", 2.0)]
 
 
 def test_what_is_not_in_the_lower_precision_is_no_suspect() -> None:
-    assert suspects([], [error("a", 1.0)]) == []
+    assert scored_candidates([], [error("a", 1.0)]) == []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aotc.precision.blame_search import badness
+from aotc.precision.blame_search import limit_ratio
 from aotc.session.parity import UNBOUNDED, compare
 from aotc.spec.precision import OutputGate, Tolerance
 
@@ -19,7 +19,7 @@ REFERENCE = np.linspace(-2, 2, 40, dtype=np.float32).reshape(4, 10)
 
 def measured(actual: Any, gate: OutputGate | None = None, tolerance: Tolerance = TOLERANCE) -> Any:
     error = compare(REFERENCE, np.asarray(actual, np.float32), tolerance, "y", gate)
-    return error, badness(error, tolerance, gate)
+    return error, limit_ratio(error, tolerance, gate)
 
 
 def test_no_error_is_no_badness() -> None:
