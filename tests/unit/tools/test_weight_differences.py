@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from repository import TOOLCHAIN
 
 from aotc.spec.diff_report import DiffReport, TensorChange, WeightsDiff
-from aotc.tools.diff import graphs as tensor_differences
+from aotc.tools.diff import weights as tensor_differences
 from aotc.tools.diff.artifacts import diff
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
 from aotc.trust.key_loading import PrivateKey

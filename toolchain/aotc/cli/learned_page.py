@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aotc.base.text import printable
-from aotc.cli.terminal import duration
+from aotc.base.text import duration, printable
 from aotc.spec.command_reports import LearnReport, PlanRow, SizeCount
 
 _STYLE: Final = """

@@ -26,11 +26,10 @@ from rich.progress import (
 from rich.text import Text
 
 from aotc.base.progress import BYTES, Count, Poll, Watcher
-from aotc.base.text import printable
-from aotc.cli import terminal as streams
+from aotc.base.text import printable, size
 from aotc.cli.grammar import current
 from aotc.cli.output import CallLog
-from aotc.cli.terminal import with_fixtures_in_words, write_lines
+from aotc.cli.terminal import may_be_lost, with_fixtures_in_words, write_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -212,8 +211,6 @@ def share(counts: Sequence[Count]) -> float | None:
 
 def counted(count: Count) -> str:
     """A count in words: `3 of 8 fixtures`, `120.0 MB of 1.2 GB`, `17 probes`."""
-    from aotc.cli.terminal import size
-
     if count.unit == BYTES:
         return size(count.done) + (f" of {size(count.total)}" if count.total is not None else "")
     share = f"{count.done} of {count.total}" if count.total is not None else str(count.done)
@@ -265,7 +262,7 @@ class PlainProgress(StageStack):
         """A line, at once."""
         self._last = time.monotonic()
         if self._shown:
-            with streams.may_be_lost(sys.stderr):
+            with may_be_lost(sys.stderr):
                 write_lines((text,), file=sys.stderr)
 
     def tick(self) -> None:
@@ -350,7 +347,7 @@ class TerminalProgress(StageStack):
     def told(self, text: str) -> None:
         """A line above the row."""
         # Cut: of a line that the terminal breaks, the rest would begin a line of its own.
-        with streams.may_be_lost(sys.stderr):
+        with may_be_lost(sys.stderr):
             self._console.print(f"  {text}", no_wrap=True, overflow="ellipsis")
 
     def tick(self) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.cli.terminal import answering, may_be_lost, no_command, silence, write_lines
 
 if TYPE_CHECKING:
     from aotc.spec.payload import Finding
@@ -126,13 +127,12 @@ class Run:
         What reads standard output may have gone: that report is the last, and where it has no
         reader `reader_gone` is set.
         """
-        from aotc.cli import terminal as streams
         from aotc.report.github_annotations import annotation_lines
         from aotc.report.report_forms import is_standard_output, write_report
 
         report, failed = self.record(), []
         if self.annotates:
-            with streams.may_be_lost(sys.stderr):
+            with may_be_lost(sys.stderr):
                 sys.stderr.writelines(f"{line}\n" for line in annotation_lines(report))
         for file in sorted(self.files, key=is_standard_output):
             try:
@@ -143,32 +143,28 @@ class Run:
             except AotcError as error:
                 failed.append(error)
             except BrokenPipeError:
-                streams.silence(sys.stdout)
+                silence(sys.stdout)
                 self.reader_gone = True
         return failed
 
 
 def _write_out(report: RunReport, file: str) -> None:
-    from aotc.cli import terminal as streams
-    from aotc.cli.terminal import no_command
     from aotc.report.report_forms import report_text, unwritten
 
     try:
         text = report_text(report, file)
     except Exception as error:
         raise unwritten(file, f"{type(error).__name__}: {error}") from error
-    with streams.answering(sys.stdout):
+    with answering(sys.stdout):
         sys.stdout.writelines(map(no_command, text.splitlines(keepends=True)))
         sys.stdout.flush()
 
 
 def tell_lost(lost: Iterable[AotcError]) -> None:
     """Tell on standard error of files that could not be written beside a judgement that stands."""
-    from aotc.cli import terminal as streams
     from aotc.cli.output import error_lines
-    from aotc.cli.terminal import write_lines
 
-    with streams.may_be_lost(sys.stderr):
+    with may_be_lost(sys.stderr):
         for each in lost:
             write_lines(error_lines(each), file=sys.stderr)
 

@@ -82,7 +82,8 @@ def clear(json: Json = False) -> int:
 
 def list_view(answer: CacheListReport) -> list[RenderableType]:
     """How much of the cache is taken, and by what."""
-    from aotc.cli.terminal import count, heading, section, short, size
+    from aotc.base.text import size
+    from aotc.cli.terminal import count, heading, section, short, to_minute
 
     number = len(answer.entries)
     entries = "1 entry" if number == 1 else f"{number} entries"
@@ -96,8 +97,8 @@ def list_view(answer: CacheListReport) -> list[RenderableType]:
                 entry.kind,
                 size(entry.bytes),
                 count(entry.files, "file"),
-                _minute(entry.created_at),
-                _minute(entry.used_at),
+                to_minute(entry.created_at),
+                to_minute(entry.used_at),
             )
             for entry in answer.entries
         ]
@@ -107,13 +108,10 @@ def list_view(answer: CacheListReport) -> list[RenderableType]:
     return parts
 
 
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
-
-
 def prune_view(report: PruneReport) -> list[RenderableType]:
     """What was removed, and what is left."""
-    from aotc.cli.terminal import facts, heading, size
+    from aotc.base.text import size
+    from aotc.cli.terminal import facts, heading
 
     rows = [
         ("removed", f"{report.removed}, {size(report.removed_bytes)}"),

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.base.text import MAX_LISTED, duration, listed, size
 from aotc.cli.terminal import (
-    MAX_LISTED,
     NOTICED,
     PASSED,
     count,
-    duration,
     facts,
     findings_view,
     fixture_in_words,
     heading,
-    listed,
     section,
     short,
-    size,
 )
 from aotc.cli.views.variants import node_facts, tuning_view, variants_view, worst_nodes
 from aotc.cli.views.verification import refusals_section

@@ -6,18 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import (
-    Cell,
-    duration,
-    facts,
-    fixture_in_words,
-    heading,
-    listed,
-    provider,
-    section,
-    short,
-    size,
-)
+from aotc.base.text import duration, listed, size
+from aotc.cli.terminal import Cell, facts, fixture_in_words, heading, provider, section, short
 from aotc.cli.views.verification import refusals_section
 from aotc.report.wording import both_values, only_pair, what_changed
 from aotc.spec.diff_report import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import PASSED, duration, facts, heading, histogram, listing, section
+from aotc.base.text import duration
+from aotc.cli.terminal import PASSED, facts, heading, histogram, listing, section
 from aotc.spec.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:

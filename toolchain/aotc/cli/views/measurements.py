@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.text import duration
 from aotc.cli.terminal import (
     FAILED,
     PASSED,
     by_status,
     count,
-    duration,
     facts,
     findings_view,
     fixture_in_words,

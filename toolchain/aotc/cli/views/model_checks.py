@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import expected_and_found
+from aotc.base.text import duration
 from aotc.cli.terminal import (
     FAILED,
     NOTICED,
     PASSED,
     count,
-    duration,
     facts,
     failed,
     heading,

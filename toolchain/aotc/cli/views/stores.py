@@ -1,11 +1,18 @@
-"""What `aotc install` and `aotc store` show."""
+"""What `aotc install`, `store`, `pack` and `unpack` show."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import count, facts, findings_view, heading, section, short, size
-from aotc.spec.command_reports import InstallReport, StoreListReport, StorePruneReport
+from aotc.base.text import size
+from aotc.cli.terminal import count, facts, findings_view, heading, section, short, to_minute
+from aotc.spec.command_reports import (
+    InstallReport,
+    PackReport,
+    StoreListReport,
+    StorePruneReport,
+    UnpackReport,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -43,8 +50,8 @@ def list_view(answer: StoreListReport) -> list[RenderableType]:
                 entry.name or "unreadable",
                 size(entry.bytes),
                 str(entry.attestations),
-                _minute(entry.installed_at),
-                _minute(entry.used_at),
+                to_minute(entry.installed_at),
+                to_minute(entry.used_at),
                 "yes" if entry.in_use else "",
             )
             for entry in answer.entries
@@ -65,5 +72,9 @@ def prune_view(report: StorePruneReport) -> list[RenderableType]:
     return [heading(report.store), facts([row for row in rows if row[1]])]
 
 
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
+def packing_view(
+    report: PackReport | UnpackReport, written: str, done: str
+) -> list[RenderableType]:
+    """What `aotc pack` and `aotc unpack` wrote."""
+    rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
+    return [heading(written, f"{count(report.files, 'file')} {done}"), facts(rows)]

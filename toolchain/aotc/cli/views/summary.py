@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.text import duration, size
 from aotc.cli.terminal import (
     FAILED,
     PASSED,
     count,
-    duration,
     facts,
     failed,
     findings_view,
@@ -19,7 +19,6 @@ from aotc.cli.terminal import (
     one_line_section,
     passed,
     short,
-    size,
 )
 from aotc.cli.views.artifact import (
     UNVERIFIED,

@@ -7,21 +7,19 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.text import duration, listed, size
 from aotc.cli.terminal import (
     Cell,
     count,
-    duration,
     facts,
     failed,
     findings_view,
     fixture_in_words,
     heading,
-    listed,
     passed,
     provider,
     section,
     short,
-    size,
 )
 from aotc.cli.views.verification import refusals_section
 from aotc.spec.codec import encode

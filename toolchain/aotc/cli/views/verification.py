@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import expected_and_found
+from aotc.base.text import duration, size
 from aotc.cli.terminal import (
     FAILED,
     NOTICED,
     PASSED,
     Cell,
     by_status,
-    duration,
     facts,
     failed,
     findings_view,
@@ -19,7 +19,6 @@ from aotc.cli.terminal import (
     passed,
     section,
     short,
-    size,
 )
 from aotc.spec.reports import Refusal, VerifyReport
 

@@ -10,7 +10,6 @@ import hashlib
 import posixpath
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -22,6 +21,7 @@ from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record
 from aotc.graph.model import graphs, tensor_bytes
+from aotc.graph.view import op_of
 from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json
 from aotc.spec.variant import Variant
@@ -71,14 +71,9 @@ class StoredGraph:
 
 
 class GraphReader:
-    """Reads stored graphs in workers; a context manager that removes their files.
-
-    Raises ModuleNotFoundError without onnx.
-    """
+    """Reads stored graphs in workers; a context manager that removes their files."""
 
     def __init__(self) -> None:
-        if find_spec("onnx") is None:
-            raise ModuleNotFoundError("No module named 'onnx'", name="onnx")
         self._stack = ExitStack()
         self._count = 0
 
@@ -186,7 +181,7 @@ def read_graph_job(request: Json) -> Json:
             nodes += [
                 {
                     "name": node.name,
-                    "op": _operator(node),
+                    "op": op_of(node),
                     "inputs": list(node.input),
                     "outputs": list(node.output),
                     "attributes": _attributes(node),
@@ -209,10 +204,6 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
             for attribute in node.attribute:
                 if attribute.HasField("t") and node.output:
                     yield node.output[0], attribute.t
-
-
-def _operator(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Json]:
@@ -240,10 +231,9 @@ def _stored(
                 raise ValueError(f"{len(content)} bytes, and not {length}")
             offset = held.tell()
             held.write(content)
-            digest = hashlib.blake2b(content).hexdigest()
             return {
                 **{"dtype": dtype, "shape": shape, "length": len(content), "offset": offset},
-                "digest": digest,
+                "digest": hashlib.blake2b(content).hexdigest(),
             }
         entry = {pair.key: pair.value for pair in tensor.external_data}
         offset, stated = int(entry.get("offset", "0")), int(entry.get("length", "0"))
