@@ -17,8 +17,6 @@ from aotc.spec.diff_report import AreaDiff, Change, DiffReport
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import NoticedFinding, RunReport
 
-# What a report says of one breach or finding, in words that are safe to show.
-
 
 @record
 class Told:

@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph.types import fix_sizes
-from aotc.report.html.page import tag
+from aotc.report.html.page import swatch, tag
 from aotc.spec.codec import Json
 from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.providers import STANDARD
@@ -355,14 +355,8 @@ _STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
             *("Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"),
             *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "BiasSoftmax", "SkipLayerNormalization"),
             *("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "BiasAdd"),
-            *(
-                "LayerNormalization",
-                "QLinearLeakyRelu",
-                "QLinearSigmoid",
-                "QLinearSoftmax",
-                "RotaryEmbedding",
-            ),
-            *("ReorderInput", "GroupNorm", "SkipGroupNorm"),
+            *("LayerNormalization", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
+            *("RotaryEmbedding", "ReorderInput", "GroupNorm", "SkipGroupNorm"),
         ),
         ("Identity", (0,)),
     ),
@@ -428,7 +422,8 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     made = {node.input[0]: node for node in sums}
     del copied.graph.node[:]
     # Each behind the node that it reads from, as inference follows the order of nodes.
-    copied.graph.node.extend(made[value] for value in _given(copied) & made.keys())
+    inputs_of_graph = {value.name for value in copied.graph.input}
+    copied.graph.node.extend(made[value] for value in inputs_of_graph & made.keys())
     for node in nodes:
         copied.graph.node.append(node)
         copied.graph.node.extend(made[value] for value in node.output if value in made)
@@ -455,10 +450,6 @@ def _cut_channels(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
         bounds = {}
     node.CopyFrom(helper.make_node("Slice", names, list(node.output), name=node.name))
     node.attribute.extend(helper.make_attribute(name, value) for name, value in bounds.items())
-
-
-def _given(model: onnx.ModelProto) -> set[str]:
-    return {value.name for value in model.graph.input}
 
 
 # Errors of nodes as colours and words of a page.
@@ -527,16 +518,7 @@ def error_key(found: Mapping[int, NodeError]) -> Element:
             tag("input", type="checkbox", class_="by-error", checked=""),
             " colour by error: ",
         ),
-        *(
-            tag(
-                "span",
-                tag("span", class_=f"swatch {name}s", aria_hidden="true"),
-                text,
-                class_="key",
-            )
-            for name, text in words
-            if name in present
-        ),
+        *(swatch(f"{name}s", text) for name, text in words if name in present),
         tag("span", "grey: not compared", class_="key quiet"),
         class_="legend",
     )

@@ -274,7 +274,7 @@ def exactness(a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]) -
         missing = [output for output in one if output not in other]
         reasons += [f"{pair.label}: output {output} is not measured in B" for output in missing]
         reasons += [
-            f"{pair.label}: output {output} passed only in {'A' if one[output].passed else 'B'}"
+            f"{pair.label}: output {output} passed in {'A' if one[output].passed else 'B'} alone"
             for output in one
             if output in other and one[output].passed != other[output].passed
         ]
