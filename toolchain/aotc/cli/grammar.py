@@ -117,7 +117,7 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             name = label(error.param) if error.param is not None else ""
             refuse(f"argument {name}: {error.message}", prog)
-        tell_defaults(ctx)
+        show_defaults(ctx)
         return left
 
 
@@ -206,7 +206,7 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
         taken[name] = (option.name, setting)
 
 
-def tell_defaults(ctx: Context) -> None:
+def show_defaults(ctx: Context) -> None:
     """Tell which values the call took from the configuration."""
     found: dict[str, tuple[str, Setting]] = ctx.meta.get(_SOURCE, {})
     taken = {name: each for name, (option, each) in found.items() if _is_taken(ctx, option)}

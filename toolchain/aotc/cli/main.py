@@ -127,7 +127,7 @@ def _unforeseen(error: Exception) -> AotcError:
     # What could not be written is still there, and fails again.
     is_of_a_stream = isinstance(error, OSError) and error.filename is None
     if is_of_a_stream and (lost := terminal.failure_of(sys.stdout)) is not None:
-        return terminal.unwritten(lost)
+        return terminal.lost_answer(lost)
     if (refused := failures.uncaught_refusal(error)) is not None:
         return refused
     import traceback

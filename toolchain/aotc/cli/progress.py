@@ -112,7 +112,7 @@ class StageStack(Watcher):
         """Show a step."""
 
     @abstractmethod
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """Show a line."""
 
     @abstractmethod
@@ -152,7 +152,7 @@ class StageStack(Watcher):
         with self.lock:
             text = f"{_shown(what)}  {seconds(seconds_taken)}"
             self.log(text)
-            self.told(text)
+            self.show_line(text)
 
     def follow(self, unit: str, poll: Poll) -> None:
         """See `Watcher`."""
@@ -251,14 +251,14 @@ class PlainProgress(StageStack):
         """A line with its time."""
         depth = len(self.under_way)
         if not depth or self._verbose:
-            self.told(f"{'  ' * depth}{text}")
+            self.show_line(f"{'  ' * depth}{text}")
 
     def noted(self, text: str) -> None:
         """A line, if every step is wanted."""
         if self._verbose:
-            self.told(f"{'  ' * len(self.under_way)}{text}")
+            self.show_line(f"{'  ' * len(self.under_way)}{text}")
 
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """A line, at once."""
         self._last = time.monotonic()
         if self._shown:
@@ -275,7 +275,7 @@ class PlainProgress(StageStack):
         if known:
             text += f": {', '.join(known)}"
         self.log(text)
-        self.told(text)
+        self.show_line(text)
 
 
 def heartbeat() -> float:
@@ -335,16 +335,16 @@ class TerminalProgress(StageStack):
     def ended(self, stage: Stage, text: str) -> None:
         """A line with its time, and the row of the stage that it was within."""
         if not self.under_way or self._verbose:
-            self.told(f"{'  ' * len(self.under_way)}{text}")
+            self.show_line(f"{'  ' * len(self.under_way)}{text}")
         self._row(self.under_way[-1] if self.under_way else None)
 
     def noted(self, text: str) -> None:
         """The step stands in the row; with `verbose` it stays."""
         if self._verbose:
-            self.told(f"{'  ' * len(self.under_way)}{text}")
+            self.show_line(f"{'  ' * len(self.under_way)}{text}")
         self.tick()
 
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """A line above the row."""
         # Cut: of a line that the terminal breaks, the rest would begin a line of its own.
         with may_be_lost(sys.stderr):

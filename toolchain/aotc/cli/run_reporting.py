@@ -35,6 +35,9 @@ class Run:
         """`subject` are fields of the report that are known from the start, such as `model`.
 
         `others` are files and artifacts of the command, which no report may replace or be put into.
+
+        Raises AOTC-I048, I019 and I027 for reports that could never be written, or would damage one
+        of the `others`.
         """
         self.command = command
         self.files = tuple(files)
@@ -149,18 +152,18 @@ class Run:
 
 
 def _write_out(report: RunReport, file: str) -> None:
-    from aotc.report.report_forms import report_text, unwritten
+    from aotc.report.report_forms import lost_report, report_text
 
     try:
         text = report_text(report, file)
     except Exception as error:
-        raise unwritten(file, f"{type(error).__name__}: {error}") from error
+        raise lost_report(file, f"{type(error).__name__}: {error}") from error
     with answering(sys.stdout):
         sys.stdout.writelines(map(no_command, text.splitlines(keepends=True)))
         sys.stdout.flush()
 
 
-def tell_lost(lost: Iterable[AotcError]) -> None:
+def show_lost(lost: Iterable[AotcError]) -> None:
     """Tell on standard error of files that could not be written beside a judgement that stands."""
     from aotc.cli.output import error_lines
 
@@ -170,23 +173,12 @@ def tell_lost(lost: Iterable[AotcError]) -> None:
 
 
 @contextmanager
-def reported(
-    command: str,
-    files: Sequence[str],
-    form: str | None,
-    *,
-    json: bool,
-    others: Iterable[Path | None] = (),
-    **subject: str,
-) -> Iterator[Run]:
+def reported(run: Run) -> Iterator[Run]:
     """A run whose reports are written when it ends, whether it answers, is refused or breaks off.
 
     A report that cannot be written is an AOTC-I047 after a success. After anything else the outcome
     stays what it was, and the lost report is told with it.
-    Raises AOTC-I048, I019 and I027 for reports that could never be written, or would damage one of
-    the `others`, before the run begins.
     """
-    run = Run(command, files, form, json=json, others=others, **subject)
     if not run.is_wanted:
         yield run
         return
@@ -217,4 +209,4 @@ def reported(
     if run.record().exit_status == EXIT_YES:
         lost[0].also = tuple(lost[1:])
         raise lost[0]
-    tell_lost(lost)
+    show_lost(lost)

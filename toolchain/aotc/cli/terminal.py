@@ -354,7 +354,7 @@ def silence(stream: TextIO) -> None:
             os.close(null)
 
 
-def unwritten(error: OSError) -> AotcError:
+def lost_answer(error: OSError) -> AotcError:
     """The AOTC-I018 or I026 of an answer that standard output does not accept."""
     refusal = failures.cannot_write(error, "cannot write the answer", STDOUT)
     refusal.fix = "Free space where standard output is directed, or direct it elsewhere."
@@ -375,7 +375,7 @@ def answering(stream: TextIO) -> Iterator[None]:
         if stream is not sys.stdout:
             raise
         silence(stream)
-        raise unwritten(error) from None
+        raise lost_answer(error) from None
 
 
 @contextlib.contextmanager

@@ -31,7 +31,7 @@ from aotc.spec.variant import Variant
 if TYPE_CHECKING:
     from aotc.runtime.binding import BoundCall
     from aotc.runtime.recorder import ShapeRecorder
-    from aotc.runtime.warmup import AcceptedBefore
+    from aotc.runtime.warmup import AcceptedFixtures
     from aotc.spec.command_reports import CallRoute
 
 
@@ -55,7 +55,7 @@ class Model:
         payload: Path,
         recorder: ShapeRecorder | None = None,
         hold: Hold | None = None,
-        known: AcceptedBefore | None = None,
+        known: AcceptedFixtures | None = None,
     ) -> None:
         """`runners` run the sessions of `variants`, from the folder `payload`; `load` creates all.
 

@@ -19,7 +19,7 @@ from aotc.runtime.model import Model
 from aotc.runtime.routing import spec_of
 from aotc.runtime.runners import Runner, close_all, open_runner
 from aotc.runtime.store.user_store import StoredArtifact
-from aotc.runtime.warmup import AcceptedBefore, open_variant
+from aotc.runtime.warmup import AcceptedFixtures, open_variant
 from aotc.session.device.cuda_place import CudaPlace
 from aotc.session.sessions import differences, observe, summary, verdicts
 from aotc.spec.manifest import Manifest
@@ -100,18 +100,18 @@ def open_model(
         payload=stored.folder,
         hold=stored.hold,
         recorder=recorder,
-        known=None if rerun_fixtures else _accepted_before(stored, threads),
+        known=None if rerun_fixtures else _accepted_fixtures(stored, threads),
     )
 
 
-def _accepted_before(stored: StoredArtifact, threads: int | None) -> AcceptedBefore | None:
+def _accepted_fixtures(stored: StoredArtifact, threads: int | None) -> AcceptedFixtures | None:
     """What an earlier load noted beside the store's entry; None where this user keeps nothing.
 
     An entry that is not hashed again is in a store of somebody else's, or in none.
     """
     if not stored.hashed:
         return None
-    return AcceptedBefore(stored.folder.parent.parent, stored.authentic.id, threads)
+    return AcceptedFixtures(stored.folder.parent.parent, stored.authentic.id, threads)
 
 
 def _open_all(

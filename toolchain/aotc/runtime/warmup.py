@@ -92,7 +92,7 @@ def warm(
     variant: Variant,
     manifest: Manifest,
     payload: Path,
-    known: AcceptedBefore | None = None,
+    known: AcceptedFixtures | None = None,
 ) -> VariantLoad:
     """Run the fixtures that the variant accepts, padded if necessary, and compare the outputs.
 
@@ -385,7 +385,7 @@ _READ: Final = (
 _VARIABLES: Final = ("ORT_", "MLAS_", "OMP_", "KMP_", "MKL_", "LD_", "GLIBC_TUNABLES")
 
 
-class AcceptedBefore:
+class AcceptedFixtures:
     """What is recorded about the artifact `artifact_id` in the store `root`.
 
     `threads` is the number per operator that the load asked for (None: the variant's, or one per

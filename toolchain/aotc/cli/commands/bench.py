@@ -162,12 +162,12 @@ def bench(
     """
     from aotc.cli.output import needs, write_text
     from aotc.cli.progress import stages
-    from aotc.cli.run_reporting import reported
+    from aotc.cli.run_reporting import Run, reported
 
     stated = {"model": str(against) if against is not None else "", "artifact": str(artifact)}
     others = (artifact, against, baseline, trace, history)
     with (
-        reported("bench", reports, form, json=json, others=others, **stated) as run,
+        reported(Run("bench", reports, form, json=json, others=others, **stated)) as run,
         stages(quiet=json) as progress,
     ):
         _check_words(allow, baseline, trace, history, json=json)

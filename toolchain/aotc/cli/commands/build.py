@@ -191,13 +191,13 @@ def build(
     """
     from aotc.cli.output import DASH, model_given, needs
     from aotc.cli.progress import stages
-    from aotc.cli.run_reporting import reported
+    from aotc.cli.run_reporting import Run, reported
 
     by_identity = keyless or identity_token is not None or trust_config is not None
     artifact = output or Path("model.aotc" if str(model) == DASH else f"{model.stem}.aotc")
     stated = {"model": str(model), "profile": profile}
     with (
-        reported("build", reports, form, json=json, others=(artifact, model), **stated) as run,
+        reported(Run("build", reports, form, json=json, others=(artifact, model), **stated)) as run,
         model_given(model) as given,
         stages(quiet=json) as progress,
     ):

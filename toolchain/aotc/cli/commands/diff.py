@@ -78,9 +78,9 @@ def diff(
     if html != "-" or lost is not None:
         respond(report, diff_view, json=json)
     if lost is not None:
-        from aotc.cli.run_reporting import tell_lost
+        from aotc.cli.run_reporting import show_lost
 
-        tell_lost([lost])
+        show_lost([lost])
     return EXIT_NO if report.failed else EXIT_YES
 
 

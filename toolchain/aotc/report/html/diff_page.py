@@ -226,8 +226,8 @@ def _differences(report: DiffReport) -> Iterator[Element]:
     if report.measured:
         words = "Times and peaks say as much of the two hosts, and are no difference."
         rows = [_measurement(row) for row in report.measured]
-        told = table(("", "", "#A", "#B", "#B / A"), rows)
-        yield section("measured", "Measured", tag("p", words, class_="quiet"), told)
+        figures = table(("", "", "#A", "#B", "#B / A"), rows)
+        yield section("measured", "Measured", tag("p", words, class_="quiet"), figures)
 
 
 def _nodes(report: DiffReport) -> Iterator[Element]:

@@ -110,7 +110,7 @@ def read_graph_job(request: Json) -> Json:
     assert isinstance(request, dict)
     model = onnx.ModelProto.FromString(Path("model.onnx").read_bytes())
     graph = read_graph(model)
-    inferred = with_stand_ins(model)
+    inferred = with_standard_operators(model)
     optimal: Any = request["optimal"]
     largest: Any = request["largest"]
     sizes = sizes_at(with_known_values(inferred, optimal), {})
@@ -340,16 +340,16 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     return found
 
 
-# Stand-ins for ONNX Runtime's fused operators, so that ONNX's shape inference goes through them.
+# Replacements of ONNX Runtime's fused operators, so that ONNX's shape inference goes through them.
 #
 # ONNX infers no shape of an operator of another domain, and of nothing after it. In a copy that is
 # only inferred, such a node is replaced by one of ONNX's own whose outputs have the same shapes and
 # types: a fused product by the product, what works element by element by Identity. What has no
-# stand-in stays unknown.
+# replacement stays unknown.
 
 
-# By operator: the one of ONNX that stands in, and which inputs it takes; () are all.
-_STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+# By operator: the one of ONNX that replaces it, and which inputs it takes; () are all.
+_REPLACEMENTS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     **dict.fromkeys(
         (
             *("Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"),
@@ -386,7 +386,7 @@ _KEPT: Final = frozenset(
 )
 
 
-def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_standard_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy for shape inference alone; its nodes have the same names and outputs."""
     import onnx
 
@@ -400,7 +400,7 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type == "ReorderOutput":
             _cut_channels(node, copied)
             continue
-        op, taken = _STAND_INS.get(node.op_type, ("", ()))
+        op, taken = _REPLACEMENTS.get(node.op_type, ("", ()))
         if not op or any(index >= len(node.input) for index in taken):
             continue
         transposed = {a.name for a in node.attribute if a.name.startswith("trans") and (a.i or a.f)}
