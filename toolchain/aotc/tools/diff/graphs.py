@@ -47,15 +47,17 @@ def compare_graphs(
     Raises AOTC-I019 without onnx and numpy if `weights` is always.
     """
     try:
-        # Both need onnx or numpy, without which all else is compared.
+        # They need onnx and numpy, without which all else is compared.
         from aotc.tools.diff.stored_graph import GraphReader
         from aotc.tools.diff.weights import WeightReader
+
+        graphs = GraphReader()
     except ModuleNotFoundError as error:
         refusal = missing_package(error, "comparing weights")
         if weights == "always" or not isinstance(refusal, AotcError):
             raise refusal from None
         return by_name_alone(pairs, f"{refusal.what}: {refusal.fix}")
-    with GraphReader() as graphs, WeightReader(a, b) as reader:
+    with graphs, WeightReader(a, b) as reader:
         comparer = _Comparer(a, b, graphs.read, reader if weights != "never" else None)
         for pair in pairs:
             comparer.add(pair)
