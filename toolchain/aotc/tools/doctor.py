@@ -51,7 +51,7 @@ def _no_gpu(problem: _Problem) -> DoctorCheck:
     return DoctorCheck(
         name="GPU",
         status=problem,
-        found="AOTC-R025 NVIDIA's driver is installed, but lists no GPU",
+        found=_coded("AOTC-R025", "NVIDIA's driver is installed, but lists no GPU"),
         fix="Run nvidia-smi: it must list a GPU, also in a container or a virtual machine, and "
         "CUDA_VISIBLE_DEVICES must not hide it.",
     )
@@ -69,9 +69,13 @@ def _driver(state: NvidiaState, problem: _Problem) -> DoctorCheck:
     found = state.driver + (f", CUDA {state.cuda}" if state.cuda else "")
     if at_least(state.driver, minimum):
         return DoctorCheck(name=name, status="ok", found=found)
-    found = f"AOTC-C007 {found}: too old for CUDA {_CUDA_MAJOR}"
+    what = f"{found}: too old for CUDA {_CUDA_MAJOR}"
     fix = f"Install NVIDIA driver {minimum} or newer."
-    return DoctorCheck(name=name, status=problem, found=found, fix=fix)
+    return DoctorCheck(name=name, status=problem, found=_coded("AOTC-C007", what), fix=fix)
+
+
+def _coded(code: str, what: str) -> str:
+    return f"{code} {what}"
 
 
 def _libraries(state: NvidiaState, problem: _Problem, *, needed: bool) -> Iterator[DoctorCheck]:
@@ -87,7 +91,7 @@ def _libraries(state: NvidiaState, problem: _Problem, *, needed: bool) -> Iterat
         yield DoctorCheck(
             name="CUDA libraries",
             status="failed",
-            found=f"AOTC-C020 not found: {names}",
+            found=_coded("AOTC-C020", f"not found: {names}"),
             fix=_FIX_LIBRARIES,
         )
 
@@ -105,11 +109,11 @@ def _torch(state: NvidiaState, problem: _Problem) -> Iterator[DoctorCheck]:
     differs = torch.version and wanted_release[:3] != release[:3]
     if others or (state.cudnn and differs):
         loaded = ", and is imported in this process" if torch.loaded else ""
-        found = (
-            f"AOTC-C021 torch {torch.torch} wants {wanted}{loaded}; found: {installed}; "
+        what = (
+            f"torch {torch.torch} wants {wanted}{loaded}; found: {installed}; "
             f"a session would load cuDNN {state.cudnn or 'of an unknown version'}"
         )
-        yield DoctorCheck(name="torch", status=problem, found=found, fix=fixes)
+        yield DoctorCheck(name="torch", status=problem, found=_coded("AOTC-C021", what), fix=fixes)
         return
     yield DoctorCheck(name="torch", status="ok", found=f"{torch.torch}, {wanted}")
 
