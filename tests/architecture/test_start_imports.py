@@ -50,6 +50,7 @@ PROGRAMS: dict[str, tuple[str, tuple[str, ...]]] = {
     "import aotc": ("import aotc", (*LIBRARY, "cryptography", "hashlib", "json", "pathlib")),
     "aotc.verify": ("import aotc; aotc.verify", (*LIBRARY, "cryptography")),
     "aotc.inspect": ("import aotc; aotc.inspect", (*LIBRARY, "cryptography")),
+    "aotc.diff": ("import aotc; aotc.diff", MODELS),
     "a verification": (
         f"import aotc; assert aotc.verify({ARTIFACT!r}, key={KEY!r}).authentic",
         LIBRARY,

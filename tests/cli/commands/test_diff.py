@@ -226,10 +226,10 @@ def test_names_of_others_are_shown_safely(aotc: Command) -> None:
 
 
 def test_completion_knows_the_areas() -> None:
-    from aotc.cli.options import areas
+    from aotc.cli.options import area_names
 
-    assert areas("size,pr") == ["size,profile", "size,precision"]
-    assert areas("pl") == ["placement"]
+    assert area_names("size,pr") == ["size,profile", "size,precision"]
+    assert area_names("pl") == ["placement"]
 
 
 def test_a_call_starts_no_runtime(aotc: Command) -> None:

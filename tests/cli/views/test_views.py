@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from aotc.base.text import duration, size
 from aotc.cli import terminal
 from aotc.cli.views import measurements
 from aotc.cli.views.artifact import inspect_view
@@ -334,7 +335,7 @@ def test_every_snapshot_is_of_a_view() -> None:
     ],
 )
 def test_size(count: int, text: str) -> None:
-    assert terminal.size(count) == text
+    assert size(count) == text
 
 
 @pytest.mark.parametrize(
@@ -351,4 +352,4 @@ def test_size(count: int, text: str) -> None:
     ],
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert terminal.duration(seconds) == text
+    assert duration(seconds) == text

@@ -17,7 +17,7 @@ from aotc.runtime import warmup
 from aotc.runtime.loading import load
 from aotc.runtime.store.entries import LOCK
 from aotc.runtime.store.pruning import prune
-from aotc.runtime.warmup import AcceptedBefore
+from aotc.runtime.warmup import AcceptedFixtures
 
 ONE_RAN = 1
 
@@ -194,7 +194,7 @@ def load_as_accepted(digits: BuiltArtifact, folder: Path, fixture: int, **option
     artifact, public = with_other_golden(digits, folder, fixture=fixture)
     store = folder / "store"
     with load(artifact, key=public, store=store, warm_up=False) as model:
-        known = AcceptedBefore(store, model.report.artifact_id)
+        known = AcceptedFixtures(store, model.report.artifact_id)
         known.record(model.variant, [each.name for each in model.manifest.fixtures])
     load(artifact, key=public, store=store, **options).close()
 

@@ -6,15 +6,16 @@ import base64
 import hashlib
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from xml.etree.ElementTree import Element
 
 import pytest
 from drawn_artifacts import DIGITS, built, read_page, text_of
 from third_party_models import MODELS, needs_models
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, Place
 from aotc.report.html.artifact_page import artifact_page, write_page, write_run_page
+from aotc.spec.reports import Refusal
+from aotc.spec.run_report import Gate, Measurement, RunReport
 
 LOOSE = """\
 schema: aotc.profile/1
@@ -209,12 +210,14 @@ def test_a_graph_that_cannot_be_read_leaves_the_rest(artifact: Path, tmp_path: P
 
 
 def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
-    place = SimpleNamespace(file="profiles/edge.yaml", line=7, column=3)
-    run = SimpleNamespace(
+    place = Place(file="profiles/edge.yaml", line=7, column=3)
+    run = RunReport(
+        tool_version="0",
+        exit_status=1,
         command="build",
         outcome="failed",
         gates=(
-            SimpleNamespace(
+            Gate(
                 name="budgets.cpu_share",
                 subject="portable",
                 limit="0.1",
@@ -224,7 +227,7 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
             ),
         ),
         refusals=(
-            SimpleNamespace(
+            Refusal(
                 code="AOTC-P005",
                 what="too much <b>runs</b> on the CPU",
                 where="portable",
@@ -252,13 +255,15 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
 
 
 def test_a_run_and_its_artifact_are_on_one_page(artifact: Path, tmp_path: Path) -> None:
-    run = SimpleNamespace(
+    run = RunReport(
+        tool_version="0",
+        exit_status=1,
         command="build",
         outcome="passed",
         gates=(),
         refusals=(),
         findings=(),
-        measurements=(SimpleNamespace(name="payload", subject="", value=1e6, unit="bytes"),),
+        measurements=(Measurement(name="payload", subject="", value=1e6, unit="bytes"),),
         stages={"optimize": 1.5},
     )
     file = tmp_path / "run.html"

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import sizes_at
-from aotc.report.html.graph_data import with_known_values, with_stand_ins
+from aotc.report.html.graph_data import with_known_values, with_standard_operators
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
 
@@ -23,7 +23,7 @@ def model(nodes: list[onnx.NodeProto], **constants: list[int]) -> onnx.ModelProt
 
 
 def shapes(found: onnx.ModelProto, size: int) -> dict[str, tuple[int, ...]]:
-    return dict(sizes_at(with_known_values(with_stand_ins(found), {"n": size}), {}).shapes)
+    return dict(sizes_at(with_known_values(with_standard_operators(found), {"n": size}), {}).shapes)
 
 
 def test_a_shape_that_the_graph_computes() -> None:

@@ -21,9 +21,9 @@ from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
-from aotc.base.records import record
+from aotc.base.records import record, replace
 from aotc.base.text import nearest
-from aotc.cli.terminal import listing, prose, section, show
+from aotc.cli.terminal import listing, may_be_lost, prose, section, show, write_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,46 +39,36 @@ Function = TypeVar("Function", bound=Callable[..., int])
 _EXAMPLES: Final = "command_examples"
 _EXCLUSIVE: Final = "command_exclusive"
 _CHOICE: Final = "command_choice"
+_BARE: Final = "command_bare"
 # The words of a call, in its context.
 _WORDS: Final = "aotc.words"
-_BARE: Final = "command_bare"
 
 
 def examples(*calls: str) -> Callable[[Function], Function]:
     """Calls that the command's help ends with, as they would be typed in a shell."""
-    return _stating(_EXAMPLES, calls)
+    return _with_attribute(_EXAMPLES, lambda _: calls)
 
 
 def exclusive(*options: str) -> Callable[[Function], Function]:
     """Options of which at most one may be given; a command may have several such groups."""
-
-    def decorate(function: Function) -> Function:
-        known: tuple[tuple[str, ...], ...] = getattr(function, _EXCLUSIVE, ())
-        setattr(function, _EXCLUSIVE, (options, *known))
-        return function
-
-    return decorate
+    return _with_attribute(_EXCLUSIVE, lambda known: (options, *(known or ())))
 
 
 def choice(*options: str) -> Callable[[Function], Function]:
     """Options of which exactly one must be given."""
-    return _stating(_CHOICE, options)
+    return _with_attribute(_CHOICE, lambda _: options)
 
 
 def bare(option: str, value: str) -> Callable[[Function], Function]:
     """The value of an option that is given without one, as its last word or before an option."""
+    return _with_attribute(_BARE, lambda known: {**(known or {}), option: value})
+
+
+def _with_attribute(name: str, value: Callable[[Any], Any]) -> Callable[[Function], Function]:
+    """A decorator that sets an attribute of a function to `value` of what it was (None: unset)."""
 
     def decorate(function: Function) -> Function:
-        known: dict[str, str] = getattr(function, _BARE, {})
-        setattr(function, _BARE, {**known, option: value})
-        return function
-
-    return decorate
-
-
-def _stating(name: str, value: tuple[str, ...]) -> Callable[[Function], Function]:
-    def decorate(function: Function) -> Function:
-        setattr(function, name, value)
+        setattr(function, name, value(getattr(function, name, None)))
         return function
 
     return decorate
@@ -97,14 +87,11 @@ class Command(TyperCommand):
             outcome.status = super().invoke(ctx)
             return outcome.status
 
-    def _stated(self, name: str) -> tuple[str, ...]:
-        found: tuple[str, ...] = getattr(self.callback, name, ())
-        return found
-
     @property
     def examples(self) -> tuple[str, ...]:
         """The calls that its help ends with."""
-        return self._stated(_EXAMPLES)
+        found: tuple[str, ...] = getattr(self.callback, _EXAMPLES, ())
+        return found
 
     def get_help_option(self, ctx: Context) -> None:
         """None: `parse_args` reads it, wherever it stands."""
@@ -121,7 +108,7 @@ class Command(TyperCommand):
             self.params,
             prog,
             exclusive=(*getattr(self.callback, _EXCLUSIVE, ()), QUIET_OR_VERBOSE),
-            choice=self._stated(_CHOICE),
+            choice=getattr(self.callback, _CHOICE, ()),
             bare=getattr(self.callback, _BARE, NO_DEFAULTS),
         )
         set_defaults(ctx, stated, self.params)
@@ -130,7 +117,7 @@ class Command(TyperCommand):
         except typer.BadParameter as error:
             name = label(error.param) if error.param is not None else ""
             refuse(f"argument {name}: {error.message}", prog)
-        tell_defaults(ctx)
+        show_defaults(ctx)
         return left
 
 
@@ -142,7 +129,9 @@ class Group(TyperGroup):
 
     def summaries(self, ctx: Context) -> dict[str, str]:
         """Every command by name, with what it is for."""
-        return {name: first_line(command.help or "") for name, command in self.commands.items()}
+        return {
+            name: (command.help or "").partition("\n")[0] for name, command in self.commands.items()
+        }
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the first word; raises AOTC-I027, or `typer.Exit` after help was shown."""
@@ -169,11 +158,6 @@ def new_app(about: str | None = None, cls: type[Group] = Group) -> typer.Typer:
     return typer.Typer(cls=cls, help=about, add_completion=False, rich_markup_mode=None)
 
 
-def first_line(text: str) -> str:
-    """What a help text says in its first line."""
-    return text.partition("\n")[0]
-
-
 def built(app: typer.Typer) -> Command | Group:
     """The command, or the group of commands, that an application declares."""
     found = get_command(app)
@@ -198,7 +182,6 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
     """Set what the configuration sets for the command; raises AOTC-I052 and I046."""
     if ctx.command_path not in CONFIGURED:
         return
-    from aotc.base.records import replace
     from aotc.cli.configuration import read_settings
     from aotc.report.report_forms import is_standard_output
 
@@ -210,7 +193,9 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
         option = option_named(name, parameters)
         if option is None or option.name is None or given.intersection(_INSTEAD.get(name, ())):
             continue
-        value = _several(setting.value) if option.multiple else setting.value
+        value = setting.value
+        if option.multiple and not isinstance(value, tuple):
+            value = (value,)
         if name == "report" and "--json" in given:
             # Standard output is for the answer that the call asks for.
             value = tuple(each for each in value if not is_standard_output(str(each)))
@@ -221,18 +206,15 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
         taken[name] = (option.name, setting)
 
 
-def tell_defaults(ctx: Context) -> None:
+def show_defaults(ctx: Context) -> None:
     """Tell which values the call took from the configuration."""
     found: dict[str, tuple[str, Setting]] = ctx.meta.get(_SOURCE, {})
     taken = {name: each for name, (option, each) in found.items() if _is_taken(ctx, option)}
     if not taken:
         return
-    from aotc.cli import terminal as streams
-    from aotc.cli.terminal import write_lines
-
     (file,) = {setting.place.file for setting in taken.values()}
     values = ", ".join(f"{name} {value_text(each.value)}" for name, each in taken.items())
-    with streams.may_be_lost(sys.stderr):
+    with may_be_lost(sys.stderr):
         write_lines([f"{file} sets {values}"], file=sys.stderr)
 
 
@@ -251,10 +233,6 @@ def value_text(value: object) -> str:
 def _is_taken(ctx: Context, option: str) -> bool:
     source = ctx.get_parameter_source(option)
     return source is not None and source.name == _SOURCE
-
-
-def _several(value: object) -> tuple[object, ...]:
-    return value if isinstance(value, tuple) else (value,)
 
 
 # `-q`, `-v` and `--log-file`, which every command takes, and what they say of the call under way.
@@ -348,15 +326,8 @@ def _timed(called: str, verbose: bool) -> Iterator[None]:
     started = time.monotonic()
     yield
     if verbose:
-        _tell_time(called, started)
-
-
-def _tell_time(called: str, started: float) -> None:
-    from aotc.cli import terminal as streams
-    from aotc.cli.terminal import write_lines
-
-    with streams.may_be_lost(sys.stderr):
-        write_lines((f"{called}  {time.monotonic() - started:.1f} s",), file=sys.stderr)
+        with may_be_lost(sys.stderr):
+            write_lines((f"{called}  {time.monotonic() - started:.1f} s",), file=sys.stderr)
 
 
 @contextmanager
@@ -368,7 +339,6 @@ def _logged(
         return
     import shlex
 
-    from aotc.base.errors import AotcError
     from aotc.cli.output import error_lines
     from aotc.spec.versions import VERSION
 

@@ -9,8 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from aotc.base.text import printable
-from aotc.cli.terminal import duration
+from aotc.base.text import duration, printable
 from aotc.spec.command_reports import LearnReport, PlanRow, SizeCount
 
 _STYLE: Final = """
@@ -144,7 +143,7 @@ def size_chart(dim: str, sizes: Sequence[SizeCount], buckets: Sequence[int]) -> 
         start = counted.size - counted.size % step
         bars[start] = bars.get(start, 0) + counted.requests
     largest = max((*bars, *buckets, 1)) + step
-    top_tick = _nice(max(bars.values(), default=1))
+    top_tick = _axis_end(max(bars.values(), default=1))
     left = max(len(f"{tick:,}") for tick in _ticks(top_tick)) * _DIGIT + 34
     rows = _label_rows(buckets, left, largest)
     above = _TOP + _LINE * (max(rows.values(), default=-1) + 1)
@@ -190,7 +189,7 @@ def _step(sizes: Sequence[SizeCount]) -> int:
     return math.ceil((max(counted.size for counted in sizes) + 1) / _MAX_BARS)
 
 
-def _nice(largest: int) -> int:
+def _axis_end(largest: int) -> int:
     """The end of an axis to `largest`: a multiple of a round step."""
     step = _round_step(largest)
     return step * math.ceil(largest / step)

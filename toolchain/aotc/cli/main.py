@@ -17,21 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
 
 import typer
 
-from aotc.base.errors import EXIT_YES
+from aotc.base.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
+from aotc.base.files import failures
+from aotc.cli import terminal
 from aotc.cli.commands import COMMANDS, HELP
 from aotc.cli.grammar import Command, Group, built, new_app
 from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
     from typer._click.core import Context
-
-    from aotc.base.errors import AotcError
-
-
-# The command line: the one place that turns errors into text and exit statuses.
-#
-# The first word names a command, which is imported only then.
-
 
 # Python looks for garbage whenever so many objects were made, by default 700. Imports make many
 # thousands, none of which is garbage.
@@ -60,25 +54,20 @@ def _answer(words: list[str]) -> int:
             return _run(words, interrupts)
         except KeyboardInterrupt:
             interrupts.ignore()
-            from aotc.base.errors import AotcError
-
             return _fail(AotcError("AOTC-I025", "the command was interrupted"), words)
 
 
 def _run(words: list[str], interrupts: Interrupts) -> int:
-    from aotc.base.errors import EXIT_NO, AotcError
-    from aotc.cli import terminal as streams
-
-    streams.prepare()
+    terminal.prepare()
     try:
         with escaped_warnings():
             status = _dispatch([word for word in words if word != "--debug"])
-            with streams.answering(sys.stdout):
+            with terminal.answering(sys.stdout):
                 sys.stdout.flush()
             return status
     except BrokenPipeError:
         # The reader has gone; what is still buffered must not fail again at exit.
-        streams.silence(sys.stdout)
+        terminal.silence(sys.stdout)
         return EXIT_NO
     except Exception as error:
         # Whatever error follows on a signal is the interrupt: a native module whose loading is
@@ -89,10 +78,6 @@ def _run(words: list[str], interrupts: Interrupts) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
-    import typer
-
-    from aotc.base.errors import EXIT_USAGE
-
     command = all_commands()
     if (shell := os.environ.get("_AOTC_COMPLETE")) in ("bash", "zsh", "fish"):
         from aotc.cli.shell_completion import answer
@@ -109,50 +94,41 @@ def _dispatch(words: list[str]) -> int:
 
 def _fail(error: AotcError, words: list[str]) -> int:
     """Report an error where it can be read; returns its exit status."""
-    from aotc.base.errors import AotcError
-    from aotc.cli import terminal as streams
-    from aotc.cli.output import error_answer, error_lines, tables
-    from aotc.cli.terminal import show, terminal_width, write_error, write_lines
+    from aotc.cli.output import error_answer, error_lines, tables, write_document
 
-    streams.prepare()
+    terminal.prepare()
     if "--debug" in words or os.environ.get("AOTC_DEBUG", "") not in ("", "0"):
         import traceback
 
         # Indented, as a message may be of several lines.
         trace = traceback.format_exc().splitlines()
-        with streams.may_be_lost(sys.stderr):
-            write_lines([f"  {line}" for line in trace], file=sys.stderr)
-    lost: Exception | None = streams.failure_of(sys.stdout)
-    if "--json" in words and lost is None and error.where != streams.STDOUT:
-        from aotc.cli.output import write_document
-
+        with terminal.may_be_lost(sys.stderr):
+            terminal.write_lines([f"  {line}" for line in trace], file=sys.stderr)
+    lost: Exception | None = terminal.failure_of(sys.stdout)
+    if "--json" in words and lost is None and error.where != terminal.STDOUT:
         try:
             write_document(error_answer(error))
         except (OSError, AotcError) as failed:
             lost = failed
-        lost = streams.failure_of(sys.stdout) or lost
+        lost = terminal.failure_of(sys.stdout) or lost
         if lost is None or isinstance(lost, BrokenPipeError):
             return error.exit_status
-    with streams.may_be_lost(sys.stderr):
-        write_error(error_lines(error, terminal_width(sys.stderr)), sys.stderr)
+    with terminal.may_be_lost(sys.stderr):
+        lines = error_lines(error, terminal.terminal_width(sys.stderr))
+        terminal.write_error(lines, sys.stderr)
         if shown := tables(error):
-            write_lines([""], file=sys.stderr)
-            show(shown, file=sys.stderr)
+            terminal.write_lines([""], file=sys.stderr)
+            terminal.show(shown, file=sys.stderr)
     return error.exit_status
 
 
 def _unforeseen(error: Exception) -> AotcError:
-    from aotc.base.errors import AotcError
-    from aotc.base.files import failures
-    from aotc.cli import terminal as streams
-
-    if isinstance(error, OSError) and error.filename is None:
-        # What could not be written is still there, and fails again.
-        lost = streams.failure_of(sys.stdout)
-        if lost is not None:
-            return streams.unwritten(lost)
-    refused = failures.uncaught_refusal(error)
-    if refused is not None:
+    """The error that a command did not foresee, as a refusal; of an unknown kind AOTC-R999."""
+    # What could not be written is still there, and fails again.
+    is_of_a_stream = isinstance(error, OSError) and error.filename is None
+    if is_of_a_stream and (lost := terminal.failure_of(sys.stdout)) is not None:
+        return terminal.lost_answer(lost)
+    if (refused := failures.uncaught_refusal(error)) is not None:
         return refused
     import traceback
 
@@ -249,8 +225,6 @@ def every_command() -> dict[str, Command]:
 
 
 # Ctrl-C, termination and a closed terminal: each ends a command in the same orderly way.
-#
-# Little is imported here: until the handlers are in place, Python answers Ctrl-C with a traceback.
 
 
 _IMPORTING = "<frozen importlib._bootstrap>"
@@ -380,9 +354,7 @@ def escaped_warnings() -> Iterator[None]:
         file: TextIO | None = None,
         line: str | None = None,
     ) -> None:
-        from aotc.cli.terminal import write_lines
-
-        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+        terminal.write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.showwarning = show

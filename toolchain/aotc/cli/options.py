@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -16,30 +16,28 @@ from aotc.spec.versions import artifact_path
 # Values that completion offers for an option or an argument, each with what it is.
 
 
-def profiles(incomplete: str) -> list[str]:
+def profile_names(incomplete: str) -> list[str]:
     """The built-in profiles whose names begin so."""
     from aotc.spec.profile_files import builtin_profiles
 
     return [name for name in builtin_profiles() if name.startswith(incomplete)]
 
 
-def targets(incomplete: str) -> list[str]:
+def target_names(incomplete: str) -> list[str]:
     """The built-in targets whose names begin so, and this machine."""
     from aotc.spec.profile_files import builtin_targets
 
     return [name for name in ("host", *builtin_targets()) if name.startswith(incomplete)]
 
 
-def precisions(incomplete: str) -> list[str]:
+def precision_names(incomplete: str) -> list[str]:
     """The precisions that a build may be asked for."""
-    from typing import get_args
-
     from aotc.spec.precision import WantedPrecision
 
     return [name for name in get_args(WantedPrecision) if name.startswith(incomplete)]
 
 
-def codes(incomplete: str) -> list[tuple[str, str]]:
+def reason_codes(incomplete: str) -> list[tuple[str, str]]:
     """Reason codes and their titles, spelled as the word begins: `G005` or `AOTC-G005`."""
     from aotc.base.codes import REASONS
 
@@ -49,17 +47,15 @@ def codes(incomplete: str) -> list[tuple[str, str]]:
     return [(name, reason.title) for name, reason in spelled if name.startswith(word)]
 
 
-def usages(incomplete: str) -> list[str]:
+def usage_names(incomplete: str) -> list[str]:
     """The kinds of attestations that a key may sign, after a comma the next one."""
-    from typing import get_args
-
     from aotc.spec.attestation_kinds import Usage
 
     before, comma, word = incomplete.rpartition(",")
     return [f"{before}{comma}{name}" for name in get_args(Usage) if name.startswith(word)]
 
 
-def areas(incomplete: str) -> list[str]:
+def area_names(incomplete: str) -> list[str]:
     """The areas in which artifacts are compared, after a comma the next one."""
     from aotc.spec.diff_report import AREAS
 
@@ -314,7 +310,7 @@ Profile = Annotated[
         "--profile",
         metavar=_NAME_OR_FILE,
         help="what to build: a built-in profile, or a file",
-        autocompletion=profiles,
+        autocompletion=profile_names,
     ),
 ]
 TargetHost = Annotated[
@@ -323,6 +319,6 @@ TargetHost = Annotated[
         "--target",
         metavar=_NAME_OR_FILE,
         help="host to verify for: host (this machine), a built-in target, or a file",
-        autocompletion=targets,
+        autocompletion=target_names,
     ),
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import textwrap
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -18,10 +17,17 @@ from aotc.base.files.failures import cannot_write
 from aotc.base.files.replacing import check_output
 from aotc.base.files.writing import is_written_through, write_atomically
 from aotc.base.text import printable
-from aotc.cli import terminal as streams
-from aotc.cli.terminal import with_fixtures_in_words, write_lines
+from aotc.cli.terminal import (
+    answering,
+    may_be_lost,
+    provider,
+    section,
+    silence,
+    with_fixtures_in_words,
+    write_lines,
+)
 from aotc.spec.json import document, to_json
-from aotc.spec.versions import stated_id
+from aotc.spec.versions import VERSION, stated_id
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -39,9 +45,7 @@ def document_text(answer: Any) -> str:
 
 def write_document(answer: Any) -> None:
     """Write a record to standard output, every field in it, in ASCII."""
-    text = document_text(answer)
-    with streams.answering(sys.stdout):
-        sys.stdout.write(text)
+    write_output(document_text(answer))
 
 
 # Files that a command writes in addition to its answer.
@@ -117,7 +121,7 @@ def write_text(path: Path, text: str) -> None:
 
 def write_output(text: str) -> None:
     """Write text to standard output; raises AOTC-I018 (full disk) and I026."""
-    with streams.answering(sys.stdout):
+    with answering(sys.stdout):
         sys.stdout.write(text)
 
 
@@ -286,9 +290,9 @@ class CallLog:
                 self._file.write(line)
                 self._file.flush()
             except OSError as error:
-                streams.silence(self._file)
+                silence(self._file)
                 self._file = None
-                with streams.may_be_lost(sys.stderr):
+                with may_be_lost(sys.stderr):
                     what = f"warning: the log {self._path} is incomplete: {error.strerror}"
                     write_lines((what,), file=sys.stderr)
 
@@ -296,7 +300,7 @@ class CallLog:
         """Close the file."""
         with self._lock:
             if self._file is not None:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     self._file.close()
                 self._file = None
 
@@ -370,8 +374,6 @@ def _indented(label: str, text: str, width: int | None) -> list[str]:
 
 def tables(error: AotcError) -> list[RenderableType]:
     """What the error and every further one are about, one table for equal rows."""
-    from aotc.cli.terminal import section
-
     found = {
         tuple(tuple(row.items()) for row in refused.rows): refused for refused in error.every()
     }
@@ -385,8 +387,6 @@ def tables(error: AotcError) -> list[RenderableType]:
 
 def _grouped(rows: tuple[tuple[tuple[str, str], ...], ...]) -> list[list[str]]:
     """One row for all that differ in the first column alone; the largest groups come first."""
-    from aotc.cli.terminal import provider
-
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         first, *others = (_cut(provider(text)) for _, text in row)
@@ -441,7 +441,6 @@ def version_report() -> VersionReport:
 
     from aotc.spec.command_reports import VersionReport
     from aotc.spec.providers import KNOWN_PROVIDERS, RUNTIME_WHEELS
-    from aotc.spec.versions import VERSION
 
     names = (
         "onnx",

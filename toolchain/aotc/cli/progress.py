@@ -26,11 +26,10 @@ from rich.progress import (
 from rich.text import Text
 
 from aotc.base.progress import BYTES, Count, Poll, Watcher
-from aotc.base.text import printable
-from aotc.cli import terminal as streams
+from aotc.base.text import printable, size
 from aotc.cli.grammar import current
 from aotc.cli.output import CallLog
-from aotc.cli.terminal import with_fixtures_in_words, write_lines
+from aotc.cli.terminal import may_be_lost, with_fixtures_in_words, write_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -113,7 +112,7 @@ class StageStack(Watcher):
         """Show a step."""
 
     @abstractmethod
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """Show a line."""
 
     @abstractmethod
@@ -153,7 +152,7 @@ class StageStack(Watcher):
         with self.lock:
             text = f"{_shown(what)}  {seconds(seconds_taken)}"
             self.log(text)
-            self.told(text)
+            self.show_line(text)
 
     def follow(self, unit: str, poll: Poll) -> None:
         """See `Watcher`."""
@@ -212,8 +211,6 @@ def share(counts: Sequence[Count]) -> float | None:
 
 def counted(count: Count) -> str:
     """A count in words: `3 of 8 fixtures`, `120.0 MB of 1.2 GB`, `17 probes`."""
-    from aotc.cli.terminal import size
-
     if count.unit == BYTES:
         return size(count.done) + (f" of {size(count.total)}" if count.total is not None else "")
     share = f"{count.done} of {count.total}" if count.total is not None else str(count.done)
@@ -254,18 +251,18 @@ class PlainProgress(StageStack):
         """A line with its time."""
         depth = len(self.under_way)
         if not depth or self._verbose:
-            self.told(f"{'  ' * depth}{text}")
+            self.show_line(f"{'  ' * depth}{text}")
 
     def noted(self, text: str) -> None:
         """A line, if every step is wanted."""
         if self._verbose:
-            self.told(f"{'  ' * len(self.under_way)}{text}")
+            self.show_line(f"{'  ' * len(self.under_way)}{text}")
 
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """A line, at once."""
         self._last = time.monotonic()
         if self._shown:
-            with streams.may_be_lost(sys.stderr):
+            with may_be_lost(sys.stderr):
                 write_lines((text,), file=sys.stderr)
 
     def tick(self) -> None:
@@ -278,7 +275,7 @@ class PlainProgress(StageStack):
         if known:
             text += f": {', '.join(known)}"
         self.log(text)
-        self.told(text)
+        self.show_line(text)
 
 
 def heartbeat() -> float:
@@ -338,19 +335,19 @@ class TerminalProgress(StageStack):
     def ended(self, stage: Stage, text: str) -> None:
         """A line with its time, and the row of the stage that it was within."""
         if not self.under_way or self._verbose:
-            self.told(f"{'  ' * len(self.under_way)}{text}")
+            self.show_line(f"{'  ' * len(self.under_way)}{text}")
         self._row(self.under_way[-1] if self.under_way else None)
 
     def noted(self, text: str) -> None:
         """The step stands in the row; with `verbose` it stays."""
         if self._verbose:
-            self.told(f"{'  ' * len(self.under_way)}{text}")
+            self.show_line(f"{'  ' * len(self.under_way)}{text}")
         self.tick()
 
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         """A line above the row."""
         # Cut: of a line that the terminal breaks, the rest would begin a line of its own.
-        with streams.may_be_lost(sys.stderr):
+        with may_be_lost(sys.stderr):
             self._console.print(f"  {text}", no_wrap=True, overflow="ellipsis")
 
     def tick(self) -> None:

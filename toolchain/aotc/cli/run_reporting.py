@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.cli.terminal import answering, may_be_lost, no_command, silence, write_lines
 
 if TYPE_CHECKING:
     from aotc.spec.payload import Finding
@@ -34,6 +35,9 @@ class Run:
         """`subject` are fields of the report that are known from the start, such as `model`.
 
         `others` are files and artifacts of the command, which no report may replace or be put into.
+
+        Raises AOTC-I048, I019 and I027 for reports that could never be written, or would damage one
+        of the `others`.
         """
         self.command = command
         self.files = tuple(files)
@@ -126,13 +130,12 @@ class Run:
         What reads standard output may have gone: that report is the last, and where it has no
         reader `reader_gone` is set.
         """
-        from aotc.cli import terminal as streams
         from aotc.report.github_annotations import annotation_lines
         from aotc.report.report_forms import is_standard_output, write_report
 
         report, failed = self.record(), []
         if self.annotates:
-            with streams.may_be_lost(sys.stderr):
+            with may_be_lost(sys.stderr):
                 sys.stderr.writelines(f"{line}\n" for line in annotation_lines(report))
         for file in sorted(self.files, key=is_standard_output):
             try:
@@ -143,54 +146,39 @@ class Run:
             except AotcError as error:
                 failed.append(error)
             except BrokenPipeError:
-                streams.silence(sys.stdout)
+                silence(sys.stdout)
                 self.reader_gone = True
         return failed
 
 
 def _write_out(report: RunReport, file: str) -> None:
-    from aotc.cli import terminal as streams
-    from aotc.cli.terminal import no_command
-    from aotc.report.report_forms import report_text, unwritten
+    from aotc.report.report_forms import lost_report, report_text
 
     try:
         text = report_text(report, file)
     except Exception as error:
-        raise unwritten(file, f"{type(error).__name__}: {error}") from error
-    with streams.answering(sys.stdout):
+        raise lost_report(file, f"{type(error).__name__}: {error}") from error
+    with answering(sys.stdout):
         sys.stdout.writelines(map(no_command, text.splitlines(keepends=True)))
         sys.stdout.flush()
 
 
-def tell_lost(lost: Iterable[AotcError]) -> None:
+def show_lost(lost: Iterable[AotcError]) -> None:
     """Tell on standard error of files that could not be written beside a judgement that stands."""
-    from aotc.cli import terminal as streams
     from aotc.cli.output import error_lines
-    from aotc.cli.terminal import write_lines
 
-    with streams.may_be_lost(sys.stderr):
+    with may_be_lost(sys.stderr):
         for each in lost:
             write_lines(error_lines(each), file=sys.stderr)
 
 
 @contextmanager
-def reported(
-    command: str,
-    files: Sequence[str],
-    form: str | None,
-    *,
-    json: bool,
-    others: Iterable[Path | None] = (),
-    **subject: str,
-) -> Iterator[Run]:
+def reported(run: Run) -> Iterator[Run]:
     """A run whose reports are written when it ends, whether it answers, is refused or breaks off.
 
     A report that cannot be written is an AOTC-I047 after a success. After anything else the outcome
     stays what it was, and the lost report is told with it.
-    Raises AOTC-I048, I019 and I027 for reports that could never be written, or would damage one of
-    the `others`, before the run begins.
     """
-    run = Run(command, files, form, json=json, others=others, **subject)
     if not run.is_wanted:
         yield run
         return
@@ -221,4 +209,4 @@ def reported(
     if run.record().exit_status == EXIT_YES:
         lost[0].also = tuple(lost[1:])
         raise lost[0]
-    tell_lost(lost)
+    show_lost(lost)

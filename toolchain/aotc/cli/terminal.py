@@ -12,10 +12,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 from aotc.base.errors import AotcError
 from aotc.base.files import failures
 from aotc.base.text import MAX_CHARACTERS, printable
-from aotc.base.text import MAX_LISTED as MAX_LISTED
-from aotc.base.text import duration as duration
-from aotc.base.text import listed as listed
-from aotc.base.text import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
@@ -24,7 +20,7 @@ if TYPE_CHECKING:
     from aotc.spec.payload import Finding
 
 
-# Tables and figures for the terminal; plain text where standard output is not a terminal.
+# Tables and figures; plain text where standard output is not a terminal.
 #
 # Whatever is shown passes `printable`: a text is one line, and what has several is a sequence.
 
@@ -280,13 +276,25 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def to_minute(moment: str) -> str:
+    """A time of RFC 3339, to the minute."""
+    return moment[:16].replace("T", " ")
+
+
+def sections(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]
+) -> list[RenderableType]:
+    """The section alone, or nothing where there are no rows."""
+    return [section(title, columns, rows)] if rows else []
+
+
 def findings_view(findings: Sequence[Finding]) -> list[RenderableType]:
     """A section of what was noticed and refuses nothing; nothing where there is nothing."""
     rows = [
         (noticed(found.code), f"{_where(found)}: {found.what}" if found.where else found.what)
         for found in findings
     ]
-    return [section("findings", ("",), rows)] if rows else []
+    return sections("findings", ("",), rows)
 
 
 def _where(finding: Finding) -> str:
@@ -346,7 +354,7 @@ def silence(stream: TextIO) -> None:
             os.close(null)
 
 
-def unwritten(error: OSError) -> AotcError:
+def lost_answer(error: OSError) -> AotcError:
     """The AOTC-I018 or I026 of an answer that standard output does not accept."""
     refusal = failures.cannot_write(error, "cannot write the answer", STDOUT)
     refusal.fix = "Free space where standard output is directed, or direct it elsewhere."
@@ -367,7 +375,7 @@ def answering(stream: TextIO) -> Iterator[None]:
         if stream is not sys.stdout:
             raise
         silence(stream)
-        raise unwritten(error) from None
+        raise lost_answer(error) from None
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aotc.report.wording import Told, everything_told, location_of
+from aotc.report.wording import Issue, issues_of, location_of
 from aotc.spec.codec import Json
 from aotc.spec.json import document
 from aotc.spec.run_report import RunReport
@@ -16,22 +16,22 @@ from aotc.spec.run_report import RunReport
 
 def code_quality_text(report: RunReport) -> str:
     """The breaches and findings; an empty list where there is nothing to say."""
-    issues = [_issue(told, report) for told in everything_told(report)]
+    issues = [_document(issue, report) for issue in issues_of(report)]
     # Issues of one fingerprint are shown once, and findings of one place may be equal.
     unique = {issue["fingerprint"]: issue for issue in issues}
     return document(list(unique.values()))
 
 
-def _issue(told: Told, report: RunReport) -> Json:
-    found = location_of(told.place, report)
+def _document(issue: Issue, report: RunReport) -> Json:
+    found = location_of(issue.place, report)
     stated = report.profile or report.model or report.artifact
     # Every issue must have a path; one that is in no file of the checkout is shown without a link.
     path = found.path if found is not None else Path(stated).name or "aotc"
     line = found.line if found is not None and found.line else 1
     return {
-        "description": f"{told.code} {told.title}: " + "; ".join(told.lines),
-        "check_name": told.code,
-        "fingerprint": told.fingerprint,
-        "severity": "major" if told.breach else "info",
+        "description": f"{issue.code} {issue.title}: " + "; ".join(issue.lines),
+        "check_name": issue.code,
+        "fingerprint": issue.fingerprint,
+        "severity": "major" if issue.breach else "info",
         "location": {"path": path, "lines": {"begin": line}},
     }

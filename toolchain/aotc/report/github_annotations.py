@@ -8,26 +8,26 @@ properties also `:` and `,`.
 from __future__ import annotations
 
 from aotc.base.text import printable
-from aotc.report.wording import Told, everything_told, location_of
+from aotc.report.wording import Issue, issues_of, location_of
 from aotc.spec.run_report import RunReport
 
 
 def annotation_lines(report: RunReport) -> tuple[str, ...]:
     """One workflow command for each breach (error) and finding (notice)."""
-    return tuple(_annotation(told, report) for told in everything_told(report))
+    return tuple(_annotation(issue, report) for issue in issues_of(report))
 
 
-def _annotation(told: Told, report: RunReport) -> str:
+def _annotation(issue: Issue, report: RunReport) -> str:
     properties = {}
-    found = location_of(told.place, report)
+    found = location_of(issue.place, report)
     if found is not None:
         properties["file"] = printable(found.path)
         if found.line:
             properties |= {"line": str(found.line), "col": str(found.column)}
-    properties["title"] = f"{told.code} {told.title}".strip()
+    properties["title"] = f"{issue.code} {issue.title}".strip()
     stated = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    level = "error" if told.breach else "notice"
-    return f"::{level} {stated}::{_data(chr(10).join(told.lines))}"
+    level = "error" if issue.breach else "notice"
+    return f"::{level} {stated}::{_data(chr(10).join(issue.lines))}"
 
 
 def _data(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from junitparser import Attr, Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
 
 from aotc.base.text import printable
-from aotc.report.wording import told_breach
+from aotc.report.wording import breach_issue
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import Gate, RunReport
 
@@ -58,12 +58,12 @@ def _gate(gate: Gate) -> _Case:
 
 
 def _breach(refusal: Refusal, *, failed: bool) -> _Case:
-    told = told_breach(refusal)
-    case = _Case(f"{told.code} {told.title}", told.where or "aotc")
+    issue = breach_issue(refusal)
+    case = _Case(f"{issue.code} {issue.title}", issue.where or "aotc")
     kind = Failure if failed else Error
-    result = kind(told.what, told.code)
-    result.text = "\n".join(told.lines)
+    result = kind(issue.what, issue.code)
+    result.text = "\n".join(issue.lines)
     case.result = [result]
-    if told.place is not None:
-        case.file, case.line = printable(told.place.file), str(told.place.line)
+    if issue.place is not None:
+        case.file, case.line = printable(issue.place.file), str(issue.place.line)
     return case

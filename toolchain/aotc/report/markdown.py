@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aotc.base.text import printable
-from aotc.report.wording import Told, everything_told, told_breach
+from aotc.report.wording import Issue, breach_issue, issues_of
 from aotc.spec.run_report import Measurement, RunReport
 
 # Of a comment.
@@ -61,10 +61,9 @@ def _said(report: RunReport) -> Iterator[str]:
     elif judged and report.outcome == "passed":
         yield f"All {judged} gates passed."
     if report.refusals:
-        told = [told_breach(refusal) for refusal in report.refusals]
-        yield from map(_breach, told[:_MAX_BREACHES])
-        if len(told) > _MAX_BREACHES:
-            yield f"and {len(told) - _MAX_BREACHES} more, which the report in JSON lists."
+        yield from map(_breach, map(breach_issue, report.refusals[:_MAX_BREACHES]))
+        if (more := len(report.refusals) - _MAX_BREACHES) > 0:
+            yield f"and {more} more, which the report in JSON lists."
 
 
 def _tables(report: RunReport) -> Iterator[str]:
@@ -85,7 +84,7 @@ def _tables(report: RunReport) -> Iterator[str]:
     yield from _table("Measured", ("", "of", "value"), measurements)
     findings = [
         (each.code, each.title, cell(each.where), cell(each.what))
-        for each in everything_told(report)
+        for each in issues_of(report)
         if not each.breach
     ]
     yield from _table("Findings", ("code", "", "where", "what"), findings)
@@ -99,14 +98,14 @@ def _value(measurement: Measurement) -> str:
     return f"{measurement.value:{digits}} {measurement.unit}"
 
 
-def _breach(told: Told) -> str:
-    at = f" at {code(str(told.place))}" if told.place is not None else ""
-    lines = [f"- **{told.code} {told.title}**{at}", f"  {code(told.what)}"]
+def _breach(issue: Issue) -> str:
+    at = f" at {code(str(issue.place))}" if issue.place is not None else ""
+    lines = [f"- **{issue.code} {issue.title}**{at}", f"  {code(issue.what)}"]
     for label, text in (
-        ("where", told.where),
-        ("expected", told.expected),
-        ("found", told.found),
-        ("fix", told.fix),
+        ("where", issue.where),
+        ("expected", issue.expected),
+        ("found", issue.found),
+        ("fix", issue.fix),
     ):
         if text:
             lines.append(f"  {label}: {code(text)}")

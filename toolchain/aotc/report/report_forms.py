@@ -137,18 +137,18 @@ def write_report(report: RunReport, file: str) -> None:
             except AotcError as error:
                 if error.code not in _UNWRITTEN:
                     raise
-                raise unwritten(file, error.found) from None
+                raise lost_report(file, error.found) from None
         else:
             write_atomically(path, report_text(report, file).encode("utf-8"))
     except OSError as error:
-        raise unwritten(file, system_message(error)) from None
+        raise lost_report(file, system_message(error)) from None
     except AotcError:
         raise
     except Exception as error:
-        raise unwritten(file, f"{type(error).__name__}: {error}") from error
+        raise lost_report(file, f"{type(error).__name__}: {error}") from error
 
 
-def unwritten(file: str, why: str) -> AotcError:
+def lost_report(file: str, why: str) -> AotcError:
     """The AOTC-I047 of a report that could not be made or written."""
     return AotcError(
         "AOTC-I047", "the report cannot be written", where=f"--report {file}", found=why

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote
 
 from aotc.base.codes import REASONS
-from aotc.report.wording import Told, everything_told, location_of
+from aotc.report.wording import Issue, issues_of, location_of
 from aotc.spec.codec import Json
 from aotc.spec.json import document
 from aotc.spec.run_report import RunReport
@@ -25,8 +25,8 @@ _ROOT: Final = "%SRCROOT%"
 
 def sarif_text(report: RunReport) -> str:
     """The report as one run of SARIF: a result for every breach and finding."""
-    told = tuple(everything_told(report))
-    codes = sorted({each.code for each in told})
+    issues = tuple(issues_of(report))
+    codes = sorted({each.code for each in issues})
     run: Json = {
         "tool": {
             "driver": {
@@ -41,7 +41,7 @@ def sarif_text(report: RunReport) -> str:
         "invocations": [
             {"executionSuccessful": report.outcome != "error", "exitCode": report.exit_status}
         ],
-        "results": [_result(each, codes, report) for each in told],
+        "results": [_result(each, codes, report) for each in issues],
     }
     return document({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
 
@@ -71,15 +71,15 @@ def _pascal(title: str) -> str:
     return "".join(word[:1].upper() + word[1:] for word in words)
 
 
-def _result(told: Told, codes: Sequence[str], report: RunReport) -> Json:
+def _result(issue: Issue, codes: Sequence[str], report: RunReport) -> Json:
     result: Json = {
-        "ruleId": told.code,
-        "ruleIndex": codes.index(told.code),
-        "level": "error" if told.breach else "note",
-        "message": {"text": _plain("\n".join(told.lines))},
-        "partialFingerprints": {"aotcReason/v1": told.fingerprint},
+        "ruleId": issue.code,
+        "ruleIndex": codes.index(issue.code),
+        "level": "error" if issue.breach else "note",
+        "message": {"text": _plain("\n".join(issue.lines))},
+        "partialFingerprints": {"aotcReason/v1": issue.fingerprint},
     }
-    found = location_of(told.place, report)
+    found = location_of(issue.place, report)
     if found is not None:
         location: Json = {
             "physicalLocation": {
@@ -88,11 +88,11 @@ def _result(told: Told, codes: Sequence[str], report: RunReport) -> Json:
                 "region": {"startLine": found.line or 1, "startColumn": found.column or 1},
             }
         }
-        if told.where:
-            location["logicalLocations"] = [{"fullyQualifiedName": told.where}]
+        if issue.where:
+            location["logicalLocations"] = [{"fullyQualifiedName": issue.where}]
         result["locations"] = [location]
-    elif told.where:
-        result["locations"] = [{"logicalLocations": [{"fullyQualifiedName": told.where}]}]
+    elif issue.where:
+        result["locations"] = [{"logicalLocations": [{"fullyQualifiedName": issue.where}]}]
     return result
 
 

@@ -15,13 +15,11 @@ from aotc.base.text import listed, printable, size
 from aotc.spec.codec import Json
 from aotc.spec.diff_report import AreaDiff, Change, DiffReport
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import NoticedFinding, RunReport
-
-# What a report says of one breach or finding, in words that are safe to show.
+from aotc.spec.run_report import RunReport
 
 
 @record
-class Told:
+class Issue:
     """A breach or a finding in the words of a report; every text is one printable line."""
 
     code: str
@@ -67,9 +65,9 @@ def title_of(code: str) -> str:
     return reason.title if reason is not None else ""
 
 
-def told_breach(refusal: Refusal) -> Told:
+def breach_issue(refusal: Refusal) -> Issue:
     """A breach."""
-    return Told(
+    return Issue(
         code=refusal.code,
         title=title_of(refusal.code),
         breach=True,
@@ -82,22 +80,18 @@ def told_breach(refusal: Refusal) -> Told:
     )
 
 
-def told_finding(finding: NoticedFinding) -> Told:
-    """A finding."""
-    return Told(
-        code=finding.code,
-        title=finding.title,
-        breach=False,
-        what=printable(finding.what),
-        where=printable(finding.where),
-        place=finding.place,
-    )
-
-
-def everything_told(report: RunReport) -> Iterator[Told]:
+def issues_of(report: RunReport) -> Iterator[Issue]:
     """The breaches of a report, then its findings."""
-    yield from map(told_breach, report.refusals)
-    yield from map(told_finding, report.findings)
+    yield from map(breach_issue, report.refusals)
+    for finding in report.findings:
+        yield Issue(
+            code=finding.code,
+            title=finding.title,
+            breach=False,
+            what=printable(finding.what),
+            where=printable(finding.where),
+            place=finding.place,
+        )
 
 
 # One difference in words: what it is of, and both values.

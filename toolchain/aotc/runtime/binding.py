@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     import onnxruntime as ort
 
 
-# Makes a bound call: the guards and the routing of `run`, for tensors that stay where they are.
-
-
 # The default stream of CUDA, on which most libraries work unless they are told otherwise.
 _DEFAULT_STREAM = 0
 
@@ -325,8 +322,6 @@ class BoundCall:
         )
 
     def _filled(self, shape: tuple[int, ...], dtype: str, pad: Any) -> ort.OrtValue:
-        from aotc.graph.values import numpy_dtype
-
         value = self._device.empty(shape, dtype)
         memory = self._device.host_bytes(value.tensor_size_in_bytes())
         memory.view(numpy_dtype(dtype))[...] = pad

@@ -29,11 +29,6 @@ class CheckedCall(NamedTuple):
     sizes: dict[str, int]
     outside: tuple[str, ...]
 
-    @property
-    def in_domain(self) -> bool:
-        """Whether all sizes are within the proven domain."""
-        return not self.outside
-
 
 class _Plan(NamedTuple):
     """The checks of one input, as plain tuples, so that a check is fast."""

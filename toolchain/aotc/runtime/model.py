@@ -31,7 +31,7 @@ from aotc.spec.variant import Variant
 if TYPE_CHECKING:
     from aotc.runtime.binding import BoundCall
     from aotc.runtime.recorder import ShapeRecorder
-    from aotc.runtime.warmup import AcceptedBefore
+    from aotc.runtime.warmup import AcceptedFixtures
     from aotc.spec.command_reports import CallRoute
 
 
@@ -55,7 +55,7 @@ class Model:
         payload: Path,
         recorder: ShapeRecorder | None = None,
         hold: Hold | None = None,
-        known: AcceptedBefore | None = None,
+        known: AcceptedFixtures | None = None,
     ) -> None:
         """`runners` run the sessions of `variants`, from the folder `payload`; `load` creates all.
 
@@ -115,7 +115,7 @@ class Model:
         return (
             *self._report.findings,
             *(finding for runner in self._runners for finding in runner.findings),
-            *self._recording_findings(),
+            *self._lost_requests(),
             *(
                 Finding(
                     code="AOTC-S010",
@@ -127,7 +127,7 @@ class Model:
             ),
         )
 
-    def _recording_findings(self) -> tuple[Finding, ...]:
+    def _lost_requests(self) -> tuple[Finding, ...]:
         recorder = self._recorder
         if recorder is None or not recorder.lost:
             return ()
@@ -288,6 +288,7 @@ class Model:
         """
         from aotc.runtime.binding import bind_call
 
+        # Before the check: closing leaves none.
         runners = self._runners
         try:
             self._refuse_closed()
@@ -424,7 +425,8 @@ def refuse_other_forms(inputs: object, outputs: object, wanted: Sequence[Value])
             expected=_example(wanted),
             found=f"run({_form_of(inputs)}, {_form_of(outputs)})" if swapped else _form_of(inputs),
         )
-    if outputs is not None and (isinstance(outputs, str) or not _are_names(outputs)):
+    are_names = isinstance(outputs, Sequence) and all(isinstance(name, str) for name in outputs)
+    if outputs is not None and (isinstance(outputs, str) or not are_names):
         raise AotcError(
             "AOTC-R021",
             "the outputs are not a list of names",
@@ -432,10 +434,6 @@ def refuse_other_forms(inputs: object, outputs: object, wanted: Sequence[Value])
             expected="a list of names, or None for all",
             found=repr(outputs) if isinstance(outputs, str) else _form_of(outputs),
         )
-
-
-def _are_names(outputs: object) -> bool:
-    return isinstance(outputs, Sequence) and all(isinstance(name, str) for name in outputs)
 
 
 def _example(wanted: Sequence[Value]) -> str:

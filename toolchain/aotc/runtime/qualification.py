@@ -37,7 +37,7 @@ from aotc.spec.versions import VERSION, artifact_path
 from aotc.trust.attesting import add_statement, authenticate_artifact, check_can_add, signer_tag
 from aotc.trust.gate import AuthenticArtifact
 
-# The acceptance test of an artifact: load it, check placement and outputs, measure it.
+# The acceptance test loads the artifact, checks placement and outputs, and measures it.
 #
 # It runs in a process of its own, so that a crash of ONNX Runtime ends only that process, and its
 # peak memory is that of the model. `python -m aotc.runtime.qualification REQUEST RESULT` reads and
@@ -81,12 +81,8 @@ def accept(request: AcceptanceRequest) -> AcceptanceResult:
         request_file.write_text(json.dumps(encode(request, full=True)))
         process = subprocess.run(
             [
-                sys.executable,
-                "-P",
-                "-m",
-                "aotc.runtime.qualification",
-                str(request_file),
-                str(result),
+                *(sys.executable, "-P", "-m", "aotc.runtime.qualification"),
+                *(str(request_file), str(result)),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -115,8 +111,8 @@ def run(request: AcceptanceRequest) -> AcceptanceResult:
     Raises what `load` raises, and AOTC-N009 if a loaded variant was compared with no fixture.
     """
     from aotc.host.probe import probe
-    from aotc.runtime import value_files as arrays
     from aotc.runtime.loading import load
+    from aotc.runtime.value_files import read_fixture
     from aotc.session.worker import peak_memory_bytes
     from aotc.trust.policy.host_trust import Trust
 
@@ -139,7 +135,7 @@ def run(request: AcceptanceRequest) -> AcceptanceResult:
             )
         latency = []
         for fixture in model.manifest.fixtures:
-            inputs = arrays.read_fixture(model.payload, fixture)
+            inputs = read_fixture(model.payload, fixture)
             route = model.route(inputs)
             if route.variant in fixture.excluded_variants:
                 continue
@@ -235,8 +231,7 @@ def qualify(
 
     In a process of its own it is loaded from the store, its placement is checked, its fixtures are
     compared with the golden outputs and timed `runs` times each, and the peak resident memory is
-    measured.  `trust` and `force` are as for `attesting.adding.sign`; `variant` and `threads` are
-    as for `load`.
+    measured.  `trust` and `force` are as for `aotc.sign`; `variant` and `threads` as for `load`.
 
     Raises AOTC-N009 if the acceptance test fails, and then signs nothing; the gate's refusals
     (AOTC-G), I001, I017, I018, I019, I026, I036, R006 and R007.
@@ -293,7 +288,8 @@ def _accept(
     try:
         return accept(request)
     except AotcError as error:
-        if error.code == "AOTC-N009" or not _is_acceptance_failure(error):
+        fails = error.code.startswith(_FAILURE_PREFIXES) or error.code in _FAILURE_CODES
+        if error.code == "AOTC-N009" or not fails:
             raise
         raise AotcError(
             "AOTC-N009",
@@ -317,10 +313,6 @@ def _findings(report: LoadReport, authentic: AuthenticArtifact) -> tuple[Finding
 
 def _is_about_bundle(finding: Finding) -> bool:
     return finding.where.startswith(f"{ATTESTATIONS}/")
-
-
-def _is_acceptance_failure(error: AotcError) -> bool:
-    return error.code.startswith(_FAILURE_PREFIXES) or error.code in _FAILURE_CODES
 
 
 if __name__ == "__main__":

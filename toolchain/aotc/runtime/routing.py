@@ -11,7 +11,6 @@ from aotc.base.text import nearest
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import VariantVerdict
-from aotc.spec.shapes import Dim
 from aotc.spec.variant import Variant
 from aotc.trust.compatibility import by_preference, error_of
 
@@ -37,10 +36,10 @@ def choose(
     Raises AOTC-I027 (no such variant, or of several of the profile's) and AOTC-C009 with the
     reasons (it does not run, or none does).
     """
+    runs = {verdict.name for verdict in verdicts if verdict.runs}
     if wanted is not None:
         named = _variants_named(manifest, (wanted,) if isinstance(wanted, str) else tuple(wanted))
-    runs = {verdict.name for verdict in verdicts if verdict.runs}
-    if wanted is None:
+    else:
         best = next(
             (variant for variant in by_preference(manifest.variants) if variant.name in runs), None
         )
@@ -157,7 +156,11 @@ class Router:
         return found
 
     def _find(self, sizes: Mapping[str, int], outside: tuple[str, ...]) -> Route:
-        others = {name: _on_grid(dim, sizes[name]) for name, dim in self._unbucketed_dims(sizes)}
+        others = {
+            name: size if dim.allows(size) else dim.padded_size(size) or size
+            for name, dim in self._domain.dims.items()
+            if not dim.buckets and (size := sizes.get(name)) is not None
+        }
         finders = [self._bucket_for, self._dynamic_variant]
         for find in reversed(finders) if routed_first(self._domain, sizes) else finders:
             found_variant = find(sizes)
@@ -179,10 +182,6 @@ class Router:
             f"with {', '.join(self._names)} loaded",
             fix="Load the artifact's other variants too.",
         )
-
-    def _unbucketed_dims(self, sizes: Mapping[str, int]) -> list[tuple[str, Dim]]:
-        dims = self._domain.dims.items()
-        return [(name, dim) for name, dim in dims if not dim.buckets and name in sizes]
 
     def _bucket_for(self, sizes: Mapping[str, int]) -> tuple[int, Mapping[str, int]] | None:
         for at, buckets in self._buckets:
@@ -228,7 +227,3 @@ class Router:
             if relation.dim in wanted and all(term in wanted for term in relation.terms):
                 wanted[relation.dim] = relation.value(wanted)
         return wanted
-
-
-def _on_grid(dim: Dim, size: int) -> int:
-    return size if dim.allows(size) else dim.padded_size(size) or size

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 from aotc.base.errors import AotcError
 from aotc.graph.values import Data
 from aotc.session import sessions
-from aotc.session.device.capture_gate import capture_refused
+from aotc.session.device.capture_gate import GATE, capture_refused
 from aotc.session.device.cuda_place import CudaPlace, open_capturing
-from aotc.session.sessions import needs_ortvalues
 from aotc.spec.payload import Finding
 from aotc.spec.providers import CAPTURING, SIZED_BY_VALUES
 from aotc.spec.variant import Variant
@@ -65,7 +64,7 @@ class PlainRunner:
         """`findings` are those of its creation."""
         self.session = session
         self.findings = findings
-        self._ortvalues = needs_ortvalues(session)
+        self._ortvalues = sessions.needs_ortvalues(session)
         self._on_cuda = variant.providers[:1] == (CAPTURING.ort_name,)
         self._placed = placed
 
@@ -88,8 +87,6 @@ class PlainRunner:
         """The named outputs (None: all), whole; raises AOTC-R005."""
         if not self._on_cuda:
             return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
-        from aotc.session.device.capture_gate import GATE
-
         with GATE.used():
             return sessions.run(self.session, inputs, names, ortvalues=self._ortvalues)
 

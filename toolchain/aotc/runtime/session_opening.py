@@ -19,10 +19,9 @@ from aotc.runtime.model import Model
 from aotc.runtime.routing import spec_of
 from aotc.runtime.runners import Runner, close_all, open_runner
 from aotc.runtime.store.user_store import StoredArtifact
-from aotc.runtime.warmup import AcceptedBefore, open_variant
-from aotc.session import sessions as placement
+from aotc.runtime.warmup import AcceptedFixtures, open_variant
 from aotc.session.device.cuda_place import CudaPlace
-from aotc.session.sessions import verdicts
+from aotc.session.sessions import differences, observe, summary, verdicts
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
 from aotc.spec.profile import profile_of
@@ -101,19 +100,18 @@ def open_model(
         payload=stored.folder,
         hold=stored.hold,
         recorder=recorder,
-        known=None if rerun_fixtures else _known(stored, threads),
+        known=None if rerun_fixtures else _accepted_fixtures(stored, threads),
     )
 
 
-def _known(stored: StoredArtifact, threads: int | None) -> AcceptedBefore | None:
+def _accepted_fixtures(stored: StoredArtifact, threads: int | None) -> AcceptedFixtures | None:
     """What an earlier load noted beside the store's entry; None where this user keeps nothing.
 
     An entry that is not hashed again is in a store of somebody else's, or in none.
     """
     if not stored.hashed:
         return None
-    entry = stored.folder.parent
-    return AcceptedBefore(entry.parent, stored.authentic.id, threads)
+    return AcceptedFixtures(stored.folder.parent.parent, stored.authentic.id, threads)
 
 
 def _open_all(
@@ -153,7 +151,7 @@ def _open_all(
 # Checks of a session before its first call: the provider's verdict, and the placement.
 
 
-OPTIMAL: Final = "EP_SUPPORTED_OPTIMAL"
+_OPTIMAL: Final = "EP_SUPPORTED_OPTIMAL"
 
 
 def check_compatibility_strings(
@@ -164,10 +162,9 @@ def check_compatibility_strings(
     Raises AOTC-C013 for any verdict but `optimal`; with a waiver in the artifact, a finding.
     """
     found = []
-    for provider, (verdict, text) in verdicts(
-        variant.requirements.compatibility, libraries
-    ).items():
-        if verdict == OPTIMAL:
+    found_verdicts = verdicts(variant.requirements.compatibility, libraries)
+    for provider, (verdict, text) in found_verdicts.items():
+        if verdict == _OPTIMAL:
             continue
         error = AotcError(
             "AOTC-C013",
@@ -188,7 +185,7 @@ def check_placement(
     Raises AOTC-P003 (with a waiver in the artifact: a finding), P001 and P002.
     """
     try:
-        observed = placement.observe(opened)
+        observed = observe(opened)
     except UnicodeDecodeError as bad:
         raise AotcError(
             "AOTC-R023",
@@ -200,7 +197,7 @@ def check_placement(
     if promised.origin == "predicted":
         _check_policy(manifest, variant, opened)
         return ()
-    lines = placement.differences(promised, observed)
+    lines = differences(promised, observed)
     if not lines:
         return ()
     error = AotcError(
@@ -208,7 +205,7 @@ def check_placement(
         f"{len(lines)} nodes are not placed as promised",
         where=f"variant {variant.name}",
         expected="the placement observed at build",
-        found=placement.summary(lines),
+        found=summary(lines),
     )
     finding = _waived_finding(error, manifest, variant)
     # The waiver is for the difference; policy and budgets apply to the actual placement.
@@ -245,7 +242,7 @@ def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSes
     found = judge_placement(
         profile,
         {name: backend_of(name, profile.plugins).ort_name for name in names},
-        with_flops(placement.observe(opened), flops),
+        with_flops(observe(opened), flops),
         report=variant.partitioning,
         transfers=variant.transfers,
         where=f"variant {variant.name}",

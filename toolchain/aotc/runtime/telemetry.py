@@ -1,4 +1,4 @@
-"""Telemetry of one loaded model, kept in the process; and its text for Prometheus."""
+"""Telemetry of one loaded model, kept in the process, never sent; and its text for Prometheus."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from aotc.spec.traffic import TelemetryReport, VariantTelemetry
-
-
-# Telemetry of one loaded model: counters and latencies, kept in the process and never sent.
-
 
 # Number of latest calls whose latencies are kept, so that percentiles are current.
 _WINDOW = 4096

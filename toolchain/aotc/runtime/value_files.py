@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from aotc.spec.command_reports import RunOutput
 
 
-# A load only reads fixtures, and should not import what writes files.
-
 _EXPECTED_FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 
 
@@ -36,7 +34,8 @@ def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, valu
         name = max((n for n in names if word.startswith(f"{n}=")), key=len, default=None)
         if name is not None:
             path = Path(word[len(name) + 1 :])
-            given = {name: _read_member(path, name) if _is_archive(path) else _read_value(path)}
+            is_archive = path.suffix.lower() == ".npz"
+            given = {name: _read_member(path, name) if is_archive else _read_value(path)}
         elif word.endswith(".npz"):
             given = _read_archive(Path(word), names)
         else:
@@ -67,10 +66,6 @@ def _read_value(path: Path) -> values.Data:
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
     return values.load(path, refusal="AOTC-I027")
-
-
-def _is_archive(path: Path) -> bool:
-    return path.suffix.lower() == ".npz"
 
 
 def _read_member(path: Path, name: str) -> values.Data:
@@ -138,6 +133,7 @@ def write_outputs(folder: Path, outputs: Mapping[str, values.Data]) -> dict[str,
 
     Raises AOTC-I017 (a link, a folder or a device has its name), I018 (full disk) and I026.
     """
+    # A load only reads fixtures, and does not import what writes files.
     from aotc.base.files.failures import cannot_write
     from aotc.base.files.names import file_names
     from aotc.base.files.replacing import put_in_place

@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,12 +23,12 @@ from aotc.graph.values import Data
 from aotc.host.cpu import processor_identity, usable_cores
 from aotc.host.probe import probe
 from aotc.providers.ort import import_onnxruntime
-from aotc.runtime import value_files as arrays
+from aotc.runtime import value_files
 from aotc.runtime.runners import Runner
 from aotc.runtime.store.entries import acceptance_path
-from aotc.session import sessions as session
 from aotc.session.padding import Padder
 from aotc.session.parity import compare
+from aotc.session.sessions import create_session
 from aotc.spec.buckets import served_buckets, sizes_in_graph
 from aotc.spec.codec import Json, ParseError, encode
 from aotc.spec.json import strict_json
@@ -44,9 +43,6 @@ from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
     import onnxruntime as ort
-
-
-# Opens the session of a variant, and runs it before the first call.
 
 
 def open_variant(
@@ -67,7 +63,7 @@ def open_variant(
     Raises AOTC-R008 and AOTC-P004.
     """
     path = payload / variant.model
-    return session.create_session(
+    return create_session(
         # Providers find compiled parts next to a model's file; with bytes, not all do.
         path if has_contexts(variant) else path.read_bytes(),
         variant.session,
@@ -75,7 +71,7 @@ def open_variant(
         # Also stated for the model's own folder: with bytes, ONNX Runtime would use the working
         # directory.
         weights_folder=payload / variant.weights if variant.weights else path.parent,
-        context_path=payload / variant.model,
+        context_path=path,
         libraries=libraries,
         threads=threads,
         record_placement=True,
@@ -96,7 +92,7 @@ def warm(
     variant: Variant,
     manifest: Manifest,
     payload: Path,
-    known: AcceptedBefore | None = None,
+    known: AcceptedFixtures | None = None,
 ) -> VariantLoad:
     """Run the fixtures that the variant accepts, padded if necessary, and compare the outputs.
 
@@ -174,7 +170,7 @@ def _accept_fixture(
     manifest: Manifest,
 ) -> float:
     """Run one fixture and compare it with its golden outputs; returns the seconds of the run."""
-    inputs = arrays.read_fixture(payload, fixture)
+    inputs = value_files.read_fixture(payload, fixture)
     _check_sizes(inputs, fixture, manifest)
     if wanted != fixture.sizes:
         inputs = padder.pad(inputs, fixture.sizes, wanted).inputs
@@ -284,21 +280,22 @@ def inputs_at(
     manifest: Manifest, sizes: Mapping[str, int], payload: Path
 ) -> dict[str, values.Data] | None:
     """Inputs of `sizes`: a resized fixture, or zeros; None if neither is possible."""
-    for value in manifest.inputs:
-        shape = [
+    shapes = {
+        value.name: [
             size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape or ()
         ]
-        if math.prod(shape) > _MAX_ELEMENTS or min(shape, default=1) < 0:
-            return None
+        for value in manifest.inputs
+    }
+    if any(math.prod(each) > _MAX_ELEMENTS or min(each, default=1) < 0 for each in shapes.values()):
+        return None
     if manifest.fixtures:
-        given = arrays.read_fixture(payload, manifest.fixtures[0])
-        return arrays.resize(given, manifest.inputs, sizes)
+        given = value_files.read_fixture(payload, manifest.fixtures[0])
+        return value_files.resize(given, manifest.inputs, sizes)
     zeros: dict[str, values.Data] = {}
     for value in manifest.inputs:
         if value.kind != "tensor" or value.shape is None or value.dtype == "string":
             return None
-        shape = [size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape]
-        zeros[value.name] = np.zeros(shape, values.numpy_dtype(value.dtype))
+        zeros[value.name] = np.zeros(shapes[value.name], values.numpy_dtype(value.dtype))
     return zeros
 
 
@@ -337,17 +334,12 @@ def rehearse_calls(
     after it was resized, is left to a request that gives cause for it.
     """
     if variant.cuda_graphs is not None:
-        wanted, least, settling = (
-            sorted(
-                (manifest.domain.complete(sizes) for sizes in variant.cuda_graphs.sizes),
-                key=lambda sizes: -prod(sizes.values()),
-            ),
-            _LEAST,
-            _SETTLING_SECONDS,
-        )
+        completed = map(manifest.domain.complete, variant.cuda_graphs.sizes)
+        wanted = sorted(completed, key=lambda sizes: -math.prod(sizes.values()))
+        least, settling = _LEAST, _SETTLING_SECONDS
     elif run_seconds is not None and run_seconds < _SHORT_SECONDS:
-        usual = (variant.domain or manifest.domain).corner("opt")
-        wanted, least, settling = [usual], 1, _SHORTEST_SETTLING_SECONDS
+        wanted = [(variant.domain or manifest.domain).corner("opt")]
+        least, settling = 1, _SHORTEST_SETTLING_SECONDS
     else:
         return
     for sizes in wanted:
@@ -393,7 +385,7 @@ _READ: Final = (
 _VARIABLES: Final = ("ORT_", "MLAS_", "OMP_", "KMP_", "MKL_", "LD_", "GLIBC_TUNABLES")
 
 
-class AcceptedBefore:
+class AcceptedFixtures:
     """What is recorded about the artifact `artifact_id` in the store `root`.
 
     `threads` is the number per operator that the load asked for (None: the variant's, or one per
@@ -430,19 +422,16 @@ class AcceptedBefore:
         document = json.dumps({"schema": _SCHEMA, "variants": kept}, sort_keys=True)
         try:
             if self._path.parent.stat().st_uid == os.geteuid():
-                self._make_room()
+                try:
+                    _own_bytes(self._path)
+                except FileNotFoundError:
+                    pass
+                except OSError:
+                    # Somebody else's, or not a plain file.
+                    self._path.unlink()
                 write_atomically(self._path, document.encode(), mode=0o600)
         except OSError:
             return
-
-    def _make_room(self) -> None:
-        """Remove a file of this name that `_own_bytes` refuses; raises OSError."""
-        try:
-            _own_bytes(self._path)
-        except FileNotFoundError:
-            return
-        except OSError:
-            self._path.unlink()
 
     def _kept(self) -> dict[str, Json]:
         """The records by variant; empty if there is no usable file."""
@@ -464,8 +453,6 @@ class AcceptedBefore:
         processors = processor_identity()
         if variant.providers != (CPU,) or not processors or not can_check_owners():
             return None
-        import numpy as np
-
         try:
             runtime = _onnxruntime()
         except OSError:

@@ -142,7 +142,10 @@ def bench(
     if kept is not None:
         append_line(kept, line)
     if isinstance(trace, str | Path):
-        _write_trace(Path(trace), text)
+        try:
+            write_atomically(Path(trace), text.encode("utf-8"))
+        except OSError as error:
+            raise cannot_write(error, "cannot write the trace", str(trace)) from None
     elif trace is not None:
         trace(text)
     return report
@@ -190,34 +193,25 @@ def _measured(
         step("run in turn")
         measured = run_rounds({side.name: side.call for side in sides}, plan)
         timings = {side.name: timing_of(side, measured.of(side.name)) for side in sides}
-        comparison = None
-        if baseline is not None:
-            comparison = _comparison(baseline, measured, earlier, other)
+        comparison = _comparison(baseline, measured, earlier, other) if baseline else None
         profiled = None
         if nodes or trace:
             step("profile the nodes")
             profiled = profile_nodes(ready, inputs, loading.threads)
         line = _line(ready, conditions, timings[ARTIFACT], measured, comparison)
-        report = _report(
-            str(artifact), ready, plan, conditions, measured, timings, _findings(ready, against)
+        report = _report(str(artifact), ready, plan, conditions, measured, timings)
+        report = replace(
+            report,
+            findings=_findings(ready, against),
+            comparison=comparison,
+            nodes=profiled.report if profiled else None,
         )
-        report = replace(report, nodes=profiled.report if profiled else None, comparison=comparison)
         text = ""
         if trace and profiled is not None:
-            facts = {
-                "artifact": ready.report.artifact_id,
-                "sizes": used_sizes,
-                "time": line.measured_at,
-            }
+            artifact_id, when = ready.report.artifact_id, line.measured_at
+            facts = {"artifact": artifact_id, "sizes": used_sizes, "time": when}
             text = bench_trace(str(artifact), sides, measured, plan.streams, profiled, facts)
     return report, line, text
-
-
-def _write_trace(file: Path, text: str) -> None:
-    try:
-        write_atomically(file, text.encode("utf-8"))
-    except OSError as error:
-        raise cannot_write(error, "cannot write the trace", str(file)) from None
 
 
 def _baseline_side(
@@ -317,17 +311,11 @@ def _line(
     )
 
 
-def _findings(ready: Model, against: Path | None) -> list[Finding]:
-    findings = [*ready.findings()]
-    if against is not None and file_sha256(against) != ready.manifest.source.sha256:
-        findings.append(
-            Finding(
-                code="AOTC-R009",
-                what="the artifact was built from another model file",
-                where=str(against),
-            )
-        )
-    return findings
+def _findings(ready: Model, against: Path | None) -> tuple[Finding, ...]:
+    if against is None or file_sha256(against) == ready.manifest.source.sha256:
+        return ready.findings()
+    what = "the artifact was built from another model file"
+    return (*ready.findings(), Finding(code="AOTC-R009", what=what, where=str(against)))
 
 
 def _report(
@@ -337,7 +325,6 @@ def _report(
     conditions: Conditions,
     measured: Measured,
     timings: Mapping[str, Timing],
-    findings: list[Finding],
 ) -> BenchReport:
     load, ours, model = ready.report, timings[ARTIFACT], timings.get("model")
     load_ratio = first_ratio = latency_ratio = None
@@ -359,7 +346,6 @@ def _report(
         order=measured.order(),
         load=load,
         timings=tuple(timings.values()),
-        findings=tuple(findings),
         load_ratio=load_ratio,
         first_ratio=first_ratio,
         latency_ratio=latency_ratio,

@@ -154,14 +154,10 @@ def read_history(path: Path) -> Iterator[HistoryLine]:
     if not lines:
         raise _unreadable(str(path), "an empty file")
     for number, text in lines:
-        yield _line(text, f"{path}:{number}")
-
-
-def _line(text: bytes, where: str) -> HistoryLine:
-    try:
-        return decode(HistoryLine, strict_json(text))
-    except ParseError as error:
-        raise _unreadable(where, str(error.problems[0])) from None
+        try:
+            yield decode(HistoryLine, strict_json(text))
+        except ParseError as error:
+            raise _unreadable(f"{path}:{number}", str(error.problems[0])) from None
 
 
 def _unreadable(where: str, found: str) -> AotcError:
@@ -385,20 +381,19 @@ def _rank(count: int) -> int:
 # so that n >= log(0.05) / log(share): 5 for p50, 29 for p90 and 299 for p99.
 
 
-SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-_CONFIDENCE: Final = 0.95
+_SHARES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 
 
 def samples_needed(share: float) -> int:
     """The smallest number of samples from which the quantile of `share` (0 to 1) is stated."""
-    return math.ceil(math.log(1 - _CONFIDENCE) / math.log(share))
+    return math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
 
 
 def stated_quantiles(ordered: Sequence[float]) -> tuple[dict[str, float], dict[str, int]]:
     """p50, p90 and p99 of ascending samples, and the samples needed for those not stated."""
     stated: dict[str, float] = {}
     needed: dict[str, int] = {}
-    for name, share in SHARES.items():
+    for name, share in _SHARES.items():
         if len(ordered) < samples_needed(share):
             needed[name] = samples_needed(share)
         else:
@@ -428,9 +423,11 @@ _ARM_FIELDS: Final = ("CPU implementer", "CPU variant", "CPU part", "CPU revisio
 
 def this_machine() -> Machine:
     """What decides how fast this machine is, as far as it says."""
+    import platform
+
     host = probe(gpus=not missing_gpu())
     return Machine(
-        cpu=cpu_name_in(system_text(Path("/proc/cpuinfo"))) or _other_name(),
+        cpu=cpu_name_in(system_text(Path("/proc/cpuinfo"))) or platform.processor(),
         architecture=host.architecture,
         isa=host.isa,
         cores=usable_cores(),
@@ -453,8 +450,7 @@ def cpu_name_in(cpuinfo: str) -> str:
         family = f"family {fields.get('cpu family', '?')} model {fields.get('model', '?')}"
         # Clouds give processors of several generations one name.
         return f"{fields['model name']} ({family} stepping {stepping or '?'})"
-    stated = [f"{name} {fields[name]}" for name in _ARM_FIELDS if fields.get(name)]
-    return ", ".join(stated)
+    return ", ".join(f"{name} {fields[name]}" for name in _ARM_FIELDS if fields.get(name))
 
 
 def quota_in(text: str) -> float | None:
@@ -469,9 +465,3 @@ def _governor() -> str:
     """The governors of all CPUs' frequencies, each once; empty where the system says none."""
     found = {system_text(path).strip() for path in _CPUS.glob("cpu[0-9]*/cpufreq/scaling_governor")}
     return ", ".join(sorted(found - {""}))
-
-
-def _other_name() -> str:
-    import platform
-
-    return platform.processor()

@@ -31,13 +31,11 @@ from aotc.trust.references import InMemory, MalformedModel, fields, text
 if TYPE_CHECKING:
     import onnxruntime as ort
 
-
-# Time per node and per provider, from the profile that ONNX Runtime writes of a session.
-
-
 _NODE: Final = "Node"
 _KERNEL: Final = "_kernel_time"
 _RUN: Final = "model_run"
+# Of a second: profiles and traces are in microseconds.
+_MICROSECONDS: Final = 1e6
 
 
 @record
@@ -124,7 +122,7 @@ def nodes_report(
     calls: dict[tuple[str, str, str], int] = defaultdict(int)
     for event in itertools.chain.from_iterable(run.nodes for run in runs):
         key = event.node, event.op, event.provider
-        own[key] += event.own / 1e6
+        own[key] += event.own / _MICROSECONDS
         calls[key] += 1
     total = sum(own.values())
     nodes = []
@@ -148,7 +146,7 @@ def nodes_report(
         variant=variant.name,
         profiled_runs=profiled_count,
         runs=len(runs),
-        run_seconds=sum(run.duration for run in runs) / 1e6 / len(runs),
+        run_seconds=sum(run.duration for run in runs) / _MICROSECONDS / len(runs),
         node_seconds=total / len(runs),
         providers=_by_provider(nodes),
         nodes=tuple(nodes),
@@ -306,7 +304,6 @@ def _nodes(source: InMemory, start: int, end: int, depth: int) -> Iterator[tuple
 
 # A profile of a million events, which is the most that ONNX Runtime keeps, has about a gigabyte.
 _MAX_BYTES: Final = 2 << 30
-_MICROSECONDS: Final = 1e6
 
 
 @record
@@ -386,16 +383,13 @@ def trace_text(
 
 
 def _names(processes: dict[int, str], threads: dict[tuple[int, int], str]) -> Iterator[Json]:
-    for process, name in processes.items():
-        yield _metadata("process_name", process, 0, {"name": name})
-        yield _metadata("process_sort_index", process, 0, {"sort_index": process})
-    for (process, thread), name in threads.items():
-        yield _metadata("thread_name", process, thread, {"name": name})
-        yield _metadata("thread_sort_index", process, thread, {"sort_index": thread})
-
-
-def _metadata(name: str, process: int, thread: int, args: dict[str, Json]) -> Json:
-    return {"name": name, "ph": "M", "pid": process, "tid": thread, "args": args}
+    """Metadata events: the name of each process and thread, and its place among the others."""
+    named = [("process", process, 0, process, name) for process, name in processes.items()]
+    named += [("thread", *place, place[1], name) for place, name in threads.items()]
+    for kind, process, thread, index, name in named:
+        ids = {"ph": "M", "pid": process, "tid": thread}
+        yield {"name": f"{kind}_name", **ids, "args": {"name": name}}
+        yield {"name": f"{kind}_sort_index", **ids, "args": {"sort_index": index}}
 
 
 def _is_complete(event: Any, path: Path) -> bool:
@@ -446,7 +440,6 @@ _STEPS: Final = 0
 _PROFILED_RUNS: Final = 1
 # More timed calls make a file that viewers open slowly, and show nothing more.
 _MAX_CALLS: Final = 200_000
-_TRACE_MICROSECONDS: Final = 1e6
 
 
 def bench_trace(
@@ -482,7 +475,19 @@ def bench_trace(
         for side in sides
         for step in side.steps
     ]
-    calls = list(_calls(measured, numbers, zero))
+    calls = [
+        Span(
+            name=f"run {block.side}",
+            category=block.side,
+            start=call.start - zero,
+            seconds=call.seconds,
+            thread=numbers[block.side, call.stream],
+            process=_MEASURED,
+            args={"round": block.round + 1},
+        )
+        for block in measured.blocks
+        for call in block.calls
+    ]
     spans += calls[:_MAX_CALLS]
     spans += _profiled_nodes(profiled, zero)
     other = {**facts, "calls": len(calls), "calls_left_out": max(0, len(calls) - _MAX_CALLS)}
@@ -493,29 +498,13 @@ def bench_trace(
     return trace_text(spans, processes, threads, other)
 
 
-def _calls(
-    measured: Measured, numbers: Mapping[tuple[str, int], int], zero: float
-) -> Iterator[Span]:
-    for block in measured.blocks:
-        for call in block.calls:
-            yield Span(
-                name=f"run {block.side}",
-                category=block.side,
-                start=call.start - zero,
-                seconds=call.seconds,
-                thread=numbers[block.side, call.stream],
-                process=_MEASURED,
-                args={"round": block.round + 1},
-            )
-
-
 def _profiled_nodes(profiled: Profiled, zero: float) -> Iterator[Span]:
     """The profiled runs, moved from the profile's clock to that of the trace.
 
     Times in a profile are cut to whole microseconds, so that a part may seem to end after the
     whole; then it ends with it, because viewers drop events that overlap without being nested.
     """
-    offset = profiled.start - zero - profiled.runs[0].start / _TRACE_MICROSECONDS
+    offset = profiled.start - zero - profiled.runs[0].start / _MICROSECONDS
     for number, run in enumerate(profiled.runs, 1):
         yield _profiled_span(f"run {number}", "run", run.start, run.duration, offset, {})
         ends = [run.start + run.duration]
@@ -537,8 +526,8 @@ def _profiled_span(
     return Span(
         name=name,
         category=category,
-        start=max(0.0, start / _TRACE_MICROSECONDS + offset),
-        seconds=duration / _TRACE_MICROSECONDS,
+        start=max(0.0, start / _MICROSECONDS + offset),
+        seconds=duration / _MICROSECONDS,
         thread=_PROFILED_RUNS,
         process=_PROFILED,
         args=args,
@@ -600,13 +589,12 @@ def profile_nodes(ready: Model, inputs: Inputs, threads: int | None) -> Profiled
         runs = runs[min(_WARM_UP, most - 1) :]
     known = KnownNodes(runs, variant, ready.payload)
     profiled = {node.node: node.op for run in runs for node in run.nodes}
-    parts = {name: known.partition(name) for name in profiled}
     return Profiled(
         report=nodes_report(faster_half(runs), variant, known, len(runs)),
         start=start,
         names={
-            name: (known.name(name, profiled[name]), part.name if part else "")
-            for name, part in parts.items()
+            name: (known.name(name, op), part.name if (part := known.partition(name)) else "")
+            for name, op in profiled.items()
         },
         runs=tuple(runs),
     )

@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.records import field, record
+from aotc.base.records import field, record, values_of
 from aotc.base.text import nearest
 from aotc.graph import values
-from aotc.runtime import value_files as arrays
+from aotc.runtime import value_files
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
 from aotc.runtime.telemetry import percentile
-from aotc.session import sessions as session
-from aotc.session.sessions import needs_ortvalues
+from aotc.session import sessions
 from aotc.spec.bench_reports import Timing
 from aotc.spec.providers import CPU
 from aotc.spec.variant import SessionSpec
@@ -242,9 +241,6 @@ def _run_streams(call: Call, count: int, streams: int, pool: ThreadPoolExecutor)
     return [timed for each in running for timed in each.result()]
 
 
-# What is measured in turn: artifacts that are loaded as users load them, and plain models.
-
-
 Inputs = dict[str, values.Data]
 
 
@@ -289,18 +285,7 @@ def load_artifact(artifact: str | Path, how: Loading) -> tuple[Model, tuple[Step
     """
 
     def loaded(*, warm_up: bool) -> Model:
-        return load(
-            artifact,
-            trust=how.trust,
-            key=how.key,
-            channel=how.channel,
-            unsafe_no_trust_state=how.unsafe_no_trust_state,
-            variant=how.variant,
-            threads=how.threads,
-            store=how.store,
-            trust_store=how.trust_store,
-            warm_up=warm_up,
-        )
+        return load(artifact, warm_up=warm_up, **values_of(how))
 
     started = time.perf_counter()
     loaded(warm_up=True).close()
@@ -335,20 +320,20 @@ def model_side(path: Path, inputs: Inputs, names: Sequence[str], threads: int | 
     again = time.perf_counter()
     opened = _open(path, threads)
     loaded = time.perf_counter()
-    ortvalues = needs_ortvalues(opened)
+    ortvalues = sessions.needs_ortvalues(opened)
     steps = (
         Step(name="first load", start=started, seconds=again - started),
         Step(name="load", start=again, seconds=loaded - again),
     )
 
     def call() -> object:
-        return session.run(opened, inputs, names, ortvalues=ortvalues)
+        return sessions.run(opened, inputs, names, ortvalues=ortvalues)
 
     return _called_once("model", call, loaded - again, steps)
 
 
 def _open(path: Path, threads: int | None) -> ort.InferenceSession:
-    return session.create_session(
+    return sessions.create_session(
         path,
         SessionSpec(optimization="all"),
         providers=(CPU,),
@@ -357,9 +342,7 @@ def _open(path: Path, threads: int | None) -> ort.InferenceSession:
     )
 
 
-def _called_once(
-    name: str, call: Callable[[], object], load_seconds: float, steps: tuple[Step, ...]
-) -> Side:
+def _called_once(name: str, call: Call, load_seconds: float, steps: tuple[Step, ...]) -> Side:
     started = time.perf_counter()
     call()
     seconds = time.perf_counter() - started
@@ -396,12 +379,12 @@ def inputs_of(ready: Model, sizes: Mapping[str, int]) -> tuple[Inputs, dict[str,
                 expected=", ".join(known),
                 found=name,
             )
-    given = arrays.read_fixture(ready.payload, fixture)
+    given = value_files.read_fixture(ready.payload, fixture)
     if not sizes:
         return given, dict(fixture.sizes)
     free = {name: size for name, size in fixture.sizes.items() if name in known}
     used_sizes = manifest.domain.complete({**free, **sizes})
-    return arrays.resize(given, manifest.inputs, used_sizes), used_sizes
+    return value_files.resize(given, manifest.inputs, used_sizes), used_sizes
 
 
 def timing_of(side: Side, blocks: Sequence[Block]) -> Timing:

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files import failures
@@ -25,13 +25,13 @@ from aotc.spec.profile import Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile, with_absolute_paths
 from aotc.spec.reports import Refusal
 from aotc.spec.versions import VERSION
-from aotc.tools import check_outcomes as outcomes
+from aotc.tools import check_outcomes
 from aotc.tools.doctor import capabilities
 from aotc.tools.found_models import FoundModel, find_models, matches, model_referring_to
 from aotc.tools.model_sandbox import Sandbox
 from aotc.trust import key_files, provenance
 
-DEFAULT_SECONDS: Final = 1800.0
+# Of the folder of all builds, at its end.
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
 
 
@@ -40,7 +40,7 @@ def check_models(
     *,
     profile: str | Path | Profile = "edge",
     jobs: int = 1,
-    seconds: float = DEFAULT_SECONDS,
+    seconds: float = 1800.0,
     pattern: str = "*",
     fixtures: bool = False,
     cache: bool = False,
@@ -59,7 +59,7 @@ def check_models(
     """
     started = time.monotonic()
     top = Path(folder)
-    before = outcomes.read_report(Path(against)) if against is not None else None
+    before = check_outcomes.read_report(Path(against)) if against is not None else None
     chosen = (
         with_absolute_paths(profile, Path())
         if isinstance(profile, Profile)
@@ -94,12 +94,12 @@ def check_models(
         fixtures=fixtures,
         versions=versions,
         host=provenance.describe_host(probe(gpus=False)),
-        summary=outcomes.summary_of(models),
+        summary=check_outcomes.summary_of(models),
         models=models,
         skipped=(*skipped, *not_models),
         unchecked=unchecked,
         against=(
-            outcomes.changes(before, str(against), models, unchecked)
+            check_outcomes.changes(before, str(against), models, unchecked)
             if before is not None
             else None
         ),
@@ -213,7 +213,7 @@ def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:
     """The outcome of a model that was not built."""
     return ModelCheck(
         model=model.name,
-        outcome=outcomes.outcome_of(error.code),
+        outcome=check_outcomes.outcome_of(error.code),
         code=error.code,
         other_refusals=tuple(
             Refusal(code=each.code, fix=each.fix, **_refusal_fields(each.to_dict(), folder))

@@ -139,9 +139,6 @@ def changes(
     )
 
 
-# The gates and breaches of a check of many models, as a report tells them.
-
-
 def judged_models(
     report: CheckModelsReport, folder: Path
 ) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,12 +87,16 @@ def debug_parity(
     with _Comparison(artifact, model, fixtures, variant, progress) as comparison:
         comparison.announce("compare")
         answer = comparison.run("parity_job", isolate=True)
-        submodel = _submodel(answer["submodel"])
-        if output is not None and submodel is not None:
-            with draft_path(output) as draft:
-                draft.mkdir()
-                copy_report(comparison.work / "job" / REPORT_FOLDER, draft)
-                put_in_place(draft, output)
+        submodel = None
+        if answer["submodel"] is not None:
+            submodel = decode(FailingSubmodel, answer["submodel"])
+            if output is None:
+                submodel = replace(submodel, files=())
+            else:
+                with draft_path(output) as draft:
+                    draft.mkdir()
+                    copy_report(comparison.work / "job" / REPORT_FOLDER, draft)
+                    put_in_place(draft, output)
         report = ParityDebugReport(
             artifact=str(comparison.given.path),
             artifact_id=comparison.given.artifact_id,
@@ -104,7 +108,7 @@ def debug_parity(
             gates=comparison.gates,
             outputs=tuple(decode(OutputError, error) for error in answer["outputs"]),
             errors=decode(NodeErrors, answer["errors"]),
-            submodel=submodel if output is not None or submodel is None else _unwritten(submodel),
+            submodel=submodel,
         )
     return _judged(report)
 
@@ -121,14 +125,6 @@ def measure_nodes(
         comparison.announce("compare")
         found = decode(NodeErrors, comparison.run("nodes_job", isolate=False))
         return comparison.variant.name, found
-
-
-def _submodel(found: Json) -> FailingSubmodel | None:
-    return None if found is None else decode(FailingSubmodel, found)
-
-
-def _unwritten(submodel: FailingSubmodel) -> FailingSubmodel:
-    return replace(submodel, files=())
 
 
 def _judged(report: ParityDebugReport) -> ParityDebugReport:
@@ -164,8 +160,11 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
             Finding(
                 code=_ACCUMULATED,
                 what="no single node is out of tolerance by itself"
-                + ("; the smallest range of nodes that is was found" if report.submodel else "")
-                + ("" if report.submodel else ", nor is a range of nodes that can run alone"),
+                + (
+                    "; the smallest range of nodes that is was found"
+                    if report.submodel
+                    else ", nor is a range of nodes that can run alone"
+                ),
                 where=where,
             )
         )
@@ -195,8 +194,6 @@ class _Comparison:
         variant: str | None,
         progress: Callable[[str], None] | None,
     ) -> None:
-        from contextlib import ExitStack
-
         self.announce = progress or (lambda text: None)
         self._stack = ExitStack()
         self.inputs: dict[str, dict[str, str]] = {}
@@ -373,7 +370,7 @@ def open_given(artifact: str | Path, model: Path) -> Iterator[GivenArtifact]:
     """Open an artifact whose source is `model`, byte for byte.
 
     Raises AOTC-I083 for another model, I001 if there is nothing at either path, and what
-    `inspection.summary.inspect` does for an artifact that cannot be read.
+    `aotc.inspect` does for an artifact that cannot be read.
     """
     path = artifact_path(artifact)
     require_model_file(model)
@@ -416,7 +413,7 @@ def parity_job(request: Json) -> Json:
     place.mkdir()
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     compared = _compared_outputs(source, variant, request["inputs"], tolerance, gates)
-    chosen = max(compared, key=lambda name: _badness(compared[name]))
+    chosen = max(compared, key=lambda name: _rank(compared[name]))
     given = _read(request["inputs"][chosen])
     variant = as_loaded(variant, place)
     errors = node_errors(source, variant, given, tolerance, fixture=chosen)
@@ -429,7 +426,17 @@ def parity_job(request: Json) -> Json:
             files = _written(found, source, tolerance)
             # What the script does not show is no report of a bug.
             if fails(Path(REPORT_FOLDER)):
-                submodel = replace(_described(found), trials=search.trials, files=files)
+                submodel = FailingSubmodel(
+                    value=found.value.name,
+                    nodes=found.covers,
+                    variant_nodes=tuple(node.name for node in found.nodes),
+                    ops=tuple(op_of(node) for node in found.nodes),
+                    inputs=tuple(found.inputs),
+                    error=found.error,
+                    accumulated=found.accumulated,
+                    trials=search.trials,
+                    files=files,
+                )
     return {
         "fixture": chosen,
         "outputs": encode(compared[chosen]),
@@ -494,20 +501,9 @@ def _compared_outputs(
     return found
 
 
-def _badness(errors: tuple[OutputError, ...]) -> tuple[bool, float]:
+def _rank(errors: tuple[OutputError, ...]) -> tuple[bool, float]:
+    """What orders inputs: whether an output fails, then the largest error."""
     return any(not error.passed for error in errors), max(error.max_rel for error in errors)
-
-
-def _described(found: FailingPart) -> FailingSubmodel:
-    return FailingSubmodel(
-        value=found.value.name,
-        nodes=found.covers,
-        variant_nodes=tuple(node.name for node in found.nodes),
-        ops=tuple(op_of(node) for node in found.nodes),
-        inputs=tuple(found.inputs),
-        error=found.error,
-        accumulated=found.accumulated,
-    )
 
 
 def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[str, ...]:

@@ -14,9 +14,7 @@ from aotc.spec.profile import Profile
 from aotc.spec.providers import RUNTIME_WHEELS
 from aotc.trust.checks.base import at_least
 
-# What is wrong with NVIDIA's side of this host, each with its fix, as `aotc doctor` shows it.
-
-
+_Problem = Literal["failed", "note"]
 _WHEEL: Final = next(w.distribution for w in RUNTIME_WHEELS if len(w.providers) > 1)
 # The CUDA version for which that wheel is built.
 _CUDA_MAJOR: Final = max(DRIVER_MIN)
@@ -28,7 +26,7 @@ def gpu_checks(state: NvidiaState, *, needed: bool) -> tuple[DoctorCheck, ...]:
 
     `needed` says that ONNX Runtime for GPUs is installed: a problem is then `bad`, else a `note`.
     """
-    problem: Literal["failed", "note"] = "failed" if needed else "note"
+    problem: _Problem = "failed" if needed else "note"
     if not state.gpus and state.driver is None:
         return (DoctorCheck(name="GPU", status="note", found="no NVIDIA GPU found"),)
     return (
@@ -48,7 +46,7 @@ def _gpu(gpu: GpuState) -> DoctorCheck:
     return DoctorCheck(name=f"GPU {gpu.index}", status="ok", found=", ".join(words))
 
 
-def _no_gpu(problem: Literal["failed", "note"]) -> DoctorCheck:
+def _no_gpu(problem: _Problem) -> DoctorCheck:
     """With a driver, but without a GPU that it lists."""
     return DoctorCheck(
         name="GPU",
@@ -59,7 +57,7 @@ def _no_gpu(problem: Literal["failed", "note"]) -> DoctorCheck:
     )
 
 
-def _driver(state: NvidiaState, problem: Literal["failed", "note"]) -> DoctorCheck:
+def _driver(state: NvidiaState, problem: _Problem) -> DoctorCheck:
     name, minimum = "NVIDIA driver", DRIVER_MIN[_CUDA_MAJOR]
     if state.driver is None:
         return DoctorCheck(
@@ -80,9 +78,7 @@ def _coded(code: str, what: str) -> str:
     return f"{code} {what}"
 
 
-def _libraries(
-    state: NvidiaState, problem: Literal["failed", "note"], *, needed: bool
-) -> Iterator[DoctorCheck]:
+def _libraries(state: NvidiaState, problem: _Problem, *, needed: bool) -> Iterator[DoctorCheck]:
     if state.cudnn_file:
         version = state.cudnn or "does not load"
         status = "ok" if state.cudnn else problem
@@ -100,7 +96,7 @@ def _libraries(
         )
 
 
-def _torch(state: NvidiaState, problem: Literal["failed", "note"]) -> Iterator[DoctorCheck]:
+def _torch(state: NvidiaState, problem: _Problem) -> Iterator[DoctorCheck]:
     torch = state.torch
     if torch is None:
         return
@@ -108,7 +104,9 @@ def _torch(state: NvidiaState, problem: Literal["failed", "note"]) -> Iterator[D
     installed = ", ".join(state.cudnn_packages) or "no package of cuDNN"
     fixes = f"pip install '{wanted}', or keep torch in another environment."
     others = [name for name in state.cudnn_packages if not name.startswith(torch.distribution)]
-    differs = torch.version and not _same_release(torch.version, state.cudnn or "")
+    # A distribution's version (9.19.0.56) says more than the library's (9.19.0).
+    wanted_release, release = torch.version.split("."), (state.cudnn or "").split(".")
+    differs = torch.version and wanted_release[:3] != release[:3]
     if others or (state.cudnn and differs):
         loaded = ", and is imported in this process" if torch.loaded else ""
         what = (
@@ -118,11 +116,6 @@ def _torch(state: NvidiaState, problem: Literal["failed", "note"]) -> Iterator[D
         yield DoctorCheck(name="torch", status=problem, found=_coded("AOTC-C021", what), fix=fixes)
         return
     yield DoctorCheck(name="torch", status="ok", found=f"{torch.torch}, {wanted}")
-
-
-def _same_release(pinned: str, version: str) -> bool:
-    """Whether a distribution's version (9.19.0.56) is that which the library states (9.19.0)."""
-    return pinned.split(".")[:3] == version.split(".")[:3]
 
 
 # What this machine has of each execution provider that a profile can name.

@@ -61,9 +61,6 @@ def explain_all() -> tuple[Explanation, ...]:
     return tuple(explain(code) for code in sorted(REASONS))
 
 
-# What `aotc explain` answers: reason codes with their explanations.
-
-
 @record
 class Explanation:
     """One reason code, explained; exit status 0 marks a finding, which does not refuse anything."""

@@ -20,9 +20,6 @@ from aotc.spec.profile import InputSpec, Profile
 from aotc.spec.profile_files import data_folder
 from aotc.spec.yaml import strict_yaml, yaml_text
 
-# The files that a project starts with, and how they are written: nothing of the user's is lost.
-
-
 CiSystem = Literal["github", "gitlab", "none"]
 _IGNORED: Final = (".aotc-cache/", "*.aotc/", "*.aotc.zip", "*.pem")
 _IGNORE_FILE: Final = PurePosixPath(".gitignore")
@@ -72,7 +69,12 @@ def start_project(
     texts[_IGNORE_FILE], actions[_IGNORE_FILE] = _ignored(folder / _IGNORE_FILE)
     for written, text in texts.items():
         if actions[written] != "kept":
-            _write(folder / written, text)
+            target = folder / written
+            try:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(target, text.encode("utf-8"))
+            except OSError as error:
+                raise cannot_write(error, "cannot write the file", str(target)) from None
     return InitReport(
         model=str(place),
         profile=str(file),
@@ -171,14 +173,6 @@ def _ignored(path: Path) -> tuple[str, FileAction]:
     return known + end + "".join(f"{line}\n" for line in missing), "extended"
 
 
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode("utf-8"))
-    except OSError as error:
-        raise cannot_write(error, "cannot write the file", str(path)) from None
-
-
 # A first profile for a model: its inputs as they are, and its free dims for the user to bound.
 
 
@@ -220,10 +214,10 @@ def free_dims(inputs: Sequence[Value]) -> dict[str, tuple[str, ...]]:
 def profile_text(profile: Profile, inputs: Sequence[Value], model: PurePath, file: PurePath) -> str:
     """The profile as YAML, with what may be stated of its dims in comments.
 
-    Names are the model's and may hold anything, so each is written as one quoted word.
+    Names are the model's and may hold anything: each is one quoted word, or printable in a comment.
     """
     lines = [
-        f"# What 'aotc build {_comment(str(model))} --profile {_comment(str(file))}' builds.",
+        f"# What 'aotc build {printable(str(model))} --profile {printable(str(file))}' builds.",
         "# 'aotc profile show edge' prints every field; 'aotc profile check FILE' checks a file.",
         yaml_text(profile, full=False).rstrip("\n"),
         *_dim_lines(inputs),
@@ -251,25 +245,17 @@ def _dim_lines(inputs: Sequence[Value]) -> list[str]:
 
 
 def _listed(positions: Sequence[str]) -> str:
-    shown = ", ".join(_comment(each) for each in positions[:_MAX_POSITIONS])
+    shown = ", ".join(printable(each) for each in positions[:_MAX_POSITIONS])
     more = len(positions) - _MAX_POSITIONS
     return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _word(name: str) -> str:
     """A name as a key of YAML on one line; plain where that reads back as the same text."""
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name) and name.lower() not in (
-        "null",
-        "true",
-        "false",
-    ):
+    is_plain = re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.]*", name)
+    if is_plain and name.lower() not in ("null", "true", "false"):
         return name
     import yaml
 
     quoted = yaml.safe_dump(name, default_style='"', width=float("inf"), allow_unicode=False)
     return str(quoted).rstrip("\n")
-
-
-def _comment(text: str) -> str:
-    """Foreign text in a comment: one line, with nothing that changes how it looks."""
-    return printable(text)

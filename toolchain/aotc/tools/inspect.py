@@ -70,30 +70,24 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     be read; and for a model I001 to I007, I010, I011, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
-    if stated_id(place) is None and place.is_file() and not _is_packed(place):
-        if traffic is not None:
-            raise AotcError(
-                "AOTC-I027",
-                "recorded shapes need an artifact, and this is a model",
-                where=str(place),
-                fix="Build it first, or leave the traffic out.",
-            )
+    if stated_id(place) is None and place.is_file():
+        from aotc.trust.archive import is_packed
 
-        return inspect_model(place)
-    return reread(
-        place, lambda: _inspect_opened(place, traffic), holds=lambda report: not report.problems
-    )
+        if not is_packed(place):
+            if traffic is not None:
+                raise AotcError(
+                    "AOTC-I027",
+                    "recorded shapes need an artifact, and this is a model",
+                    where=str(place),
+                    fix="Build it first, or leave the traffic out.",
+                )
+            return inspect_model(place)
 
+    def read() -> InspectReport:
+        with open_container(place) as container:
+            return _inspect_artifact(place, container, traffic)
 
-def _is_packed(place: Path) -> bool:
-    from aotc.trust.archive import is_packed
-
-    return is_packed(place)
-
-
-def _inspect_opened(place: Path, traffic: str | Path | None) -> InspectReport:
-    with open_container(place) as container:
-        return _inspect_artifact(place, container, traffic)
+    return reread(place, read, holds=lambda report: not report.problems)
 
 
 def _inspect_artifact(
@@ -207,8 +201,7 @@ def _unknown_features(manifest: Manifest) -> tuple[Refusal, ...]:
 
 
 def _profile_name(profile: Json) -> str:
-    name = profile.get("name") if isinstance(profile, dict) else None
-    return str(name or "")
+    return str((profile.get("name") if isinstance(profile, dict) else None) or "")
 
 
 def read_attestations(
@@ -420,11 +413,8 @@ def traffic_coverage(manifest: Manifest, recorded: RecordedTraffic) -> TrafficCo
         variant, buckets, wanted = fit
         accepted += count
         taken_by[variant.name] += count
-        elements = _elements(manifest, completed)
-        given_elements, run_elements = (
-            given_elements + elements * count,
-            run_elements + _elements(manifest, wanted) * count,
-        )
+        given_elements += _elements(manifest, completed) * count
+        run_elements += _elements(manifest, wanted) * count
         padded, routed = wanted != completed, len(order) > 1 and not buckets
         shares["padded" if padded else "routed" if routed else "exact"] += count
         compared_requests += count if tuple(sorted(completed.items())) in compared else 0

@@ -143,7 +143,8 @@ def _learned(
             expected="--model MODEL, or --costs FILE",
         )
     with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
-        options = _options(base, folder, jobs)
+        host = probe()
+        options = BuildOptions(profile=base, target=host, host=host, work=folder, workers=jobs)
         source = None
         if model is not None:
             announce("import")
@@ -172,11 +173,6 @@ def _max_sizes(base: Profile, wanted: int | None) -> int:
     return min(wanted or kept, kept)
 
 
-def _options(profile: Profile, work: Path, workers: Workers) -> BuildOptions:
-    host = probe()
-    return BuildOptions(profile=profile, target=host, host=host, work=work, workers=workers)
-
-
 def _measure_costs(
     source: SourceModel,
     varying: VaryingDims,
@@ -185,10 +181,11 @@ def _measure_costs(
     threads: int | None,
 ) -> CostTable:
     maximum = MAX_ONE_DIM if len(varying.planned) == 1 else MAX_TWO_DIMS
-    chosen, recorded = {}, {}
-    for index, name in enumerate(varying.planned):
-        chosen[name] = candidate_sizes((sizes[index] for sizes in varying.counts()), maximum)
-        recorded[name] = sorted({sizes[index] for sizes in varying.counts()})
+    columns = zip(*varying.counts(), strict=True)
+    recorded = {
+        name: sorted(set(sizes)) for name, sizes in zip(varying.planned, columns, strict=True)
+    }
+    chosen = {name: candidate_sizes(sizes, maximum) for name, sizes in recorded.items()}
     inner = {}
     if len(varying.planned) == 1:
         (name,) = varying.planned

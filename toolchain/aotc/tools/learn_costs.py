@@ -20,6 +20,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph.passes.base import walk_nodes
+from aotc.graph.passes.fix_dims import FixDims
 from aotc.pipeline.half import to_half, why_left
 from aotc.pipeline.optimize import write_weights
 from aotc.pipeline.optimizer_settings import FUSED, fusion_job, is_convolutional
@@ -418,8 +419,6 @@ class _Bench:
     """The dynamic session, and one static session at a time."""
 
     def __init__(self, request: Json) -> None:
-        import onnx
-
         self._request = request
         self._inputs = [decode(Value, item) for item in request["inputs"]]
         self._hints: Hints = request["hints"]
@@ -514,10 +513,6 @@ class _Bench:
         return sizes, generate(self._inputs, sizes, self._hints, self._request["seed"])
 
     def _static(self, sizes: Mapping[str, int]) -> Any:
-        import onnx
-
-        from aotc.graph.passes.fix_dims import FixDims
-
         fixed = onnx.ModelProto()
         fixed.CopyFrom(self._model)
         FixDims(sizes=sizes).apply(fixed)

@@ -299,9 +299,9 @@ class Traffic:
 
     def range_of(self, index: int) -> dict[str, Json]:
         """The recorded range of a dim; the optimum is the median over requests."""
-        totals: dict[int, int] = {}
+        totals: Counter[int] = Counter()
         for sizes, count in self.counts.items():
-            totals[sizes[index]] = totals.get(sizes[index], 0) + count
+            totals[sizes[index]] += count
         ordered = sorted(totals)
         middle, seen = ordered[0], 0
         for middle in ordered:
@@ -324,15 +324,18 @@ def candidate_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
         )
     found = [*_dynamic_plans(traffic), *_baseline_plans(traffic, max_variants)]
     if len(traffic.dims) == 1:
-        found += _bucket_plans(traffic, max_variants)
+        found += [
+            _bucketed_plan(traffic, "buckets", (_axis_sizes(traffic, 0, chosen.indices),))
+            for chosen in best_buckets(traffic.costs.static, traffic.weight, max_variants)
+        ]
         if traffic.costs.dynamic is not None and max_variants > 1:
             found += _popular_size_plans(traffic, max_variants)
             if traffic.padding:
                 found += _plans_with_dynamic_above(traffic, max_variants)
     else:
         for grid in best_grid(traffic.costs.static, traffic.weight, max_variants):
-            chosen = (_axis_sizes(traffic, 0, grid.rows), _axis_sizes(traffic, 1, grid.columns))
-            found.append(_bucketed_plan(traffic, "buckets", chosen))
+            sizes = (_axis_sizes(traffic, 0, grid.rows), _axis_sizes(traffic, 1, grid.columns))
+            found.append(_bucketed_plan(traffic, "buckets", sizes))
     return _best_by_name(found)
 
 
@@ -360,11 +363,12 @@ def choose_plan(found: Sequence[Plan], traffic: Traffic) -> tuple[Plan, float]:
 
 
 def _best_by_name(found: Sequence[Plan]) -> list[Plan]:
-    known: dict[str, Plan] = {}
+    """Of plans with one name and one number of variants, the one of minimum cost."""
+    known: dict[tuple[str, int], Plan] = {}
     for plan in found:
-        same = known.get(f"{plan.name} {plan.variants}")
+        same = known.get((plan.name, plan.variants))
         if same is None or plan.seconds < same.seconds:
-            known[f"{plan.name} {plan.variants}"] = plan
+            known[plan.name, plan.variants] = plan
     return list(known.values())
 
 
@@ -373,14 +377,7 @@ def _dynamic_plans(traffic: Traffic) -> list[Plan]:
     if costs.dynamic is None:
         return []
     ranges = {dim: traffic.range_of(index) for index, dim in enumerate(traffic.dims)}
-    found = [
-        traffic.plan(
-            "one dynamic variant",
-            traffic.as_given,
-            ranges,
-            variants=1,
-        )
-    ]
+    found = [traffic.plan("one dynamic variant", traffic.as_given, ranges, variants=1)]
     last = len(traffic.dims) - 1
     padded = []
     for grid in _GRIDS if traffic.padding else ():
@@ -431,13 +428,6 @@ def _baseline_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
     return found
 
 
-def _bucket_plans(traffic: Traffic, max_variants: int) -> list[Plan]:
-    return [
-        _bucketed_plan(traffic, "buckets", (_axis_sizes(traffic, 0, chosen.indices),))
-        for chosen in best_buckets(traffic.costs.static, traffic.weight, max_variants)
-    ]
-
-
 def _axis_sizes(traffic: Traffic, index: int, indices: Sequence[int]) -> tuple[int, ...]:
     return tuple(int(traffic.costs.axes[index][place]) for place in indices)
 
@@ -471,16 +461,11 @@ def _bucketed_plan(
 def _plans_with_dynamic_above(traffic: Traffic, max_variants: int) -> list[Plan]:
     """Buckets for the smaller sizes, and the dynamic variant for those above."""
     costs, weight = traffic.costs, traffic.weight
-    found = []
-    for last in range(len(weight) - 1):
-        for chosen in best_buckets(costs.static[: last + 1], weight[: last + 1], max_variants - 1):
-            found.append(_routed_plan(traffic, _axis_sizes(traffic, 0, chosen.indices)))
-    best: dict[int, Plan] = {}
-    for plan in found:
-        known = best.get(plan.variants)
-        if known is None or plan.seconds < known.seconds:
-            best[plan.variants] = plan
-    return list(best.values())
+    return [
+        _routed_plan(traffic, _axis_sizes(traffic, 0, chosen.indices))
+        for last in range(len(weight) - 1)
+        for chosen in best_buckets(costs.static[: last + 1], weight[: last + 1], max_variants - 1)
+    ]
 
 
 def _routed_plan(traffic: Traffic, buckets: tuple[int, ...]) -> Plan:

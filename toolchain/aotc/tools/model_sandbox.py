@@ -12,9 +12,9 @@ from aotc.base.files.folders import MANIFEST
 from aotc.pipeline.build import PRELOADED_MODULES, build
 from aotc.runtime.model import Model
 from aotc.runtime.rehearsal import open_staged
-from aotc.session import sessions as session
 from aotc.session.inference import open_original
 from aotc.session.parity import compare
+from aotc.session.sessions import run
 from aotc.session.worker_pool import JobResult, Workers
 from aotc.sizes.inputs.fixtures import read_test_data
 from aotc.spec.codec import Json, decode
@@ -25,9 +25,6 @@ from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec, Tolerance
 from aotc.spec.profile import Profile, WorkerLimits
 from aotc.trust.compatibility import judge, probe_host
-
-# The process from which models are built, restarted if a model takes it down.
-
 
 # Imported once, so that the processes of models need not do it.
 _IMPORTS: Final = (
@@ -42,7 +39,6 @@ _IMPORTS: Final = (
     "aotc.pipeline.optimize",
     "aotc.pipeline.prove",
     "aotc.runtime.rehearsal",
-    "aotc.tools.model_sandbox",
     "aotc.tools.model_sandbox",
 )
 
@@ -182,7 +178,7 @@ def _expected_outputs(folder: Path, outputs: Sequence[Value]) -> Outputs | None:
 def _run_original(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Value]) -> Outputs:
     _, opened = open_original(path)
     names = [value.name for value in outputs]
-    return dict(zip(names, session.run(opened, inputs, names), strict=True))
+    return dict(zip(names, run(opened, inputs, names), strict=True))
 
 
 def _original_runs(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Value]) -> bool:

@@ -31,7 +31,6 @@ from aotc.spec.codec import Json
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
 from aotc.spec.precision import Tolerance
 from aotc.spec.providers import CPU, EP_CONTEXT
-from aotc.spec.variant import Placement
 
 # A failing part as files that need only ONNX Runtime and numpy, ready for a report of a bug.
 
@@ -41,12 +40,7 @@ REFERENCE: Final = "reference.onnx"
 # Beyond it, protobuf cannot hold a model, and weights go to a file beside it.
 MOST_BYTES: Final = 2_000_000_000
 FILES: Final = (
-    SUBMODEL,
-    REFERENCE,
-    "inputs.npz",
-    "expected.npz",
-    "found.npz",
-    "report.json",
+    *(SUBMODEL, REFERENCE, "inputs.npz", "expected.npz", "found.npz", "report.json"),
     "reproduce.py",
 )
 
@@ -327,7 +321,7 @@ class PartModel:
         self,
         nodes: list[onnx.NodeProto],
         name: str,
-        steps: Sequence[tuple[str, str, tuple[str, ...], Mapping[str, Any]]],
+        steps: Sequence[_Step],
         wanted: str,
     ) -> None:
         for at, (op, domain, extra, attributes) in enumerate(steps):
@@ -338,6 +332,7 @@ class PartModel:
             name = made
 
 
+# Operator, domain, further inputs, and attributes.
 _Step = tuple[str, str, tuple[str, ...], Mapping[str, Any]]
 _FLOATS = ("float", "double", "float16", "bfloat16")
 
@@ -533,7 +528,7 @@ class SmallestFailing:
         for name, read in zip(ours.inputs, reads, strict=True):
             place = owners[name].place if name in owners else None
             part.given(read, known[read], place, self._kinds.get(name, ""))
-        reference.gives(value.name, shown, Place(value.name), _same_kind(shown))
+        reference.gives(value.name, shown, Place(value.name), _kind(shown))
         kind = self._kinds.get(value.place.value, "")
         part.gives(value.name, shown, value.place, kind)
         models = reference.finished(), part.finished()
@@ -541,7 +536,12 @@ class SmallestFailing:
         expected = outputs_of(self._source.opened(models[0]), given)[value.name]
         side = self._side(ours)
         session = side.opened(models[1], records_placement=True)
-        if not _placed_alike(observe(session), self._placed, {node.name for node in ours.nodes}):
+        names_of_nodes = {node.name for node in ours.nodes}
+        if any(
+            node.name in names_of_nodes
+            and self._placed.get(node.name, node.provider) != node.provider
+            for node in observe(session).nodes
+        ):
             raise ValueError("the part runs on another provider than in the variant")
         found = outputs_of(session, given)[value.name]
         return FailingPart(
@@ -606,15 +606,3 @@ def _placed(side: Side, model: onnx.ModelProto) -> dict[str, str]:
     """The provider of each node that ONNX Runtime keeps, by the node's name."""
     seen = observe(side.opened(model, computes=False, records_placement=True))
     return {node.name: node.provider for node in seen.nodes if node.name}
-
-
-def _placed_alike(part: Placement, placed: Mapping[str, str], names: Collection[str]) -> bool:
-    return all(
-        placed.get(node.name, node.provider) == node.provider
-        for node in part.nodes
-        if node.name in names
-    )
-
-
-def _same_kind(data: Data) -> str:
-    return {"float32": "float", "float64": "double"}.get(str(data.dtype.name), str(data.dtype.name))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -22,11 +21,6 @@ from aotc.cli.options import (
     comma_separated,
     positive,
 )
-
-if TYPE_CHECKING:
-    from aotc.spec.attestations import AttestReport
-    from aotc.spec.trust_policy import Sealer, Signer
-
 
 app = new_app()
 
@@ -104,11 +98,20 @@ def attest(
             raise AotcError("AOTC-I027", f"{option} needs {other}", where="aotc attest")
     signer = signer_of(key, keyless, identity_token, trust_config)
     if qualify:
-        answer = _qualify(artifact, signer, trust, variant, runs, force)
-    else:
-        from aotc.trust.attesting import approve as add_approval
+        from aotc.runtime import qualification
 
-        answer = add_approval(
+        answer = qualification.qualify(
+            artifact,
+            signer,
+            trust=trust,
+            variant=comma_separated(variant) or (),
+            runs=runs or qualification.RUNS,
+            force=force,
+        )
+    else:
+        from aotc.trust import attesting
+
+        answer = attesting.approve(
             artifact,
             signer,
             channel=channel or "",
@@ -121,23 +124,3 @@ def attest(
 
     respond(answer, attested_view, json=json)
     return EXIT_YES
-
-
-def _qualify(
-    artifact: Path,
-    signer: Signer | Sealer,
-    trust: Path | None,
-    variant: list[str],
-    runs: int | None,
-    force: bool,
-) -> AttestReport:
-    from aotc.runtime.qualification import RUNS, qualify
-
-    return qualify(
-        artifact,
-        signer,
-        trust=trust,
-        variant=comma_separated(variant) or (),
-        runs=runs or RUNS,
-        force=force,
-    )

@@ -1,10 +1,11 @@
-"""What several commands do: answer, find out who signs, and choose a store."""
+"""What several commands do: answer, find out who signs, and refuse two stores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from aotc.base.errors import AotcError
 
@@ -29,6 +30,46 @@ def respond(
         from aotc.cli.terminal import show
 
         show(view(answer))
+
+
+def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:
+    """Write an answer to standard output: as one JSON document, or as `lines`."""
+    if json:
+        from aotc.cli.output import write_document
+
+        write_document(answer)
+    else:
+        from aotc.cli.terminal import write_lines
+
+        write_lines(lines)
+
+
+def respond_yaml(answer: Any, *, json: bool) -> None:
+    """Write a profile or a target to standard output: as one JSON document, or as YAML."""
+    if json:
+        from aotc.cli.output import write_document
+
+        write_document(answer)
+    else:
+        from aotc.spec.yaml import yaml_text
+
+        sys.stdout.write(yaml_text(answer))
+
+
+def respond_list(
+    kind: Literal["profile", "target"], items: Mapping[str, str], *, json: bool
+) -> None:
+    """Write names to standard output, each with what it is."""
+    if json:
+        from aotc.cli.output import write_document
+        from aotc.spec.command_reports import ListReport
+
+        write_document(ListReport(kind=kind, items=items))
+    else:
+        from aotc.cli.terminal import write_lines
+
+        width = max(len(name) for name in items)
+        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
 
 
 def signer_of(

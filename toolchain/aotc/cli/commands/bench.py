@@ -160,14 +160,14 @@ def bench(
     Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
-    from aotc.cli.output import needs
+    from aotc.cli.output import needs, write_text
     from aotc.cli.progress import stages
-    from aotc.cli.run_reporting import reported
+    from aotc.cli.run_reporting import Run, reported
 
     stated = {"model": str(against) if against is not None else "", "artifact": str(artifact)}
     others = (artifact, against, baseline, trace, history)
     with (
-        reported("bench", reports, form, json=json, others=others, **stated) as run,
+        reported(Run("bench", reports, form, json=json, others=others, **stated)) as run,
         stages(quiet=json) as progress,
     ):
         _check_words(allow, baseline, trace, history, json=json)
@@ -217,11 +217,10 @@ def bench(
                 findings=report.findings,
                 measurements=benchmark_measurements(report),
             )
-    if run.on_standard_output:
-        if trace is not None:
-            _write_trace("".join(traces), trace)
-        return status
-    _write(report, "".join(traces), trace, json=json)
+    if not run.on_standard_output:
+        _write(report, "".join(traces), trace, json=json)
+    elif trace is not None:
+        write_text(trace, "".join(traces))
     return status
 
 
@@ -284,22 +283,16 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
     """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 
-    from aotc.cli import terminal as streams
     from aotc.cli.commands.base import respond
-    from aotc.cli.terminal import show
+    from aotc.cli.output import write_text
+    from aotc.cli.terminal import answering, show
     from aotc.cli.views.measurements import bench_view
 
     if trace == _STDOUT:
-        with streams.answering(sys.stdout):
+        with answering(sys.stdout):
             sys.stdout.write(text)
         show(bench_view(report), file=sys.stderr)
         return
     if trace is not None:
-        _write_trace(text, trace)
+        write_text(trace, text)
     respond(report, bench_view, json=json)
-
-
-def _write_trace(text: str, file: Path) -> None:
-    from aotc.cli.output import write_text
-
-    write_text(file, text)

@@ -8,9 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from aotc.base.errors import EXIT_YES
-from aotc.cli import options as suggestions
 from aotc.cli.commands.base import signer_of
-from aotc.cli.grammar import Command, bare, examples, exclusive, new_app
+from aotc.cli.grammar import Command, bare, current, examples, exclusive, new_app
 from aotc.cli.options import (
     Force,
     Format,
@@ -23,6 +22,8 @@ from aotc.cli.options import (
     Summary,
     TrustConfig,
     pairs,
+    precision_names,
+    target_names,
 )
 
 app = new_app()
@@ -51,7 +52,7 @@ def build(
             metavar="NAME|FILE",
             help="host to build for: host (this machine), a built-in target, or a file",
             show_default="the profile's",
-            autocompletion=suggestions.targets,
+            autocompletion=target_names,
         ),
     ] = None,
     precision: Annotated[
@@ -61,7 +62,7 @@ def build(
             metavar="NAME",
             help="keep, tf32, float16, bfloat16, int8, int4, or auto: the quickest that passes",
             show_default="the profile's",
-            autocompletion=suggestions.precisions,
+            autocompletion=precision_names,
         ),
     ] = None,
     output: Annotated[
@@ -190,13 +191,13 @@ def build(
     """
     from aotc.cli.output import DASH, model_given, needs
     from aotc.cli.progress import stages
-    from aotc.cli.run_reporting import reported
+    from aotc.cli.run_reporting import Run, reported
 
     by_identity = keyless or identity_token is not None or trust_config is not None
     artifact = output or Path("model.aotc" if str(model) == DASH else f"{model.stem}.aotc")
     stated = {"model": str(model), "profile": profile}
     with (
-        reported("build", reports, form, json=json, others=(artifact, model), **stated) as run,
+        reported(Run("build", reports, form, json=json, others=(artifact, model), **stated)) as run,
         model_given(model) as given,
         stages(quiet=json) as progress,
     ):
@@ -235,7 +236,6 @@ def build(
 
         write_document(report)
     else:
-        from aotc.cli.grammar import current
         from aotc.cli.terminal import show
         from aotc.cli.views.summary import build_view, built_summary
         from aotc.tools.inspect import inspect

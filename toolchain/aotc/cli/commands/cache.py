@@ -82,38 +82,32 @@ def clear(json: Json = False) -> int:
 
 def list_view(answer: CacheListReport) -> list[RenderableType]:
     """How much of the cache is taken, and by what."""
-    from aotc.cli.terminal import count, heading, section, short, size
+    from aotc.base.text import size
+    from aotc.cli.terminal import count, heading, sections, short, to_minute
 
     number = len(answer.entries)
     entries = "1 entry" if number == 1 else f"{number} entries"
     status = f"{entries}, {size(answer.bytes)} of {size(answer.limit_bytes)}"
-    parts = [heading(answer.folder, status)]
-    if answer.entries:
-        rows = [
-            (
-                short(entry.key),
-                entry.title,
-                entry.kind,
-                size(entry.bytes),
-                count(entry.files, "file"),
-                _minute(entry.created_at),
-                _minute(entry.used_at),
-            )
-            for entry in answer.entries
-        ]
-        parts.append(
-            section("entries", ("", "kind", "size", "", "created, UTC", "last used"), rows)
+    rows = [
+        (
+            short(entry.key),
+            entry.title,
+            entry.kind,
+            size(entry.bytes),
+            count(entry.files, "file"),
+            to_minute(entry.created_at),
+            to_minute(entry.used_at),
         )
-    return parts
-
-
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
+        for entry in answer.entries
+    ]
+    columns = ("", "kind", "size", "", "created, UTC", "last used")
+    return [heading(answer.folder, status), *sections("entries", columns, rows)]
 
 
 def prune_view(report: PruneReport) -> list[RenderableType]:
     """What was removed, and what is left."""
-    from aotc.cli.terminal import facts, heading, size
+    from aotc.base.text import size
+    from aotc.cli.terminal import facts, heading
 
     rows = [
         ("removed", f"{report.removed}, {size(report.removed_bytes)}"),

@@ -88,13 +88,13 @@ def check_models(
     """
     from aotc.cli.output import document_text, needs, refuse_existing, write_text
     from aotc.cli.progress import stages
-    from aotc.cli.run_reporting import reported
+    from aotc.cli.run_reporting import Run, reported
     from aotc.cli.views.model_checks import check_models_view
 
     stated = {"model": str(folder), "profile": profile}
     others = (output, against)
     with (
-        reported("check-models", reports, form, json=json, others=others, **stated) as run,
+        reported(Run("check-models", reports, form, json=json, others=others, **stated)) as run,
         stages(quiet=json) as progress,
     ):
         refuse_existing([output] if output is not None else [], force)

@@ -45,9 +45,6 @@ def config(context: typer.Context, json: Json = False) -> int:
     return EXIT_YES
 
 
-# Every default that a configuration may set, with where it comes from in this environment.
-
-
 def config_report(parameters_of: Callable[[str], Sequence[Parameter]]) -> ConfigReport:
     """The values that calls without options would have, of commands with these parameters.
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
-from aotc.cli import options as suggestions
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json
+from aotc.cli.options import Json, area_names, comma_separated
 from aotc.spec.versions import artifact_path
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def diff(
             help="areas that must not differ, or exactness, memory or size by no more than a ratio "
             "B / A: exit status 1 if they do",
             show_default="none",
-            autocompletion=suggestions.areas,
+            autocompletion=area_names,
         ),
     ],
     no_weights: Annotated[
@@ -65,7 +64,6 @@ def diff(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
-    from aotc.cli.options import comma_separated
     from aotc.cli.views.differences import diff_view
     from aotc.tools.diff.artifacts import diff as compare
 
@@ -80,9 +78,9 @@ def diff(
     if html != "-" or lost is not None:
         respond(report, diff_view, json=json)
     if lost is not None:
-        from aotc.cli.run_reporting import tell_lost
+        from aotc.cli.run_reporting import show_lost
 
-        tell_lost([lost])
+        show_lost([lost])
     return EXIT_NO if report.failed else EXIT_YES
 
 

@@ -7,7 +7,6 @@ import platform
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Literal
 
 from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError, install_extra
 from aotc.base.files.failures import system_message
@@ -15,7 +14,7 @@ from aotc.base.records import replace
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json
-from aotc.host.probe import ISA_VARIABLE, WITHOUT_VARIABLE
+from aotc.host.probe import ISA_VARIABLE, WITHOUT_VARIABLE, probe
 from aotc.spec.command_reports import DoctorCheck, DoctorReport, DoctorTrust
 from aotc.spec.providers import RUNTIME_WHEELS, RUNTIMES
 from aotc.spec.target import Target
@@ -44,17 +43,16 @@ def doctor(json: Json = False) -> int:
     """
     from aotc.cli.views.measurements import doctor_view
     from aotc.host.nvidia_facts import nvidia_state
-    from aotc.host.probe import probe
     from aotc.tools.doctor import gpu_checks
 
     host = probe()
     nvidia = nvidia_state()
     trust, trust_checks = _trust()
     checks = (
-        DoctorCheck(name="aotc", status="ok", found=f"{VERSION} in {Path(__file__).parents[2]}"),
+        _ok("aotc", f"{VERSION} in {Path(__file__).parents[2]}"),
         _python(),
-        *(_package(name, "failed", f"pip install {name}") for name in _BASE),
-        *(_package(name, "note", _TO_BUILD) for name in _CPU),
+        *(_package(name, f"pip install {name}", needed=True) for name in _BASE),
+        *(_package(name, _TO_BUILD) for name in _CPU),
         _runtime(),
         *_providers(),
         _platform(host),
@@ -76,14 +74,26 @@ def doctor(json: Json = False) -> int:
     return EXIT_YES if healthy else EXIT_NO
 
 
+def _ok(name: str, found: str) -> DoctorCheck:
+    return DoctorCheck(name=name, status="ok", found=found)
+
+
+def _note(name: str, found: str, fix: str = "") -> DoctorCheck:
+    return DoctorCheck(name=name, status="note", found=found, fix=fix)
+
+
+def _failed(name: str, found: str, fix: str) -> DoctorCheck:
+    return DoctorCheck(name=name, status="failed", found=found, fix=fix)
+
+
+def _refused(name: str, error: AotcError) -> DoctorCheck:
+    return _failed(name, error.line(), error.fix)
+
+
 def _python() -> DoctorCheck:
     good = sys.version_info >= (3, 11)
-    return DoctorCheck(
-        name="Python",
-        status="ok" if good else "failed",
-        found=f"{platform.python_version()} at {sys.executable}",
-        fix="" if good else "Use Python 3.11 or newer.",
-    )
+    found = f"{platform.python_version()} at {sys.executable}"
+    return _ok("Python", found) if good else _failed("Python", found, "Use Python 3.11 or newer.")
 
 
 def _version(name: str) -> str | None:
@@ -93,16 +103,11 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _package(name: str, missing: str, fix: str) -> DoctorCheck:
+def _package(name: str, fix: str, *, needed: bool = False) -> DoctorCheck:
     version = _version(name)
     if version is not None:
-        return DoctorCheck(name=name, status="ok", found=version)
-    return DoctorCheck(
-        name=name,
-        status="failed" if missing == "failed" else "note",
-        found="not installed",
-        fix=fix,
-    )
+        return _ok(name, version)
+    return (_failed if needed else _note)(name, "not installed", fix)
 
 
 def _runtime() -> DoctorCheck:
@@ -111,12 +116,10 @@ def _runtime() -> DoctorCheck:
     if len(found) > 1:
         # The catalogue's words, as the first import says them too.
         error = AotcError("AOTC-I020", "both are installed")
-        return DoctorCheck(
-            name="ONNX Runtime", status="failed", found=f"{error.code} {text}", fix=error.fix
-        )
+        return _failed("ONNX Runtime", f"{error.code} {text}", error.fix)
     if not found:
-        return DoctorCheck(name="ONNX Runtime", status="note", found="not installed", fix=_TO_RUN)
-    return DoctorCheck(name="ONNX Runtime", status="ok", found=text)
+        return _note("ONNX Runtime", "not installed", _TO_RUN)
+    return _ok("ONNX Runtime", text)
 
 
 def _has_gpu_wheel() -> bool:
@@ -132,14 +135,14 @@ def _visible_gpus() -> list[DoctorCheck]:
     if stated is None:
         return []
     found = f"{stated or 'empty'}: CUDA shows the GPUs that it names, and numbers them in its order"
-    return [DoctorCheck(name=VISIBLE_VARIABLE, status="note", found=found)]
+    return [_note(VISIBLE_VARIABLE, found)]
 
 
 def _gpu_packages() -> list[DoctorCheck]:
     """What captured graphs and bound calls need, and fusion in a build, on CUDA."""
     if not _has_gpu_wheel():
         return []
-    return [_package(name, "note", f"{use}: {install_extra('gpu')}") for name, use in _GPU.items()]
+    return [_package(name, f"{use}: {install_extra('gpu')}") for name, use in _GPU.items()]
 
 
 def _providers() -> list[DoctorCheck]:
@@ -157,37 +160,26 @@ def _providers() -> list[DoctorCheck]:
         elif not offered.runs:
             found += f"; builds here, does not run: {offered.why_not}"
         good = offered.available and offered.runs
-        checks.append(
-            DoctorCheck(
-                name=offered.name,
-                status="ok" if good else "note",
-                found=found,
-                fix="" if good else offered.fix,
-            )
-        )
+        checks.append(_ok(offered.name, found) if good else _note(offered.name, found, offered.fix))
     return checks
 
 
 def _platform(host: Target) -> DoctorCheck:
     libc = f", {host.libc.name} {host.libc.version or ''}".rstrip() if host.libc else ""
     gpus = f", {', '.join(gpu.name for gpu in host.gpus)}" if host.gpus else ""
-    builds = host.os == "linux" and host.architecture in ("x86_64", "aarch64")
-    return DoctorCheck(
-        name="host",
-        status="ok" if builds else "note",
-        found=f"{host.os} {host.architecture}{libc}{gpus}",
-        fix="" if builds else "Build and run on Linux, x86-64 or arm64; verifying works here.",
-    )
+    found = f"{host.os} {host.architecture}{libc}{gpus}"
+    if host.os == "linux" and host.architecture in ("x86_64", "aarch64"):
+        return _ok("host", found)
+    return _note("host", found, "Build and run on Linux, x86-64 or arm64; verifying works here.")
 
 
 def _lesser() -> list[DoctorCheck]:
     """Variables that show this machine as less than it is."""
     return [
-        DoctorCheck(
-            name=name,
-            status="note",
-            found=f"{stated or 'empty'}; this machine is shown as less than it is, for tests",
-            fix=f"unset {name}",
+        _note(
+            name,
+            f"{stated or 'empty'}; this machine is shown as less than it is, for tests",
+            f"unset {name}",
         )
         for name in (ISA_VARIABLE, WITHOUT_VARIABLE)
         if (stated := os.environ.get(name)) is not None
@@ -196,43 +188,34 @@ def _lesser() -> list[DoctorCheck]:
 
 def _development_key() -> DoctorCheck:
     from aotc.spec.trust_anchors import key_id
-    from aotc.trust import development_key as development
-    from aotc.trust.development_key import default_trust
+    from aotc.trust.development_key import default_trust, require_own_folder
 
     try:
-        development.require_own_folder()
+        require_own_folder()
         trusted = default_trust()
     except AotcError as error:
-        return DoctorCheck(
-            name="development key", status="failed", found=error.line(), fix=error.fix
-        )
+        return _refused("development key", error)
     if not trusted:
-        found = "none yet; the first build makes it"
-        return DoctorCheck(name="development key", status="note", found=found)
-    return DoctorCheck(name="development key", status="ok", found=key_id(trusted[0].pem))
+        return _note("development key", "none yet; the first build makes it")
+    return _ok("development key", key_id(trusted[0].pem))
 
 
 def _signing_key() -> DoctorCheck:
     from aotc.trust.signers import is_signer_file, load_signer
 
-    stated = os.environ.get("AOTC_SIGNING_KEY")
+    name = "AOTC_SIGNING_KEY"
+    stated = os.environ.get(name)
     if not stated:
-        return DoctorCheck(name="AOTC_SIGNING_KEY", status="note", found="not set")
+        return _note(name, "not set")
     try:
         found = load_signer(stated).key_id
     except AotcError as error:
-        return DoctorCheck(
-            name="AOTC_SIGNING_KEY", status="failed", found=error.line(), fix=error.fix
-        )
+        return _refused(name, error)
     mode = Path(stated).stat().st_mode
     if os.name == "posix" and mode & 0o077 and not is_signer_file(stated):
-        return DoctorCheck(
-            name="AOTC_SIGNING_KEY",
-            status="failed",
-            found=f"{found}; others can read it, mode {mode & 0o777:04o}",
-            fix=f"chmod 600 {stated}",
-        )
-    return DoctorCheck(name="AOTC_SIGNING_KEY", status="ok", found=found)
+        found += f"; others can read it, mode {mode & 0o777:04o}"
+        return _failed(name, found, f"chmod 600 {stated}")
+    return _ok(name, found)
 
 
 def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
@@ -246,7 +229,7 @@ def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
         roots = host_roots()
         if roots is None:
             found = "none: a policy is taken as it is, and the development key vouches too"
-            checks.append(DoctorCheck(name="root keys", status="note", found=found))
+            checks.append(_note("root keys", found))
         else:
             files = replace(files, roots=str(roots.path), policy=str(roots.policy_path))
             found = f"{roots.path}, {roots.record.threshold} of {len(roots.record.keys)} must sign"
@@ -260,7 +243,7 @@ def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
         # What 'verify --trust' would ask for before it looks at anything.
         state.require_writable()
         found = f"{state.path}, policies: {len(seen.policies)}, artifacts: {len(seen.artifacts)}"
-        checks.append(DoctorCheck(name="trust state", status="ok", found=found))
+        checks.append(_ok("trust state", found))
     except AotcError as error:
         checks.append(_refused("trust state", error))
     if roots is not None:
@@ -270,12 +253,11 @@ def _trust() -> tuple[DoctorTrust, list[DoctorCheck]]:
 
 def _roots_check(found: str, policy: str | None) -> DoctorCheck:
     if policy is not None:
-        return DoctorCheck(name="root keys", status="ok", found=f"{found} policy {policy}")
-    return DoctorCheck(
-        name="root keys",
-        status="note",
-        found=f"{found}; no policy is named, so the first that is seen counts",
-        fix="Write the file anew with 'aotc trust root --policy NAME'.",
+        return _ok("root keys", f"{found} policy {policy}")
+    return _note(
+        "root keys",
+        f"{found}; no policy is named, so the first that is seen counts",
+        "Write the file anew with 'aotc trust root --policy NAME'.",
     )
 
 
@@ -283,8 +265,7 @@ def _policy(path: Path) -> DoctorCheck:
     from aotc.trust.policy.host_trust import resolve
 
     if not path.exists():
-        found = f"none at {path}: commands need --trust"
-        return DoctorCheck(name="trust policy", status="note", found=found)
+        return _note("trust policy", f"none at {path}: commands need --trust")
     try:
         applied = resolve(remember=False).policy
     except AotcError as error:
@@ -292,31 +273,21 @@ def _policy(path: Path) -> DoctorCheck:
     found = f"{path}, usable"
     if applied is not None:
         found = f"{path}, sequence {applied.policy.sequence}, until {applied.policy.expires}"
-    return DoctorCheck(name="trust policy", status="ok", found=found)
-
-
-def _refused(name: str, error: AotcError) -> DoctorCheck:
-    return DoctorCheck(name=name, status="failed", found=error.line(), fix=error.fix)
+    return _ok("trust policy", found)
 
 
 def _store() -> DoctorCheck:
-    stated = os.environ.get("AOTC_STORE", "")
     from aotc.trust.stores import default_root, require_safe
 
+    fix = "Point AOTC_STORE at a folder of yours."
     try:
         root = default_root().absolute()
         require_safe(root)
     except AotcError as error:
         return _refused("store", error)
     except OSError as error:
-        return DoctorCheck(
-            name="store",
-            status="failed",
-            found=f"{root}: {error.strerror}",
-            fix="Point AOTC_STORE at a folder of yours.",
-        )
-    fix = "Point AOTC_STORE at a folder of yours." if not stated else "Make it writable."
-    return _writable("store", root, fix)
+        return _failed("store", f"{root}: {error.strerror}", fix)
+    return _writable("store", root, "Make it writable." if os.environ.get("AOTC_STORE") else fix)
 
 
 def _system_store() -> list[DoctorCheck]:
@@ -329,33 +300,33 @@ def _system_store() -> list[DoctorCheck]:
         return []
     stated = "AOTC_SYSTEM_STORE" in os.environ
     name = "system-wide store"
-    bad: Literal["failed", "note"] = "failed" if stated else "note"
+    bad = _failed if stated else _note
     try:
         os.close(open_folder(root, (system_owner(),)))
     except FileNotFoundError:
         if not stated:
             return []
-        return [DoctorCheck(name=name, status="note", found=f"{root} is not there")]
+        return [_note(name, f"{root} is not there")]
     except OSError as error:
-        return [DoctorCheck(name=name, status=bad, found=f"{root}: {error.strerror}")]
+        return [bad(name, f"{root}: {error.strerror}", "")]
     except AotcError as error:
         return [_refused(name, error)]
     except Unsafe as error:
         refused = error.refusal("AOTC-R016", "the system-wide store")
-        return [DoctorCheck(name=name, status=bad, found=refused.line(), fix=refused.fix)]
-    return [DoctorCheck(name=name, status="ok", found=f"{root}, safe from others")]
+        return [bad(name, refused.line(), refused.fix)]
+    return [_ok(name, f"{root}, safe from others")]
 
 
 def _cache() -> DoctorCheck:
     from aotc.pipeline.cache_folder import default_folder, is_usable
 
     if os.environ.get("AOTC_CACHE") == "off":
-        return DoctorCheck(name="build cache", status="note", found="off, by AOTC_CACHE")
+        return _note("build cache", "off, by AOTC_CACHE")
     try:
         folder = default_folder()
         is_usable(folder)
     except AotcError as error:
-        return DoctorCheck(name="build cache", status="failed", found=error.line(), fix=error.fix)
+        return _refused("build cache", error)
     return _writable("build cache", folder, "Point AOTC_CACHE at a folder of yours.")
 
 
@@ -366,7 +337,7 @@ def _temporary() -> DoctorCheck:
     try:
         folder = Path(tempfile.gettempdir())
     except OSError as error:
-        return DoctorCheck(name=name, status="failed", found=system_message(error), fix=fix)
+        return _failed(name, system_message(error), fix)
     return _writable(name, folder, fix)
 
 
@@ -380,7 +351,5 @@ def _writable(name: str, folder: Path, fix: str) -> DoctorCheck:
         # Rights alone say little: some folders take no file whoever asks.
         tempfile.TemporaryFile(dir=there).close()
     except OSError as error:
-        found = f"{folder} cannot be written: {system_message(error)}"
-        return DoctorCheck(name=name, status="failed", found=found, fix=fix)
-    free = shutil.disk_usage(there).free
-    return DoctorCheck(name=name, status="ok", found=f"{folder}, {free / 1e9:.1f} GB free")
+        return _failed(name, f"{folder} cannot be written: {system_message(error)}", fix)
+    return _ok(name, f"{folder}, {shutil.disk_usage(there).free / 1e9:.1f} GB free")

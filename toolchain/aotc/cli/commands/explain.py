@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
-from aotc.cli import options as suggestions
+from aotc.cli.commands.base import respond_lines
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json
+from aotc.cli.options import Json, reason_codes
 
 if TYPE_CHECKING:
     from aotc.tools.explanation import Explanation
@@ -26,7 +26,7 @@ def explain(
         typer.Argument(
             metavar="CODE",
             help="reason code, such as AOTC-G005 or G005",
-            autocompletion=suggestions.codes,
+            autocompletion=reason_codes,
         ),
     ] = None,
     list_all: Annotated[bool, typer.Option("--list", help="list every code")] = False,
@@ -40,19 +40,13 @@ def explain(
 
     if (code is None) != list_all:
         raise AotcError("AOTC-I027", "give a code, or --list", fix="See 'aotc explain --help'.")
-    reasons = explanation.explain_all() if code is None else (explanation.explain(code),)
-    if json:
-        from aotc.cli.output import write_document
-        from aotc.tools.explanation import ExplainReport
-
-        write_document(ExplainReport(reasons=reasons))
-        return EXIT_YES
-    from aotc.cli.terminal import write_lines
-
-    if list_all:
-        write_lines(f"{reason.code}  {reason.title}" for reason in reasons)
+    if code is None:
+        reasons = explanation.explain_all()
+        lines = [f"{reason.code}  {reason.title}" for reason in reasons]
     else:
-        write_lines(_lines(reasons[0]))
+        reasons = (explanation.explain(code),)
+        lines = _lines(reasons[0])
+    respond_lines(explanation.ExplainReport(reasons=reasons), lines, json=json)
     return EXIT_YES
 
 

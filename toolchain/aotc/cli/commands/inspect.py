@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
+from aotc.base.records import replace
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json, Summary
@@ -103,7 +104,6 @@ def inspect(
     from aotc.tools.inspect import inspect as inspect_path
 
     if str(path) == "-":
-        from aotc.base.records import replace
         from aotc.cli.output import model_given
 
         with model_given(path) as given:
@@ -111,8 +111,6 @@ def inspect(
     else:
         report = inspect_path(path, traffic=traffic)
     if errors:
-        from aotc.base.records import replace
-
         report = replace(report, node_errors=errors)
     if summary:
         from aotc.cli.views.summary import inspected_summary as view

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES
+from aotc.cli.commands.base import respond_lines
 from aotc.cli.grammar import Command, examples, exclusive, new_app
 from aotc.cli.options import Json
 
@@ -66,34 +67,25 @@ def keygen(
     """
     from aotc.spec.command_reports import KeygenReport
     from aotc.spec.trust_anchors import key_id
-    from aotc.trust import key_files
-    from aotc.trust import key_loading as passwords
+    from aotc.trust import key_files, key_loading
 
     secret = None
     if password:
-        secret = passwords.ask_new()
+        secret = key_loading.ask_new()
     elif password_file is not None:
-        secret = passwords.from_file(password_file)
+        secret = key_loading.from_file(password_file)
     elif password_env is not None:
-        secret = passwords.from_variable(password_env)
+        secret = key_loading.from_variable(password_env)
     private, public = key_files.generate(output, password=secret)
     answer = KeygenReport(
         private_key=str(private),
         public_key=str(public),
         key_id=key_id(public.read_text("ascii")),
     )
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.terminal import write_lines
-
-        write_lines(
-            (
-                f"private key  {answer.private_key}",
-                f"public key   {answer.public_key}",
-                f"key id       {answer.key_id}",
-            )
-        )
+    lines = (
+        f"private key  {answer.private_key}",
+        f"public key   {answer.public_key}",
+        f"key id       {answer.key_id}",
+    )
+    respond_lines(answer, lines, json=json)
     return EXIT_YES

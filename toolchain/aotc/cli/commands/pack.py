@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES
+from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import ArtifactFolder, Force, Json
 
@@ -38,18 +39,11 @@ def pack(
     the file as they take the folder, and any unzip opens it. Nothing is verified here.
     """
     from aotc.cli.progress import stages
+    from aotc.cli.views.stores import packing_view
     from aotc.trust.packing import pack as write
 
     place = output or Path(f"{artifact.resolve().name}.zip")
     with stages(quiet=json) as progress:
         answer = write(artifact, place, force=force, progress=progress)
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.terminal import count, facts, heading, show, size
-
-        rows = [("artifact", answer.artifact_id), ("size", size(answer.bytes))]
-        show([heading(answer.archive, f"{count(answer.files, 'file')} packed"), facts(rows)])
+    respond(answer, lambda report: packing_view(report, report.archive, "packed"), json=json)
     return EXIT_YES

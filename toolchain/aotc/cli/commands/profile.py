@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
-from aotc.cli import options as suggestions
-from aotc.cli.commands.base import respond
+from aotc.cli.commands.base import respond, respond_lines, respond_list, respond_yaml
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Json, Threads, positive
+from aotc.cli.options import Json, Threads, positive, profile_names
 
 app = new_app("List, show, check and learn build profiles.")
 
@@ -24,16 +22,7 @@ def list_profiles(json: Json = False) -> int:
     from aotc.spec.profile_files import builtin_profiles, load_profile
 
     items = {name: load_profile(name).description for name in builtin_profiles()}
-    if json:
-        from aotc.cli.output import write_document
-        from aotc.spec.command_reports import ListReport
-
-        write_document(ListReport(kind="profile", items=items))
-    else:
-        from aotc.cli.terminal import write_lines
-
-        width = max(len(name) for name in items)
-        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
+    respond_list("profile", items, json=json)
     return EXIT_YES
 
 
@@ -45,7 +34,7 @@ def show(
         typer.Argument(
             metavar="NAME|FILE",
             help="a built-in profile, or a file",
-            autocompletion=suggestions.profiles,
+            autocompletion=profile_names,
         ),
     ],
     json: Json = False,
@@ -56,15 +45,7 @@ def show(
     """
     from aotc.spec.profile_files import load_profile
 
-    profile = load_profile(name)
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(profile)
-    else:
-        from aotc.spec.yaml import yaml_text
-
-        sys.stdout.write(yaml_text(profile))
+    respond_yaml(load_profile(name), json=json)
     return EXIT_YES
 
 
@@ -78,20 +59,14 @@ def check(
 
     Every problem is listed, with its place in the file.
     """
+    from aotc.spec.command_reports import CheckReport
     from aotc.spec.profile_files import load_profile
     from aotc.tools.doctor import check_names
 
     profile = load_profile(path)
     check_names(profile)
-    if json:
-        from aotc.cli.output import write_document
-        from aotc.spec.command_reports import CheckReport
-
-        write_document(CheckReport(path=str(path), valid=True, profile=profile))
-    else:
-        from aotc.cli.terminal import write_lines
-
-        write_lines([f"{path}: profile {profile.name!r} is valid"])
+    answer = CheckReport(path=str(path), valid=True, profile=profile)
+    respond_lines(answer, [f"{path}: profile {profile.name!r} is valid"], json=json)
     return EXIT_YES
 
 
@@ -139,7 +114,7 @@ def learn(
             "--profile",
             metavar="NAME|FILE",
             help="profile to start from: a built-in profile, or a file",
-            autocompletion=suggestions.profiles,
+            autocompletion=profile_names,
         ),
     ] = "edge",
     dim_names: Annotated[
@@ -199,13 +174,13 @@ def learn(
     from aotc.cli.views.learned import learn_view
 
     page = Path(html) if html is not None and html != "-" else None
-    files = [path for path in (output, save_costs, page) if path is not None]
     options = (("-o", output), ("--save-costs", save_costs), ("--html", page))
-    refuse_overwriting([(option, path) for option, path in options if path is not None])
+    files = [(option, path) for option, path in options if path is not None]
+    refuse_overwriting(files)
     if page is not None:
         # A profile, and costs, may be replaced by what was learned from them.
         refuse_overwriting([("--html", page)], (shapes, model, costs, Path(profile)))
-    refuse_existing(files, force)
+    refuse_existing([path for _, path in files], force)
     with needs("profile learn", "cpu"):
         from aotc.tools.learn import profile_learn
     from aotc.cli.progress import stages
@@ -228,10 +203,8 @@ def learn(
     if html is not None:
         from aotc.cli.learned_page import learn_page
 
-        if page is not None:
-            write_text(page, learn_page(answer))
-        else:
-            write_output(learn_page(answer))
+        text = learn_page(answer)
+        write_output(text) if page is None else write_text(page, text)
     if html != "-":
         respond(answer, learn_view, json=json)
     return EXIT_YES

@@ -13,7 +13,7 @@ import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond
-from aotc.cli.grammar import Command, examples, new_app
+from aotc.cli.grammar import Command, current, examples, new_app
 from aotc.cli.options import (
     Artifact,
     Channel,
@@ -101,7 +101,7 @@ def run(
     from aotc.spec.command_reports import RunCase, RunReport
 
     with needs("run", loads=True):
-        from aotc.runtime import value_files as arrays
+        from aotc.runtime import value_files
         from aotc.runtime.loading import load
     to_stdout = str(metrics) == "-"
     if to_stdout and json:
@@ -120,10 +120,10 @@ def run(
     )
     with loaded as model, _metrics_of(model, artifact, metrics):
         if inputs:
-            cases = {"inputs": arrays.read_inputs(inputs, model.inputs)}
+            cases = {"inputs": value_files.read_inputs(inputs, model.inputs)}
         else:
             cases = {
-                fixture.name: arrays.read_fixture(model.payload, fixture)
+                fixture.name: value_files.read_fixture(model.payload, fixture)
                 for fixture in model.manifest.fixtures
             }
         if not cases:
@@ -140,9 +140,9 @@ def run(
             written: dict[str, Path] = {}
             if output_dir is not None:
                 place = output_dir if inputs else output_dir / file_names(cases)[name]
-                written = arrays.write_outputs(place, found)
+                written = value_files.write_outputs(place, found)
             outputs = tuple(
-                arrays.describe_output(output, value, written.get(output))
+                value_files.describe_output(output, value, written.get(output))
                 for output, value in found.items()
             )
             route = model.route(given)
@@ -186,12 +186,10 @@ def _check_files(record: Path | None, metrics: Path | None) -> None:
 
 def _show_beside(parts: Iterable[RenderableType]) -> None:
     """Show the answer on standard error, unless the call is to be quiet."""
-    from aotc.cli import terminal as streams
-    from aotc.cli.grammar import current
-    from aotc.cli.terminal import show
+    from aotc.cli.terminal import may_be_lost, show
 
     if not current().quiet:
-        with streams.may_be_lost(sys.stderr):
+        with may_be_lost(sys.stderr):
             show(parts, file=sys.stderr)
 
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aotc.base.errors import EXIT_YES
-from aotc.cli import options as suggestions
+from aotc.cli.commands.base import respond_list, respond_yaml
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Force, Json
+from aotc.cli.options import Force, Json, target_names
 
 if TYPE_CHECKING:
     from aotc.spec.target import Target
@@ -28,16 +27,7 @@ def list_targets(json: Json = False) -> int:
 
     items = {"host": "this machine, probed"}
     items |= {name: load_target(name).description for name in builtin_targets()}
-    if json:
-        from aotc.cli.output import write_document
-        from aotc.spec.command_reports import ListReport
-
-        write_document(ListReport(kind="target", items=items))
-    else:
-        from aotc.cli.terminal import write_lines
-
-        width = max(len(name) for name in items)
-        write_lines(f"{name:<{width}}  {text}" for name, text in items.items())
+    respond_list("target", items, json=json)
     return EXIT_YES
 
 
@@ -49,7 +39,7 @@ def show(
         typer.Argument(
             metavar="NAME|FILE",
             help="host (this machine), a built-in target, or a file",
-            autocompletion=suggestions.targets,
+            autocompletion=target_names,
         ),
     ],
     json: Json = False,
@@ -57,7 +47,8 @@ def show(
     """Show a target as YAML."""
     from aotc.spec.profile_files import load_target
 
-    return _write(_host() if name == "host" else load_target(name), json)
+    respond_yaml(_host() if name == "host" else load_target(name), json=json)
+    return EXIT_YES
 
 
 @app.command(cls=Command)
@@ -75,30 +66,21 @@ def probe(
     Saved to a file, it is a target for --target. With --json it is printed as JSON, whether or not
     a file is written.
     """
-    if str(file) == "-":
-        return _write(_host(), json)
     from aotc.cli.output import refuse_existing, write_text
     from aotc.spec.yaml import yaml_text
 
-    refuse_existing([file], force)
+    to_file = str(file) != "-"
+    if to_file:
+        refuse_existing([file], force)
     target = _host()
-    write_text(file, yaml_text(target))
-    return _write(target, json) if json else EXIT_YES
+    if to_file:
+        write_text(file, yaml_text(target))
+    if json or not to_file:
+        respond_yaml(target, json=json)
+    return EXIT_YES
 
 
 def _host() -> Target:
     from aotc.host.probe import probe as probe_host
 
     return probe_host()
-
-
-def _write(target: Target, json: bool) -> int:
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(target)
-    else:
-        from aotc.spec.yaml import yaml_text
-
-        sys.stdout.write(yaml_text(target))
-    return EXIT_YES

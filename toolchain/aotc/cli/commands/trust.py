@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES
-from aotc.cli import options as suggestions
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Artifact, Channel, Json, TargetHost, pairs, positive
+from aotc.cli.options import Artifact, Channel, Json, TargetHost, pairs, positive, usage_names
 
 if TYPE_CHECKING:
     from aotc.spec.command_reports import TrustReport
@@ -270,150 +269,97 @@ _A_KEY: Final = "a key, or a certificate authority"
 _A_RULE: Final = "a rule"
 _OTHER: Final = "other changes"
 
+
+def _option(panel: str, name: str, metavar: str, text: str, **more: Any) -> Any:
+    return typer.Option(name, metavar=metavar, help=text, rich_help_panel=panel, **more)
+
+
 KeyName = Annotated[
     str | None,
-    typer.Option(
-        "--id",
-        metavar="ID",
-        help="its name in the policy; one of that name is replaced",
-        rich_help_panel=_A_KEY,
-    ),
+    _option(_A_KEY, "--id", "ID", "its name in the policy; one of that name is replaced"),
 ]
-PolicyPublicKey = Annotated[
-    Path | None,
-    typer.Option("--key", metavar="PUB", parser=Path, help="public key", rich_help_panel=_A_KEY),
-]
+PolicyPublicKey = Annotated[Path | None, _option(_A_KEY, "--key", "PUB", "public key", parser=Path)]
 Authority = Annotated[
-    Path | None,
-    typer.Option(
-        "--authority",
-        metavar="CERT",
-        parser=Path,
-        help="certificate of an authority",
-        rich_help_panel=_A_KEY,
-    ),
+    Path | None, _option(_A_KEY, "--authority", "CERT", "certificate of an authority", parser=Path)
 ]
 KeyUsage = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        _A_KEY,
         "--usage",
-        metavar="KIND[,KIND]",
-        help="what it may sign, such as approval",
-        rich_help_panel=_A_KEY,
-        autocompletion=suggestions.usages,
+        "KIND[,KIND]",
+        "what it may sign, such as approval",
+        autocompletion=usage_names,
     ),
 ]
 ValidFrom = Annotated[
     str | None,
-    typer.Option(
-        "--valid-from",
-        metavar="MOMENT",
-        help="when its validity begins, such as 2027-01-31",
-        rich_help_panel=_A_KEY,
-    ),
+    _option(_A_KEY, "--valid-from", "MOMENT", "when its validity begins, such as 2027-01-31"),
 ]
 ValidUntil = Annotated[
-    str | None,
-    typer.Option(
-        "--valid-until",
-        metavar="MOMENT",
-        help="when its validity ends",
-        rich_help_panel=_A_KEY,
-    ),
+    str | None, _option(_A_KEY, "--valid-until", "MOMENT", "when its validity ends")
 ]
 RuleName = Annotated[
-    str | None,
-    typer.Option(
-        "--rule",
-        metavar="NAME",
-        help="its name; one of that name is replaced",
-        rich_help_panel=_A_RULE,
-    ),
+    str | None, _option(_A_RULE, "--rule", "NAME", "its name; one of that name is replaced")
 ]
 NamePattern = Annotated[
     str | None,
-    typer.Option(
-        "--match",
-        metavar="PATTERN",
-        help="names of the artifacts that it is for",
-        show_default="all",
-        rich_help_panel=_A_RULE,
+    _option(
+        _A_RULE, "--match", "PATTERN", "names of the artifacts that it is for", show_default="all"
     ),
 ]
 ChannelPattern = Annotated[
     str | None,
-    typer.Option(
-        "--match-channel",
-        metavar="PATTERN",
-        help="channels that it is for",
-        show_default="all",
-        rich_help_panel=_A_RULE,
-    ),
+    _option(_A_RULE, "--match-channel", "PATTERN", "channels that it is for", show_default="all"),
 ]
 Requirements = Annotated[
     list[str],
-    typer.Option(
+    _option(
+        _A_RULE,
         "--require",
-        metavar="KIND:ID[,ID][:N]",
+        "KIND:ID[,ID][:N]",
+        "an attestation by N of these keys",
         default_factory=list,
-        help="an attestation by N of these keys",
-        rich_help_panel=_A_RULE,
     ),
 ]
 MinimumVersion = Annotated[
-    str | None,
-    typer.Option(
-        "--min-version",
-        metavar="VERSION",
-        help="minimum release of the artifact",
-        rich_help_panel=_A_RULE,
-    ),
+    str | None, _option(_A_RULE, "--min-version", "VERSION", "minimum release of the artifact")
 ]
 RevokedArtifacts = Annotated[
     list[str],
-    typer.Option(
-        "--revoke-artifact",
-        metavar="SHA256",
-        default_factory=list,
-        help="id of an artifact to revoke",
-        rich_help_panel=_OTHER,
+    _option(
+        _OTHER, "--revoke-artifact", "SHA256", "id of an artifact to revoke", default_factory=list
     ),
 ]
 RevokedKeys = Annotated[
     list[str],
-    typer.Option(
+    _option(
+        _OTHER,
         "--revoke-key",
-        metavar="ID[=REASON]",
+        "ID[=REASON]",
+        "key to revoke: a name in the policy, or the sha256 of a public key's PEM",
         default_factory=list,
-        help="key to revoke: a name in the policy, or the sha256 of a public key's PEM",
-        rich_help_panel=_OTHER,
     ),
 ]
 AllowedRollbacks = Annotated[
     list[str],
-    typer.Option(
+    _option(
+        _OTHER,
         "--allow-rollback",
-        metavar="SHA256",
+        "SHA256",
+        "artifact to accept even if a later release was seen",
         default_factory=list,
-        help="artifact to accept even if a later release was seen",
-        rich_help_panel=_OTHER,
     ),
 ]
 PolicyExpiry = Annotated[
-    str | None,
-    typer.Option(
-        "--expires",
-        metavar="MOMENT",
-        help="when the policy expires",
-        rich_help_panel=_OTHER,
-    ),
+    str | None, _option(_OTHER, "--expires", "MOMENT", "when the policy expires")
 ]
 NewPolicyName = Annotated[
     str | None,
-    typer.Option(
+    _option(
+        _OTHER,
         "--name",
-        metavar="NAME",
-        help="new name of the policy, which then states that it replaces the old one",
-        rich_help_panel=_OTHER,
+        "NAME",
+        "new name of the policy, which then states that it replaces the old one",
     ),
 ]

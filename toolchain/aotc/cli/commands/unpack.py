@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aotc.base.errors import EXIT_YES, AotcError
+from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Force, Json
 
@@ -39,20 +40,13 @@ def unpack(
     The file must be as 'aotc pack' writes it, to the byte. Signatures are not verified here.
     """
     from aotc.cli.progress import stages
+    from aotc.cli.views.stores import packing_view
     from aotc.trust.packing import unpack as write
 
     place = output or _folder(archive)
     with stages(quiet=json) as progress:
         answer = write(archive, place, force=force, progress=progress)
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(answer)
-    else:
-        from aotc.cli.terminal import count, facts, heading, show, size
-
-        rows = [("artifact", answer.artifact_id), ("size", size(answer.bytes))]
-        show([heading(answer.artifact, f"{count(answer.files, 'file')} unpacked"), facts(rows)])
+    respond(answer, lambda report: packing_view(report, report.artifact, "unpacked"), json=json)
     return EXIT_YES
 
 

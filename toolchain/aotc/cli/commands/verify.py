@@ -52,11 +52,11 @@ def verify(
     variants runs on the host; else 1. Every reason is listed. With a policy, the highest sequence,
     the release and the time are recorded, so that nothing older is accepted later.
     """
-    from aotc.cli.run_reporting import reported
+    from aotc.cli.run_reporting import Run, reported
     from aotc.trust.gate import verify as run_gate
 
     stated = {"artifact": str(artifact), "target": target}
-    with reported("verify", reports, form, json=json, others=(artifact,), **stated) as run:
+    with reported(Run("verify", reports, form, json=json, others=(artifact,), **stated)) as run:
         report = run_gate(
             artifact,
             trust=trust,

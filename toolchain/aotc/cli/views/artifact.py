@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from aotc.base.text import MAX_LISTED, duration, listed, size
 from aotc.cli.terminal import (
-    MAX_LISTED,
     NOTICED,
     PASSED,
     count,
-    duration,
     facts,
     findings_view,
     fixture_in_words,
     heading,
-    listed,
     section,
+    sections,
     short,
-    size,
 )
 from aotc.cli.views.variants import node_facts, tuning_view, variants_view, worst_nodes
-from aotc.cli.views.verification import refusals_section
+from aotc.cli.views.verification import refusals_view
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
 from aotc.spec.manifest import Capture
-from aotc.spec.payload import Value, ValueShapes
+from aotc.spec.payload import Value
 from aotc.spec.reports import (
     ArtifactSummary,
     Claim,
@@ -38,10 +36,6 @@ from aotc.spec.shapes import Dim, Domain, Relation
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-
-# What an artifact or a model says of itself: identity, interface, and the tables behind it.
-
-
 # Its words, and their colour.
 UNVERIFIED = ("UNVERIFIED: nothing here was checked against a signature", NOTICED)
 
@@ -52,20 +46,17 @@ def inspect_view(report: InspectReport) -> list[RenderableType]:
         heading(report.path, *UNVERIFIED),
         facts(identity(report)),
         *tables(report),
-        *_node_errors(report),
+        *(
+            part
+            for variant, errors in report.node_errors.items()
+            for part in (
+                facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")]),
+                node_facts(errors),
+                *worst_nodes(errors),
+            )
+        ),
         *claims_view(report.artifact.claims if report.artifact is not None else ()),
     ]
-
-
-def _node_errors(report: InspectReport) -> list[RenderableType]:
-    parts: list[RenderableType] = []
-    for variant, errors in report.node_errors.items():
-        parts.append(
-            facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")])
-        )
-        parts.append(node_facts(errors))
-        parts += worst_nodes(errors)
-    return parts
 
 
 def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
@@ -97,15 +88,14 @@ def model_text(source: Capture) -> str:
     nodes = count(source.nodes, "node") + (
         f" and {inner} in subgraphs and functions" if inner else ""
     )
-    types = ", ".join(
-        word
-        for word, holds in (
-            ("quantized", source.quantized),
-            ("half precision", source.half_precision),
-        )
-        if holds
+    parts = (
+        nodes,
+        f"opset {opsets}",
+        f"IR {source.ir_version}",
+        "quantized" if source.quantized else "",
+        "half precision" if source.half_precision else "",
+        made and f"by {made}",
     )
-    parts = (nodes, f"opset {opsets}", f"IR {source.ir_version}", types, made and f"by {made}")
     return ", ".join(part for part in parts if part)
 
 
@@ -153,10 +143,7 @@ def tables(report: InspectReport) -> list[RenderableType]:
         parts += tuning_view(report.artifact.tuning)
     else:
         parts += _operators(report.source)
-    parts += findings_view(report.findings)
-    if report.problems:
-        parts.append(refusals_section("problems", report.problems))
-    return parts
+    return [*parts, *findings_view(report.findings), *refusals_view("problems", report.problems)]
 
 
 def _value(value: Value) -> str:
@@ -205,14 +192,15 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
         (relation.dim, str(relation), *_following(relation, strict))
         for relation in domain.relations
     ]
-    if rows:
-        title = "proven shapes" + (", others are refused" if strict else "")
-        parts.append(section(title, ("", "", "other sizes"), rows))
+    title = "proven shapes" + (", others are refused" if strict else "")
+    parts += sections(title, ("", "", "other sizes"), rows)
     if shapes is None:
         return parts
-    if shapes.outputs:
-        columns = ("declared", "inferred", "produced")
-        parts.append(section("outputs", columns, [_output(output) for output in shapes.outputs]))
+    outputs = [
+        (value.name, *map(_shape, (value.declared, value.inferred, value.produced)))
+        for value in shapes.outputs
+    ]
+    parts += sections("outputs", ("declared", "inferred", "produced"), outputs)
     if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims):
         columns = ("sizes compared at build", "of all", "widest gap between")
         parts.append(section("coverage", columns, [_coverage(dim) for dim in shapes.dims]))
@@ -262,12 +250,6 @@ def _outside(dim: Dim, strict: bool) -> str:
         words = {"pad": "padded", "route": "routed"}
         return ", ".join(words[kind] for kind in dim.outside)
     return "refused" if strict or dim.origin == "stated" else "counted"
-
-
-def _output(value: ValueShapes) -> tuple[str, ...]:
-    return value.name, *(
-        _shape(shape) for shape in (value.declared, value.inferred, value.produced)
-    )
 
 
 def _shape(shape: tuple[int | str, ...] | None) -> str:
@@ -334,7 +316,7 @@ def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
         )
         for claim in claims
     ]
-    return [section("attestations", ("claimed key", "says"), rows)] if rows else []
+    return sections("attestations", ("claimed key", "says"), rows)
 
 
 def _qualification(measured: Qualification) -> list[RenderableType]:

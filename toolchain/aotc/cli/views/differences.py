@@ -6,19 +6,18 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from aotc.base.text import duration, listed, size
 from aotc.cli.terminal import (
     Cell,
-    duration,
     facts,
     fixture_in_words,
     heading,
-    listed,
     provider,
     section,
+    sections,
     short,
-    size,
 )
-from aotc.cli.views.verification import refusals_section
+from aotc.cli.views.verification import refusals_view
 from aotc.report.wording import both_values, only_pair, what_changed
 from aotc.spec.diff_report import (
     AREAS,
@@ -57,11 +56,9 @@ def diff_view(report: DiffReport) -> list[RenderableType]:
         parts.append(
             facts([("same", "both have one id: their manifests are equal, byte for byte")])
         )
-    if report.failed:
-        parts.append(refusals_section("failed", report.failed))
-    if changed:
-        rows = [row for area in changed for row in _area_rows(area, only_pair(report))]
-        parts.append(section("changed", ("", "A", "B", "B / A"), rows))
+    parts += refusals_view("failed", report.failed)
+    rows = [row for area in changed for row in _area_rows(area, only_pair(report))]
+    parts += sections("changed", ("", "A", "B", "B / A"), rows)
     parts += _nodes(report.nodes)
     parts += _weights(report.weights)
     same = ", ".join(area.area for area in report.areas if area.status == "same")
@@ -74,10 +71,7 @@ def diff_view(report: DiffReport) -> list[RenderableType]:
             ]
         )
     )
-    parts += _measured(report.measured)
-    if report.problems:
-        parts.append(refusals_section("problems", report.problems))
-    return parts
+    return [*parts, *_measured(report.measured), *refusals_view("problems", report.problems)]
 
 
 def _by_reason(areas: Sequence[AreaDiff]) -> list[str]:
@@ -115,7 +109,7 @@ def _nodes(nodes: Sequence[NodesDiff]) -> list[RenderableType]:
     rows: list[Sequence[Cell]] = []
     for each in nodes:
         details = [
-            *_moves(each.moved),
+            *_moved(each.moved),
             *_counted("added", each.added, "op_b"),
             *_counted("removed", each.removed, "op_a"),
             *_named("replaced", [f"{n.a}: {n.op_a} -> {n.op_b}" for n in each.replaced]),
@@ -126,10 +120,10 @@ def _nodes(nodes: Sequence[NodesDiff]) -> list[RenderableType]:
             how = "" if each.by_structure else ", by name alone"
             known = f"{each.nodes_a} -> {each.nodes_b}, {each.matched} in both{how}"
             rows.append((each.variant, known, details))
-    return [section("nodes", ("", ""), rows)] if rows else []
+    return sections("nodes", ("", ""), rows)
 
 
-def _moves(moved: Sequence[NodeChange]) -> list[str]:
+def _moved(moved: Sequence[NodeChange]) -> list[str]:
     ways = Counter((provider(node.provider_a), provider(node.provider_b)) for node in moved)
     return [
         f"{number} moved {one} -> {other}: "
@@ -170,23 +164,13 @@ def _weights(weights: Sequence[WeightsDiff]) -> list[RenderableType]:
             f"{len(each.added)} added" if each.added else "",
             f"{len(each.removed)} removed" if each.removed else "",
         )
-        parts.append(
-            facts(
-                [
-                    (
-                        "weights",
-                        f"{', '.join(each.variants)}: {', '.join(word for word in words if word)}",
-                    )
-                ]
-            )
-        )
+        text = f"{', '.join(each.variants)}: {', '.join(filter(None, words))}"
+        parts.append(facts([("weights", text)]))
         ranked = sorted(each.changed, key=lambda tensor: -(tensor.max_rel or 0.0))
         rows = [_tensor(tensor) for tensor in ranked[:_MAX_TENSORS]]
         if len(ranked) > _MAX_TENSORS:
             rows.append((f"and {len(ranked) - _MAX_TENSORS} more", "", "", ""))
-        if rows:
-            columns = ("", "max abs", "max rel")
-            parts.append(section("most changed weights", columns, rows))
+        parts += sections("most changed weights", ("", "max abs", "max rel"), rows)
     return parts
 
 

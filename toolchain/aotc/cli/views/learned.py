@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import PASSED, duration, facts, heading, histogram, listing, section
+from aotc.base.text import duration
+from aotc.cli.terminal import PASSED, facts, heading, histogram, listing, section
 from aotc.spec.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
 
 
 _ROWS = 24
+# Of a row of a distribution, in sizes.
+_WIDTHS = (
+    *(1, 2, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100, 128, 256, 512, 1000, 1024),
+    *(10**4, 10**5),
+)
 _LISTED = 10
 
 
@@ -29,7 +35,7 @@ def learn_view(answer: LearnReport) -> list[RenderableType]:
             [
                 ("requests", f"{answer.requests}, {answer.coverage:.2%} accepted"),
                 ("planned for", ", ".join(answer.dims)),
-                ("never vary", _sizes(answer)),
+                ("never vary", ", ".join(f"{name}={size}" for name, size in answer.fixed.items())),
                 ("follow", "; ".join(f"{k} = {' + '.join(v)}" for k, v in answer.follows.items())),
                 (
                     "keep a range",
@@ -69,11 +75,8 @@ def _new_sizes(answer: LearnReport) -> str:
     )
 
 
-def _sizes(answer: LearnReport) -> str:
-    return ", ".join(f"{name}={size}" for name, size in answer.fixed.items())
-
-
 def _plan(plan: PlanRow) -> tuple[str, ...]:
+    refused = f"refuses {1 - plan.coverage:.1%}" if plan.coverage < 1 else ""
     buckets = "; ".join(_listed(sizes) for sizes in plan.buckets.values())
     return (
         f"{plan.name} {buckets}".strip(),
@@ -81,13 +84,8 @@ def _plan(plan: PlanRow) -> tuple[str, ...]:
         duration(plan.seconds),
         f"{plan.ratio:.3f}",
         f"{plan.padding:.1%}",
-        _remark(plan),
+        ", ".join(filter(None, ("chosen" if plan.chosen else "", refused))),
     )
-
-
-def _remark(plan: PlanRow) -> str:
-    refused = f"refuses {1 - plan.coverage:.1%}" if plan.coverage < 1 else ""
-    return ", ".join(word for word in ("chosen" if plan.chosen else "", refused) if word)
 
 
 def _listed(sizes: tuple[int, ...]) -> str:
@@ -116,31 +114,10 @@ def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> Rend
 
 def _spans(low: int, high: int) -> list[tuple[int, int]]:
     """Spans of equal width, a power of two or ten sizes wide, of which there are not too many."""
-    for width in (
-        1,
-        2,
-        4,
-        5,
-        8,
-        10,
-        16,
-        20,
-        32,
-        50,
-        64,
-        100,
-        128,
-        256,
-        512,
-        1000,
-        1024,
-        10**4,
-        10**5,
-    ):
-        first = low // width
-        if (high // width) - first < _ROWS:
+    for width in _WIDTHS:
+        first, last = low // width, high // width
+        if last - first < _ROWS:
             break
-    last = high // width
     return [
         (max(low, at * width), min(high, at * width + width - 1)) for at in range(first, last + 1)
     ]

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.text import duration
 from aotc.cli.terminal import (
     FAILED,
+    NOTICED,
     PASSED,
     by_status,
     count,
-    duration,
     facts,
     findings_view,
     fixture_in_words,
     heading,
     provider,
     section,
+    sections,
     short,
 )
 from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime, Timing
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 # `--json` has all.
 _SLOWEST: Final = 20
-_STYLES: Final = {"slower": "red", "within": "green", "inconclusive": "yellow"}
+_STYLES: Final = {"slower": FAILED, "within": PASSED, "inconclusive": NOTICED}
 
 
 def bench_view(answer: BenchReport) -> list[RenderableType]:
@@ -51,17 +53,15 @@ def bench_view(answer: BenchReport) -> list[RenderableType]:
     needed = {
         name: more for timing in answer.timings for name, more in timing.samples_needed.items()
     }
-    if needed:
-        rows = [(name, f"needs {count(more, 'run')}") for name, more in needed.items()]
-        parts.append(section("not stated", ("",), rows))
+    rows = [(name, f"needs {count(more, 'run')}") for name, more in needed.items()]
+    parts += sections("not stated", ("",), rows)
     ratios = (
         ("session", answer.load_ratio),
         ("to the first answer, verified", answer.first_ratio),
         ("median run", answer.latency_ratio),
     )
     stated = [(name, f"{ratio:.2f}") for name, ratio in ratios if ratio is not None]
-    if stated:
-        parts.append(section("artifact / model", ("",), stated))
+    parts += sections("artifact / model", ("",), stated)
     if answer.comparison is not None:
         parts += _comparison(answer.comparison)
     if answer.nodes is not None:

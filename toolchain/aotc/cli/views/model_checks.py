@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import expected_and_found
+from aotc.base.text import duration
 from aotc.cli.terminal import (
     FAILED,
     NOTICED,
     PASSED,
     count,
-    duration,
     facts,
     failed,
     heading,
     passed,
     section,
+    sections,
 )
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, OutcomeChange, ToolVersions
 from aotc.tools.check_outcomes import in_words, is_good
@@ -58,12 +59,13 @@ def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
         section("outcome", ("models",), [(name, str(n)) for name, n in answer.summary.items()]),
     ]
     shown = answer.models if len(answer.models) <= _ALL else tuple(bad)
-    if shown:
-        parts.append(section("models", ("outcome", ""), _rows(shown)))
-    if answer.skipped:
-        rows = [(skipped.path, skipped.reason) for skipped in answer.skipped[:_MAX_LISTED]]
-        parts.append(section("skipped", ("",), rows))
-    return [*parts, *_against(answer)]
+    skipped = [(each.path, each.reason) for each in answer.skipped[:_MAX_LISTED]]
+    return [
+        *parts,
+        *sections("models", ("outcome", ""), _rows(shown)),
+        *sections("skipped", ("",), skipped),
+        *_against(answer),
+    ]
 
 
 def versions_text(versions: ToolVersions) -> str:
@@ -104,19 +106,14 @@ def _against(answer: CheckModelsReport) -> list[RenderableType]:
     against = answer.against
     if against is None:
         return []
-    lists: Mapping[str, Sequence[OutcomeChange]] = {
-        "worse": against.worse,
-        "better": against.better,
-        "changed": against.changed,
-    }
     parts = [facts([("against", against.path), ("by then", versions_text(against.versions))])]
-    for title, changes in lists.items():
+    for title in ("worse", "better", "changed"):
+        changes: Sequence[OutcomeChange] = getattr(against, title)
         listed = changes if title == "worse" else changes[:_MAX_LISTED]
         rows = [(change.model, change.before, change.now) for change in listed]
         if len(changes) > len(listed):
             rows.append((f"and {len(changes) - len(listed)} more", "", ""))
-        if rows:
-            parts.append(section(title, ("before", "now"), rows))
+        parts += sections(title, ("before", "now"), rows)
     for title, names in (("new", against.added), ("gone", against.removed)):
         if names:
             more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""

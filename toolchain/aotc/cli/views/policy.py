@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import facts, findings_view, heading, section, short
+from aotc.cli.terminal import facts, findings_view, heading, section, sections, short
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -80,22 +80,22 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
             ],
         ),
     ]
-    if decision.requirements:
-        rows = [_summary(need) for need in decision.requirements]
-        parts.append(section("requirements", ("result", "signers", "count"), rows))
-    rows = [
+    needed = [_summary(need) for need in decision.requirements]
+    considered = [
         (
-            considered.path.rpartition("/")[2],
-            considered.id,
-            short(considered.key_id),
-            _verdict(considered.code, considered.reason),
+            each.path.rpartition("/")[2],
+            each.id,
+            short(each.key_id),
+            f"{each.code} {each.reason}" if each.code else "counts",
         )
         for need in decision.requirements
-        for considered in need.considered
+        for each in need.considered
     ]
-    if rows:
-        parts.append(section("attestations", ("signer", "key", "result"), rows))
-    return parts
+    return [
+        *parts,
+        *sections("requirements", ("result", "signers", "count"), needed),
+        *sections("attestations", ("signer", "key", "result"), considered),
+    ]
 
 
 def _channel(decision: PolicyDecision) -> str:
@@ -109,10 +109,6 @@ def _summary(need: RequirementResult) -> tuple[str, str, str, str]:
     keys = "distinct key" if need.threshold == 1 else "distinct keys"
     counted = f"{need.distinct} of {need.threshold} {keys}"
     return need.predicate, "met" if need.met else "not met", ", ".join(need.signers), counted
-
-
-def _verdict(code: str, why: str) -> str:
-    return f"{code} {why}" if code else "counts"
 
 
 def _release(release: ArtifactRelease | None) -> str:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import heading, listing, section
+from aotc.cli.terminal import heading, listing, section, sections
 from aotc.spec.command_reports import ConfigReport, InitReport
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-# What `aotc config` shows: a table for each command, with where each value comes from.
-
-
 def config_view(answer: ConfigReport) -> list[RenderableType]:
-    """Values by command."""
+    """A table for each command, with where each value comes from."""
     parts = [
         heading(
             "aotc config",
@@ -34,17 +31,13 @@ def config_view(answer: ConfigReport) -> list[RenderableType]:
     return parts
 
 
-# What `aotc init` shows: every file, the free dims, and what to do next.
-
-
 def init_view(report: InitReport) -> list[RenderableType]:
     """The files, the dims that the model leaves free, and the next two commands."""
     parts: list[RenderableType] = [
         section("files", ("",), [(file.action, file.path) for file in report.files])
     ]
-    if report.dims:
-        rows = [(name, ", ".join(positions)) for name, positions in report.dims.items()]
-        parts.append(section("free dims", ("",), rows))
+    dims = [(name, ", ".join(positions)) for name, positions in report.dims.items()]
+    parts += sections("free dims", ("",), dims)
     for path, text in report.to_add.items():
         parts.append(listing([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
     model, profile = shlex.quote(report.model), shlex.quote(report.profile)

@@ -1,11 +1,18 @@
-"""What `aotc install` and `aotc store` show."""
+"""What `aotc install`, `store`, `pack` and `unpack` show."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import count, facts, findings_view, heading, section, short, size
-from aotc.spec.command_reports import InstallReport, StoreListReport, StorePruneReport
+from aotc.base.text import size
+from aotc.cli.terminal import count, facts, findings_view, heading, sections, short, to_minute
+from aotc.spec.command_reports import (
+    InstallReport,
+    PackReport,
+    StoreListReport,
+    StorePruneReport,
+    UnpackReport,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -16,7 +23,7 @@ def install_view(report: InstallReport) -> list[RenderableType]:
     status = (
         "installed"
         if report.installed
-        else ("was there, and is as it was verified; the payload at the path was not read")
+        else "was there, and is as it was verified; the payload at the path was not read"
     )
     added = count(len(report.attestations), "attestation")
     rows = [
@@ -35,23 +42,20 @@ def install_view(report: InstallReport) -> list[RenderableType]:
 def list_view(answer: StoreListReport) -> list[RenderableType]:
     """What a store holds."""
     status = f"{count(len(answer.entries), 'artifact')}, {size(answer.bytes)}"
-    parts = [heading(answer.store, status)]
-    if answer.entries:
-        rows = [
-            (
-                short(entry.artifact_id),
-                entry.name or "unreadable",
-                size(entry.bytes),
-                str(entry.attestations),
-                _minute(entry.installed_at),
-                _minute(entry.used_at),
-                "yes" if entry.in_use else "",
-            )
-            for entry in answer.entries
-        ]
-        columns = ("name", "size", "bundles", "installed, UTC", "last used", "in use")
-        parts.append(section("artifacts", columns, rows))
-    return parts
+    rows = [
+        (
+            short(entry.artifact_id),
+            entry.name or "unreadable",
+            size(entry.bytes),
+            str(entry.attestations),
+            to_minute(entry.installed_at),
+            to_minute(entry.used_at),
+            "yes" if entry.in_use else "",
+        )
+        for entry in answer.entries
+    ]
+    columns = ("name", "size", "bundles", "installed, UTC", "last used", "in use")
+    return [heading(answer.store, status), *sections("artifacts", columns, rows)]
 
 
 def prune_view(report: StorePruneReport) -> list[RenderableType]:
@@ -62,8 +66,12 @@ def prune_view(report: StorePruneReport) -> list[RenderableType]:
         ("kept, as in use", ", ".join(short(artifact_id) for artifact_id in report.in_use)),
         ("leftovers removed", str(report.leftovers or "")),
     ]
-    return [heading(report.store), facts([row for row in rows if row[1]])]
+    return [heading(report.store), facts(rows)]
 
 
-def _minute(moment: str) -> str:
-    return moment[:16].replace("T", " ")
+def packing_view(
+    report: PackReport | UnpackReport, written: str, done: str
+) -> list[RenderableType]:
+    """What `aotc pack` and `aotc unpack` wrote."""
+    rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
+    return [heading(written, f"{count(report.files, 'file')} {done}"), facts(rows)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.text import duration, size
 from aotc.cli.terminal import (
     FAILED,
     PASSED,
     count,
-    duration,
     facts,
     failed,
     findings_view,
@@ -19,7 +19,6 @@ from aotc.cli.terminal import (
     one_line_section,
     passed,
     short,
-    size,
 )
 from aotc.cli.views.artifact import (
     UNVERIFIED,
@@ -48,12 +47,10 @@ _MAX_VARIANTS: Final = 4
 def built_summary(report: BuildReport, inspected: InspectReport) -> list[RenderableType]:
     """The outcome of a build, and how to see more."""
     status, style = outcome(report, inspected)
-    known = {(finding.code, finding.what) for finding in inspected.findings}
-    more = [item for item in report.findings if (item.code, item.what) not in known]
     rows = [
         *_facts(inspected, signer=signer_text(report)),
         ("took", took(report)),
-        *_noticed((*inspected.findings, *more), inspected.problems),
+        *_noticed((*inspected.findings, *_of_build(report, inspected)), inspected.problems),
         ("more", "aotc build -v, or aotc inspect"),
     ]
     return [
@@ -109,13 +106,13 @@ def _codes(codes: Sequence[str]) -> str:
 
 
 def _variants(report: InspectReport) -> list[RenderableType]:
-    variants = report.artifact.variants if report.artifact is not None else ()
+    variants = _variants_of(report)
     if not variants:
         return []
     rows = [
         (
             variant.name,
-            _proof(variant),
+            passed("passed") if variant.parity.status == "passed" else failed("NOT PROVEN"),
             placement_text(variant),
             duration(variant.load_seconds) if variant.load_seconds is not None else "-",
             _run(variant),
@@ -129,10 +126,6 @@ def _variants(report: InspectReport) -> list[RenderableType]:
         proof = failed(f"{wrong} NOT PROVEN") if wrong else passed("passed")
         rows[-1] = (f"and {len(rest)} more", proof, "", "", "")
     return [one_line_section("variants", ("", "nodes", "load", "run"), rows)]
-
-
-def _proof(variant: VariantSummary) -> str:
-    return passed("passed") if variant.parity.status == "passed" else failed("NOT PROVEN")
 
 
 def _run(variant: VariantSummary) -> str:
@@ -162,21 +155,23 @@ def build_view(report: BuildReport, inspected: InspectReport) -> list[Renderable
     """What was built, from its report and from the artifact itself."""
     status, style = outcome(report, inspected)
     rows = [*identity(inspected, signer=signer_text(report)), ("took", took(report))]
-    known = {(finding.code, finding.what) for finding in inspected.findings}
-    more = [finding for finding in report.findings if (finding.code, finding.what) not in known]
     return [
         heading(report.artifact, status, style),
         facts(rows),
         *tables(inspected),
-        *findings_view(more),
+        *findings_view(_of_build(report, inspected)),
     ]
+
+
+def _of_build(report: BuildReport, inspected: InspectReport) -> list[Finding]:
+    """The findings of a build that the artifact does not state."""
+    known = {(finding.code, finding.what) for finding in inspected.findings}
+    return [each for each in report.findings if (each.code, each.what) not in known]
 
 
 def outcome(report: BuildReport, inspected: InspectReport) -> tuple[str, str]:
     """How the build ended, in words, with its colour."""
-    unproven = [
-        variant.name for variant in _variants_of(inspected) if variant.parity.status != "passed"
-    ]
+    unproven = [each.name for each in _variants_of(inspected) if each.parity.status != "passed"]
     status, style = "built, proven and signed", PASSED
     if unproven:
         status, style = f"built and signed; NOT PROVEN: {', '.join(unproven)}", FAILED

@@ -7,25 +7,26 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.text import duration, listed, size
 from aotc.cli.terminal import (
+    FAILED,
+    PASSED,
     Cell,
     count,
-    duration,
     facts,
     failed,
     findings_view,
     fixture_in_words,
     heading,
-    listed,
     passed,
     provider,
     section,
+    sections,
     short,
-    size,
 )
-from aotc.cli.views.verification import refusals_section
+from aotc.cli.views.verification import refusals_view
 from aotc.spec.codec import encode
-from aotc.spec.evidence import NodeError, NodeErrors, OutputError, Repeats, TaskResult
+from aotc.spec.evidence import NodeError, NodeErrors, Repeats, TaskResult
 from aotc.spec.precision import OutputGate
 from aotc.spec.reports import ArtifactSummary, FailingSubmodel, ParityDebugReport, VariantSummary
 from aotc.spec.variant import (
@@ -40,17 +41,12 @@ from aotc.spec.variant import (
     PassRecord,
     ProviderShare,
     Requirements,
-    Transfer,
 )
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from aotc.spec.evidence import TuningCandidate
-
-
-# What the terminal shows of an artifact's variants: where they run, how exact and at what cost.
-
 
 _SAMPLE: Final = re.compile(r"sample\d+")
 
@@ -168,7 +164,7 @@ def _captures(variants: Sequence[VariantSummary]) -> list[RenderableType]:
         for variant in variants
         if variant.cuda_graphs is not None
     ]
-    return [section("CUDA graphs", ("captured sizes", "other sizes"), rows)] if rows else []
+    return sections("CUDA graphs", ("captured sizes", "other sizes"), rows)
 
 
 def _options(variants: Sequence[VariantSummary]) -> list[RenderableType]:
@@ -182,7 +178,7 @@ def _options(variants: Sequence[VariantSummary]) -> list[RenderableType]:
         for name, options in variant.provider_options.items()
         if options
     ]
-    return [section("provider options", ("",), rows)] if rows else []
+    return sections("provider options", ("",), rows)
 
 
 def _in_words(sizes: Sequence[Mapping[str, int]]) -> str:
@@ -206,14 +202,14 @@ def _runs(variant: VariantSummary) -> str:
     """By fixture; samples of calibration data, which are alike, by their median."""
     runs = variant.run_seconds
     samples = [seconds for name, seconds in runs.items() if _SAMPLE.fullmatch(name)]
-    told = [
+    words = [
         f"{fixture_in_words(name)} {duration(seconds)}"
         for name, seconds in runs.items()
         if not _SAMPLE.fullmatch(name)
     ]
     if samples:
-        told.append(f"{count(len(samples), 'sample')} {duration(median(samples))}")
-    return ", ".join(told)
+        words.append(f"{count(len(samples), 'sample')} {duration(median(samples))}")
+    return ", ".join(words)
 
 
 def placement_text(variant: VariantSummary) -> str:
@@ -246,23 +242,16 @@ def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
     if parity.status != "passed":
         return [(variant.name, failed(f"NOT PROVEN: {parity.reason}"), "", "", "", "")]
     if not variant.worst:
-        return [
-            (
-                variant.name,
-                passed("passed; no evidence says how far"),
-                "",
-                "",
-                "",
-                _shapes_tried(parity),
-            )
-        ]
+        proof = passed("passed; no evidence says how far")
+        return [(variant.name, proof, "", "", "", _shapes_tried(parity))]
     return [
         (
             variant.name if index == 0 else "",
             passed(f"{error.output} passed") if error.passed else failed(f"{error.output} FAILED"),
             f"{error.max_abs:.2g}",
             f"{error.max_rel:.2g}",
-            _cosine(error),
+            # What is missing to 1, as a rounded cosine would say that nothing is.
+            "-" if error.cosine is None else f"{max(0.0, 1 - error.cosine):.2g}",
             _shapes_tried(parity) if index == 0 else "",
         )
         for index, error in enumerate(variant.worst)
@@ -272,11 +261,6 @@ def _exactness(variant: VariantSummary) -> list[tuple[str, ...]]:
 def _shapes_tried(parity: Parity) -> str:
     padded = f", {parity.padded} padded" if parity.padded else ""
     return f"{len(parity.shapes)}{padded}"
-
-
-def _cosine(error: OutputError) -> str:
-    # What is missing to 1, as a rounded cosine would say that nothing is.
-    return "-" if error.cosine is None else f"{max(0.0, 1 - error.cosine):.2g}"
 
 
 # What a host must have to run a variant, for the terminal.
@@ -331,26 +315,28 @@ def partitions_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
     ]
     if not divided:
         return []
-    shares = [(name, share) for name, report in divided for share in report.providers]
-    parts = [
+    return [
         section(
             "providers",
             ("", "nodes", "compute", "partitions", "operations and bytes, optimal", "largest"),
-            [_share(name, share) for name, share in shares],
+            [_share(name, share) for name, report in divided for share in report.providers],
         ),
         section(
             "partitions",
             ("", "runs on", "nodes", "operators"),
             [row for name, report in divided for row in _partitions(name, report)],
         ),
+        *sections(
+            "transfers",
+            ("value", "from", "to", "optimal", "largest"),
+            [row for name, report in divided for row in _transfers(name, report)],
+        ),
+        *sections(
+            "refusals",
+            ("node", "operator", "refused by", "why"),
+            [row for name, report in divided for row in _refusals(name, report)],
+        ),
     ]
-    transfers = [row for name, report in divided for row in _transfers(name, report)]
-    if transfers:
-        parts.append(section("transfers", ("value", "from", "to", "optimal", "largest"), transfers))
-    refusals = [row for name, report in divided for row in _refusals(name, report)]
-    if refusals:
-        parts.append(section("refusals", ("node", "operator", "refused by", "why"), refusals))
-    return parts
 
 
 def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
@@ -381,7 +367,7 @@ def tuning_view(table: Sequence[TuningCandidate]) -> list[RenderableType]:
                     candidate.variant,
                     ", ".join(candidate.providers),
                     _precision(candidate),
-                    *((_kept(candidate),) if keeps else ()),
+                    *((_in_float32_text(candidate),) if keeps else ()),
                     candidate.isa,
                     candidate.optimization,
                     *(getattr(candidate, name) for name in columns),
@@ -403,7 +389,7 @@ def _precision(candidate: TuningCandidate) -> str:
     return f"{candidate.precision} {candidate.form}"
 
 
-def _kept(candidate: TuningCandidate) -> str:
+def _in_float32_text(candidate: TuningCandidate) -> str:
     return count(len(candidate.keep_float32), "node") if candidate.keep_float32 else ""
 
 
@@ -429,7 +415,7 @@ def _operations(number: int) -> str:
 
 
 def _partitions(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             name,
             partition.name,
@@ -437,12 +423,17 @@ def _partitions(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
             str(partition.nodes),
             _ops(partition),
         )
-        for partition in report.partitions[:_LISTED]
+        for partition in report.partitions
     ]
-    more = len(report.partitions) - _LISTED
-    if more > 0:
-        rows.append((name, f"and {more} more", "", "", ""))
-    return rows
+    return _first_rows(rows)
+
+
+def _first_rows(rows: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """The rows of one variant, of many the first."""
+    more = len(rows) - _LISTED
+    if more <= 0:
+        return list(rows)
+    return [*rows[:_LISTED], (rows[0][0], f"and {more} more", *("" for _ in rows[0][2:]))]
 
 
 def _ops(partition: Partition) -> str:
@@ -455,45 +446,37 @@ def _ops(partition: Partition) -> str:
 
 def _transfers(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [
-        (name, transfer.value, _side(transfer.source), _side(transfer.target), *_bytes(transfer))
+        (
+            name,
+            transfer.value,
+            *(provider(side) if side else "caller" for side in (transfer.source, transfer.target)),
+            *(
+                size(number) if number is not None else "unknown"
+                for number in (transfer.bytes, transfer.bytes_max)
+            ),
+        )
         for transfer in report.transfers[:_LISTED]
     ]
     total = len(report.transfers)
     if total > 1:
-        rows.append((name, f"all {total}", "", "", *(_sum(report, at) for at in _SIZES)))
+        optimal = _sum([transfer.bytes for transfer in report.transfers])
+        largest = _sum([transfer.bytes_max for transfer in report.transfers])
+        rows.append((name, f"all {total}", "", "", optimal, largest))
     return rows
 
 
-_SIZES = ("bytes", "bytes_max")
-
-
-def _sum(report: PartitionReport, at: str) -> str:
-    sizes = [getattr(transfer, at) for transfer in report.transfers]
+def _sum(sizes: Sequence[int | None]) -> str:
     text = size(sum(number or 0 for number in sizes))
     return f"at least {text}" if None in sizes else text
 
 
-def _side(name: str) -> str:
-    return provider(name) if name else "caller"
-
-
-def _bytes(transfer: Transfer) -> tuple[str, str]:
-    optimal, largest = transfer.bytes, transfer.bytes_max
-    return (
-        size(optimal) if optimal is not None else "unknown",
-        size(largest) if largest is not None else "unknown",
-    )
-
-
 def _refusals(name: str, report: PartitionReport) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [
-        (name, refusal.node, refusal.op, provider(refusal.provider), refusal.reason[:160])
-        for refusal in report.refusals[:_LISTED]
-    ]
-    more = len(report.refusals) - _LISTED
-    if more > 0:
-        rows.append((name, f"and {more} more", "", "", ""))
-    return rows
+    return _first_rows(
+        [
+            (name, refusal.node, refusal.op, provider(refusal.provider), refusal.reason[:160])
+            for refusal in report.refusals
+        ]
+    )
 
 
 # What the terminal shows of gates of outputs and of a task: limits, and what was measured.
@@ -513,7 +496,7 @@ def gates_view(variants: Sequence[VariantSummary]) -> list[RenderableType]:
             limit_text = f"drops by <= {task.max_drop:g}"
             own.append((task.output, state, task_text(task), limit_text))
         rows += [(variant.name if not index else "", *row) for index, row in enumerate(own)]
-    return [section("gates", ("output", "", "measured", "limit"), rows)] if rows else []
+    return sections("gates", ("output", "", "measured", "limit"), rows)
 
 
 def task_text(task: TaskResult) -> str:
@@ -540,8 +523,7 @@ def integer_views(variants: Sequence[VariantSummary]) -> list[RenderableType]:
         for variant in variants
         if variant.integer_products is not None
     ]
-    columns = ("answers", "because", "time")
-    return [section("8-bit integers", columns, rows)] if rows else []
+    return sections("8-bit integers", ("answers", "because", "time"), rows)
 
 
 def _time(variant: VariantSummary) -> str:
@@ -558,8 +540,7 @@ def repeat_views(variants: Sequence[VariantSummary]) -> list[RenderableType]:
         for variant in variants
         if variant.repeats is not None and variant.repeats.differing_runs
     ]
-    columns = ("bytes", "calls", "equal with")
-    return [section("equal calls", columns, rows)] if rows else []
+    return sections("equal calls", ("bytes", "calls", "equal with"), rows)
 
 
 def _cells(repeats: Repeats) -> tuple[str, str, str]:
@@ -592,7 +573,7 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
         heading(
             f"{report.artifact} and {report.model}",
             f"{status}; nothing here was verified",
-            "red" if report.failed else "green",
+            FAILED if report.failed else PASSED,
         ),
         facts(
             [
@@ -626,13 +607,13 @@ def parity_view(report: ParityDebugReport) -> list[RenderableType]:
         ),
         node_facts(errors),
     ]
-    parts += worst_nodes(errors)
-    if report.submodel is not None:
-        parts.append(_submodel(report.submodel))
-    parts += findings_view(report.findings)
-    if report.failed:
-        parts.append(refusals_section("failed", report.failed))
-    return parts
+    return [
+        *parts,
+        *worst_nodes(errors),
+        *([_submodel(report.submodel)] if report.submodel is not None else []),
+        *findings_view(report.findings),
+        *refusals_view("failed", report.failed),
+    ]
 
 
 def _gate(gate: OutputGate) -> str:
@@ -657,7 +638,7 @@ def worst_nodes(errors: NodeErrors) -> list[RenderableType]:
     ranked = sorted(errors.nodes, key=_added, reverse=True)
     rows = [_row(error) for error in ranked[:_WORST] if _added(error) > 0]
     columns = ("", "stands for", "", "max rel", "SQNR", "adds")
-    return [section("worst nodes", columns, rows)] if rows else []
+    return sections("worst nodes", columns, rows)
 
 
 def _added(error: NodeError) -> float:

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import expected_and_found
+from aotc.base.text import duration, size
 from aotc.cli.terminal import (
     FAILED,
     NOTICED,
     PASSED,
     Cell,
     by_status,
-    duration,
     facts,
     failed,
     findings_view,
     heading,
     passed,
     section,
+    sections,
     short,
-    size,
 )
 from aotc.spec.reports import Refusal, VerifyReport
 
@@ -31,7 +32,10 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
     """The verdict of the gate, its steps, and every reason."""
     status, style = _verdict(report)
     names = report.signer_names or ("",) * len(report.signers)
-    signers = ", ".join(map(_signed, report.signers, names))
+    signers = ", ".join(
+        f"{name} (key {short(key_id)})" if name else short(key_id)
+        for key_id, name in zip(report.signers, names, strict=False)
+    )
     if signers and report.development_key:
         signers += " (this user's development key)"
     parts = [
@@ -50,24 +54,20 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
             [(step.step, by_status(step.status), step.detail) for step in report.steps],
         ),
     ]
-    if report.variants:
-        rows = [
-            (
-                variant.name,
-                passed("runs") if variant.runs else failed("does not run"),
-                ", ".join(reason.code for reason in variant.reasons),
-            )
-            for variant in report.variants
-        ]
-        parts.append(section("variants", ("", ""), rows))
-    if report.refusals:
-        parts.append(refusals_section("reasons", report.refusals))
-    parts += findings_view(report.findings)
-    return parts
-
-
-def _signed(key_id: str, name: str) -> str:
-    return f"{name} (key {short(key_id)})" if name else short(key_id)
+    variants = [
+        (
+            variant.name,
+            passed("runs") if variant.runs else failed("does not run"),
+            ", ".join(reason.code for reason in variant.reasons),
+        )
+        for variant in report.variants
+    ]
+    return [
+        *parts,
+        *sections("variants", ("", ""), variants),
+        *refusals_view("reasons", report.refusals),
+        *findings_view(report.findings),
+    ]
 
 
 def _verdict(report: VerifyReport) -> tuple[str, str]:
@@ -83,15 +83,12 @@ def _verdict(report: VerifyReport) -> tuple[str, str]:
 # Refusals of a report as a table: the code, the reason, and the fix below it.
 
 
-def refusals_section(title: str, refusals: tuple[Refusal, ...]) -> RenderableType:
-    """A table with one row for each refusal."""
+def refusals_view(title: str, refusals: Sequence[Refusal]) -> list[RenderableType]:
+    """A table with one row for each refusal; nothing where there is none."""
     rows: list[tuple[str, Cell]] = []
     for refusal in refusals:
         where = f"{refusal.where}: " if refusal.where else ""
         fix = (refusal.fix,) if refusal.fix else ()
-        rows.append((failed(refusal.code), (f"{where}{_reason(refusal)}", *fix)))
-    return section(title, ("",), rows)
-
-
-def _reason(refusal: Refusal) -> str:
-    return refusal.what + expected_and_found(refusal.expected, refusal.found)
+        what = refusal.what + expected_and_found(refusal.expected, refusal.found)
+        rows.append((failed(refusal.code), (f"{where}{what}", *fix)))
+    return sections(title, ("",), rows)

@@ -26,9 +26,6 @@ from aotc.trust.archive import is_packed
 from aotc.trust.container import Container, reread
 from aotc.trust.opening import open_container
 
-# What a page is made of, read from an artifact; nothing of it is verified.
-
-
 # Larger graphs are not drawn: nobody reads them, and a page would take minutes.
 MAX_NODES: Final = 5000
 
@@ -57,7 +54,7 @@ def read_contents(artifact: Path, *, traffic: Path | None = None) -> Contents:
     """Read an artifact, a folder or a packed file, and the graphs of its variants.
 
     A graph that cannot be read is a refusal AOTC-I056 among the rest.  Raises AOTC-I057 if there is
-    a model instead, and what `inspection.summary.inspect` does.
+    a model instead, and what `aotc.inspect` does.
     """
     if stated_id(artifact) is None and artifact.is_file() and not is_packed(artifact):
         raise AotcError(

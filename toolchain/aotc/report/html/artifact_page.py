@@ -14,7 +14,6 @@ from aotc.report.html.graph_section import graph_section
 from aotc.report.html.memory_section import memory_section
 from aotc.report.html.page import page, tag
 from aotc.report.html.sections import (
-    RunReport,
     exactness_section,
     manifest_section,
     overview_section,
@@ -23,6 +22,7 @@ from aotc.report.html.sections import (
     shapes_section,
 )
 from aotc.spec.evidence import NodeErrors
+from aotc.spec.run_report import RunReport
 from aotc.spec.versions import artifact_path
 
 _MISSING_LIBRARY: Final = "AOTC-I019"
@@ -60,7 +60,15 @@ def write_run_page(artifact: Path | None, file: Path, run_report: RunReport) -> 
     Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises
     AOTC-I019 where a library is missing, and I018 (full disk) and I026 for the file.
     """
-    _write(_page_of(artifact, run_report), file)
+    text, why = "", ""
+    if artifact is not None:
+        try:
+            text = artifact_page(artifact, run_report=run_report)
+        except AotcError as error:
+            if error.code == _MISSING_LIBRARY:
+                raise
+            why = error.line()
+    _write(text or run_page(run_report, why=why), file)
 
 
 def _write(text: str, file: Path) -> None:
@@ -68,17 +76,6 @@ def _write(text: str, file: Path) -> None:
         write_atomically(file, text.encode("ascii"))
     except OSError as error:
         raise cannot_write(error, "cannot write the page", str(file)) from None
-
-
-def _page_of(artifact: Path | None, run: RunReport) -> str:
-    if artifact is None:
-        return run_page(run)
-    try:
-        return artifact_page(artifact, run_report=run)
-    except AotcError as error:
-        if error.code == _MISSING_LIBRARY:
-            raise
-        return run_page(run, why=error.line())
 
 
 def artifact_page(
@@ -91,10 +88,10 @@ def artifact_page(
 ) -> str:
     """The page as text; `times` is what `aotc bench --nodes --json` printed for the artifact.
 
-    `errors` are by variant, as `debugging.debugged_parity.measure_nodes` measures them.
+    `errors` are by variant, as `debug_parity.measure_nodes` measures them.
 
     Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
-    what `inspection.summary.inspect` and `node_times.read_node_times` do.
+    what `aotc.inspect` and `read_node_times` do.
     """
     contents = read_contents(artifact, traffic=traffic)
     report = contents.report

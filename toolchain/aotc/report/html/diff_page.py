@@ -16,10 +16,12 @@ from aotc.report.html.graph_drawing import Look, fold, graph_svg
 from aotc.report.html.page import (
     Content,
     bytes_text,
+    drawing_buttons,
     page,
     section,
     short_provider,
     shown_name,
+    swatch,
     table,
     tag,
 )
@@ -55,7 +57,7 @@ def comparison_page(a: Path, b: Path, report: DiffReport) -> str:
             _overview(report),
             section("graphs", "Graphs", _legend(), *_graphs(*contents, report)),
             _changes(report),
-            *difference_tables(report),
+            *_differences(report),
         ),
     )
 
@@ -142,15 +144,10 @@ def _placed(contents: Contents, variant: str) -> Mapping[str, str]:
 def _marks(nodes: NodesDiff) -> Marks:
     in_a: dict[str, str] = {change.a: "removed" for change in nodes.removed}
     in_b: dict[str, str] = {change.b: "added" for change in nodes.added}
-    for kind, changes in (
-        ("changed", nodes.renamed),
-        ("changed", nodes.replaced),
-        ("changed", nodes.altered),
-        ("moved", nodes.moved),
-    ):
-        for change in changes:
-            in_a[change.a] = kind
-            in_b[change.b] = kind
+    changed = (*nodes.renamed, *nodes.replaced, *nodes.altered)
+    for kind, changes in (("changed", changed), ("moved", nodes.moved)):
+        in_a |= {change.a: kind for change in changes}
+        in_b |= {change.b: kind for change in changes}
     renamed = {change.a: change.b for change in (*nodes.renamed, *nodes.moved)}
     return Marks(a=in_a, b=in_b, renamed=renamed)
 
@@ -186,11 +183,13 @@ def _changes(report: DiffReport) -> Element:
         rows: list[tuple[Content, ...]] = [
             (
                 shown_name(what_changed(area, change, only)),
-                *(shown_name(value, _LONGEST_VALUE) for value in values),
+                *(
+                    shown_name(value, _LONGEST_VALUE)
+                    for value in both_values(area, change, _LONGEST_VALUE)
+                ),
                 "" if change.ratio is None else f"{change.ratio:.3g}",
             )
             for change in area.changes[:_MAX_SHOWN]
-            for values in (both_values(area, change, _LONGEST_VALUE),)
         ]
         parts.append(table(("", "A", "B", "#B / A"), rows))
         if len(area.changes) > _MAX_SHOWN:
@@ -220,15 +219,15 @@ _MAX_ROWS: Final = 1000
 _KINDS: Final = ("replaced", "altered", "renamed", "moved", "added", "removed")
 
 
-def difference_tables(report: DiffReport) -> Iterator[Element]:
+def _differences(report: DiffReport) -> Iterator[Element]:
     """Sections of nodes, of weights and of measurements, each where there are any."""
     yield from _nodes(report)
     yield from _weights(report)
     if report.measured:
         words = "Times and peaks say as much of the two hosts, and are no difference."
         rows = [_measurement(row) for row in report.measured]
-        told = table(("", "", "#A", "#B", "#B / A"), rows)
-        yield section("measured", "Measured", tag("p", words, class_="quiet"), told)
+        figures = table(("", "", "#A", "#B", "#B / A"), rows)
+        yield section("measured", "Measured", tag("p", words, class_="quiet"), figures)
 
 
 def _nodes(report: DiffReport) -> Iterator[Element]:
@@ -354,15 +353,7 @@ def side_by_side(
             tag(
                 "div",
                 tag("h4", letter),
-                tag(
-                    "div",
-                    tag("button", "+", type="button", data_do="in", aria_label="larger"),
-                    tag("button", "\u2212", type="button", data_do="out", aria_label="smaller"),
-                    tag("button", "fit", type="button", data_do="fit"),
-                    tag("button", "unfold all", type="button", data_do="open"),
-                    tag("button", "fold all", type="button", data_do="close"),
-                    class_="tools",
-                ),
+                tag("div", *drawing_buttons(), class_="tools"),
                 tag("div", drawing, class_="canvas", role="region", aria_label=f"{letter}, drawn"),
                 class_="side",
             )
@@ -371,15 +362,7 @@ def side_by_side(
         "div",
         tag(
             "p",
-            *(
-                tag(
-                    "span",
-                    tag("span", class_=f"swatch p{index % 6}", aria_hidden="true"),
-                    short_provider(name),
-                    class_="key",
-                )
-                for index, name in enumerate(providers)
-            ),
+            *(swatch(f"p{i % 6}", short_provider(name)) for i, name in enumerate(providers)),
             class_="legend",
         ),
         tag("div", *sides, class_="sides"),

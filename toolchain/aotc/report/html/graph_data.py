@@ -14,7 +14,7 @@ from xml.etree.ElementTree import Element
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph.types import fix_sizes
-from aotc.report.html.page import tag
+from aotc.report.html.page import swatch, tag
 from aotc.spec.codec import Json
 from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.providers import STANDARD
@@ -110,7 +110,7 @@ def read_graph_job(request: Json) -> Json:
     assert isinstance(request, dict)
     model = onnx.ModelProto.FromString(Path("model.onnx").read_bytes())
     graph = read_graph(model)
-    inferred = with_stand_ins(model)
+    inferred = with_standard_operators(model)
     optimal: Any = request["optimal"]
     largest: Any = request["largest"]
     sizes = sizes_at(with_known_values(inferred, optimal), {})
@@ -340,29 +340,23 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     return found
 
 
-# Stand-ins for ONNX Runtime's fused operators, so that ONNX's shape inference goes through them.
+# Replacements of ONNX Runtime's fused operators, so that ONNX's shape inference goes through them.
 #
 # ONNX infers no shape of an operator of another domain, and of nothing after it. In a copy that is
 # only inferred, such a node is replaced by one of ONNX's own whose outputs have the same shapes and
 # types: a fused product by the product, what works element by element by Identity. What has no
-# stand-in stays unknown.
+# replacement stays unknown.
 
 
-# By operator: the one of ONNX that stands in, and which inputs it takes; () are all.
-_STAND_INS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
+# By operator: the one of ONNX that replaces it, and which inputs it takes; () are all.
+_REPLACEMENTS: Final[dict[str, tuple[str, tuple[int, ...]]]] = {
     **dict.fromkeys(
         (
             *("Attention", "MultiHeadAttention", "QAttention", "GroupQueryAttention"),
             *("BiasGelu", "FastGelu", "Gelu", "QuickGelu", "BiasSoftmax", "SkipLayerNormalization"),
             *("SkipSimplifiedLayerNormalization", "SimplifiedLayerNormalization", "BiasAdd"),
-            *(
-                "LayerNormalization",
-                "QLinearLeakyRelu",
-                "QLinearSigmoid",
-                "QLinearSoftmax",
-                "RotaryEmbedding",
-            ),
-            *("ReorderInput", "GroupNorm", "SkipGroupNorm"),
+            *("LayerNormalization", "QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"),
+            *("RotaryEmbedding", "ReorderInput", "GroupNorm", "SkipGroupNorm"),
         ),
         ("Identity", (0,)),
     ),
@@ -392,7 +386,7 @@ _KEPT: Final = frozenset(
 )
 
 
-def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_standard_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """A copy for shape inference alone; its nodes have the same names and outputs."""
     import onnx
 
@@ -406,7 +400,7 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
         if node.op_type == "ReorderOutput":
             _cut_channels(node, copied)
             continue
-        op, taken = _STAND_INS.get(node.op_type, ("", ()))
+        op, taken = _REPLACEMENTS.get(node.op_type, ("", ()))
         if not op or any(index >= len(node.input) for index in taken):
             continue
         transposed = {a.name for a in node.attribute if a.name.startswith("trans") and (a.i or a.f)}
@@ -428,7 +422,8 @@ def with_stand_ins(model: onnx.ModelProto) -> onnx.ModelProto:
     made = {node.input[0]: node for node in sums}
     del copied.graph.node[:]
     # Each behind the node that it reads from, as inference follows the order of nodes.
-    copied.graph.node.extend(made[value] for value in _given(copied) & made.keys())
+    inputs_of_graph = {value.name for value in copied.graph.input}
+    copied.graph.node.extend(made[value] for value in inputs_of_graph & made.keys())
     for node in nodes:
         copied.graph.node.append(node)
         copied.graph.node.extend(made[value] for value in node.output if value in made)
@@ -455,10 +450,6 @@ def _cut_channels(node: onnx.NodeProto, model: onnx.ModelProto) -> None:
         bounds = {}
     node.CopyFrom(helper.make_node("Slice", names, list(node.output), name=node.name))
     node.attribute.extend(helper.make_attribute(name, value) for name, value in bounds.items())
-
-
-def _given(model: onnx.ModelProto) -> set[str]:
-    return {value.name for value in model.graph.input}
 
 
 # Errors of nodes as colours and words of a page.
@@ -527,16 +518,7 @@ def error_key(found: Mapping[int, NodeError]) -> Element:
             tag("input", type="checkbox", class_="by-error", checked=""),
             " colour by error: ",
         ),
-        *(
-            tag(
-                "span",
-                tag("span", class_=f"swatch {name}s", aria_hidden="true"),
-                text,
-                class_="key",
-            )
-            for name, text in words
-            if name in present
-        ),
+        *(swatch(f"{name}s", text) for name, text in words if name in present),
         tag("span", "grey: not compared", class_="key quiet"),
         class_="legend",
     )

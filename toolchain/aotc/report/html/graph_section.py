@@ -11,10 +11,12 @@ from aotc.report.html.graph_data import DrawnGraph, error_key, error_text, error
 from aotc.report.html.graph_drawing import Look, Module, fold, graph_svg, modules_of
 from aotc.report.html.page import (
     bytes_text,
+    drawing_buttons,
     section,
     share_text,
     short_provider,
     shown_name,
+    swatch,
     table,
     tag,
 )
@@ -27,10 +29,7 @@ NodeSeconds = Mapping[str, Mapping[str, float]]
 def graph_section(
     contents: Contents, seconds: NodeSeconds, errors: Mapping[str, NodeErrors]
 ) -> Element:
-    """All graphs, of which the reader chooses one; `seconds` are by variant and node name.
-
-    `errors` are by variant.
-    """
+    """All graphs, to choose one of; `seconds` are by variant and node name, `errors` by variant."""
     variants = {variant.name: variant for variant in contents.manifest.variants}
     figures = [
         _figure(
@@ -69,11 +68,7 @@ def graph_section(
                     placeholder="name, operator or module",
                 ),
             ),
-            tag("button", "+", type="button", data_do="in", aria_label="larger"),
-            tag("button", "\u2212", type="button", data_do="out", aria_label="smaller"),
-            tag("button", "fit", type="button", data_do="fit"),
-            tag("button", "unfold all", type="button", data_do="open"),
-            tag("button", "fold all", type="button", data_do="close"),
+            *drawing_buttons(),
             class_="tools",
         ),
         tag("ul", id="found", aria_label="nodes found"),
@@ -167,12 +162,7 @@ def _legend(graph: DrawnGraph, look: Look, variant: Variant) -> Element:
         "p",
         f"Placement {variant.placement.origin}: ",
         *(
-            tag(
-                "span",
-                tag("span", class_=f"swatch p{index % 6}", aria_hidden="true"),
-                f"{short_provider(name)} {_counted(counted[name], 'node')}",
-                class_="key",
-            )
+            swatch(f"p{index % 6}", f"{short_provider(name)} {_counted(counted[name], 'node')}")
             for index, name in enumerate(look.providers)
         ),
         _counted(len(graph.parts), "partition"),
@@ -185,18 +175,10 @@ def _partitions(report: PartitionReport | None) -> list[Element]:
         return [tag("p", "One provider runs all nodes: there is no boundary.", class_="quiet")]
     crossing = [t for t in report.transfers if t.source and t.target]
     others = [t for t in report.transfers if not (t.source and t.target)]
-    refusals = table(
-        ("node", "operator", "refused by", "reason"),
-        (
-            (
-                shown_name(refused.node),
-                shown_name(refused.op, 60),
-                short_provider(refused.provider),
-                refused.reason,
-            )
-            for refused in report.refusals
-        ),
-    )
+    refusals = [
+        (shown_name(each.node), shown_name(each.op, 60), short_provider(each.provider), each.reason)
+        for each in report.refusals
+    ]
     return [
         tag("h3", "Partitions"),
         table(
@@ -229,8 +211,8 @@ def _partitions(report: PartitionReport | None) -> list[Element]:
             f"call, and {len(others)} between provider and caller.",
         ),
         tag("h3", "Refusals"),
-        refusals
-        if report.refusals
+        table(("node", "operator", "refused by", "reason"), refusals)
+        if refusals
         else tag("p", "No provider refused a node that it was offered."),
     ]
 

@@ -11,8 +11,6 @@ from aotc.report.html.artifact_contents import Contents, sizes_text
 from aotc.report.html.graph_data import DrawnGraph
 from aotc.report.html.page import bytes_text, section, shown_name, table, tag
 
-# Memory over the graph of each variant, with the node at the peak.
-
 
 def memory_section(contents: Contents) -> Element:
     """Plan and measurement by variant, and a curve for each graph."""

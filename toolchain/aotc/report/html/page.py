@@ -33,7 +33,9 @@ def tag(
     for key, value in attributes.items():
         if value is None or value is False:
             continue
-        shown = "" if value is True else _number(value) if isinstance(value, float) else str(value)
+        shown = "" if value is True else str(value)
+        if isinstance(value, float):
+            shown = f"{value:.1f}".removesuffix(".0")
         element.set(key.rstrip("_").replace("_", "-"), shown)
     extend(element, content)
     return element
@@ -78,6 +80,23 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Content]], *, caption: st
     return tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=name)
 
 
+def swatch(kind: str, *content: Content) -> Element:
+    """What a colour of a drawing, the class `kind`, means."""
+    colour = tag("span", class_=f"swatch {kind}", aria_hidden="true")
+    return tag("span", colour, *content, class_="key")
+
+
+def drawing_buttons() -> tuple[Element, ...]:
+    """What the page's script does with a drawing: its size, and its groups."""
+    return (
+        tag("button", "+", type="button", data_do="in", aria_label="larger"),
+        tag("button", "\u2212", type="button", data_do="out", aria_label="smaller"),
+        tag("button", "fit", type="button", data_do="fit"),
+        tag("button", "unfold all", type="button", data_do="open"),
+        tag("button", "fold all", type="button", data_do="close"),
+    )
+
+
 def section(anchor: str, title: str, *content: Content) -> Element:
     """A section of the page with its heading, which the page's contents refer to."""
     return tag(
@@ -87,16 +106,6 @@ def section(anchor: str, title: str, *content: Content) -> Element:
         id=anchor,
         aria_labelledby=f"{anchor}-h",
     )
-
-
-def html_text(page: Element) -> str:
-    """The document in ASCII; script and style elements are written as they are."""
-    text: bytes = tostring(page, encoding="us-ascii", method="html")
-    return f"<!doctype html>\n{text.decode()}\n"
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
 
 
 # Figures as a page shows them.
@@ -162,7 +171,9 @@ def page(title: str, notice: Sequence[Content], sections: Sequence[Element]) -> 
         ),
         lang="en",
     )
-    return html_text(document)
+    # In ASCII; script and style elements are written as they are.
+    text: bytes = tostring(document, encoding="us-ascii", method="html")
+    return f"<!doctype html>\n{text.decode()}\n"
 
 
 def _resource(name: str) -> str:

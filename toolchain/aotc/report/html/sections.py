@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 from xml.etree.ElementTree import Element
 
+from aotc.base.errors import Place
 from aotc.base.records import values_of
 from aotc.base.text import duration, printable
 from aotc.report.html.artifact_contents import sizes_text
@@ -22,14 +23,16 @@ from aotc.report.html.page import (
 )
 from aotc.spec.codec import Json, encode
 from aotc.spec.evidence import Comparison, Evidence, NodeError, NodeErrors, OutputNoise
-from aotc.spec.payload import Value
+from aotc.spec.payload import Finding, Value
 from aotc.spec.reports import (
     ArtifactSummary,
     InspectReport,
+    Refusal,
     ShapeReport,
     TrafficCoverage,
     VariantSummary,
 )
+from aotc.spec.run_report import RunReport
 from aotc.spec.variant import PassRecord
 
 # How far the answers of each variant are from the model's, output by output.
@@ -386,22 +389,14 @@ def _flat(value: Json) -> str:
 
 def _remarks(report: InspectReport) -> list[Element]:
     found = []
-    if report.problems:
-        found += [
-            tag("h3", "Could not be read"),
-            table(
-                ("code", "what", "where"),
-                ((tag("b", p.code, class_="bad"), p.what, p.where) for p in report.problems),
-            ),
-        ]
-    if report.findings:
-        found += [
-            tag("h3", "Findings"),
-            table(
-                ("code", "what", "where"),
-                ((tag("b", f.code, class_="warn"), f.what, f.where) for f in report.findings),
-            ),
-        ]
+    remarks: tuple[tuple[str, str, Sequence[Refusal | Finding]], ...] = (
+        ("Could not be read", "bad", report.problems),
+        ("Findings", "warn", report.findings),
+    )
+    for title, kind, each in remarks:
+        if each:
+            rows = ((tag("b", one.code, class_=kind), one.what, one.where) for one in each)
+            found += [tag("h3", title), table(("code", "what", "where"), rows)]
     return found
 
 
@@ -459,16 +454,6 @@ _RUN_FACTS: Final = (
 )
 
 
-class RunReport(Protocol):
-    """What a page shows of a run; `contract.results.run_report.RunReport` has it."""
-
-    command: str
-    outcome: str
-    gates: Sequence[object]
-    refusals: Sequence[object]
-    findings: Sequence[object]
-
-
 def run_section(run: RunReport) -> Element:
     """Outcome, gates, breaches and findings of `run`."""
     good = run.outcome == "passed"
@@ -477,70 +462,51 @@ def run_section(run: RunReport) -> Element:
         _facts(run, _RUN_FACTS),
     ]
     if run.refusals:
-        parts.append(tag("h3", "Breaches"))
-        for breach in run.refusals:
-            parts.append(_breach(breach))
-    if run.gates:
-        parts.append(tag("h3", "Gates"))
-        parts.append(
-            table(
-                ("gate", "of", "limit", "measured", "status", "stated at"),
+        parts += [tag("h3", "Breaches"), *map(_breach, run.refusals)]
+    titled: tuple[tuple[str, tuple[str, ...], list[tuple[Content, ...]]], ...] = (
+        (
+            "Gates",
+            ("gate", "of", "limit", "measured", "status", "stated at"),
+            [
                 (
-                    (
-                        tag("b", _text(gate, "name")),
-                        shown_name(_text(gate, "subject")),
-                        _text(gate, "limit"),
-                        _text(gate, "measured"),
-                        _status(_text(gate, "status")),
-                        _place(gate),
-                    )
-                    for gate in run.gates
-                ),
-            )
-        )
-    if run.findings:
-        parts.append(tag("h3", "Findings of the run"))
-        parts.append(
-            table(
-                ("code", "what", "where"),
-                (
-                    (_text(found, "code"), _text(found, "what"), _text(found, "where"))
-                    for found in run.findings
-                ),
-            )
-        )
-    figures = getattr(run, "measurements", ())
-    if figures:
-        parts.append(tag("h3", "Measured"))
-        parts.append(
-            table(
-                ("measurement", "of", "#value", "unit"),
-                (
-                    (
-                        _text(figure, "name"),
-                        shown_name(_text(figure, "subject")),
-                        f"{figure.value:.6g}",
-                        _text(figure, "unit"),
-                    )
-                    for figure in figures
-                ),
-            )
-        )
-    stages = getattr(run, "stages", None)
-    if isinstance(stages, Mapping) and stages:
-        parts.append(tag("h3", "Time"))
-        parts.append(
-            table(
-                ("stage", "#time"),
-                ((name, duration(float(seconds))) for name, seconds in stages.items()),
-            )
-        )
+                    tag("b", gate.name),
+                    shown_name(gate.subject),
+                    gate.limit,
+                    gate.measured,
+                    _status(gate.status),
+                    _place(gate.place),
+                )
+                for gate in run.gates
+            ],
+        ),
+        (
+            "Findings of the run",
+            ("code", "what", "where"),
+            [(found.code, found.what, found.where) for found in run.findings],
+        ),
+        (
+            "Measured",
+            ("measurement", "of", "#value", "unit"),
+            [
+                (figure.name, shown_name(figure.subject), f"{figure.value:.6g}", figure.unit)
+                for figure in run.measurements
+            ],
+        ),
+        (
+            "Time",
+            ("stage", "#time"),
+            [(name, duration(float(seconds))) for name, seconds in run.stages.items()],
+        ),
+    )
+    for title, columns, rows in titled:
+        if rows:
+            parts += [tag("h3", title), table(columns, rows)]
     return section("run", "Run", *parts)
 
 
-def _facts(thing: object, fields: Sequence[str]) -> Element:
+def _facts(thing: RunReport | Refusal, fields: Sequence[str]) -> Element:
     """What is stated of `fields`, by their names."""
-    stated = [(field, _text(thing, field)) for field in fields]
+    stated = [(field, str(getattr(thing, field))) for field in fields]
     return tag(
         "dl",
         *(
@@ -552,14 +518,13 @@ def _facts(thing: object, fields: Sequence[str]) -> Element:
     )
 
 
-def _breach(breach: object) -> Element:
+def _breach(breach: Refusal) -> Element:
     facts = _facts(breach, ("where", "expected", "found", "fix"))
-    place = _place(breach)
-    if place:
+    if place := _place(breach.place):
         facts.extend((tag("dt", "stated at"), tag("dd", place)))
     return tag(
         "div",
-        tag("p", tag("b", _text(breach, "code"), class_="bad"), f" {_text(breach, 'what')}"),
+        tag("p", tag("b", breach.code, class_="bad"), f" {breach.what}"),
         facts,
     )
 
@@ -569,17 +534,8 @@ def _status(status: str) -> Element:
     return tag("span", status, class_=kind)
 
 
-def _place(thing: object) -> str:
-    place = getattr(thing, "place", None)
-    if place is None:
-        return ""
-    where = [_text(place, name) for name in ("file", "line", "column")]
-    return ":".join(part for part in where if part)
-
-
-def _text(thing: object, field: str) -> str:
-    value = getattr(thing, field, None)
-    return "" if value is None else str(value)
+def _place(place: Place | None) -> str:
+    return "" if place is None else str(place).removeprefix(":")
 
 
 # Inputs, outputs, sizes of dims, buckets, and the traffic on them.

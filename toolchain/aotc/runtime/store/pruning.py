@@ -98,8 +98,11 @@ def prune(
     current time.  Entries in use stay, and count.  Half-written folders of dead processes are
     removed too.  Raises as `entries` does.
     """
-    if not _exists(root):
-        return StorePruneReport(store=str(root))
+    try:
+        if not require_safe(root):
+            return StorePruneReport(store=str(root))
+    except OSError as error:
+        raise unwritable(error, root) from None
     moment = time.time() if now is None else now
     with exclusive(root):
         leftovers = _remove_leftovers(root)
@@ -188,13 +191,6 @@ def _remove(entry: Path, root: Path) -> bool:
     finally:
         entry_hold.close()
     return True
-
-
-def _exists(root: Path) -> bool:
-    try:
-        return require_safe(root)
-    except OSError as error:
-        raise unwritable(error, root) from None
 
 
 def _remove_leftovers(root: Path) -> int:

@@ -285,14 +285,11 @@ def remove_leftovers(root: Path) -> int:
     return found
 
 
-# Publishes artifacts in a store: verified while copied, sealed, and renamed into place.
-
-
 # How long to wait for the users of a damaged entry that cannot be moved.
-_WAIT_SECONDS = 2.0
-_LOCK_PAUSE_SECONDS = 0.01
+_WAIT_SECONDS: Final = 2.0
+_LOCK_PAUSE_SECONDS: Final = 0.01
 # Permissions of others to search a folder: what they load from it is not hashed again.
-_SHARED = 0o011
+_SHARED: Final = 0o011
 
 
 class Publication:

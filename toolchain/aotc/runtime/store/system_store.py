@@ -21,7 +21,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -121,10 +120,10 @@ def _take(
                 found.hold.close()
                 return Store(system.root).install(artifact_place, trust, reads=reads)
             try:
-                with _closed_on_error(found.hold):
-                    return _authenticate_unhashed(found, source, trust, reads, started)
-            except AotcError as error:
-                if not is_damage(error):
+                return _authenticate_unhashed(found, source, trust, reads, started)
+            except BaseException as error:
+                found.hold.close()
+                if not isinstance(error, AotcError) or not is_damage(error):
                     raise
                 if system.stated or (store is not None and not os.access(system.root, os.W_OK)):
                     raise _damage_error(found.path, error) from None
@@ -229,16 +228,6 @@ def _authenticate_unhashed(
             "AOTC-I001", "the entry of the store no longer exists", where=str(entry.path)
         )
     return stored_artifact(entry.path, authentic, entry.hold, started, hashed=False)
-
-
-@contextmanager
-def _closed_on_error(entry_hold: Hold) -> Iterator[None]:
-    """Release a hold if the block fails."""
-    try:
-        yield
-    except BaseException:
-        entry_hold.close()
-        raise
 
 
 def _damage_error(entry: Path, damage: AotcError) -> AotcError:

@@ -90,7 +90,10 @@ class Store:
         """
         started = time.perf_counter()
         trust = Trust.of(keys)
-        self._require_safe_root()
+        try:
+            require_safe(self.root)
+        except OSError as error:
+            raise unwritable(error, self.root) from None
         with open_container(Path(path)) as source:
             entry = self.entry(identity_of(source))
             damage: AotcError | None = None
@@ -98,7 +101,10 @@ class Store:
             if entry_hold is not None:
                 try:
                     require_ours(entry, entry_hold)
-                    authentic = _authenticate_entry(entry, source, trust, reads)
+                    with FolderContainer(entry) as copy:
+                        authentic = authenticate(
+                            copy, trust, attestations=source, files_to_read=reads
+                        )
                     return stored_artifact(entry, authentic, entry_hold, started)
                 except AotcError as error:
                     entry_hold.close()
@@ -134,13 +140,6 @@ class Store:
     def entry(self, artifact_id: str) -> Path:
         """The folder of the artifact with this id, whether or not it exists."""
         return entry_path(self.root, artifact_id)
-
-    def _require_safe_root(self) -> None:
-        """Raise AOTC-R016 if others may change the root, R007 if it cannot be examined."""
-        try:
-            require_safe(self.root)
-        except OSError as error:
-            raise unwritable(error, self.root) from None
 
 
 def identity_of(source: Container) -> str:
@@ -180,10 +179,3 @@ def stored_artifact(
         hold=entry_hold,
         hashed=hashed,
     )
-
-
-def _authenticate_entry(
-    entry: Path, source: Container, trust: Trust, reads: Reads | None
-) -> AuthenticArtifact:
-    with FolderContainer(entry) as copy:
-        return authenticate(copy, trust, attestations=source, files_to_read=reads)

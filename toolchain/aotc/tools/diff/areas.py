@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from aotc.base.records import record
 from aotc.spec.attestation_kinds import kind_of
@@ -14,7 +14,7 @@ from aotc.spec.diff_report import Change, MeasuredRow, VariantPair
 from aotc.spec.evidence import OutputError
 from aotc.spec.profile import Profile
 from aotc.spec.reports import Claim
-from aotc.spec.variant import MemoryPlan, PassRecord, Variant
+from aotc.spec.variant import MemoryPlan, PassRecord
 from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, change, changes_of, ratio
 from aotc.tools.inspect import worst_errors
 
@@ -29,24 +29,33 @@ def contents_changes(
     found = [
         *changes_of(one.fixtures, other.fixtures, "fixtures"),
         *changes_of(one.findings, other.findings, "findings"),
+        *_pair_changes(pairs, "model", "weights", "files", "shape_nodes_dropped"),
     ]
-    for pair in pairs:
-        found += changes_of(_read(pair.a), _read(pair.b), subject=pair.label)
-    files_a = {entry.path: entry.sha256 for entry in one.files}
-    files_b = {entry.path: entry.sha256 for entry in other.files}
-    for path in sorted({*files_a, *files_b}):
-        if files_a.get(path) != files_b.get(path):
-            found.append(change("sha256", files_a.get(path), files_b.get(path), path))
-    return tuple(found)
+    return (*found, *_file_changes(a, b, "sha256"))
 
 
-def _read(variant: Variant) -> dict[str, object]:
-    return {
-        "model": variant.model,
-        "weights": variant.weights,
-        "files": variant.files,
-        "shape_nodes_dropped": variant.shape_nodes_dropped,
-    }
+def _file_changes(a: ArtifactContents, b: ArtifactContents, what: str) -> list[Change]:
+    """Files of which the manifests state another `what`, or that one of them lacks; by path."""
+    one = {entry.path: getattr(entry, what) for entry in a.manifest.files}
+    other = {entry.path: getattr(entry, what) for entry in b.manifest.files}
+    return [
+        change(what, one.get(path), other.get(path), path)
+        for path in sorted({*one, *other})
+        if one.get(path) != other.get(path)
+    ]
+
+
+def _pair_changes(pairs: Sequence[Pair], *fields: str) -> list[Change]:
+    """What differs of the fields `fields` of each two variants."""
+    return [
+        each
+        for pair in pairs
+        for each in changes_of(
+            {name: getattr(pair.a, name) for name in fields},
+            {name: getattr(pair.b, name) for name in fields},
+            subject=pair.label,
+        )
+    ]
 
 
 def manifest_changes(a: ArtifactContents, b: ArtifactContents) -> tuple[Change, ...]:
@@ -115,21 +124,8 @@ def variant_changes(
     if before != after:
         found.append(change("order", before, after))
     found += changes_of(a.manifest.dropped, b.manifest.dropped, "dropped")
-    for pair in pairs:
-        found += changes_of(_session(pair.a), _session(pair.b), subject=pair.label)
-    return tuple(found)
-
-
-def _session(variant: Variant) -> Mapping[str, object]:
-    return {
-        "name": variant.name,
-        "spec": variant.spec,
-        "component": variant.component,
-        "buckets": variant.buckets,
-        "providers": variant.providers,
-        "device": variant.device,
-        "session": variant.session,
-    }
+    fields = ("name", "spec", "component", "buckets", "providers", "device", "session")
+    return (*found, *_pair_changes(pairs, *fields))
 
 
 def pass_changes(pairs: Sequence[Pair]) -> tuple[Change, ...]:
@@ -167,21 +163,8 @@ def shape_changes(
         *changes_of(one.shapes, other.shapes, "shapes"),
         *changes_of(one.padding, other.padding, "padding"),
         *changes_of(one.strict, other.strict, "strict"),
+        *_pair_changes(pairs, "domain", "cuda_graphs", "shape_nodes"),
     ]
-    for pair in pairs:
-        found += changes_of(
-            {
-                "domain": pair.a.domain,
-                "cuda_graphs": pair.a.cuda_graphs,
-                "shape_nodes": pair.a.shape_nodes,
-            },
-            {
-                "domain": pair.b.domain,
-                "cuda_graphs": pair.b.cuda_graphs,
-                "shape_nodes": pair.b.shape_nodes,
-            },
-            subject=pair.label,
-        )
     return tuple(found)
 
 
@@ -288,13 +271,10 @@ def exactness(a: ArtifactContents, b: ArtifactContents, pairs: Sequence[Pair]) -
         # Of one payload, errors are the same whether somebody wrote them down or not.
         if not one and not other and a.artifact_id != b.artifact_id:
             reasons.append(f"{pair.label}: neither artifact has measured errors")
+        missing = [output for output in one if output not in other]
+        reasons += [f"{pair.label}: output {output} is not measured in B" for output in missing]
         reasons += [
-            f"{pair.label}: output {output} is not measured in B"
-            for output in one
-            if output not in other
-        ]
-        reasons += [
-            f"{pair.label}: output {output} passed only in {'A' if one[output].passed else 'B'}"
+            f"{pair.label}: output {output} passed in {'A' if one[output].passed else 'B'} alone"
             for output in one
             if output in other and one[output].passed != other[output].passed
         ]
@@ -383,12 +363,8 @@ def size(a: ArtifactContents, b: ArtifactContents) -> Measured:
     found = [
         *changes_of(a.payload_bytes, b.payload_bytes, "payload"),
         *changes_of(_by_role(a), _by_role(b)),
+        *_file_changes(a, b, "size"),
     ]
-    files_a = {entry.path: entry.size for entry in a.manifest.files}
-    files_b = {entry.path: entry.size for entry in b.manifest.files}
-    for path in sorted({*files_a, *files_b}):
-        if files_a.get(path) != files_b.get(path):
-            found.append(change("size", files_a.get(path), files_b.get(path), path))
     return Measured(changes=tuple(found), ratio=ratio(a.payload_bytes, b.payload_bytes))
 
 
@@ -407,13 +383,12 @@ def measured_rows(
     for pair in pairs:
         one, other = _measurements(a, pair.a.name), _measurements(b, pair.b.name)
         for what in dict.fromkeys((*one, *other)):
-            unit: Literal["seconds", "bytes"] = "bytes" if what == "peak memory" else "seconds"
             before, after = one.get(what), other.get(what)
             rows.append(
                 MeasuredRow(
                     variant=pair.label,
                     what=what,
-                    unit=unit,
+                    unit="bytes" if what == "peak memory" else "seconds",
                     a=before,
                     b=after,
                     ratio=ratio(before, after),

@@ -24,15 +24,12 @@ from aotc.spec.diff_report import (
     VariantPair,
 )
 from aotc.spec.reports import Refusal
-from aotc.tools.diff import areas as measured_areas
-from aotc.tools.diff import areas as model_areas
-from aotc.tools.diff.areas import contents_changes, manifest_changes, trust_changes
+from aotc.tools.diff import areas
 from aotc.tools.diff.graphs import (
     GraphComparison,
     Weights,
     by_name_alone,
     compare_graphs,
-    is_moved,
     placement_changes,
 )
 from aotc.tools.diff.opened_artifact import (
@@ -42,8 +39,6 @@ from aotc.tools.diff.opened_artifact import (
     open_artifact,
     pair_variants,
 )
-
-# Two artifacts compared, area by area.
 
 
 def diff(
@@ -85,34 +80,34 @@ def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> Dif
     # Of one manifest: both list the same files, so there is nothing to read.
     graphs = by_name_alone(pairs) if same else compare_graphs(a, b, pairs, weights)
     left_out = _left_out(alone)
-    areas = [
-        _area("source", model_areas.source_changes(a, b)),
-        _area("toolchain", model_areas.toolchain_changes(a, b)),
-        _area("profile", model_areas.profile_changes(a, b)),
-        _area("variants", model_areas.variant_changes(a, b, pairs, alone)),
-        _area("passes", model_areas.pass_changes(pairs), left_out),
+    found = [
+        _area("source", areas.source_changes(a, b)),
+        _area("toolchain", areas.toolchain_changes(a, b)),
+        _area("profile", areas.profile_changes(a, b)),
+        _area("variants", areas.variant_changes(a, b, pairs, alone)),
+        _area("passes", areas.pass_changes(pairs), left_out),
         _area("placement", _placement(pairs, graphs.nodes), left_out),
-        _area("shapes", model_areas.shape_changes(a, b, pairs), left_out),
-        _area("precision", model_areas.precision_changes(pairs), left_out),
-        _measured("exactness", measured_areas.exactness(a, b, pairs), left_out),
-        _measured("memory", measured_areas.memory(pairs), left_out),
-        _measured("size", measured_areas.size(a, b)),
+        _area("shapes", areas.shape_changes(a, b, pairs), left_out),
+        _area("precision", areas.precision_changes(pairs), left_out),
+        _measured("exactness", areas.exactness(a, b, pairs), left_out),
+        _measured("memory", areas.memory(pairs), left_out),
+        _measured("size", areas.size(a, b)),
         _weights(graphs, left_out),
-        _area("requirements", model_areas.requirement_changes(a, b, pairs), left_out),
-        _area("trust", trust_changes(a, b)),
-        _area("contents", contents_changes(a, b, pairs)),
+        _area("requirements", areas.requirement_changes(a, b, pairs), left_out),
+        _area("trust", areas.trust_changes(a, b)),
+        _area("contents", areas.contents_changes(a, b, pairs)),
     ]
-    if not same and not any(area.changes for area in areas):
-        areas[-1] = _area("contents", manifest_changes(a, b))
+    if not same and not any(area.changes for area in found):
+        found[-1] = _area("contents", areas.manifest_changes(a, b))
     return DiffReport(
         a=_described(a),
         b=_described(b),
         same_id=same,
-        areas=tuple(areas),
+        areas=tuple(found),
         variants=(*(pair.row() for pair in pairs), *alone),
         nodes=graphs.nodes,
         weights=graphs.weights,
-        measured=measured_areas.measured_rows(a, b, pairs),
+        measured=areas.measured_rows(a, b, pairs),
         problems=(*a.problems, *b.problems, *graphs.problems),
     )
 
@@ -146,7 +141,7 @@ def _area(
     return AreaDiff(area=area, status=status, reason=reason, ratio=ratio, changes=tuple(changes))
 
 
-def _measured(area: Area, found: measured_areas.Measured, left_out: str = "") -> AreaDiff:
+def _measured(area: Area, found: areas.Measured, left_out: str = "") -> AreaDiff:
     reason = "; ".join(filter(None, (found.reason, left_out)))
     return _area(area, found.changes, reason, found.ratio)
 
@@ -154,11 +149,10 @@ def _measured(area: Area, found: measured_areas.Measured, left_out: str = "") ->
 def _placement(pairs: Sequence[Pair], nodes: Sequence[NodesDiff]) -> Sequence[Change]:
     changes = list(placement_changes(pairs))
     for each in nodes:
-        if is_moved(each):
-            for what in ("moved", "added", "removed", "replaced", "altered"):
-                count = len(getattr(each, what))
-                if count:
-                    changes.append(change(f"nodes {what}", None, count, each.variant))
+        # Other names alone are no difference.
+        for what in ("moved", "added", "removed", "replaced", "altered"):
+            if count := len(getattr(each, what)):
+                changes.append(change(f"nodes {what}", None, count, each.variant))
     return changes
 
 
@@ -168,8 +162,7 @@ def _weights(graphs: GraphComparison, left_out: str) -> AreaDiff:
     changes = []
     for each in graphs.weights:
         for what in ("changed", "added", "removed"):
-            count = len(getattr(each, what))
-            if count:
+            if count := len(getattr(each, what)):
                 changes.append(change(f"tensors {what}", None, count, ", ".join(each.variants)))
     return _area("weights", changes, left_out)
 
@@ -203,10 +196,10 @@ def _refused(what: str, word: str) -> AotcError:
 
 
 def failures(
-    allowed: Sequence[AllowedDiff], areas: Sequence[AreaDiff], measured_from: str
+    allowed: Sequence[AllowedDiff], compared: Sequence[AreaDiff], measured_from: str
 ) -> tuple[Refusal, ...]:
     """One AOTC-I061 for each area that differs by more than is allowed, with what was measured."""
-    by_name = {area.area: area for area in areas}
+    by_name = {area.area: area for area in compared}
     found = []
     for each in allowed:
         why = _exceeded(each, by_name[each.area])

@@ -23,9 +23,6 @@ from aotc.trust import dsse, statements
 from aotc.trust.container import Container
 from aotc.trust.opening import open_container
 
-# What a comparison reads of one artifact: its manifest, its attestations, and its open files.
-
-
 # Suffixes of models, of which the message can say what to do.
 _MODELS: Final = (".onnx", ".ort", ".pb", ".pt", ".pt2", ".tflite", ".safetensors")
 

@@ -6,31 +6,26 @@ the parser is a problem of the report.
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, BinaryIO, Final
-
-import onnx
-from google.protobuf.message import DecodeError
+from typing import Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record
-from aotc.graph.model import graphs, tensor_bytes
 from aotc.session.worker_pool import Workers
-from aotc.spec.codec import Json
 from aotc.spec.variant import Variant
 from aotc.tools.diff.opened_artifact import LIMITS, MAX_MODEL_BYTES, ArtifactContents
 
 # In the folder of a job: the model, and the weights that it holds itself.
 MODEL: Final = "model.onnx"
 HELD: Final = "held.bin"
-_JOB: Final = "aotc.tools.diff.stored_graph"
+# Only the worker has a parser.
+_JOB: Final = "aotc.tools.diff.graph_parser"
 
 
 @record(kw_only=False)
@@ -154,119 +149,3 @@ def _graph(value: Any, held: Path) -> StoredGraph:
         for name, each in value["tensors"].items()
     }
     return StoredGraph(nodes, tuple(value["outputs"]), tensors)
-
-
-# In a worker: the graph of a model as JSON, with the bytes of the weights that it holds itself.
-#
-# The only part of comparing that imports onnx.
-
-
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
-
-
-def read_graph_job(request: Json) -> Json:
-    """The graph of `model.onnx`; bytes of weights that it holds are written to `held.bin`.
-
-    Raises AOTC-I062 if it is no model, or refers to what the manifest does not list.
-    """
-    assert isinstance(request, dict)
-    name = str(request["model"])
-    model = onnx.ModelProto()
-    try:
-        model.ParseFromString(Path(MODEL).read_bytes())
-    except (DecodeError, ValueError):
-        raise unreadable(name, "it is not an ONNX model") from None
-    nodes: list[Json] = []
-    tensors: dict[str, Json] = {}
-    with Path(HELD).open("wb") as held:
-        for path, graph in graphs(model):
-            for short, tensor in _tensors(graph):
-                full = f"{path}/{short}" if path else short
-                tensors[full] = _stored(tensor, full, request, held)
-            nodes += [
-                {
-                    "name": node.name,
-                    "op": _operator(node),
-                    "inputs": list(node.input),
-                    "outputs": list(node.output),
-                    "attributes": _attributes(node),
-                }
-                for node in graph.node
-            ]
-    return {
-        "nodes": nodes,
-        "outputs": [value.name for value in model.graph.output],
-        "tensors": tensors,
-    }
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Initializers, and the values of Constant nodes by the names of these nodes' outputs."""
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.HasField("t") and node.output:
-                    yield node.output[0], attribute.t
-
-
-def _operator(node: onnx.NodeProto) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Json]:
-    """Digests by name; subgraphs have nodes of their own, and a Constant's tensor is a weight."""
-    return {
-        each.name: hashlib.blake2b(each.SerializeToString(deterministic=True)).hexdigest()[:32]
-        for each in node.attribute
-        if each.type not in _GRAPHS and not (node.op_type == "Constant" and each.HasField("t"))
-    }
-
-
-def _stored(
-    tensor: onnx.TensorProto, name: str, request: Mapping[str, Any], held: BinaryIO
-) -> Json:
-    model = str(request["model"])
-    try:
-        dtype = _dtype(tensor.data_type)
-        length = tensor_bytes(tensor)
-        shape = list(tensor.dims)
-        if min(shape, default=0) < 0:
-            raise ValueError(f"a shape of {shape}")
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            content = _held(tensor)
-            if dtype != "string" and len(content) != length:
-                raise ValueError(f"{len(content)} bytes, and not {length}")
-            offset = held.tell()
-            held.write(content)
-            digest = hashlib.blake2b(content).hexdigest()
-            return {
-                **{"dtype": dtype, "shape": shape, "length": len(content), "offset": offset},
-                "digest": digest,
-            }
-        entry = {pair.key: pair.value for pair in tensor.external_data}
-        offset, stated = int(entry.get("offset", "0")), int(entry.get("length", "0"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise unreadable(model, f"weight {name}: {error}") from None
-    path = posixpath.join(str(request["weights"]), entry.get("location", ""))
-    sizes: Mapping[str, int] = request["sizes"]
-    if path not in sizes:
-        raise unreadable(model, f"weight {name} is in a file that is not the variant's")
-    if stated not in (0, length) or offset < 0 or offset + length > sizes[path]:
-        raise unreadable(model, f"weight {name} is not within its file")
-    return {"dtype": dtype, "shape": shape, "length": length, "offset": offset, "path": path}
-
-
-def _dtype(code: int) -> str:
-    if code == onnx.TensorProto.STRING:
-        return "string"
-    return str(onnx.helper.tensor_dtype_to_np_dtype(code).name)
-
-
-def _held(tensor: onnx.TensorProto) -> bytes:
-    if tensor.data_type == onnx.TensorProto.STRING:
-        return b"".join(b"%d:%s" % (len(text), text) for text in tensor.string_data)
-    if tensor.HasField("raw_data"):
-        return tensor.raw_data
-    return bytes(onnx.numpy_helper.to_array(tensor).tobytes())
