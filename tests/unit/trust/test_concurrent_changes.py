@@ -30,7 +30,7 @@ _COMMAND = """
 import sys
 from aotc.cli.main import main
 from aotc.cli.commands import trust
-from aotc.trust.policy import policy_files, requested_change
+from aotc.trust.policy import authoring
 print("ready", flush=True)
 sys.stdin.readline()
 sys.exit(main(sys.argv[1:]))

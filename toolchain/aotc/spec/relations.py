@@ -25,6 +25,19 @@ _MAX_CHARACTERS = 1000
 _MAX_TERMS = 16
 _MAX_CONSTANT = 2**31
 
+# tf2onnx and ONNX's inference count `unk__12`, Paddle2ONNX `p2o.DynamicDimension.0`, torch.onnx
+# `x_dynamic_axes_1`; converters of Python objects write None.  `N`, `s0` and `dim_0` are names.
+_ANONYMOUS = re.compile(
+    r"""\s* (?:
+        \?+ | \*+ | -\d+
+        | none | null | nil | nan | undefined | dynamic
+        | unk (?: nown )? (?: _{0,2} \d+ )?
+        | (?: p2o\. )? DynamicDimension (?: \.\d+ )?
+        | (?: .* _ )? dynamic_axes_\d+
+    )? \s*""",
+    re.ASCII | re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
 
 @record
 class Equality:
@@ -232,20 +245,6 @@ def _unreadable(text: str, why: str) -> ParseError:
 
 
 # Anonymous names of dims: what exporters write if they know neither size nor name.
-
-
-# tf2onnx and ONNX's inference count `unk__12`, Paddle2ONNX `p2o.DynamicDimension.0`, torch.onnx
-# `x_dynamic_axes_1`; converters of Python objects write None.  `N`, `s0` and `dim_0` are names.
-_ANONYMOUS = re.compile(
-    r"""\s* (?:
-        \?+ | \*+ | -\d+
-        | none | null | nil | nan | undefined | dynamic
-        | unk (?: nown )? (?: _{0,2} \d+ )?
-        | (?: p2o\. )? DynamicDimension (?: \.\d+ )?
-        | (?: .* _ )? dynamic_axes_\d+
-    )? \s*""",
-    re.ASCII | re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
 
 
 def is_anonymous(name: str) -> bool:

@@ -10,9 +10,6 @@ from typing import Annotated, Literal
 from aotc.base.records import field, record, replace
 from aotc.spec.codec import Bounds, Json, ParseError, Problem, decode
 
-# Ranges of dims as a profile states them: a size, bounds, buckets, and what to do outside.
-
-
 Size = Annotated[int, Bounds(0, 2**53 - 1)]
 Outside = Literal["pad", "route"]
 CODE = "AOTC-S003"
@@ -432,9 +429,6 @@ def raised_to_buckets(
             return None
         raised[name] = full
     return domain.padded_sizes(buckets, raised)
-
-
-# How inputs are padded to a compiled size, and outputs cropped.
 
 
 Side = Literal["right", "left"]

@@ -23,9 +23,6 @@ from aotc.trust.dsse import Bundle
 from aotc.trust.policy.host_trust import Trust
 from aotc.trust.policy.signed_attestations import SignedStatement
 
-# Steps 1 to 3 of the gate: listing the files, parsing bundles, and checking signatures.
-
-
 # What an untrusted signer lists is read only to report missing and unlisted files.
 _MAX_CLAIMED_BYTES = 4 << 20
 _OMS: Final = KINDS["oms"]
@@ -33,6 +30,9 @@ DOCUMENTS = ("aotc.json", "manifest.json")
 # Refusals of one signer, which do not matter if another signer counts.
 _UNKNOWN_SIGNER = frozenset({"AOTC-G002", "AOTC-G038"})
 _SIGNER_CODES = _UNKNOWN_SIGNER | {"AOTC-G027", "AOTC-G028", "AOTC-G037"}
+
+# An untrusted bundle may list any number of files.
+MAX_REFUSALS = 1000
 
 
 def list_files(state: Examination, attestations: Container) -> bool:
@@ -78,15 +78,7 @@ def _within_limits(
     What exceeds a limit is refused.
     """
     if len(bundles) > MAX_BUNDLES:
-        state.refuse(
-            AotcError(
-                "AOTC-G012",
-                "the artifact exceeds the limits",
-                where=ATTESTATIONS,
-                expected=f"at most {MAX_BUNDLES} bundles",
-                found=str(len(bundles)),
-            )
-        )
+        state.refuse(_limit_exceeded(f"{MAX_BUNDLES} bundles", len(bundles)))
         return False
     if state.trust.policy is not None:
         from aotc.trust.policy.evaluation import exceeded_limits
@@ -98,17 +90,19 @@ def _within_limits(
             return False
     total = sum(bundles.values())
     if total > MAX_BUNDLES_BYTES:
-        state.refuse(
-            AotcError(
-                "AOTC-G012",
-                "the artifact exceeds the limits",
-                where=ATTESTATIONS,
-                expected=f"at most {MAX_BUNDLES_BYTES} bytes of bundles",
-                found=str(total),
-            )
-        )
+        state.refuse(_limit_exceeded(f"{MAX_BUNDLES_BYTES} bytes of bundles", total))
         return False
     return True
+
+
+def _limit_exceeded(maximum: str, found: int) -> AotcError:
+    return AotcError(
+        "AOTC-G012",
+        "the artifact exceeds the limits",
+        where=ATTESTATIONS,
+        expected=f"at most {maximum}",
+        found=str(found),
+    )
 
 
 def parse_bundles(state: Examination) -> None:
@@ -157,12 +151,17 @@ def check_signatures(state: Examination) -> None:
             if attestation.predicate_type == oms.PREDICATE_TYPE:
                 _use_signature(state, path, verified)
             elif is_oms(path):
-                raise _wrong_name(attestation.predicate_type)
+                raise AotcError(
+                    "AOTC-G004",
+                    "the content of the bundle does not match its name",
+                    expected=f"predicateType {oms.PREDICATE_TYPE}",
+                    found=attestation.predicate_type[:200],
+                )
             else:
                 if known := older_kind(attestation.predicate_type):
-                    state.findings.append(
-                        _newer_attestation(path, attestation.predicate_type, known.predicate_type)
-                    )
+                    found, read = attestation.predicate_type[:100], known.predicate_type
+                    what = f"made by a newer aotc: {found}, and this release reads {read}"
+                    state.findings.append(Finding(code="AOTC-G047", what=what, where=path))
                 state.statements.append(SignedStatement(path, *attestation))
         except AotcError as error:
             error.where = error.where or path
@@ -179,7 +178,9 @@ def check_signatures(state: Examination) -> None:
             state.findings.append(_ignored_signature(refusal))
     if state.digests is None:
         state.claimed_digests = _claimed_digests(state)
-    if state.digests is None and len(state.refusals) == before and not _has_refused_oms(state):
+    # Neither this step nor an earlier one has refused an OMS bundle.
+    refused = len(state.refusals) > before or any(is_oms(each.where) for each in state.refusals)
+    if state.digests is None and not refused:
         state.refuse(
             AotcError(
                 "AOTC-G001",
@@ -226,26 +227,6 @@ def _claimed_digests(state: Examination) -> Mapping[str, str] | None:
     return None
 
 
-def _newer_attestation(path: str, found: str, known: str) -> Finding:
-    """A finding for an attestation of a later version, which this release cannot read."""
-    what = f"made by a newer aotc: {found[:100]}, and this release reads {known}"
-    return Finding(code="AOTC-G047", what=what, where=path)
-
-
-def _wrong_name(found: str) -> AotcError:
-    return AotcError(
-        "AOTC-G004",
-        "the content of the bundle does not match its name",
-        expected=f"predicateType {oms.PREDICATE_TYPE}",
-        found=found[:200],
-    )
-
-
-def _has_refused_oms(state: Examination) -> bool:
-    """Whether an earlier step refused an OMS bundle."""
-    return any(is_oms(refusal.where) for refusal in state.refusals)
-
-
 def _ignored_signature(error: AotcError) -> Finding:
     """A finding for a signature that does not count, although another one does."""
     code = "AOTC-G018" if error.code in _UNKNOWN_SIGNER else error.code
@@ -268,16 +249,9 @@ def _read_file(
             state.refuse(error, path)
 
 
-# What the gate has found about an artifact so far; its steps only add to it.
-
-
-# An untrusted bundle may list any number of files.
-MAX_REFUSALS = 1000
-
-
 @record(frozen=False, kw_only=False)
 class Examination:
-    """The state of one run of the gate.
+    """What one run of the gate has found about an artifact so far; its steps only add to it.
 
     Only `digests`, `signers`, `statements` and `manifest` are signed by a trusted key, and a policy
     may accept only some of the `statements`.  If there is no trusted signature, `claimed_digests`

@@ -1,4 +1,9 @@
-"""Signers: keys in files, programs that hold a key, and who they are to those who verify."""
+"""Signers: keys in files, programs that hold a key, and who they are to those who verify.
+
+A program signs with a key outside this process, and its result is verified.  It gets the bytes to
+sign on standard input, and writes the signature to standard output.  It runs without a shell and
+without a terminal, with a time limit and a limit of its output.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record
 from aotc.base.text import printable
 from aotc.spec.codec import ParseError, decode
@@ -25,15 +30,10 @@ from aotc.trust.development_key import development_key
 from aotc.trust.key_loading import load_private, read_public
 from aotc.trust.p256 import is_signed, p256_key
 
-# Signer commands: a program signs with a key outside this process, and its result is verified.
-#
-# The program gets the bytes to sign on standard input, and writes the signature to standard output.
-# It runs without a shell and without a terminal, with a time limit and a limit of its output.
-
-
 # A DER signature on P-256 has at most 72 bytes.
 MAX_ANSWER_BYTES = 4096
 _KEPT_LINES = 5
+_FIX_MALFORMED = "Correct the field that is named; docs/guides/keys.md shows a signer file."
 _RAW_BYTES = 64
 
 
@@ -56,9 +56,10 @@ class CommandSigner:
             signature = self._from_raw(signature)
         public = p256_key(self.public_pem)
         if public is None or not is_signed(public, signature, message):
+            form = "DER" if self.file.format == "der" else "r and s of 32 bytes each"
             raise self._error(
                 "the output of the signer command is not a signature by its public key",
-                expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {self._form()}",
+                expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {form}",
                 found=f"{len(signature)} bytes",
             )
         return signature
@@ -114,9 +115,6 @@ class CommandSigner:
             int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
         )
 
-    def _form(self) -> str:
-        return "DER" if self.file.format == "der" else "r and s of 32 bytes each"
-
     def _error(self, what: str, *, expected: str = "", found: str = "") -> AotcError:
         return AotcError(
             "AOTC-I033", what, where=str(self.path), expected=expected, found=found or "nothing"
@@ -134,23 +132,17 @@ def load_command(path: Path) -> Signer:
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
         file = decode(SignerFile, parsed)
     except ParseError as error:
-        first, *rest = (
+        raise with_others(
             AotcError(
                 problem.code or "AOTC-I023",
-                "the signer file is for a newer aotc"
-                if problem.code
-                else "the signer file is malformed",
+                f"the signer file is {'for a newer aotc' if problem.code else 'malformed'}",
                 where=str(path),
                 found=str(problem),
-                fix=""
-                if problem.code
-                else "Correct the field that is named; docs/guides/keys.md shows a signer file.",
+                fix="" if problem.code else _FIX_MALFORMED,
                 place=None if path.suffix == ".json" else place_of(problem, str(path)),
             )
             for problem in located(error.problems, data)
-        )
-        first.also = tuple(rest)
-        raise first from None
+        ) from None
     public = read_public(*_read_pem(file.public_key, "PUBLIC KEY", path), code="AOTC-I023")
     if len(public) != 1:
         raise AotcError(
@@ -252,9 +244,6 @@ def _last_lines(messages: bytes) -> str:
     lines = messages.decode("utf-8", "replace").strip().splitlines()[-_KEPT_LINES:]
     shown = " | ".join(line.strip() for line in lines)
     return printable(shown)
-
-
-# Loading signers: from a PEM file, from a signer file, or the development key.
 
 
 def load_signer(key: str | Path | Signer | None) -> Signer:
