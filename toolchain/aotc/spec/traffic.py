@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -219,10 +219,9 @@ class _RowReader:
             yield from self._sizes_of_shape(name, value)
             return
         if self._inputs is not None and name not in self._dims:
-            close = nearest(name, tuple(self._dims))
-            hint = f"; did you mean {close!r}?" if close else ""
             known = ", ".join(sorted({dim for dim in self._dims.values() if not dim.isdecimal()}))
-            unknown = _LineError("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
+            what = f"the model has no dim {name!r}{_nearest(name, self._dims)}"
+            unknown = _LineError("AOTC-S020", what, known, name)
             unknown.is_header = True
             raise unknown
         size = _checked_size(name, value)
@@ -239,10 +238,8 @@ class _RowReader:
             return
         value = self._inputs.get(name)
         if value is None:
-            close = nearest(name, tuple(self._inputs))
-            hint = f"; did you mean {close!r}?" if close else ""
-            known = ", ".join(self._inputs)
-            raise _LineError("AOTC-S020", f"the model has no input {name!r}{hint}", known, name)
+            what = f"the model has no input {name!r}{_nearest(name, self._inputs)}"
+            raise _LineError("AOTC-S020", what, ", ".join(self._inputs), name)
         declared = value.shape if value.shape is not None else (f"{name}.0",)
         if len(declared) != len(shape):
             raise _LineError(
@@ -259,6 +256,11 @@ class _RowReader:
                 yield dim, checked
 
 
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, tuple(known))
+    return f"; did you mean {close!r}?" if close else ""
+
+
 def _require_fixed(name: str, wanted: int, size: int) -> None:
     if size != wanted:
         raise _LineError(
@@ -268,12 +270,8 @@ def _require_fixed(name: str, wanted: int, size: int) -> None:
 
 def _checked_size(name: str, value: Json) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _LineError(
-            "AOTC-S022",
-            f"the size of {name!r} is not an integer",
-            "an integer",
-            _abbreviated(value),
-        )
+        what = f"the size of {name!r} is not an integer"
+        raise _LineError("AOTC-S022", what, "an integer", _abbreviated(value))
     if not 0 <= value <= MAX_SIZE:
         raise _LineError(
             "AOTC-S022", f"the size of {name!r} is impossible", f"0..{MAX_SIZE}", str(value)

@@ -61,12 +61,11 @@ def list_files(state: Examination, attestations: Container) -> bool:
     if not _within_limits(state, payload, {name: outside.files[name] for name in names}):
         return False
     for name in names:
-        _read_file(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
+        _read_file(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles, name)
     for name in DOCUMENTS:
         if name in payload:
-            _read_file(
-                state, state.container, f"{PAYLOAD}/{name}", MAX_JSON_BYTES, state.documents, name
-            )
+            path = f"{PAYLOAD}/{name}"
+            _read_file(state, state.container, path, MAX_JSON_BYTES, state.documents, name)
     return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
 
 
@@ -239,10 +238,10 @@ def _read_file(
     path: str,
     limit: int,
     into: dict[str, bytes],
-    name: str = "",
+    name: str,
 ) -> None:
     try:
-        into[name or path] = container.read(path, limit)
+        into[name] = container.read(path, limit)
     except AotcError as error:
         # A bundle that was removed since it was listed is ignored.
         if error.code != "AOTC-G006" or not path.startswith(f"{ATTESTATIONS}/"):

@@ -275,9 +275,6 @@ def _check(data: bytes, payload: bytes, anchors: tuple[TrustedIdentity, ...]) ->
         raise AotcError("AOTC-I037", "the sigstore services signed another payload")
 
 
-# The sigstore services that sign for an identity: public or private ones.
-
-
 def read_config(path: Path) -> ClientTrustConfig:
     """The services and trusted roots of a private sigstore, from a ClientTrustConfig (JSON).
 

@@ -237,11 +237,7 @@ def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
             raise
         _copy_complete(place, old)
         return _replace_in_lower_layer(draft, place, old)
-    return _take_name_of_moved(draft, place, old)
-
-
-def _take_name_of_moved(draft: Path, place: Path, old: Path) -> bool:
-    """Give `draft` the name of the folder that was moved aside; on failure move that one back."""
+    # Give `draft` the name of the folder that was moved aside; on failure move that one back.
     try:
         if is_artifact(old):
             draft.rename(place)

@@ -431,9 +431,8 @@ def parse_requirement(text: str) -> Requirement:
 def _rule(given: dict[str, Any]) -> Rule:
     if not given["require"]:
         raise _usage_error("--rule requires --require: attestations and their signers", "--require")
-    match = Match(
-        name=_with_default(given["match"], "*"), channel=_with_default(given["match_channel"], "*")
-    )
+    patterns = {"name": given["match"], "channel": given["match_channel"]}
+    match = Match(**{name: "*" if text is None else text for name, text in patterns.items()})
     require = tuple(parse_requirement(text) for text in given["require"])
     return Rule(name=given["rule"], match=match, require=require, min_version=given["min_version"])
 
@@ -488,10 +487,6 @@ def _refuse_without(given: dict[str, Any], names: tuple[str, ...], option: str) 
     for name in names:
         if given[name] not in (None, []):
             raise _usage_error(f"{_option(name)} requires {option}", _option(name))
-
-
-def _with_default(text: str | None, default: str) -> str:
-    return default if text is None else text
 
 
 def _option(name: str) -> str:

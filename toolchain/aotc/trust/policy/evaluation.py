@@ -12,7 +12,7 @@ its signed type, not the name of its file.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from aotc.base.errors import AotcError, expected_and_found
@@ -433,10 +433,17 @@ def key_rejection(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> Aotc
         return AotcError("AOTC-G028", "the key is revoked", expected=signer.id, found=reason)
     now = applied.now
     if signer.valid_from is not None and now < parse_instant(signer.valid_from):
-        return _outside_validity(signer, f"from {signer.valid_from}", now)
-    if signer.valid_until is not None and now >= parse_instant(signer.valid_until):
-        return _outside_validity(signer, f"before {signer.valid_until}", now)
-    return None
+        expected = f"from {signer.valid_from}"
+    elif signer.valid_until is not None and now >= parse_instant(signer.valid_until):
+        expected = f"before {signer.valid_until}"
+    else:
+        return None
+    return AotcError(
+        "AOTC-G028",
+        "the key is outside its validity period",
+        expected=f"{signer.id}: {expected}",
+        found=format_instant(now),
+    )
 
 
 def _revocation(policy: TrustPolicy, signer: PolicySigner, keys: tuple[str, ...]) -> str:
@@ -526,15 +533,6 @@ def _age_rejection(
         "the attestation is too old, or does not say when it was made",
         f"{format_instant(oldest)} or later, and not in the future",
         format_instant(made) if made is not None else "no time",
-    )
-
-
-def _outside_validity(signer: PolicySigner, expected: str, now: datetime) -> AotcError:
-    return AotcError(
-        "AOTC-G028",
-        "the key is outside its validity period",
-        expected=f"{signer.id}: {expected}",
-        found=format_instant(now),
     )
 
 

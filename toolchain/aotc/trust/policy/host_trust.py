@@ -288,18 +288,15 @@ def _nothing_remembered(state: StateFile | None) -> Finding:
 
 
 def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:
-    from aotc.spec.attestations import parse_instant
+    from aotc.spec.attestations import format_instant, parse_instant
 
     if now >= parse_instant(policy.expires):
-        raise _outside_period(where, f"before {policy.expires}", now)
-    if policy.valid_from is not None and now < parse_instant(policy.valid_from):
-        raise _outside_period(where, f"from {policy.valid_from}", now)
-
-
-def _outside_period(where: str, expected: str, now: datetime) -> AotcError:
-    from aotc.spec.attestations import format_instant
-
-    return AotcError(
+        expected = f"before {policy.expires}"
+    elif policy.valid_from is not None and now < parse_instant(policy.valid_from):
+        expected = f"from {policy.valid_from}"
+    else:
+        return
+    raise AotcError(
         "AOTC-G020",
         "the trust policy is outside its period of validity",
         where=where,
