@@ -140,21 +140,21 @@ def in_dependency_order(relations: Sequence[Relation]) -> tuple[Relation, ...]:
     """
     waiting = Counter(relation.dim for relation in relations)
     readers: dict[str, list[int]] = {}
-    open_ = []
+    unknown_terms = []
     for index, relation in enumerate(relations):
         terms = {term for term in relation.terms if term in waiting}
-        open_.append(len(terms))
+        unknown_terms.append(len(terms))
         for term in terms:
             readers.setdefault(term, []).append(index)
-    ready = [index for index, count in enumerate(open_) if not count]
+    ready = [index for index, count in enumerate(unknown_terms) if not count]
     chosen: list[Relation] = []
     while ready:
         relation = relations[heapq.heappop(ready)]
         chosen.append(relation)
         waiting[relation.dim] -= 1
         for index in () if waiting[relation.dim] else readers.get(relation.dim, ()):
-            open_[index] -= 1
-            if not open_[index]:
+            unknown_terms[index] -= 1
+            if not unknown_terms[index]:
                 heapq.heappush(ready, index)
     return tuple(chosen)
 

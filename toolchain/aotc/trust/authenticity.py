@@ -35,6 +35,66 @@ _SIGNER_CODES = _UNKNOWN_SIGNER | {"AOTC-G027", "AOTC-G028", "AOTC-G037"}
 MAX_REFUSALS = 1000
 
 
+@record(frozen=False, kw_only=False)
+class Examination:
+    """What one run of the gate has found about an artifact so far; its steps only add to it.
+
+    Only `digests`, `signers`, `statements` and `manifest` are signed by a trusted key, and a policy
+    may accept only some of the `statements`.  If there is no trusted signature, `claimed_digests`
+    is what some bundle lists.  `envelopes` are the parsed `bundles`.  `files_to_read` selects the
+    payload files that are hashed, and `hashed_files` are those that were; None: all.
+    `unread_reason` says why files were not hashed.  `documents` are read once into memory, and
+    checked and parsed there, so that the checked bytes are the parsed ones.
+    """
+
+    container: Container
+    trust: Trust
+    files_to_read: Callable[[Manifest], Collection[str]] | None = None
+    listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
+    bundles: dict[str, bytes] = field(default_factory=dict)
+    envelopes: dict[str, Bundle] = field(default_factory=dict)
+    documents: dict[str, bytes] = field(default_factory=dict)
+    document_digests: dict[str, str] = field(default_factory=dict)
+    parsed_documents: dict[str, Json] = field(default_factory=dict)
+    signers: list[TrustedKey] = field(default_factory=list)
+    statements: list[SignedStatement] = field(default_factory=list)
+    digests: Mapping[str, str] | None = None
+    claimed_digests: Mapping[str, str] | None = None
+    hashed_files: frozenset[str] | None = None
+    unread_reason: str = ""
+    manifest: Manifest | None = None
+    manifest_problems: list[AotcError] = field(default_factory=list)
+    refusals: list[AotcError] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    known_refusals: set[tuple[str, str, str]] = field(default_factory=set)
+    bytes_hashed: int = 0
+    decision: PolicyDecision | None = None
+
+    def refuse(self, error: AotcError, where: str = "") -> None:
+        """Add an error and those in its `also`, without repetition; `where` is a default."""
+        for refusal in (error, *error.also):
+            refusal.where = refusal.where or where
+            identity = (refusal.code, refusal.where, refusal.found)
+            if identity not in self.known_refusals and len(self.refusals) < MAX_REFUSALS:
+                self.known_refusals.add(identity)
+                refusal.also = ()
+                self.refusals.append(refusal)
+
+    @property
+    def artifact_id(self) -> str:
+        """The sha256 (hex) of aotc.json; empty if it was not read."""
+        return self.digest_of("aotc.json")
+
+    def digest_of(self, document: str) -> str:
+        """The sha256 (hex) of a document; empty if it was not read."""
+        text = self.documents.get(document)
+        if text is None:
+            return ""
+        if document not in self.document_digests:
+            self.document_digests[document] = hashlib.sha256(text).hexdigest()
+        return self.document_digests[document]
+
+
 def list_files(state: Examination, attestations: Container) -> bool:
     """Step 1: list the files and read bundles and manifests.  False if no further step can run."""
     state.listing = state.container.listing()
@@ -246,66 +306,6 @@ def _read_file(
         # A bundle that was removed since it was listed is ignored.
         if error.code != "AOTC-G006" or not path.startswith(f"{ATTESTATIONS}/"):
             state.refuse(error, path)
-
-
-@record(frozen=False, kw_only=False)
-class Examination:
-    """What one run of the gate has found about an artifact so far; its steps only add to it.
-
-    Only `digests`, `signers`, `statements` and `manifest` are signed by a trusted key, and a policy
-    may accept only some of the `statements`.  If there is no trusted signature, `claimed_digests`
-    is what some bundle lists.  `envelopes` are the parsed `bundles`.  `files_to_read` selects the
-    payload files that are hashed, and `hashed_files` are those that were; None: all.
-    `unread_reason` says why files were not hashed.  `documents` are read once into memory, and
-    checked and parsed there, so that the checked bytes are the parsed ones.
-    """
-
-    container: Container
-    trust: Trust
-    files_to_read: Callable[[Manifest], Collection[str]] | None = None
-    listing: Listing = field(default_factory=lambda: Listing({}, frozenset(), ()))
-    bundles: dict[str, bytes] = field(default_factory=dict)
-    envelopes: dict[str, Bundle] = field(default_factory=dict)
-    documents: dict[str, bytes] = field(default_factory=dict)
-    document_digests: dict[str, str] = field(default_factory=dict)
-    parsed_documents: dict[str, Json] = field(default_factory=dict)
-    signers: list[TrustedKey] = field(default_factory=list)
-    statements: list[SignedStatement] = field(default_factory=list)
-    digests: Mapping[str, str] | None = None
-    claimed_digests: Mapping[str, str] | None = None
-    hashed_files: frozenset[str] | None = None
-    unread_reason: str = ""
-    manifest: Manifest | None = None
-    manifest_problems: list[AotcError] = field(default_factory=list)
-    refusals: list[AotcError] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    known_refusals: set[tuple[str, str, str]] = field(default_factory=set)
-    bytes_hashed: int = 0
-    decision: PolicyDecision | None = None
-
-    def refuse(self, error: AotcError, where: str = "") -> None:
-        """Add an error and those in its `also`, without repetition; `where` is a default."""
-        for refusal in (error, *error.also):
-            refusal.where = refusal.where or where
-            identity = (refusal.code, refusal.where, refusal.found)
-            if identity not in self.known_refusals and len(self.refusals) < MAX_REFUSALS:
-                self.known_refusals.add(identity)
-                refusal.also = ()
-                self.refusals.append(refusal)
-
-    @property
-    def artifact_id(self) -> str:
-        """The sha256 (hex) of aotc.json; empty if it was not read."""
-        return self.digest_of("aotc.json")
-
-    def digest_of(self, document: str) -> str:
-        """The sha256 (hex) of a document; empty if it was not read."""
-        text = self.documents.get(document)
-        if text is None:
-            return ""
-        if document not in self.document_digests:
-            self.document_digests[document] = hashlib.sha256(text).hexdigest()
-        return self.document_digests[document]
 
 
 def malformed_manifest(problem: Problem, where: str) -> AotcError:

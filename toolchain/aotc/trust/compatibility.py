@@ -46,22 +46,6 @@ def by_preference(variants: Iterable[Variant]) -> list[Variant]:
     return [variant for group in groups.values() for variant in sorted(group, key=generality)]
 
 
-def _lacks_only_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
-    """Whether a variant differs from `best` only in the CPU features that it requires.
-
-    A build on this host would not give a better variant then.
-    """
-    return (
-        variant.providers == best.providers
-        and not variant.requirements.isa_exact
-        and {reason.code for reason in verdict.reasons} == {"AOTC-C004"}
-    )
-
-
-def _all_checks() -> list[Check]:
-    return [check() for check in checks().values()]
-
-
 def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) -> Target:
     """This host, probed for what the checks of a manifest's variants need to know.
 
@@ -158,6 +142,22 @@ def judge(
         )
     return CompatibilityResult(
         verdict=verdict, best=best.name, variants=listed, findings=tuple(findings), refusals=()
+    )
+
+
+def _all_checks() -> list[Check]:
+    return [check() for check in checks().values()]
+
+
+def _lacks_only_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
+    """Whether a variant differs from `best` only in the CPU features that it requires.
+
+    A build on this host would not give a better variant then.
+    """
+    return (
+        variant.providers == best.providers
+        and not variant.requirements.isa_exact
+        and {reason.code for reason in verdict.reasons} == {"AOTC-C004"}
     )
 
 

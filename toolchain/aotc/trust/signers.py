@@ -81,16 +81,16 @@ class CommandSigner:
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or str(error)
             raise self._error("the signer command cannot be started", found=found) from None
-        conversation = _Conversation(process)
+        run = _CommandRun(process)
         try:
-            status = conversation.run(message, self.file.timeout_seconds)
+            status = run.wait(message, self.file.timeout_seconds)
         finally:
-            conversation.end()
-        messages = _last_lines(bytes(conversation.messages))
+            run.end()
+        messages = _last_lines(bytes(run.messages))
         if status is None:
             limit = f"{self.file.timeout_seconds:g} s"
             raise self._error("the signer command took too long", expected=limit, found=messages)
-        if conversation.overflowed:
+        if run.overflowed:
             limit = f"at most {MAX_ANSWER_BYTES} bytes"
             raise self._error(
                 "the signer command wrote too much output", expected=limit, found=messages
@@ -99,7 +99,7 @@ class CommandSigner:
             raise self._error(
                 "the signer command failed", expected="exit status 0", found=f"{status}: {messages}"
             )
-        return bytes(conversation.output)
+        return bytes(run.output)
 
     def _from_raw(self, signature: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
@@ -183,7 +183,7 @@ def _read_pem(stated: str, label: str, path: Path) -> tuple[str, str]:
     return key_files.read(place).decode("utf-8", "replace"), str(place)
 
 
-class _Conversation:
+class _CommandRun:
     """One run of a program, with a thread for each pipe, so that no pipe blocks another."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -192,7 +192,7 @@ class _Conversation:
         self.messages = bytearray()
         self.overflowed = False
 
-    def run(self, message: bytes, seconds: float) -> int | None:
+    def wait(self, message: bytes, seconds: float) -> int | None:
         """The exit status, or None if the program did not end in time."""
         process = self.process
         threads = [

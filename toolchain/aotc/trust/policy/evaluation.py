@@ -39,64 +39,6 @@ from aotc.trust.policy.state import check_artifact, is_below, is_version, releas
 FUTURE_SLACK = timedelta(hours=1)
 
 
-def _channel(
-    requested: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
-) -> tuple[str, ChannelSource]:
-    """The channel `requested`, or that of the approvals that count, and its source.
-
-    Both are empty if there is none.
-    Raises AOTC-G024 if none is requested and the approvals are for several channels.
-    """
-    if requested is not None:
-        return requested, "argument"
-    names: dict[str, None] = {}
-    for statement in statements:
-        if statement.usage != "approval":
-            continue
-        try:
-            name = statement.approval().channel
-        except AotcError:
-            continue  # The requirement of approvals reports it.
-        if statement_rejection(applied, statement, Subject("", name, None), None) is None:
-            names[name] = None
-    if len(names) > 1:
-        raise AotcError(
-            "AOTC-G024",
-            "the artifact is approved for several channels",
-            where=ATTESTATIONS,
-            expected="--channel with one of them",
-            found=", ".join(names),
-        )
-    return next(iter(names), ""), "approval" if names else ""
-
-
-def distinct_signers(signed: Iterable[tuple[str, str]]) -> int:
-    """The maximum number of signers that have both a key and a name of their own, in any order.
-
-    `signed` are pairs of the key and the name of each signature, of which there are few: an
-    artifact has at most 64 bundles.  A name may have several keys, and a key may be certified for
-    several names, so this is the size of a maximum matching of keys and names (by Berge's theorem,
-    a matching without an augmenting path is a maximum).
-    """
-    names: dict[str, set[str]] = {}
-    for key, name in signed:
-        names.setdefault(key, set()).add(name)
-    keys: dict[str, str] = {}
-
-    def assign(key: str, tried: set[str]) -> bool:
-        """Assign a name to a key, moving other keys to other names if necessary."""
-        for name in sorted(names[key] - tried):
-            if name in tried:
-                continue
-            tried.add(name)
-            if name not in keys or assign(keys[name], tried):
-                keys[name] = key
-                return True
-        return False
-
-    return sum(assign(key, set()) for key in names)
-
-
 def judge(
     trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
 ) -> tuple[PolicyDecision, list[AotcError]]:
@@ -172,6 +114,64 @@ def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> No
         applied.now,
         allowed=artifact_id in applied.policy.rollback,
     )
+
+
+def _channel(
+    requested: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
+) -> tuple[str, ChannelSource]:
+    """The channel `requested`, or that of the approvals that count, and its source.
+
+    Both are empty if there is none.
+    Raises AOTC-G024 if none is requested and the approvals are for several channels.
+    """
+    if requested is not None:
+        return requested, "argument"
+    names: dict[str, None] = {}
+    for statement in statements:
+        if statement.usage != "approval":
+            continue
+        try:
+            name = statement.approval().channel
+        except AotcError:
+            continue  # The requirement of approvals reports it.
+        if statement_rejection(applied, statement, Subject("", name, None), None) is None:
+            names[name] = None
+    if len(names) > 1:
+        raise AotcError(
+            "AOTC-G024",
+            "the artifact is approved for several channels",
+            where=ATTESTATIONS,
+            expected="--channel with one of them",
+            found=", ".join(names),
+        )
+    return next(iter(names), ""), "approval" if names else ""
+
+
+def distinct_signers(signed: Iterable[tuple[str, str]]) -> int:
+    """The maximum number of signers that have both a key and a name of their own, in any order.
+
+    `signed` are pairs of the key and the name of each signature, of which there are few: an
+    artifact has at most 64 bundles.  A name may have several keys, and a key may be certified for
+    several names, so this is the size of a maximum matching of keys and names (by Berge's theorem,
+    a matching without an augmenting path is a maximum).
+    """
+    names: dict[str, set[str]] = {}
+    for key, name in signed:
+        names.setdefault(key, set()).add(name)
+    keys: dict[str, str] = {}
+
+    def assign(key: str, tried: set[str]) -> bool:
+        """Assign a name to a key, moving other keys to other names if necessary."""
+        for name in sorted(names[key] - tried):
+            if name in tried:
+                continue
+            tried.add(name)
+            if name not in keys or assign(keys[name], tried):
+                keys[name] = key
+                return True
+        return False
+
+    return sum(assign(key, set()) for key in names)
 
 
 def _check_requirement(
