@@ -130,7 +130,7 @@ def test_an_edit_made_meanwhile_is_not_overwritten(
         return plain(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(policy_files, "apply_change", while_edited)
-    with pytest.raises(AotcError, match="AOTC-G041 another program changed the policy"):
+    with pytest.raises(AotcError, match="AOTC-G041 another program has changed the policy"):
         change_policy(policy, Change(expires="2099-01-01T00:00:00Z"))
     assert policy.read_bytes().endswith(b"# by hand\n")
 
