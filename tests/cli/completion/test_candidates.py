@@ -11,8 +11,7 @@ import pytest
 from command import TOOLCHAIN
 
 from aotc.base.codes import REASONS
-from aotc.cli.commands import COMMANDS
-from aotc.cli.main import all_commands, every_command
+from aotc.cli.commands import COMMANDS, all_commands, every_command
 from aotc.cli.shell_completion import answer, candidates
 
 HEAVY = ("rich", "onnx", "onnxruntime", "numpy", "yaml", "cryptography", "google")

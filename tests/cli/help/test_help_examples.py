@@ -14,7 +14,7 @@ from command import SCRIPT, Command
 from made_models import FEATURES, linear, save
 
 from aotc.cli import main as cli
-from aotc.cli.main import every_command
+from aotc.cli.commands import every_command
 
 EXAMPLES = [(name, call) for name, each in every_command().items() for call in each.examples]
 # What an example needs that is not everywhere, by a word in it: where it is found, and what it is.

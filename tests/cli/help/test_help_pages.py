@@ -10,7 +10,7 @@ import pytest
 from typer.core import TyperOption
 
 from aotc.cli import main as cli
-from aotc.cli.main import every_command
+from aotc.cli.commands import every_command
 
 
 def page(monkeypatch: pytest.MonkeyPatch, *words: str, columns: int = 100) -> str:

@@ -179,7 +179,7 @@ def test_a_log_that_fills_its_disk_fails_no_build(aotc: Command) -> None:
 
 
 def test_every_command_takes_the_options(aotc: Command) -> None:
-    from aotc.cli.main import every_command
+    from aotc.cli.commands import every_command
 
     for name, command in every_command().items():
         spelled = {word for option in command.params for word in option.opts}

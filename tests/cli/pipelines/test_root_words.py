@@ -15,8 +15,7 @@ from command import Command
 from repository import ROOT, TOOLCHAIN
 
 from aotc.cli import main as cli
-from aotc.cli.commands import COMMANDS
-from aotc.cli.main import every_command
+from aotc.cli.commands import COMMANDS, every_command
 from aotc.spec.versions import VERSION
 
 

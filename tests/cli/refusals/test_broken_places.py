@@ -41,7 +41,7 @@ from broken_places import (
 from made_models import linear, save
 
 import aotc
-from aotc.cli.main import every_command
+from aotc.cli.commands import every_command
 from aotc.trust.attesting import approve
 from aotc.trust.signers import load_signer
 

@@ -19,7 +19,7 @@ from onnx import helper, numpy_helper
 from repository import TOOLCHAIN
 
 from aotc.spec.diff_report import DiffReport, TensorChange, WeightsDiff
-from aotc.tools.diff import weights
+from aotc.tools.diff import weights as tensor_weights
 from aotc.tools.diff.artifacts import diff
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
 from aotc.trust.key_loading import PrivateKey
@@ -101,7 +101,7 @@ def test_blocks_that_are_smaller_than_a_tensor(
     numbers[[1, 14]] += (0.5, 0.75)
     b = edited(tmp_path / "b.aotc", key, numbers.tobytes())
     whole = diff(a, b)
-    monkeypatch.setattr(weights, "_BLOCK", 3)
+    monkeypatch.setattr(tensor_weights, "_BLOCK", 3)
     assert diff(a, b) == whole
     found = changed(whole)["W"].max_abs
     assert found == pytest.approx(0.75, rel=1e-6)

@@ -30,7 +30,7 @@ _COMMAND = """
 import sys
 from aotc.cli.main import main
 from aotc.cli.commands import trust
-from aotc.trust.policy import policy_files, requested_change
+from aotc.trust.policy import authoring
 print("ready", flush=True)
 sys.stdin.readline()
 sys.exit(main(sys.argv[1:]))
@@ -130,7 +130,7 @@ def test_an_edit_made_meanwhile_is_not_overwritten(
         return plain(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(authoring, "apply_change", while_edited)
-    with pytest.raises(AotcError, match="AOTC-G041 another program changed the policy"):
+    with pytest.raises(AotcError, match="AOTC-G041 another program has changed the policy"):
         change_policy(policy, Change(expires="2099-01-01T00:00:00Z"))
     assert policy.read_bytes().endswith(b"# by hand\n")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 
 from aotc.base.codes import REASONS
@@ -14,6 +14,14 @@ EXIT_YES: Final = 0
 EXIT_NO: Final = NO
 EXIT_USAGE: Final = USAGE
 EXIT_INTERRUPTED: Final = 130
+
+# All that loading and running needs.
+_RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
+# Top-level modules of the extras `cpu` and `report`; `google` is protobuf's.
+_EXTRA_MODULES: Final = (
+    *("onnx", "onnxruntime", "numpy", "google", "junitparser"),
+    "fast_sugiyama",
+)
 
 
 @record
@@ -107,6 +115,13 @@ def _from_fields(fields: Mapping[str, Any]) -> AotcError:
     return AotcError(**fields)
 
 
+def with_others(errors: Iterable[AotcError]) -> AotcError:
+    """The first of some errors, with the others in `also`."""
+    first, *others = errors
+    first.also = tuple(others)
+    return first
+
+
 def expected_and_found(expected: str, found: str) -> str:
     """` (expected A; found B)` with a leading blank; an empty text is left out."""
     pairs = (("expected", expected), ("found", found))
@@ -122,13 +137,6 @@ def install_extra(extra: str) -> str:
 INSTALL_RUNTIME: Final = (
     "pip install onnxruntime, which brings numpy, is enough to load and run. To build as well: "
     + install_extra("cpu")
-)
-# All that loading and running needs.
-_RUNTIME_MODULES: Final = ("onnxruntime", "numpy")
-# Top-level modules of the extras `cpu` and `report`; `google` is protobuf's.
-_EXTRA_MODULES: Final = (
-    *("onnx", "onnxruntime", "numpy", "google", "junitparser"),
-    "fast_sugiyama",
 )
 
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from dataclasses import replace
 
 
-# The fields of records: what a class states of them, and what is known of them.
-
-
 class Missing:
     """What stands for the default of a field that has none: `MISSING` is the only one."""
 
@@ -205,7 +202,8 @@ def _slotted(cls: type[Any], namespace: dict[str, Any], names: list[str]) -> Any
 
 def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
     """Those of base classes first; one that is stated again stays in its place."""
-    found = {item.name: item for base in cls.__mro__[:0:-1] for item in _inherited(base)}
+    bases = (base for base in cls.__mro__[:0:-1] if "__record_stated__" in base.__dict__)
+    found = {item.name: item for base in bases for item in fields(base)}
     stated, kw_only = cls.__dict__["__record_stated__"]
     for name, (kind, value) in stated.items():
         item = value if isinstance(value, Field) else Field(value)
@@ -218,20 +216,12 @@ def _fields_of(cls: type[Any]) -> tuple[Field, ...]:
     return tuple(found.values())
 
 
-def _inherited(base: type[Any]) -> tuple[Field, ...]:
-    return fields(base) if "__record_stated__" in base.__dict__ else ()
-
-
 def _values_of(cls: type[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Reads the values that are compared from a record."""
     names = [item.name for item in fields(cls) if item.compare]
     if len(names) > 1:
         return attrgetter(*names)
     return lambda record: tuple(getattr(record, name) for name in names)
-
-
-def _match_args(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(item.name for item in fields(cls) if item.init and not item.kw_only)
 
 
 def _first_init(cls: Any) -> Callable[..., None]:
@@ -305,11 +295,6 @@ def _setter(cls: type[Any], name: str) -> Callable[[Any, Any], None]:
     return lambda record, value: object.__setattr__(record, name, value)
 
 
-def _wrong_arguments(cls: type[Any], args: tuple[Any, ...], values: Mapping[str, Any]) -> TypeError:
-
-    return wrong_arguments(cls, args, values)
-
-
 def _equal(self: Any, other: Any) -> Any:
     cls = self.__class__
     if other.__class__ is not cls:
@@ -349,10 +334,6 @@ def _restore(self: Any, state: Iterable[Any]) -> None:
         object.__setattr__(self, item.name, value)
 
 
-def _replaced(self: Any, /, **changes: Any) -> Any:
-    return replace(self, **changes)
-
-
 class _OnDemand:
     """An attribute of classes of records that is worked out when it is first asked for."""
 
@@ -378,19 +359,17 @@ class _Signature:
         return signature(_dataclass(cls))
 
 
-def _dataclass(cls: Any) -> Any:
-
-    return as_dataclass(cls, frozen=cls.__setattr__ is _refuse_to_set)
-
-
 _SHARED: Final[Mapping[str, Any]] = {
     "__repr__": _text,
     "__eq__": _equal,
-    "__replace__": _replaced,
+    "__replace__": lambda self, /, **changes: replace(self, **changes),
     "__signature__": _Signature(),
     "__record_fields__": _OnDemand("__record_fields__", _fields_of),
     "__record_values__": _OnDemand("__record_values__", _values_of),
-    "__match_args__": _OnDemand("__match_args__", _match_args),
+    "__match_args__": _OnDemand(
+        "__match_args__",
+        lambda cls: tuple(item.name for item in fields(cls) if item.init and not item.kw_only),
+    ),
     # What the functions of `dataclasses` look for.
     "__dataclass_fields__": _OnDemand(
         "__dataclass_fields__", lambda cls: _dataclass(cls).__dataclass_fields__
@@ -408,11 +387,11 @@ _MUTABLE: Final[Mapping[str, Any]] = {"__hash__": None}
 _SLOTTED: Final[Mapping[str, Any]] = {"__getstate__": _state, "__setstate__": _restore}
 
 
-# The dataclass that a class of records stands for, made where Python's functions ask for it.
+def _dataclass(cls: Any) -> Any:
+    """A dataclass of the standard library with the fields of `cls`, and nothing else of it.
 
-
-def as_dataclass(cls: type[Any], *, frozen: bool) -> Any:
-    """A dataclass of the standard library with the fields of `cls`, and nothing else of it."""
+    It is made where Python's functions ask for it.
+    """
     import dataclasses
 
     rows = []
@@ -428,14 +407,12 @@ def as_dataclass(cls: type[Any], *, frozen: bool) -> Any:
         if item.default_factory is not MISSING:
             stated["default_factory"] = item.default_factory
         rows.append((item.name, item.type, dataclasses.field(**stated)))
+    frozen = cls.__setattr__ is _refuse_to_set
     return dataclasses.make_dataclass(cls.__name__, rows, frozen=frozen)
 
 
-# What is said of arguments that a class of records does not take: what Python says of them.
-
-
-def wrong_arguments(cls: type[Any], args: tuple[Any, ...], values: Mapping[str, Any]) -> TypeError:
-    """The error for arguments of which one is unknown, given twice, missing or too many."""
+def _wrong_arguments(cls: type[Any], args: tuple[Any, ...], values: Mapping[str, Any]) -> TypeError:
+    """What Python says of arguments of which one is unknown, given twice, missing or too many."""
     arguments = [item for item in fields(cls) if item.init]
     positional = [item.name for item in arguments if not item.kw_only]
     known = {item.name for item in arguments}

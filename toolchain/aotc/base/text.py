@@ -1,17 +1,15 @@
-"""Text for people: foreign characters escaped, values in words, and near spellings of a word."""
+"""Text for people: foreign characters escaped, near spellings of a word, and values in words.
+
+Names, messages and hints come from models, manifests, certificates and servers.  A line break in
+them would forge a line of ours; a control character or a change of direction would hide one.  All
+text that a terminal, a log or an exception shows goes through `printable`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from typing import Any, Final
-
-# Makes foreign text safe to show: characters that could mislead are escaped.
-#
-# Names, messages and hints come from models, manifests, certificates and servers. A line break in
-# them would forge a line of ours; a control character or a change of direction would hide one. All
-# text that a terminal, a log or an exception shows goes through `printable`.
-
 
 # How much of one text is shown; `--json` has all of it.
 MAX_CHARACTERS: Final = 2000
@@ -22,6 +20,13 @@ _INVISIBLE: Final = (
 )
 # Written languages stack fewer marks on a letter; more of them cover the lines above.
 _MAX_MARKS: Final = 4
+
+_MAX_HINTS, _MAX_WORD = 20, 100
+# The time to compare grows with the number of known words.
+_MAX_KNOWN = 1000
+
+# Of a list in one cell; the rest is counted.
+MAX_LISTED: Final = 8
 
 
 def printable(text: str, maximum: int = MAX_CHARACTERS) -> str:
@@ -61,14 +66,6 @@ def _escaped(text: str) -> str:
     return "".join(parts)
 
 
-# Suggestions for words that are not known.
-
-
-_MAX_HINTS, _MAX_WORD = 20, 100
-# The time to compare grows with the number of known words.
-_MAX_KNOWN = 1000
-
-
 def nearest(word: object, known: tuple[Any, ...]) -> str:
     """The known word that is closest in spelling, or an empty string."""
     text = str(word)
@@ -93,13 +90,6 @@ def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
     if close:
         return f"; did you mean {close!r}?"
     return f"; known: {', '.join(sorted(str(k) for k in known))}"
-
-
-# Values in words, on a terminal and on a page.
-
-
-# Of a list in one cell; the rest is counted.
-MAX_LISTED: Final = 8
 
 
 def size(count: int) -> str:

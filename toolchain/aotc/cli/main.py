@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
 import gc
 import os
 import signal
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Annotated, Any, Final, TextIO
-
-import typer
-
-from aotc.base.errors import EXIT_NO, EXIT_USAGE, EXIT_YES, AotcError
-from aotc.base.files import failures
-from aotc.cli import terminal
-from aotc.cli.commands import COMMANDS, HELP
-from aotc.cli.grammar import Command, Group, built, new_app
-from aotc.spec.versions import VERSION
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
+    from aotc.base.errors import AotcError
 
 # Python looks for garbage whenever so many objects were made, by default 700. Imports make many
 # thousands, none of which is garbage.
@@ -54,13 +43,18 @@ def _answer(words: list[str]) -> int:
             return _run(words, interrupts)
         except KeyboardInterrupt:
             interrupts.ignore()
+            from aotc.base.errors import AotcError
+
             return _fail(AotcError("AOTC-I025", "the command was interrupted"), words)
 
 
 def _run(words: list[str], interrupts: Interrupts) -> int:
+    from aotc.base.errors import EXIT_NO, AotcError
+    from aotc.cli import terminal
+
     terminal.prepare()
     try:
-        with escaped_warnings():
+        with terminal.escaped_warnings():
             status = _dispatch([word for word in words if word != "--debug"])
             with terminal.answering(sys.stdout):
                 sys.stdout.flush()
@@ -78,8 +72,13 @@ def _run(words: list[str], interrupts: Interrupts) -> int:
 
 
 def _dispatch(words: list[str]) -> int:
+    import typer
+
+    from aotc.cli.commands import all_commands
+
     command = all_commands()
     if (shell := os.environ.get("_AOTC_COMPLETE")) in ("bash", "zsh", "fish"):
+        from aotc.base.errors import EXIT_USAGE
         from aotc.cli.shell_completion import answer
 
         sys.stdout.write(answer(command, words, shell))
@@ -94,6 +93,8 @@ def _dispatch(words: list[str]) -> int:
 
 def _fail(error: AotcError, words: list[str]) -> int:
     """Report an error where it can be read; returns its exit status."""
+    from aotc.base.errors import AotcError
+    from aotc.cli import terminal
     from aotc.cli.output import error_answer, error_lines, tables, write_document
 
     terminal.prepare()
@@ -124,6 +125,10 @@ def _fail(error: AotcError, words: list[str]) -> int:
 
 def _unforeseen(error: Exception) -> AotcError:
     """The error that a command did not foresee, as a refusal; of an unknown kind AOTC-R999."""
+    from aotc.base.errors import AotcError
+    from aotc.base.files import failures
+    from aotc.cli import terminal
+
     # What could not be written is still there, and fails again.
     is_of_a_stream = isinstance(error, OSError) and error.filename is None
     if is_of_a_stream and (lost := terminal.failure_of(sys.stdout)) is not None:
@@ -138,90 +143,6 @@ def _unforeseen(error: Exception) -> AotcError:
         f"{type(error).__name__}: {error}",
         where=f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}",  # noqa: PTH119
     )
-
-
-# The command `aotc` itself: a group whose commands are imported when they are called.
-
-
-HELP_WORD: Final = "help"
-# Whether the group's own answer is to be a document; in its context.
-_AS_JSON: Final = "aotc.json"
-
-
-class _Root(Group):
-    """Every command by name."""
-
-    def summaries(self, ctx: Context) -> dict[str, str]:
-        """Every command with what it is for, without importing one."""
-        return {**HELP, HELP_WORD: "Show the help of a command, as --help after it does."}
-
-    def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Read the first words; `help COMMAND` is `COMMAND --help`."""
-        if args[:1] == [HELP_WORD]:
-            args = [*(word for word in args[1:] if word != HELP_WORD), "--help"]
-        ctx.meta[_AS_JSON] = "--json" in args[1:]
-        return super().parse_args(ctx, args)
-
-    def list_commands(self, ctx: Context) -> list[str]:
-        """The names of all commands."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Context, cmd_name: str) -> Command | Group | None:
-        """The command of that name; None where there is none."""
-        return built(COMMANDS.load(cmd_name)) if cmd_name in COMMANDS else None
-
-
-_app = new_app("Build, verify and run signed artifacts of ONNX models.", _Root)
-
-
-def _show_version(ctx: typer.Context, asked: bool) -> None:
-    if not asked:
-        return
-    if ctx.meta[_AS_JSON]:
-        from aotc.cli.output import version_report, write_document
-
-        write_document(version_report())
-    else:
-        sys.stdout.write(f"aotc {VERSION}\n")
-    raise typer.Exit(EXIT_YES)
-
-
-@_app.callback()
-def _aotc(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "-V",
-            "--version",
-            is_eager=True,
-            callback=_show_version,
-            help="print the version; with --json that of the toolchain, too",
-        ),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="print tracebacks of errors, wherever it stands")
-    ] = False,
-) -> None:
-    """Options that stand before a command."""
-
-
-def all_commands() -> Group:
-    """The group of all commands."""
-    found = built(_app)
-    assert isinstance(found, Group)
-    return found
-
-
-def every_command() -> dict[str, Command]:
-    """Every command by the words that call it, such as `trust add`; imports all of them."""
-    found: dict[str, Command] = {}
-    for name in COMMANDS:
-        command = built(COMMANDS.load(name))
-        below = command.commands if isinstance(command, Group) else {"": command}
-        for word, leaf in below.items():
-            assert isinstance(leaf, Command)
-            found[f"{name} {word}".strip()] = leaf
-    return found
 
 
 # Ctrl-C, termination and a closed terminal: each ends a command in the same orderly way.
@@ -337,28 +258,6 @@ class Interrupts:
                     signal.pthread_kill(main, number)
 
         _thread.start_new_thread(deliver, ())
-
-
-# Warnings of Python packages, as they may be shown: their text may be a model's.
-
-
-@contextlib.contextmanager
-def escaped_warnings() -> Iterator[None]:
-    """Write each warning as one line on standard error, in which nothing steers the terminal."""
-
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
-        terminal.write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
-
-    with warnings.catch_warnings():
-        warnings.showwarning = show
-        yield
 
 
 if __name__ == "__main__":

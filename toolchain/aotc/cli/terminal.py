@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -479,3 +480,22 @@ def fixture_in_words(name: str) -> str:
 def with_fixtures_in_words(text: str) -> str:
     """A text with `fixture NAME` in words."""
     return _IN_TEXT.sub(lambda found: f"fixture of {fixture_in_words(found[1])}", text)
+
+
+@contextlib.contextmanager
+def escaped_warnings() -> Iterator[None]:
+    """Write each warning as one line on standard error, in which nothing steers the terminal."""
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        write_lines([f"{category.__name__}: {message}"], file=sys.stderr)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield

@@ -8,24 +8,30 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-# The number of threads that ONNX Runtime would choose: the cores that this process may run on.
-#
-# With its own choice, ONNX Runtime also pins each thread to a core. A calling thread that wakes up
-# on a worker's core then waits for it: on two cores a request after a pause took twice as long.
-# Threads whose number is stated are not pinned (ONNX Runtime's documentation of thread management).
+# Fields of /proc/cpuinfo that tell one processor's arithmetic from another's: first those of
+# x86-64, then those of arm64.
+_FIELDS: Final = frozenset(
+    {
+        *("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags"),
+        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
+        "Features",
+    }
+)
+
+_CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 @cache
 def usable_cores() -> int | None:
-    """The physical cores that this process may run on; None if the system does not say."""
+    """The physical cores that this process may run on; None if the system does not say.
+
+    ONNX Runtime would choose as many threads, but also pin each to a core.  A calling thread that
+    wakes up on a worker's core then waits for it: on two cores a request after a pause took twice
+    as long.  Threads whose number is stated are not pinned (its page on thread management).
+    """
     if not hasattr(os, "sched_getaffinity"):
         return None
-    allowed = os.sched_getaffinity(0)
-    try:
-        text = Path("/proc/cpuinfo").read_text("utf-8", "replace")
-    except OSError:
-        return len(allowed)
-    return cores_in(text, allowed)
+    return cores_in(system_text(Path("/proc/cpuinfo")), os.sched_getaffinity(0))
 
 
 def cores_in(cpuinfo: str, allowed: set[int]) -> int:
@@ -44,25 +50,9 @@ def cores_in(cpuinfo: str, allowed: set[int]) -> int:
     return len(cores) or len(allowed)
 
 
-# What tells one processor's arithmetic from another's: model, stepping, microcode, features.
-
-
-# Fields of /proc/cpuinfo: first those of x86-64, then those of arm64.
-_FIELDS: Final = frozenset(
-    {
-        *("vendor_id", "cpu family", "model", "model name", "stepping", "microcode", "flags"),
-        *("CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision"),
-        "Features",
-    }
-)
-
-
 def processor_identity() -> tuple[str, ...]:
     """The kinds of processors of this machine, one text each; none where the system is silent."""
-    try:
-        return identity_in(Path("/proc/cpuinfo").read_text("utf-8", "replace"))
-    except OSError:
-        return ()
+    return identity_in(system_text(Path("/proc/cpuinfo")))
 
 
 def identity_in(cpuinfo: str) -> tuple[str, ...]:
@@ -78,12 +68,6 @@ def identity_in(cpuinfo: str) -> tuple[str, ...]:
         if kept:
             kinds.add("\n".join(kept))
     return tuple(sorted(kinds))
-
-
-# How much memory this process may still take, without what the system would have to take back.
-
-
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 
 
 def available_bytes(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int:
@@ -108,9 +92,6 @@ def available_bytes(proc: Path = Path("/proc"), cgroups: Path = _CGROUPS) -> int
             )
             least = min(least, int(limit) - int(used) + (int(files[1]) if files else 0))
     return max(0, least)
-
-
-# What the system says of itself in text files.
 
 
 def system_text(path: Path) -> str:

@@ -16,13 +16,21 @@ from aotc.spec.providers import KNOWN_PROVIDERS, PLUGIN_PACKAGES, RUNTIME_WHEELS
 from aotc.spec.target import ISA_FEATURES, Gpu, Libc, Plugin, System, Target
 
 _CPUINFO = Path("/proc/cpuinfo")
-
 _OS: dict[str, System] = {
     "linux": "linux",
     "darwin": "darwin",
     "win32": "windows",
 }
 _ARCHITECTURE = {"amd64": "x86_64", "arm64": "aarch64"}
+
+# Names of CPU features; all others are hidden.
+ISA_VARIABLE: Final = "AOTC_HOST_ISA"
+# Execution providers, by their ORT names, that offer no device.
+WITHOUT_VARIABLE: Final = "AOTC_HOST_WITHOUT"
+# Added to the features if some are hidden.  Providers look at the CPU themselves, so what is
+# compiled for this CPU may use the hidden features all the same.  It therefore requires this name
+# too, which no CPU has, and runs only under the same variable.
+LESSER: Final = "lesser"
 
 
 @cache
@@ -40,7 +48,7 @@ def probe(
     the digests of their libraries.  `libraries` are the user's own plugins: pairs of the provider's
     ORT name and its library.
     The result is cached for the life of the process.  Raises AOTC-I027 if an environment variable
-    (`host.lesser_host`, `host.plugin_libraries`) cannot be read.
+    (those below, and `host.plugin_libraries`) cannot be read.
     """
     version, providers, plugins = _onnxruntime(digests, libraries)
     machine = _machine().lower()
@@ -58,7 +66,7 @@ def probe(
         plugins=plugins,
         nvidia_driver=driver_version() if gpus or driver else None,
         cuda_major=_cuda_major() if gpus or driver else None,
-        gpus=_gpus() if gpus else (),
+        gpus=parse_gpus(nvidia_smi("name,compute_cap,memory.total")) if gpus else (),
         probed=True,
     )
 
@@ -225,10 +233,6 @@ def installed_versions(names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _gpus() -> tuple[Gpu, ...]:
-    return parse_gpus(nvidia_smi("name,compute_cap,memory.total"))
-
-
 def _cuda_major() -> int | None:
     version = cuda_version()
     return version[0] if version else None
@@ -245,16 +249,6 @@ def _read_text(path: Path) -> str | None:
 #
 # Two environment variables, for tests. They only take away: naming a CPU feature cannot make it
 # run, and no variable may let a gate pass that this machine fails.
-
-
-# Names of CPU features; all others are hidden.
-ISA_VARIABLE: Final = "AOTC_HOST_ISA"
-# Execution providers, by their ORT names, that offer no device.
-WITHOUT_VARIABLE: Final = "AOTC_HOST_WITHOUT"
-# Added to the features if some are hidden.  Providers look at the CPU themselves, so what is
-# compiled for this CPU may use the hidden features all the same.  It therefore requires this name
-# too, which no CPU has, and runs only under the same variable.
-LESSER: Final = "lesser"
 
 
 def unhidden_isa() -> frozenset[str] | None:

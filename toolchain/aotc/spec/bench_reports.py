@@ -6,18 +6,14 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from aotc.base.records import field, record
-from aotc.spec.codec import Bounds, Pattern
-from aotc.spec.payload import Finding
+from aotc.spec.codec import Bounds
+from aotc.spec.payload import Finding, Sha256
 from aotc.spec.reports import LoadReport
 from aotc.spec.target import Gpu
-
-# One line of a history of measurements, and the machine that it was measured on.
-
 
 # A line holds no more samples than this: of more, as many quantiles.
 MAX_SAMPLES = 512
 
-_Digest = Annotated[str, Pattern(r"[0-9a-f]{64}")]
 _Seconds = Annotated[float, Bounds(0)]
 # No clock tells less from nothing.
 _Sample = Annotated[float, Bounds(1e-12)]
@@ -47,8 +43,8 @@ class HistoryLine:
     machine: Machine
     onnxruntime: Annotated[str, "version"]
     name: Annotated[str, "of the artifact"]
-    artifact_id: _Digest
-    model_sha256: Annotated[_Digest, "of the model from which the artifact was built"]
+    artifact_id: Sha256
+    model_sha256: Annotated[Sha256, "of the model from which the artifact was built"]
     variant: str
     sizes: Annotated[Mapping[str, int], "of the dims"]
     threads: int | None = None
@@ -68,9 +64,6 @@ class HistoryLine:
     verdict: Annotated[
         Literal["", "slower", "within", "inconclusive"], "on the baseline; empty: there was none"
     ] = ""
-
-
-# What `aotc bench` answers: times of each side and each node, and the verdict on a baseline.
 
 
 Verdict = Literal["slower", "within", "inconclusive"]

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     from aotc.spec.variant import Variant
 
 
-# The combinations of buckets that a variant takes: one, or all that it captures.
-
-
 def served_buckets(manifest: Manifest, variant: Variant) -> tuple[Mapping[str, int], ...]:
     """The combinations of buckets that calls are padded to for `variant`, smallest first.
 
@@ -47,9 +44,6 @@ def captured_buckets(
 def by_size(combinations: Sequence[Mapping[str, int]]) -> tuple[Mapping[str, int], ...]:
     """`combinations` in rising order of their product."""
     return tuple(sorted(combinations, key=lambda buckets: math.prod(buckets.values())))
-
-
-# Combinations of buckets, and which of them a call is padded to.
 
 
 def bucket_combinations(domain: Domain) -> list[dict[str, int]]:

@@ -12,9 +12,6 @@ from aotc.spec.profile import Profile
 from aotc.spec.reports import LoadReport, Refusal
 from aotc.spec.target import Target
 
-# Records of the build cache: the index of an entry, and what `aotc cache` prints.
-
-
 Kind = Annotated[str, Pattern(r"[a-z][a-z0-9-]{0,31}")]
 
 
@@ -90,9 +87,6 @@ class PruneReport:
     kept_bytes: int = 0
 
 
-# What `aotc init` answers: the files of a project that it wrote, and those that it left.
-
-
 FileAction = Literal["written", "replaced", "extended", "kept"]
 
 
@@ -120,9 +114,6 @@ class InitReport:
     to_add: Annotated[
         Mapping[str, str], "what a file of the user's, which was kept, needs for the job, by path"
     ] = field(default_factory=dict)
-
-
-# What `aotc check-models` reports: the outcome of each model, and changes since a report.
 
 
 Built = Literal["built", "refused", "crashed", "timeout", "out-of-memory", "bug"]
@@ -230,9 +221,6 @@ class CheckModelsReport:
     seconds: float = 0.0
 
 
-# What a host has of NVIDIA at this moment; no part of an artifact, as free memory changes.
-
-
 @record
 class GpuState:
     """One NVIDIA GPU that a process of CUDA sees."""
@@ -270,9 +258,6 @@ class NvidiaState:
     cudnn_packages: Annotated[tuple[str, ...], "installed distributions, as NAME==VERSION"] = ()
     missing_libraries: Annotated[tuple[str, ...], "of CUDA and cuDNN, that a session needs"] = ()
     torch: TorchCudnn | None = None
-
-
-# What the smaller commands print with `--json`.
 
 
 @record
@@ -482,9 +467,6 @@ class LearnReport:
     profile: Profile
 
 
-# What `aotc pack` and `aotc unpack` print with `--json`.
-
-
 @record
 class PackReport:
     """`aotc pack --json`."""
@@ -507,9 +489,6 @@ class UnpackReport:
     artifact_id: Annotated[str, "sha256 of payload/aotc.json; nothing was verified"]
     files: int
     bytes: Annotated[int, "of all files"]
-
-
-# What `aotc install` and `aotc store` print.
 
 
 @record
@@ -570,9 +549,6 @@ class StorePruneReport:
     in_use: Annotated[tuple[str, ...], "ids that were not removed because they are in use"] = ()
     kept: Annotated[int, "entries"] = 0
     kept_bytes: int = 0
-
-
-# What the commands of `aotc trust` print with `--json`.
 
 
 @record

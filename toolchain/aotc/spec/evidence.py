@@ -9,8 +9,6 @@ from aotc.base.records import field, record
 from aotc.spec.precision import Form, Isa, Level, Name, Precision
 from aotc.spec.providers import Fusion, Layout
 
-# What a build measured: the predicate of the evidence attestation.
-
 
 @record
 class OutputError:

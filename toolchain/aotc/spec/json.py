@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
 
 from aotc.base.records import is_record
 from aotc.spec.codec import Json, ParseError, Problem, encode
-
-# Canonical JSON (RFC 8785), so that equal documents have equal bytes.
-
-
-def canonical_json(value: Json) -> bytes:
-    """`value` in the form of RFC 8785; raises `ValueError` for what JSON cannot hold."""
-    import rfc8785
-
-    return rfc8785.dumps(value)
-
-
-def canonical_sha256(value: Json) -> str:
-    """sha256 (hex) of the canonical form."""
-    return hashlib.sha256(canonical_json(value)).hexdigest()
-
-
-# A strict reader of JSON: what two parsers could read as two different values is refused.
-
 
 MAX_JSON_BYTES = 64 << 20
 MAX_DEPTH = 64
@@ -40,8 +21,25 @@ _MAX_DIGITS = 22
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+def canonical_json(value: Json) -> bytes:
+    """`value` in the form of RFC 8785; raises `ValueError` for what JSON cannot hold.
+
+    Equal documents have equal bytes.
+    """
+    import rfc8785
+
+    return rfc8785.dumps(value)
+
+
+def canonical_sha256(value: Json) -> str:
+    """sha256 (hex) of the canonical form."""
+    import hashlib
+
+    return hashlib.sha256(canonical_json(value)).hexdigest()
+
+
 def strict_json(data: bytes, *, limit: int = MAX_JSON_BYTES, values: int = MAX_VALUES) -> Json:
-    """The value of a JSON text in UTF-8.
+    """The value of a JSON text in UTF-8; what two parsers could read differently is refused.
 
     Raises `ParseError` for duplicate keys, NaN, infinities, a byte order mark, nesting deeper than
     `MAX_DEPTH`, unpaired surrogates, more than `limit` bytes or `values` values, and for integers
@@ -131,9 +129,6 @@ def _check_depth(value: Json, depth: int = 0) -> None:
     elif isinstance(value, list):
         for item in value:
             _check_depth(item, depth + 1)
-
-
-# JSON that is shown as it is: on a terminal, and in the log of a CI job.
 
 
 def to_json(report: object) -> dict[str, Json]:

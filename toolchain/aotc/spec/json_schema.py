@@ -1,6 +1,6 @@
 """JSON Schemas (draft 2020-12) of the wire formats, generated from the records.
 
-They are for editors and consumers, and less strict than `parsing.decode`: the rules across fields
+They are for editors and consumers, and less strict than `codec.decode`: the rules across fields
 that a record's `problems` checks are not in them.  A record that reads other forms than its fields
 has a class method `json_schema`.
 """

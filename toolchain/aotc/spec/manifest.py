@@ -1,14 +1,14 @@
 """The manifest `payload/aotc.json`: everything that the artifact promises.
 
 It holds no time, host name, user name, absolute path or measurement, so that equal inputs give
-equal bytes; measurements are in the evidence attestation (`contract.results.build_evidence`).
+equal bytes; measurements are in the evidence attestation (`spec.evidence`).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 from aotc.base.records import field, record
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
@@ -25,11 +25,25 @@ from aotc.spec.payload import (
     value_problems,
 )
 from aotc.spec.providers import CAPTURING, GRAPH_OPTION
-from aotc.spec.shapes import Domain, Padding
+from aotc.spec.shapes import Crop, Domain, Padding
 from aotc.spec.variant import DroppedVariant, Toolchain, Variant
 
-if TYPE_CHECKING:
-    from aotc.spec.shapes import Crop
+_CAPTURING: Final = CAPTURING.ort_name
+_MAX_SIZE = 2**31
+_BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
+_UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
+_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38}
+
+LEVEL_OPTION = "session.graph_optimization_level"
+WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
+# Our names of the optimization levels, and those of ONNX Runtime's model packages.
+_LEVELS = {
+    "disable": "disable_all",
+    "basic": "enable_basic",
+    "extended": "enable_extended",
+    "layout": "enable_layout",
+    "all": "enable_all",
+}
 
 
 @record
@@ -82,17 +96,12 @@ class Manifest:
             if variant.model not in known:
                 found.append(Problem(f"variants[{index}].model", "is not among files"))
             if variant.model not in variant.files or not known.issuperset(variant.files):
-                found.append(
-                    Problem(f"variants[{index}].files", "do not list all files of the variant")
-                )
+                what = "do not list all files of the variant"
+                found.append(Problem(f"variants[{index}].files", what))
             parts = variant.partitioning.partitions if variant.partitioning is not None else ()
             if any(part.file is not None and part.file not in variant.files for part in parts):
-                found.append(
-                    Problem(
-                        f"variants[{index}].partitioning",
-                        "names a file that is not listed in files of the variant",
-                    )
-                )
+                what = "names a file that is not listed in files of the variant"
+                found.append(Problem(f"variants[{index}].partitioning", what))
         if not isinstance(self.profile, Mapping):
             found.append(Problem("profile", "is not a mapping"))
         found += domain_problems(self.domain, self.variants)
@@ -172,13 +181,6 @@ class Capture:
 #
 # The types do not express these rules; without the check, a call could fail, or allocate more
 # memory than there is.
-
-
-_CAPTURING: Final = CAPTURING.ort_name
-_MAX_SIZE = 2**31
-_BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
-_UNSIGNED = {"uint8": 8, "uint16": 16, "uint32": 32, "uint64": 64, "bool": 1}
-_LARGEST = {"float16": 65504.0, "float32": 3.4028234663852886e38}
 
 
 def domain_problems(domain: Domain, variants: Iterable[Variant]) -> Iterator[Problem]:
@@ -331,18 +333,6 @@ def _crop_problem(crop: Crop, output: Value | None, named: set[str]) -> str:
 
 
 # What ORT's manifest.json states about a variant: the build writes it, the gate requires it.
-
-
-LEVEL_OPTION = "session.graph_optimization_level"
-WEIGHTS_OPTION = "session.model_external_initializers_file_folder_path"
-# Our names of the optimization levels, and those of ONNX Runtime's model packages.
-_LEVELS = {
-    "disable": "disable_all",
-    "basic": "enable_basic",
-    "extended": "enable_extended",
-    "layout": "enable_layout",
-    "all": "enable_all",
-}
 
 
 def provider_options(variant: Variant) -> dict[str, str]:

@@ -86,6 +86,9 @@ END_FIELDS: Final = (
     "length of the comment",
 )
 
+# The rule is in the type, which records and schemas use.
+_NAME = re.compile(next(n for n in get_args(PayloadPath) if isinstance(n, Pattern)).regex)
+
 
 @record(kw_only=False)
 class StoredFile:
@@ -203,7 +206,3 @@ def _common_fields(name: bytes, size: int, crc32: int, header: int, extra: int) 
     stated = min(size, IN_ZIP64)
     fixed = (needed, _UTF8_NAME, _STORED, _TIME, _DATE)
     return (*fixed, crc32, stated, stated, len(name), extra)
-
-
-# The rule is in the type, which records and schemas use.
-_NAME = re.compile(next(n for n in get_args(PayloadPath) if isinstance(n, Pattern)).regex)

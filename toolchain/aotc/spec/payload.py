@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from aotc.base.records import field, record
 from aotc.spec.codec import Bounds, Pattern, Problem
-
-if TYPE_CHECKING:
-    pass
-
-
-# Files of a payload, fixtures included, as the manifest lists them.
-
 
 # Relative, with forward slashes, and without an empty, '.' or '..' part.
 PayloadPath = Annotated[
@@ -154,9 +147,6 @@ def _tensor_problems(
             yield Problem(f"{where}.{tensor.name}", "is not among files")
     for name in sorted(needed - names):
         yield Problem(f"{where}.{name}", "is missing")
-
-
-# Findings: what was noticed without a refusal.
 
 
 @record

@@ -16,6 +16,8 @@ from aotc.spec.codec import Bounds, Pattern, Problem
 ANY_OUTPUT = "*"
 ComparedWith = Literal["float32", "float64"]
 
+_QUANTIZED: Final = frozenset({"int8", "int4", "auto"})
+
 
 @record
 class OutputGate:
@@ -153,7 +155,6 @@ Form = Literal["auto", "static", "dynamic", "weights"]
 QuantizedForm = Literal["static", "dynamic", "weights"]
 Integers = Literal["auto", "int8", "uint8"]
 RangeMethod = Literal["minmax", "entropy", "percentile"]
-_QUANTIZED: Final = frozenset({"int8", "int4", "auto"})
 
 
 @record
@@ -222,9 +223,6 @@ def quantization_problems(
     return list(found)
 
 
-# What a build does to find the nodes that make a variant in a lower precision too inexact.
-
-
 @record
 class BlameSpec:
     """The search for the nodes to blame, which a build does only where it fails otherwise."""
@@ -235,9 +233,6 @@ class BlameSpec:
         "sessions that searches for the smallest set of nodes to keep in float32 may make and run, "
         "together for a variant, or for one candidate of its tuning; 0: it is not searched",
     ] = 15
-
-
-# How often a build repeats a call, to see whether equal calls have equal answers.
 
 
 @record
@@ -286,9 +281,6 @@ class Traffic:
     plan: Annotated[str, "what was chosen, in words"] = ""
 
 
-# How exact a variant must be: a tolerance for each class of arithmetic.
-
-
 @record
 class ParitySpec:
     """How exact a variant must be, by its class of arithmetic, and how many shapes are compared."""
@@ -314,29 +306,20 @@ class ParitySpec:
     seed: Annotated[int, Bounds(0, 2**32 - 1), "seed of generated fixtures"] = 1729
 
 
-# Names of nodes as a line of a profile.
-
-
 def kept_line(names: Iterable[str]) -> str:
     """`keep_float32: [...]` in YAML, in one line and in ASCII, whatever the names contain."""
-    return f"keep_float32: [{', '.join(map(_quoted, names))}]"
-
-
-def _quoted(name: str) -> str:
-    """A double-quoted scalar (YAML 1.1, section 5.7): other characters are escaped by number."""
-    return '"' + "".join(map(_escaped, name)) + '"'
+    quoted = (f'"{"".join(map(_escaped, name))}"' for name in names)
+    return f"keep_float32: [{', '.join(quoted)}]"
 
 
 def _escaped(character: str) -> str:
+    """A character of a double-quoted scalar (YAML 1.1, section 5.7)."""
     if character in '"\\':
         return f"\\{character}"
     if " " <= character <= "~":
         return character
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"\\U{number:08x}"
-
-
-# Names of nodes that a profile keeps in float32: exact names, or patterns with `*`.
 
 
 def matching_names(names: Collection[str], patterns: Iterable[str]) -> frozenset[str]:

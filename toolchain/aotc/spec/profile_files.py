@@ -6,16 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import TypeVar
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import replace
 from aotc.base.text import nearest
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.profile import Profile
 from aotc.spec.target import Target
 from aotc.spec.yaml import MAX_YAML_BYTES, DocumentPlaces, located, place_of, strict_yaml
-
-# Profiles and targets, loaded by name if they are built in, or from a file.
-
 
 T = TypeVar("T", Profile, Target)
 
@@ -93,7 +90,7 @@ def _load_document(
             raise ParseError([Problem("schema", f"this is not a {kind}: its schema is {schema}")])
         return decode(record, document), DocumentPlaces(file=str(path), data=data)
     except ParseError as error:
-        first, *others = [
+        raise with_others(
             AotcError(
                 problem.code or "AOTC-I022",
                 problem.what,
@@ -101,16 +98,11 @@ def _load_document(
                 place=place_of(problem, str(path)),
             )
             for problem in located(error.problems, data)
-        ]
-        first.also = tuple(others)
-        raise first from None
+        ) from None
     except OSError as error:
         raise AotcError(
             "AOTC-I001", f"cannot read the {kind}", where=str(path), found=str(error.strerror)
         ) from None
-
-
-# Paths that a profile states, relative to its file: of plugin libraries, and of data.
 
 
 def with_absolute_paths(profile: Profile, folder: Path) -> Profile:

@@ -1,4 +1,9 @@
-"""Execution providers as a table of one row each, and the options that an artifact may hold."""
+"""Execution providers as a table of one row each, and the options that an artifact may hold.
+
+A row holds what backends, host probe, option checks, compatibility checks, provenance and bill of
+materials need to know about a provider; what only its backend needs is in the backend's file.  This
+module imports nothing that a row names.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,63 @@ from aotc.base.records import field, record
 from aotc.spec.codec import Bounds, Json, ParseError
 from aotc.spec.json import strict_json
 
-# The execution providers that have a backend, as a table with one row each.
-#
-# A row holds what backends, host probe, option checks, compatibility checks, provenance and bill of
-# materials need to know about a provider; what only its backend needs is in the backend's file.
-# This module imports nothing that a row names.
-
-
 # ONNX Runtime's own provider, which runs what no other provider takes.
 CPU: Final = "CPUExecutionProvider"
+
+# What `cuda` in a profile is about.
+CUDA: Final = "cuda"
+
+STANDARD: Final = ("", "ai.onnx")
+"""Both spellings of the ONNX standard's domain."""
+MICROSOFT: Final = "com.microsoft"
+"""ONNX Runtime's domain."""
+EP_CONTEXT: Final = "EPContext"
+"""The operator in ONNX Runtime's domain that replaces nodes which a provider compiled."""
+
+# The folder of the variant's weights, or a file in it.
+_IN_WEIGHTS = re.compile(r"\$\{weights\}(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
+_PATH_PART = re.compile(r"[/\\\x00]|\$\{|\A\.{1,2}\Z")
+
+# ONNX Runtime takes no longer values.
+MAX_VALUE_BYTES: Final = 8192
+# For one operator.
+MAX_THREADS: Final = 1024
+
+# Session config entries of ONNX Runtime that a manifest may hold: they change how a session
+# computes, and do not name files.
+MANIFEST_KEYS: Final = frozenset(
+    {
+        "mlas.disable_kleidiai",
+        "mlas.enable_gemm_fastmath_arm64_bfloat16",
+        "mlas.qnbit.force_fp32",
+        "mlas.use_lut_gemm",
+        "optimization.disable_specified_optimizers",
+        "optimization.enable_cast_chain_elimination",
+        "optimization.enable_gelu_approximation",
+        "session.disable_aot_function_inlining",
+        "session.disable_cpu_ep_fallback",
+        "session.disable_double_qdq_remover",
+        "session.disable_prepacking",
+        "session.disable_quant_qdq",
+        "session.dynamic_block_base",
+        "session.enable_quant_qdq_cleanup",
+        "session.graph_optimizations_loop_level",
+        "session.inter_op.allow_spinning",
+        "session.intra_op.allow_spinning",
+        "session.qdq_matmulnbits_accuracy_level",
+        "session.qdqisint8allowed",
+        "session.set_denormal_as_zero",
+        "session.use_device_allocator_for_initializers",
+        "session.use_env_allocators",
+        "session.x64quantprecision",
+    }
+)
+
+# Operators whose outputs have sizes that depend on values: ONNX Runtime tries to capture them, and
+# fails in a way that may leave the device unusable for the process.
+SIZED_BY_VALUES: Final = frozenset(
+    {"NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"}
+)
 
 
 @record
@@ -103,8 +156,6 @@ RUNTIME_WHEELS: Final = (
 # They break each other if installed together.
 RUNTIMES: Final = tuple(wheel.distribution for wheel in RUNTIME_WHEELS)
 
-# What `cuda` in a profile is about.
-CUDA: Final = "cuda"
 
 KNOWN_PROVIDERS: Final = (
     KnownProvider(
@@ -195,27 +246,11 @@ GRAPH_OPTION: Final = CAPTURING.graph_option
 ASYNCHRONOUS: Final = frozenset(row.ort_name for row in KNOWN_PROVIDERS if row.asynchronous)
 
 
-# Operator domains as models spell them, and the operator of compiled parts.
-
-
-STANDARD: Final = ("", "ai.onnx")
-"""Both spellings of the ONNX standard's domain."""
-MICROSOFT: Final = "com.microsoft"
-"""ONNX Runtime's domain."""
-EP_CONTEXT: Final = "EPContext"
-"""The operator in ONNX Runtime's domain that replaces nodes which a provider compiled."""
-
-
 # Provider options that an artifact may ask for: they change how a provider computes.
 #
 # Some options of ONNX Runtime's providers name libraries to load, or files to write. So for a
 # provider with a backend, an artifact may have the options that the backend writes, and for a
 # plugin of the user, any option whose value does not name another file.
-
-
-# The folder of the variant's weights, or a file in it.
-_IN_WEIGHTS = re.compile(r"\$\{weights\}(/[A-Za-z0-9_][A-Za-z0-9._-]*)?")
-_PATH_PART = re.compile(r"[/\\\x00]|\$\{|\A\.{1,2}\Z")
 
 
 def option_problem(provider: str, key: str, value: str, *, plugin: bool) -> str:
@@ -261,47 +296,6 @@ def _config_problem(text: str, form: DeviceProperties) -> str:
     return ""
 
 
-# Session config entries of ONNX Runtime that an artifact may ask for.
-
-
-# ONNX Runtime takes no longer values.
-MAX_VALUE_BYTES: Final = 8192
-# For one operator.
-MAX_THREADS: Final = 1024
-
-# A manifest may hold them: they change how a session computes, and do not name files.
-MANIFEST_KEYS: Final = frozenset(
-    {
-        "mlas.disable_kleidiai",
-        "mlas.enable_gemm_fastmath_arm64_bfloat16",
-        "mlas.qnbit.force_fp32",
-        "mlas.use_lut_gemm",
-        "optimization.disable_specified_optimizers",
-        "optimization.enable_cast_chain_elimination",
-        "optimization.enable_gelu_approximation",
-        "session.disable_aot_function_inlining",
-        "session.disable_cpu_ep_fallback",
-        "session.disable_double_qdq_remover",
-        "session.disable_prepacking",
-        "session.disable_quant_qdq",
-        "session.dynamic_block_base",
-        "session.enable_quant_qdq_cleanup",
-        "session.graph_optimizations_loop_level",
-        "session.inter_op.allow_spinning",
-        "session.intra_op.allow_spinning",
-        "session.qdq_matmulnbits_accuracy_level",
-        "session.qdqisint8allowed",
-        "session.set_denormal_as_zero",
-        "session.use_device_allocator_for_initializers",
-        "session.use_env_allocators",
-        "session.x64quantprecision",
-    }
-)
-
-
-# Rough speeds of a device, by which partitions are weighed.
-
-
 @record
 class Rates:
     """Rough speeds of a device per second, to weigh a partition against its transfers."""
@@ -314,12 +308,6 @@ class Rates:
 
 # What a profile says of CUDA: how graphs are rewritten for it, and which sizes are captured.
 
-
-# Operators whose outputs have sizes that depend on values: ONNX Runtime tries to capture them, and
-# fails in a way that may leave the device unusable for the process.
-SIZED_BY_VALUES: Final = frozenset(
-    {"NonZero", "Compress", "Unique", "NonMaxSuppression", "StringSplit"}
-)
 
 Fusion = Literal["auto", "none"]
 Layout = Literal["auto", "nhwc", "nchw"]

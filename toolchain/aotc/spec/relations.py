@@ -25,6 +25,19 @@ _MAX_CHARACTERS = 1000
 _MAX_TERMS = 16
 _MAX_CONSTANT = 2**31
 
+# tf2onnx and ONNX's inference count `unk__12`, Paddle2ONNX `p2o.DynamicDimension.0`, torch.onnx
+# `x_dynamic_axes_1`; converters of Python objects write None.  `N`, `s0` and `dim_0` are names.
+_ANONYMOUS = re.compile(
+    r"""\s* (?:
+        \?+ | \*+ | -\d+
+        | none | null | nil | nan | undefined | dynamic
+        | unk (?: nown )? (?: _{0,2} \d+ )?
+        | (?: p2o\. )? DynamicDimension (?: \.\d+ )?
+        | (?: .* _ )? dynamic_axes_\d+
+    )? \s*""",
+    re.ASCII | re.IGNORECASE | re.VERBOSE | re.DOTALL,
+)
+
 
 @record
 class Equality:
@@ -127,21 +140,21 @@ def in_dependency_order(relations: Sequence[Relation]) -> tuple[Relation, ...]:
     """
     waiting = Counter(relation.dim for relation in relations)
     readers: dict[str, list[int]] = {}
-    open_ = []
+    unknown_terms = []
     for index, relation in enumerate(relations):
         terms = {term for term in relation.terms if term in waiting}
-        open_.append(len(terms))
+        unknown_terms.append(len(terms))
         for term in terms:
             readers.setdefault(term, []).append(index)
-    ready = [index for index, count in enumerate(open_) if not count]
+    ready = [index for index, count in enumerate(unknown_terms) if not count]
     chosen: list[Relation] = []
     while ready:
         relation = relations[heapq.heappop(ready)]
         chosen.append(relation)
         waiting[relation.dim] -= 1
         for index in () if waiting[relation.dim] else readers.get(relation.dim, ()):
-            open_[index] -= 1
-            if not open_[index]:
+            unknown_terms[index] -= 1
+            if not unknown_terms[index]:
                 heapq.heappush(ready, index)
     return tuple(chosen)
 
@@ -232,20 +245,6 @@ def _unreadable(text: str, why: str) -> ParseError:
 
 
 # Anonymous names of dims: what exporters write if they know neither size nor name.
-
-
-# tf2onnx and ONNX's inference count `unk__12`, Paddle2ONNX `p2o.DynamicDimension.0`, torch.onnx
-# `x_dynamic_axes_1`; converters of Python objects write None.  `N`, `s0` and `dim_0` are names.
-_ANONYMOUS = re.compile(
-    r"""\s* (?:
-        \?+ | \*+ | -\d+
-        | none | null | nil | nan | undefined | dynamic
-        | unk (?: nown )? (?: _{0,2} \d+ )?
-        | (?: p2o\. )? DynamicDimension (?: \.\d+ )?
-        | (?: .* _ )? dynamic_axes_\d+
-    )? \s*""",
-    re.ASCII | re.IGNORECASE | re.VERBOSE | re.DOTALL,
-)
 
 
 def is_anonymous(name: str) -> bool:

@@ -34,12 +34,7 @@ from aotc.spec.variant import (
     TransferTotals,
 )
 
-# What `build`, `verify`, `inspect` and `load` report, in Python and with `--json`.
-
-
 Verdict = Literal["optimal", "degraded", "incompatible"]
-
-
 Status = Literal["passed", "failed", "not-run"]
 
 
@@ -308,9 +303,6 @@ class InspectReport:
     ] = field(default_factory=dict)
 
 
-# What a trust policy decided about an artifact, and why: part of `aotc verify --json`.
-
-
 ChannelSource = Literal["", "argument", "approval"]
 
 
@@ -379,9 +371,6 @@ class PolicyDecision:
     highest_release: Annotated[
         ArtifactRelease | None, "highest release seen on this host before"
     ] = None
-
-
-# What `aotc debug parity` answers: outputs and inner values of a variant against its model.
 
 
 @record

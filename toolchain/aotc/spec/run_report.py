@@ -12,9 +12,6 @@ from aotc.spec.evidence import Blamed
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
 
-# What one run of a command judged and measured: every form of a report is made of this record.
-
-
 GateStatus = Literal["passed", "failed", "not-judged"]
 
 
@@ -82,12 +79,10 @@ class RunReport:
     seconds: float = 0.0
 
 
-# What a build judged and measured so far, which is kept even if nothing is built.
-
-
 class Journal:
-    """Gates and measurements by name and subject: what is judged again replaces the former.
+    """What a build judged and measured so far, which is kept even if nothing is built.
 
+    Gates and measurements are by name and subject: what is judged again replaces the former.
     `model_sha256` and `target` are empty until they are known; `stages` are seconds by stage.
     """
 

@@ -10,9 +10,6 @@ from typing import Annotated, Literal
 from aotc.base.records import field, record, replace
 from aotc.spec.codec import Bounds, Json, ParseError, Problem, decode
 
-# Ranges of dims as a profile states them: a size, bounds, buckets, and what to do outside.
-
-
 Size = Annotated[int, Bounds(0, 2**53 - 1)]
 Outside = Literal["pad", "route"]
 CODE = "AOTC-S003"
@@ -204,11 +201,8 @@ class _StatedRange:
             return [Problem("buckets", "are not increasing", CODE)]
         if not self.buckets and (self.min is None) != (self.max is None):
             missing = "max" if self.max is None else "min"
-            return [
-                Problem(
-                    missing, "is missing: a range has min and max, or neither and is probed", CODE
-                )
-            ]
+            what = "is missing: a range has min and max, or neither and is probed"
+            return [Problem(missing, what, CODE)]
         return self._bounds_problems() or self._step_problems() or self._outside_problems()
 
     def _bounds_problems(self) -> list[Problem]:
@@ -228,10 +222,9 @@ class _StatedRange:
             and not self.buckets
             and (self.maximum() % step or (self.minimum() % step and not padded))
         ):
-            found = f"{self.minimum()}..{self.maximum()}"
-            return [
-                Problem("multiple_of", f"the ends of {found} are not multiples of {step}", CODE)
-            ]
+            ends = f"{self.minimum()}..{self.maximum()}"
+            what = f"the ends of {ends} are not multiples of {step}"
+            return [Problem("multiple_of", what, CODE)]
         if any(size % step for size in self.buckets):
             return [Problem("buckets", f"are not multiples of {step}", CODE)]
         if self.opt is not None and self.opt % step:
@@ -243,16 +236,14 @@ class _StatedRange:
     def _outside_problems(self) -> list[Problem]:
         routed = "route" in self.actions()
         if routed and not self.buckets and self.minimum() == self.maximum():
-            return [
-                Problem("outside", "route requires buckets, or a range for the dynamic variant")
-            ]
+            what = "route requires buckets, or a range for the dynamic variant"
+            return [Problem("outside", what)]
         if self.buckets and not routed and self.maximum() != self.buckets[-1]:
             text = f"{self.maximum()} is above the largest bucket, and sizes are not routed"
             return [Problem("max", text, CODE)]
         if self.buckets and not self.actions() and self.minimum() != self.buckets[0]:
             what = "is below the smallest bucket, and sizes are neither padded nor routed"
-            text = f"{self.minimum()} {what}"
-            return [Problem("min", text, CODE)]
+            return [Problem("min", f"{self.minimum()} {what}", CODE)]
         return []
 
 
@@ -432,9 +423,6 @@ def raised_to_buckets(
             return None
         raised[name] = full
     return domain.padded_sizes(buckets, raised)
-
-
-# How inputs are padded to a compiled size, and outputs cropped.
 
 
 Side = Literal["right", "left"]

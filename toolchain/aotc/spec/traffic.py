@@ -1,28 +1,27 @@
-"""What running models record: the shapes of their requests, and counters of their calls."""
+"""What running models record: the shapes of their requests, and counters of their calls.
+
+A traffic file is JSON Lines or CSV with one request per line.  A line of `.jsonl` is an object with
+shapes by input (`{"ids": [1, 40]}`) or sizes by dim (`{"batch": 1, "seq": 40}`), and with a `count`
+if it stands for several requests.  A `.csv` has a header with names of dims or positions
+`INPUT.AXIS`, and may have a column `count`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.records import record
 from aotc.base.text import nearest
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
 from aotc.spec.payload import Value
-
-# Traffic files: the shapes of recorded requests, as JSON Lines or CSV with one request per line.
-#
-# A line of `.jsonl` is an object with shapes by input (`{"ids": [1, 40]}`) or sizes by dim
-# (`{"batch": 1, "seq": 40}`), and with a `count` if it stands for several requests. A `.csv` has a
-# header with names of dims or positions `INPUT.AXIS`, and may have a column `count`.
-
 
 # No tensor with a larger size fits into memory.
 MAX_SIZE = 2**31 - 1
@@ -72,18 +71,22 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
     lines are reported.
     """
     place = Path(path)
+    is_csv = place.suffix == ".csv"
     reader = _RowReader(inputs)
     digest = hashlib.sha256()
     errors: list[AotcError] = []
     counted: Counter[tuple[tuple[str, int], ...]] = Counter()
     try:
         with place.open("rb") as file:
-            rows = _csv(file, digest) if place.suffix == ".csv" else _jsonl(file, digest)
-            for number, row in rows:
+            read_row = _CsvReader() if is_csv else _json_row
+            for number, line in _lines(file, digest):
                 try:
+                    row = read_row(line)
+                    if is_csv and row is None:
+                        continue
                     sizes, count = reader.sizes(row)
                 except _LineError as bad:
-                    if bad.is_header and place.suffix == ".csv":
+                    if bad.is_header and is_csv:
                         # Each row would say the same.
                         errors = [_refusal(bad, place, 1)]
                         break
@@ -96,9 +99,7 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
     except OSError as error:
         raise cannot_read(error, "cannot read the traffic file", str(place)) from None
     if errors:
-        first, *others = errors
-        first.also = tuple(others)
-        raise first
+        raise with_others(errors)
     if not counted:
         raise AotcError("AOTC-S023", "the file holds no request", where=str(place))
     return _recorded(counted, place, digest.hexdigest())
@@ -142,55 +143,41 @@ def _lines(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int
             yield number, line
 
 
-def _jsonl(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, Json]]:
-    for number, line in _lines(file, digest):
-        try:
-            yield number, strict_json(line.strip())
-        except ParseError as error:
-            yield (
-                number,
-                _LineError("AOTC-S020", "the line is not JSON", found=error.problems[0].what),
-            )
+def _json_row(line: bytes) -> Json:
+    try:
+        return strict_json(line.strip())
+    except ParseError as error:
+        found = error.problems[0].what
+        raise _LineError("AOTC-S020", "the line is not JSON", found=found) from None
 
 
-def _csv(file: io.BufferedIOBase, digest: hashlib._Hash) -> Iterator[tuple[int, Json]]:
-    import csv
+class _CsvReader:
+    """Reads lines of a CSV file, of which the first is the header, for which it returns None."""
 
-    header: list[str] | None = None
-    for number, line in _lines(file, digest):
+    def __init__(self) -> None:
+        self._header: list[str] | None = None
+
+    def __call__(self, line: bytes) -> Json:
+        import csv
+
         try:
             # Spreadsheets begin their files with a byte order mark.
             cells = next(csv.reader([line.decode("utf-8-sig")], strict=True))
         except (UnicodeDecodeError, csv.Error) as error:
-            yield number, _LineError("AOTC-S020", "the line is not CSV", found=str(error))
-            continue
+            raise _LineError("AOTC-S020", "the line is not CSV", found=str(error)) from None
         cells = [cell.strip() for cell in cells]
+        header = self._header
         if header is None:
-            header = cells
+            self._header = cells
             if not all(cells) or len(set(cells)) != len(cells) or all(map(_is_integer, cells)):
-                wanted = "names of dims, each once"
-                yield (
-                    number,
-                    _LineError("AOTC-S020", "the header does not name dims", wanted, line.decode()),
-                )
-        elif len(cells) != len(header):
-            yield (
-                number,
-                _LineError(
-                    "AOTC-S020",
-                    "the line does not have as many cells as the header",
-                    str(len(header)),
-                    str(len(cells)),
-                ),
-            )
-        else:
-            yield (
-                number,
-                {
-                    name: int(cell) if _is_integer(cell) else cell
-                    for name, cell in zip(header, cells, strict=True)
-                },
-            )
+                what, wanted = "the header does not name dims", "names of dims, each once"
+                raise _LineError("AOTC-S020", what, wanted, line.decode())
+            return None
+        if len(cells) != len(header):
+            what = "the line does not have as many cells as the header"
+            raise _LineError("AOTC-S020", what, str(len(header)), str(len(cells)))
+        pairs = zip(header, cells, strict=True)
+        return {name: int(cell) if _is_integer(cell) else cell for name, cell in pairs}
 
 
 def _is_integer(text: str) -> bool:
@@ -211,8 +198,6 @@ class _RowReader:
 
     def sizes(self, row: Json) -> tuple[dict[str, int], int]:
         """Sizes by dim, and the number of requests of a row; raises `_LineError`."""
-        if isinstance(row, _LineError):
-            raise row
         if not isinstance(row, dict) or not row:
             raise _LineError(
                 "AOTC-S020", "the line holds no shapes", "an object", _abbreviated(row)
@@ -234,10 +219,9 @@ class _RowReader:
             yield from self._sizes_of_shape(name, value)
             return
         if self._inputs is not None and name not in self._dims:
-            close = nearest(name, tuple(self._dims))
-            hint = f"; did you mean {close!r}?" if close else ""
             known = ", ".join(sorted({dim for dim in self._dims.values() if not dim.isdecimal()}))
-            unknown = _LineError("AOTC-S020", f"the model has no dim {name!r}{hint}", known, name)
+            what = f"the model has no dim {name!r}{_nearest(name, self._dims)}"
+            unknown = _LineError("AOTC-S020", what, known, name)
             unknown.is_header = True
             raise unknown
         size = _checked_size(name, value)
@@ -254,10 +238,8 @@ class _RowReader:
             return
         value = self._inputs.get(name)
         if value is None:
-            close = nearest(name, tuple(self._inputs))
-            hint = f"; did you mean {close!r}?" if close else ""
-            known = ", ".join(self._inputs)
-            raise _LineError("AOTC-S020", f"the model has no input {name!r}{hint}", known, name)
+            what = f"the model has no input {name!r}{_nearest(name, self._inputs)}"
+            raise _LineError("AOTC-S020", what, ", ".join(self._inputs), name)
         declared = value.shape if value.shape is not None else (f"{name}.0",)
         if len(declared) != len(shape):
             raise _LineError(
@@ -274,6 +256,11 @@ class _RowReader:
                 yield dim, checked
 
 
+def _nearest(name: str, known: Iterable[str]) -> str:
+    close = nearest(name, tuple(known))
+    return f"; did you mean {close!r}?" if close else ""
+
+
 def _require_fixed(name: str, wanted: int, size: int) -> None:
     if size != wanted:
         raise _LineError(
@@ -283,12 +270,8 @@ def _require_fixed(name: str, wanted: int, size: int) -> None:
 
 def _checked_size(name: str, value: Json) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _LineError(
-            "AOTC-S022",
-            f"the size of {name!r} is not an integer",
-            "an integer",
-            _abbreviated(value),
-        )
+        what = f"the size of {name!r} is not an integer"
+        raise _LineError("AOTC-S022", what, "an integer", _abbreviated(value))
     if not 0 <= value <= MAX_SIZE:
         raise _LineError(
             "AOTC-S022", f"the size of {name!r} is impossible", f"0..{MAX_SIZE}", str(value)

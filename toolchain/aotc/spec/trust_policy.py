@@ -240,18 +240,12 @@ def _signer_problems(
         if key is None:
             found.append(Problem(f"{where}.signers", f"{signer!r} is not an id of this policy"))
         elif need.predicate not in key.usage:
-            found.append(
-                Problem(
-                    f"{where}.signers", f"{signer!r} does not have the usage {need.predicate!r}"
-                )
-            )
+            what = f"{signer!r} does not have the usage {need.predicate!r}"
+            found.append(Problem(f"{where}.signers", what))
     # An authority may certify any number of keys.
     if need.threshold > len(need.signers) and authorities.isdisjoint(need.signers):
-        found.append(
-            Problem(
-                f"{where}.threshold", f"{need.threshold} of {len(need.signers)} can never be met"
-            )
-        )
+        what = f"{need.threshold} of {len(need.signers)} can never be met"
+        found.append(Problem(f"{where}.threshold", what))
     return found
 
 
@@ -294,9 +288,6 @@ def _duplicate_problems(path: str, values: Iterable[str], what: str = "") -> lis
         for value, count in counts.items()
         if count > 1
     ]
-
-
-# The interface of signers, and the file that describes a signer in another program.
 
 
 class Signer(Protocol):

@@ -17,6 +17,19 @@ from aotc.spec.versions import release
 
 Optimization = Literal["disable", "basic", "extended", "layout", "all"]
 
+_SAME_EVERYWHERE = "the same on every CPU"
+
+# The pass of that name counts in `matched` under names that begin so, why it kept nodes.
+HALF_PRECISION: Final = "half-precision"
+# The name of the pass that quantizes.
+QUANTIZE: Final = "quantize"
+# Weights are stored in half precision, and all is computed in float32.
+STORED_IN_HALF: Final = "store-in-half"
+KEPT: Final = "kept: "
+# The distributions whose rules fuse graphs for CUDA, and that by which blocks are quantized.
+FUSING: Final = ("onnxscript", "onnx-ir")
+_BLOCKS: Final = ("onnx-ir",)
+
 
 @record
 class SessionSpec:
@@ -211,9 +224,6 @@ class PartitionReport:
     refusals: tuple[RefusedNode, ...] = ()
 
 
-# Sizes that a variant's session captures as CUDA graphs.
-
-
 @record
 class GraphCapture:
     """Sizes that are captured when the variant is warmed up, and what is done with others.
@@ -238,8 +248,6 @@ class GraphCapture:
 
 ProductForm = Literal["rewritten", "seven-bits", "exact-signs", "not-fused", "feature", "same-cpu"]
 Operands = Literal["exact-signs", "seven-bits", "saturating-signs"]
-
-_SAME_EVERYWHERE = "the same on every CPU"
 
 
 @record
@@ -280,9 +288,6 @@ class IntegerProducts:
             "not-fused": "nothing is fused: it computes in floating point",
         }
         return _SAME_EVERYWHERE, why[self.form]
-
-
-# What a host must have to run a variant.
 
 
 @record
@@ -340,21 +345,6 @@ def _sort_key(value: str | int | Libc) -> tuple[int, ...] | int:
     if isinstance(value, Libc):
         return release(value.version or "")
     return release(value) if isinstance(value, str) else value
-
-
-# The software that built an artifact, and the passes that ran.
-
-
-# The pass of that name counts in `matched` under names that begin so, why it kept nodes.
-HALF_PRECISION: Final = "half-precision"
-# The name of the pass that quantizes.
-QUANTIZE: Final = "quantize"
-# Weights are stored in half precision, and all is computed in float32.
-STORED_IN_HALF: Final = "store-in-half"
-KEPT: Final = "kept: "
-# The distributions whose rules fuse graphs for CUDA, and that by which blocks are quantized.
-FUSING: Final = ("onnxscript", "onnx-ir")
-_BLOCKS: Final = ("onnx-ir",)
 
 
 @record

@@ -1,4 +1,8 @@
-"""Versions of the wire formats, with their history, and names of artifacts by path or id."""
+"""Versions of the wire formats, with their history, and names of artifacts by path or id.
+
+A reader refuses another major version and an unknown required feature, and warns of a newer minor
+version.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,6 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-# Versions of the wire formats, with their history.
-#
-# A reader refuses another major version and an unknown required feature, and warns of a newer minor
-# version.
 
 
 VERSION = "0.1.0"
@@ -40,6 +38,9 @@ _VERSIONED = re.compile(r"(aotc\.[a-z-]+/|urn:aotc:[a-z-]+:v)([0-9]{1,9})(?:\.[0
 
 # A release of an artifact: a version such as 1.4.0.
 RELEASE = r"[0-9]{1,9}(\.[0-9]{1,9}){0,3}"
+
+ID_PREFIX: Final = "sha256-"
+_NAME: Final = re.compile(rf"{ID_PREFIX}([0-9a-f]{{64}})")
 
 
 def manifest_version(schema: str) -> tuple[int, int] | None:
@@ -86,10 +87,6 @@ def release(version: str) -> tuple[int, ...]:
 #
 # `sha256-` and 64 hexadecimal digits are always an id, even if the working directory has a folder
 # of that name; such a folder is named `./sha256-…`. Everything else is a path.
-
-
-ID_PREFIX: Final = "sha256-"
-_NAME: Final = re.compile(rf"{ID_PREFIX}([0-9a-f]{{64}})")
 
 
 def stated_id(name: str | Path) -> str | None:

@@ -12,12 +12,22 @@ from aotc.base.records import record, replace
 from aotc.spec.codec import Json, ParseError, Problem, encode
 from aotc.spec.json import MAX_INTEGER, check_text
 
-# A strict reader of YAML documents, and a writer of what it reads back as the same value.
-
-
 MAX_YAML_BYTES = 1 << 20
 # Reading a value takes fifty microseconds.
 MAX_YAML_VALUES = 50_000
+
+# Tag, pattern, and the characters that a word of the tag may begin with.
+_WORDS = (
+    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
+    ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", tuple("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
+        r"|\.(?:nan|NaN|NAN)",
+        tuple("-+.0123456789"),
+    ),
+)
 
 
 def strict_yaml(data: bytes) -> Json:
@@ -75,20 +85,6 @@ def yaml_text(record: Any, *, full: bool = True) -> str:
             width=float("inf"),
         )
     )
-
-
-# Tag, pattern, and the characters that a word of the tag may begin with.
-_WORDS = (
-    ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
-    ("bool", r"true|True|TRUE|false|False|FALSE", tuple("tTfF")),
-    ("int", r"[-+]?(?:0|[1-9][0-9]{0,18})", tuple("-+0123456789")),
-    (
-        "float",
-        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)"
-        r"|\.(?:nan|NaN|NAN)",
-        tuple("-+.0123456789"),
-    ),
-)
 
 
 @cache
@@ -155,6 +151,7 @@ def _problem(mark: Any, path: str, what: str) -> Problem:
 Positions = Mapping[str, tuple[int, int]]
 
 
+@cache
 def positions(data: bytes) -> Positions:
     """Where each value of a document stands: its key, or in a list the value itself.
 
@@ -220,9 +217,6 @@ def place_of(problem: Problem, file: str) -> Place | None:
     return Place(file=file, line=problem.line, column=problem.column) if problem.line else None
 
 
-# Where a document of the user states a setting, so that a gate is told with its line.
-
-
 @record
 class DocumentPlaces:
     """A YAML file as it was read; without a file, as for a profile made in Python, no places.
@@ -238,13 +232,8 @@ class DocumentPlaces:
         """Where `setting`, such as `budgets.cpu_share`, stands, or else what is around it."""
         if not self.file or setting in self.overridden:
             return None
-        line, column = nearest_position(_positions(self.data), setting)
+        line, column = nearest_position(positions(self.data), setting)
         return Place(file=self.file, line=line, column=column)
-
-
-@cache
-def _positions(data: bytes) -> Positions:
-    return positions(data)
 
 
 NO_PLACES: Final = DocumentPlaces()

@@ -31,8 +31,15 @@ from aotc.trust.container import (
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
+# A record of the directory has its fixed part, a name, and at most three numbers.
+MAX_DIRECTORY_BYTES = MAX_ENTRIES * (CENTRAL.size + MAX_NAME_BYTES + 28)
+_TAIL = packed_form.ZIP64_END.size + packed_form.ZIP64_LOCATOR.size + END.size
+_UNIX = 3
+# aotc writes no entries for folders.
+_FIX_REPACK = "Unpack it with the program that made it, and use 'aotc pack' on the folder."
 
-# A packed artifact, read in place through one descriptor.
+# Reads `length` bytes at `offset`, fewer at the end of the file.
+ReadAt = Callable[[int, int], bytes]
 
 
 class ArchiveContainer(Container):
@@ -212,21 +219,10 @@ def _unreadable(error: OSError, root: Path) -> AotcError:
 
 # The strict reader of packed artifacts: the files of one, or why it is malformed.
 #
-# It accepts exactly the bytes that `contract.packed_form` defines. The end record gives the number
+# It accepts exactly the bytes that `spec.packed_form` defines. The end record gives the number
 # of files and the place of the directory; the directory gives names, sizes and CRC-32s. From these
 # every record is made again and compared, and every file must start where the one before it ends.
 # Sizes that the file claims are checked against limits before anything is read or allocated.
-
-
-# A record of the directory has its fixed part, a name, and at most three numbers.
-MAX_DIRECTORY_BYTES = MAX_ENTRIES * (CENTRAL.size + MAX_NAME_BYTES + 28)
-_TAIL = packed_form.ZIP64_END.size + packed_form.ZIP64_LOCATOR.size + END.size
-_UNIX = 3
-# aotc writes no entries for folders.
-_FIX_REPACK = "Unpack it with the program that made it, and use 'aotc pack' on the folder."
-
-# Reads `length` bytes at `offset`, fewer at the end of the file.
-ReadAt = Callable[[int, int], bytes]
 
 
 @record(kw_only=False)

@@ -1,10 +1,12 @@
-"""Adding attestations, such as approvals, to an artifact of which nothing else changes."""
+"""Adding attestations, such as approvals, to an artifact of which nothing else changes.
+
+An artifact must have a trusted signature, or nothing is signed.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +23,7 @@ from aotc.spec.attestations import (
     format_instant,
     parse_date,
 )
-from aotc.spec.codec import Json, encode
+from aotc.spec.codec import encode
 from aotc.spec.trust_policy import Sealer, Signer
 from aotc.spec.versions import artifact_path
 from aotc.trust import oms, sealing, statements
@@ -29,11 +31,6 @@ from aotc.trust.container import MAX_BUNDLES, FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate
 from aotc.trust.policy.host_trust import Trust, resolve
 from aotc.trust.signers import findings_of, own_key, signed_by
-
-# Adding attestations to an existing artifact, of which nothing else changes.
-#
-# An artifact must have a trusted signature, or nothing is signed.
-
 
 _FIX_UNTRUSTED: Final = (
     "Give a file with the public key that signed the artifact, such as its builder's, with --trust."
@@ -72,19 +69,7 @@ def sign(
             found=f"key {signer_tag(signer)}",
         )
     bundle = oms.sign(found.digests, signer)
-    by = signed_by(bundle, signer)
-    path, replaced = _add(place, name, bundle, force=force)
-    return AttestReport(
-        artifact=str(place),
-        artifact_id=found.id,
-        path=str(path),
-        predicate_type=oms.PREDICATE_TYPE,
-        key_id=by.key_id,
-        identity=by.identity,
-        development_key=by.development_key,
-        replaced=replaced,
-        findings=findings_of(signer),
-    )
+    return _add(place, found.id, name, oms.PREDICATE_TYPE, bundle, signer, force=force)
 
 
 def approve(
@@ -130,13 +115,33 @@ def check_can_add(artifact: Path, name: str, *, force: bool) -> None:
         raise _too_many(path)
 
 
-def _add(artifact: Path, name: str, bundle: bytes, *, force: bool) -> tuple[Path, bool]:
+def _add(
+    artifact: Path,
+    artifact_id: str,
+    name: str,
+    predicate_type: str,
+    bundle: bytes,
+    signer: Signer | Sealer,
+    *,
+    force: bool,
+) -> AttestReport:
     """Add an attestation, unless other processes have meanwhile added as many as readers take."""
+    by = signed_by(bundle, signer)
     path, replaced = sealing.add_attestation(artifact, name, bundle, force=force)
     if not replaced and _count_beside(path) > MAX_BUNDLES:
         path.unlink(missing_ok=True)
         raise _too_many(path)
-    return path, replaced
+    return AttestReport(
+        artifact=str(artifact),
+        artifact_id=artifact_id,
+        path=str(path),
+        predicate_type=predicate_type,
+        key_id=by.key_id,
+        identity=by.identity,
+        development_key=by.development_key,
+        replaced=replaced,
+        findings=findings_of(signer),
+    )
 
 
 def _count_beside(path: Path) -> int:
@@ -164,7 +169,7 @@ def attesting_trust(signer: Signer | Sealer, trust: str | Path | None) -> Trust:
 
     It is the keys in `trust`, or by default this user's development key and the signer's own.  The
     rules of a policy are not applied, because they may require the attestation that is to be added.
-    Raises what `verification.policy.host_trust.resolve` does.
+    Raises what `resolve` does.
     """
     found = resolve(trust, remember=False)
     if found.policy is not None:
@@ -208,27 +213,14 @@ def add_statement(
     I036.
     """
     predicate_type = KINDS[usage].predicate_type
-    document: Json = encode(predicate)
-    subjects: Mapping[str, str] = {"aotc.json": predicate.artifact.id}
-    bundle = statements.sign(predicate_type, document, subjects, signer)
-    by = signed_by(bundle, signer)
-    path, replaced = _add(artifact, name, bundle, force=force)
-    return AttestReport(
-        artifact=str(artifact),
-        artifact_id=predicate.artifact.id,
-        path=str(path),
-        predicate_type=predicate_type,
-        key_id=by.key_id,
-        identity=by.identity,
-        development_key=by.development_key,
-        replaced=replaced,
+    artifact_id = predicate.artifact.id
+    subjects = {"aotc.json": artifact_id}
+    bundle = statements.sign(predicate_type, encode(predicate), subjects, signer)
+    return replace(
+        _add(artifact, artifact_id, name, predicate_type, bundle, signer, force=force),
         approval=predicate if isinstance(predicate, Approval) else None,
         qualification=predicate if isinstance(predicate, Qualification) else None,
-        findings=findings_of(signer),
     )
-
-
-# Approvals: statements that an artifact may be used in a channel until they expire.
 
 
 def make_approval(
@@ -248,7 +240,16 @@ def make_approval(
             expected="lowercase letters, digits, '.', '-' and '_', at most 64",
             found=channel,
         )
-    until = _parse_expiry(expires)
+    try:
+        until = parse_date(expires)
+    except ValueError:
+        raise AotcError(
+            "AOTC-I036",
+            "this is not a valid date",
+            where="--expires",
+            expected="a date such as 2027-01-31, or a time such as 2027-01-31T12:00:00Z",
+            found=expires,
+        ) from None
     if until <= now:
         raise AotcError(
             "AOTC-I036",
@@ -272,16 +273,3 @@ def make_approval(
         artifact=artifact,
         note=note,
     )
-
-
-def _parse_expiry(text: str) -> datetime.datetime:
-    try:
-        return parse_date(text)
-    except ValueError:
-        raise AotcError(
-            "AOTC-I036",
-            "this is not a valid date",
-            where="--expires",
-            expected="a date such as 2027-01-31, or a time such as 2027-01-31T12:00:00Z",
-            found=text,
-        ) from None

@@ -23,9 +23,6 @@ from aotc.trust.dsse import Bundle
 from aotc.trust.policy.host_trust import Trust
 from aotc.trust.policy.signed_attestations import SignedStatement
 
-# Steps 1 to 3 of the gate: listing the files, parsing bundles, and checking signatures.
-
-
 # What an untrusted signer lists is read only to report missing and unlisted files.
 _MAX_CLAIMED_BYTES = 4 << 20
 _OMS: Final = KINDS["oms"]
@@ -34,250 +31,13 @@ DOCUMENTS = ("aotc.json", "manifest.json")
 _UNKNOWN_SIGNER = frozenset({"AOTC-G002", "AOTC-G038"})
 _SIGNER_CODES = _UNKNOWN_SIGNER | {"AOTC-G027", "AOTC-G028", "AOTC-G037"}
 
-
-def list_files(state: Examination, attestations: Container) -> bool:
-    """Step 1: list the files and read bundles and manifests.  False if no further step can run."""
-    state.listing = state.container.listing()
-    for problem in state.listing.problems:
-        state.refuse(problem)
-    payload = state.listing.under(PAYLOAD)
-    outside = attestations.listing(ATTESTATIONS)
-    names = [path for path in outside.files if path.endswith(BUNDLE_SUFFIX)]
-    if attestations is not state.container:
-        for problem in outside.problems:
-            if problem.code != "AOTC-G006":
-                state.refuse(problem)
-    if "aotc.json" not in payload and not (payload and names):
-        if not any(refusal.where == MANIFEST for refusal in state.refusals):
-            state.refuse(
-                AotcError(
-                    "AOTC-G015",
-                    "the folder is not an aotc artifact",
-                    where=str(state.container.root),
-                    expected=f"a folder with {MANIFEST}",
-                )
-            )
-        return False
-    if not _within_limits(state, payload, {name: outside.files[name] for name in names}):
-        return False
-    for name in names:
-        _read_file(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles)
-    for name in DOCUMENTS:
-        if name in payload:
-            _read_file(
-                state, state.container, f"{PAYLOAD}/{name}", MAX_JSON_BYTES, state.documents, name
-            )
-    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
-
-
-def _within_limits(
-    state: Examination, payload: Mapping[str, int], bundles: Mapping[str, int]
-) -> bool:
-    """Whether sizes (in bytes by path) are within the limits of the format and of a policy.
-
-    What exceeds a limit is refused.
-    """
-    if len(bundles) > MAX_BUNDLES:
-        state.refuse(
-            AotcError(
-                "AOTC-G012",
-                "the artifact exceeds the limits",
-                where=ATTESTATIONS,
-                expected=f"at most {MAX_BUNDLES} bundles",
-                found=str(len(bundles)),
-            )
-        )
-        return False
-    if state.trust.policy is not None:
-        from aotc.trust.policy.evaluation import exceeded_limits
-
-        excesses = exceeded_limits(state.trust.policy.policy.limits, payload, len(bundles))
-        for excess in excesses:
-            state.refuse(excess)
-        if excesses:
-            return False
-    total = sum(bundles.values())
-    if total > MAX_BUNDLES_BYTES:
-        state.refuse(
-            AotcError(
-                "AOTC-G012",
-                "the artifact exceeds the limits",
-                where=ATTESTATIONS,
-                expected=f"at most {MAX_BUNDLES_BYTES} bytes of bundles",
-                found=str(total),
-            )
-        )
-        return False
-    return True
-
-
-def parse_bundles(state: Examination) -> None:
-    """Step 2 for bundles: parse them; a malformed one is refused and not used further."""
-    for path, bundle in list(state.bundles.items()):
-        try:
-            state.envelopes[path] = dsse.parse(bundle)
-        except AotcError as error:
-            state.refuse(error, path)
-            del state.bundles[path]
-
-
-def parse_documents(state: Examination) -> None:
-    """Step 2 for the manifests: parse those whose bytes a trusted key signed.
-
-    Others are not parsed, as anyone may have written them.
-    """
-    for name, text in state.documents.items():
-        if state.digests is None or state.digests.get(name) != state.digest_of(name):
-            continue
-        try:
-            state.parsed_documents[name] = strict_json(text)
-        except ParseError as error:
-            for problem in error.problems:
-                state.refuse(malformed_manifest(problem, f"{PAYLOAD}/{name}"))
-
-
-def is_oms(path: str) -> bool:
-    """Whether a bundle has the name of an OMS signature."""
-    return _OMS.matches_name(path)
-
-
-def check_signatures(state: Examination) -> None:
-    """Step 3: at least one OMS bundle is signed by a trusted key, and no signature is invalid.
-
-    The kind of a bundle is its signed type; if its name is of another kind, it is refused.
-    """
-    before = len(state.refusals)
-    oms_errors: list[AotcError] = []
-    anchors, policy = state.trust.anchors(), state.trust.policy
-    at = policy.now if policy is not None else None
-    for path, envelope in state.envelopes.items():
-        try:
-            verified = verify_bundle(envelope, anchors, at=at)
-            attestation = statements.read_verified(verified)
-            if attestation.predicate_type == oms.PREDICATE_TYPE:
-                _use_signature(state, path, verified)
-            elif is_oms(path):
-                raise _wrong_name(attestation.predicate_type)
-            else:
-                if known := older_kind(attestation.predicate_type):
-                    state.findings.append(
-                        _newer_attestation(path, attestation.predicate_type, known.predicate_type)
-                    )
-                state.statements.append(SignedStatement(path, *attestation))
-        except AotcError as error:
-            error.where = error.where or path
-            if error.code not in _SIGNER_CODES:
-                state.refuse(error)
-            elif is_oms(path):
-                oms_errors.append(error)
-            else:
-                state.findings.append(_ignored_signature(error))
-    for refusal in oms_errors:
-        if state.digests is None:
-            state.refuse(refusal)
-        else:
-            state.findings.append(_ignored_signature(refusal))
-    if state.digests is None:
-        state.claimed_digests = _claimed_digests(state)
-    if state.digests is None and len(state.refusals) == before and not _has_refused_oms(state):
-        state.refuse(
-            AotcError(
-                "AOTC-G001",
-                "the artifact has no signature bundle",
-                where=ATTESTATIONS,
-                expected=_OMS.path,
-                found=f"{len(state.bundles)} other attestations",
-            )
-        )
-    if state.signers and all(key.development for key in state.signers):
-        state.findings.append(
-            Finding(code="AOTC-G016", what="the only trusted signature is by a development key")
-        )
-
-
-def _use_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
-    """Take the digests that a trusted key signed; all signatures must list the same."""
-    digests = oms.read_digests(verified.payload)
-    state.statements.append(SignedStatement(path, oms.PREDICATE_TYPE, None, {}, verified.key))
-    if state.trust.policy is not None:
-        from aotc.trust.policy.evaluation import key_rejection
-
-        # The key may sign other kinds of attestations only.
-        reason = key_rejection(state.trust.policy, verified.key, "oms")
-        if reason is not None:
-            raise reason
-    if state.digests is None:
-        state.digests = digests
-    elif state.digests != digests:
-        raise AotcError("AOTC-G014", "two signatures list different files or digests", where=path)
-    if verified.key not in state.signers:
-        state.signers.append(verified.key)
-
-
-def _claimed_digests(state: Examination) -> Mapping[str, str] | None:
-    """What the first bundle with the name of an OMS signature lists, unverified."""
-    for path, envelope in state.envelopes.items():
-        if is_oms(path) and len(envelope.payload) <= _MAX_CLAIMED_BYTES:
-            try:
-                return oms.read_digests(envelope.payload)
-            except AotcError as error:
-                state.refuse(error, path)
-                return None
-    return None
-
-
-def _newer_attestation(path: str, found: str, known: str) -> Finding:
-    """A finding for an attestation of a later version, which this release cannot read."""
-    what = f"made by a newer aotc: {found[:100]}, and this release reads {known}"
-    return Finding(code="AOTC-G047", what=what, where=path)
-
-
-def _wrong_name(found: str) -> AotcError:
-    return AotcError(
-        "AOTC-G004",
-        "the content of the bundle does not match its name",
-        expected=f"predicateType {oms.PREDICATE_TYPE}",
-        found=found[:200],
-    )
-
-
-def _has_refused_oms(state: Examination) -> bool:
-    """Whether an earlier step refused an OMS bundle."""
-    return any(is_oms(refusal.where) for refusal in state.refusals)
-
-
-def _ignored_signature(error: AotcError) -> Finding:
-    """A finding for a signature that does not count, although another one does."""
-    code = "AOTC-G018" if error.code in _UNKNOWN_SIGNER else error.code
-    return Finding(code=code, what=f"{error.what}: {error.found}", where=error.where)
-
-
-def _read_file(
-    state: Examination,
-    container: Container,
-    path: str,
-    limit: int,
-    into: dict[str, bytes],
-    name: str = "",
-) -> None:
-    try:
-        into[name or path] = container.read(path, limit)
-    except AotcError as error:
-        # A bundle that was removed since it was listed is ignored.
-        if error.code != "AOTC-G006" or not path.startswith(f"{ATTESTATIONS}/"):
-            state.refuse(error, path)
-
-
-# What the gate has found about an artifact so far; its steps only add to it.
-
-
 # An untrusted bundle may list any number of files.
 MAX_REFUSALS = 1000
 
 
 @record(frozen=False, kw_only=False)
 class Examination:
-    """The state of one run of the gate.
+    """What one run of the gate has found about an artifact so far; its steps only add to it.
 
     Only `digests`, `signers`, `statements` and `manifest` are signed by a trusted key, and a policy
     may accept only some of the `statements`.  If there is no trusted signature, `claimed_digests`
@@ -333,6 +93,219 @@ class Examination:
         if document not in self.document_digests:
             self.document_digests[document] = hashlib.sha256(text).hexdigest()
         return self.document_digests[document]
+
+
+def list_files(state: Examination, attestations: Container) -> bool:
+    """Step 1: list the files and read bundles and manifests.  False if no further step can run."""
+    state.listing = state.container.listing()
+    for problem in state.listing.problems:
+        state.refuse(problem)
+    payload = state.listing.under(PAYLOAD)
+    outside = attestations.listing(ATTESTATIONS)
+    names = [path for path in outside.files if path.endswith(BUNDLE_SUFFIX)]
+    if attestations is not state.container:
+        for problem in outside.problems:
+            if problem.code != "AOTC-G006":
+                state.refuse(problem)
+    if "aotc.json" not in payload and not (payload and names):
+        if not any(refusal.where == MANIFEST for refusal in state.refusals):
+            state.refuse(
+                AotcError(
+                    "AOTC-G015",
+                    "the folder is not an aotc artifact",
+                    where=str(state.container.root),
+                    expected=f"a folder with {MANIFEST}",
+                )
+            )
+        return False
+    if not _within_limits(state, payload, {name: outside.files[name] for name in names}):
+        return False
+    for name in names:
+        _read_file(state, attestations, name, dsse.MAX_BUNDLE_BYTES, state.bundles, name)
+    for name in DOCUMENTS:
+        if name in payload:
+            path = f"{PAYLOAD}/{name}"
+            _read_file(state, state.container, path, MAX_JSON_BYTES, state.documents, name)
+    return all(refusal.code != "AOTC-G012" for refusal in state.refusals)
+
+
+def _within_limits(
+    state: Examination, payload: Mapping[str, int], bundles: Mapping[str, int]
+) -> bool:
+    """Whether sizes (in bytes by path) are within the limits of the format and of a policy.
+
+    What exceeds a limit is refused.
+    """
+    if len(bundles) > MAX_BUNDLES:
+        state.refuse(_limit_exceeded(f"{MAX_BUNDLES} bundles", len(bundles)))
+        return False
+    if state.trust.policy is not None:
+        from aotc.trust.policy.evaluation import exceeded_limits
+
+        excesses = exceeded_limits(state.trust.policy.policy.limits, payload, len(bundles))
+        for excess in excesses:
+            state.refuse(excess)
+        if excesses:
+            return False
+    total = sum(bundles.values())
+    if total > MAX_BUNDLES_BYTES:
+        state.refuse(_limit_exceeded(f"{MAX_BUNDLES_BYTES} bytes of bundles", total))
+        return False
+    return True
+
+
+def _limit_exceeded(maximum: str, found: int) -> AotcError:
+    return AotcError(
+        "AOTC-G012",
+        "the artifact exceeds the limits",
+        where=ATTESTATIONS,
+        expected=f"at most {maximum}",
+        found=str(found),
+    )
+
+
+def parse_bundles(state: Examination) -> None:
+    """Step 2 for bundles: parse them; a malformed one is refused and not used further."""
+    for path, bundle in list(state.bundles.items()):
+        try:
+            state.envelopes[path] = dsse.parse(bundle)
+        except AotcError as error:
+            state.refuse(error, path)
+            del state.bundles[path]
+
+
+def parse_documents(state: Examination) -> None:
+    """Step 2 for the manifests: parse those whose bytes a trusted key signed.
+
+    Others are not parsed, as anyone may have written them.
+    """
+    for name, text in state.documents.items():
+        if state.digests is None or state.digests.get(name) != state.digest_of(name):
+            continue
+        try:
+            state.parsed_documents[name] = strict_json(text)
+        except ParseError as error:
+            for problem in error.problems:
+                state.refuse(malformed_manifest(problem, f"{PAYLOAD}/{name}"))
+
+
+def is_oms(path: str) -> bool:
+    """Whether a bundle has the name of an OMS signature."""
+    return _OMS.matches_name(path)
+
+
+def check_signatures(state: Examination) -> None:
+    """Step 3: at least one OMS bundle is signed by a trusted key, and no signature is invalid.
+
+    The kind of a bundle is its signed type; if its name is of another kind, it is refused.
+    """
+    before = len(state.refusals)
+    oms_errors: list[AotcError] = []
+    anchors, policy = state.trust.anchors(), state.trust.policy
+    at = policy.now if policy is not None else None
+    for path, envelope in state.envelopes.items():
+        try:
+            verified = verify_bundle(envelope, anchors, at=at)
+            attestation = statements.read_verified(verified)
+            if attestation.predicate_type == oms.PREDICATE_TYPE:
+                _use_signature(state, path, verified)
+            elif is_oms(path):
+                raise AotcError(
+                    "AOTC-G004",
+                    "the content of the bundle does not match its name",
+                    expected=f"predicateType {oms.PREDICATE_TYPE}",
+                    found=attestation.predicate_type[:200],
+                )
+            else:
+                if known := older_kind(attestation.predicate_type):
+                    found, read = attestation.predicate_type[:100], known.predicate_type
+                    what = f"made by a newer aotc: {found}, and this release reads {read}"
+                    state.findings.append(Finding(code="AOTC-G047", what=what, where=path))
+                state.statements.append(SignedStatement(path, *attestation))
+        except AotcError as error:
+            error.where = error.where or path
+            if error.code not in _SIGNER_CODES:
+                state.refuse(error)
+            elif is_oms(path):
+                oms_errors.append(error)
+            else:
+                state.findings.append(_ignored_signature(error))
+    for refusal in oms_errors:
+        if state.digests is None:
+            state.refuse(refusal)
+        else:
+            state.findings.append(_ignored_signature(refusal))
+    if state.digests is None:
+        state.claimed_digests = _claimed_digests(state)
+    # Neither this step nor an earlier one has refused an OMS bundle.
+    refused = len(state.refusals) > before or any(is_oms(each.where) for each in state.refusals)
+    if state.digests is None and not refused:
+        state.refuse(
+            AotcError(
+                "AOTC-G001",
+                "the artifact has no signature bundle",
+                where=ATTESTATIONS,
+                expected=_OMS.path,
+                found=f"{len(state.bundles)} other attestations",
+            )
+        )
+    if state.signers and all(key.development for key in state.signers):
+        state.findings.append(
+            Finding(code="AOTC-G016", what="the only trusted signature is by a development key")
+        )
+
+
+def _use_signature(state: Examination, path: str, verified: VerifiedBundle) -> None:
+    """Take the digests that a trusted key signed; all signatures must list the same."""
+    digests = oms.read_digests(verified.payload)
+    state.statements.append(SignedStatement(path, oms.PREDICATE_TYPE, None, {}, verified.key))
+    if state.trust.policy is not None:
+        from aotc.trust.policy.evaluation import key_rejection
+
+        # The key may sign other kinds of attestations only.
+        reason = key_rejection(state.trust.policy, verified.key, "oms")
+        if reason is not None:
+            raise reason
+    if state.digests is None:
+        state.digests = digests
+    elif state.digests != digests:
+        raise AotcError("AOTC-G014", "two signatures list different files or digests", where=path)
+    if verified.key not in state.signers:
+        state.signers.append(verified.key)
+
+
+def _claimed_digests(state: Examination) -> Mapping[str, str] | None:
+    """What the first bundle with the name of an OMS signature lists, unverified."""
+    for path, envelope in state.envelopes.items():
+        if is_oms(path) and len(envelope.payload) <= _MAX_CLAIMED_BYTES:
+            try:
+                return oms.read_digests(envelope.payload)
+            except AotcError as error:
+                state.refuse(error, path)
+                return None
+    return None
+
+
+def _ignored_signature(error: AotcError) -> Finding:
+    """A finding for a signature that does not count, although another one does."""
+    code = "AOTC-G018" if error.code in _UNKNOWN_SIGNER else error.code
+    return Finding(code=code, what=f"{error.what}: {error.found}", where=error.where)
+
+
+def _read_file(
+    state: Examination,
+    container: Container,
+    path: str,
+    limit: int,
+    into: dict[str, bytes],
+    name: str,
+) -> None:
+    try:
+        into[name] = container.read(path, limit)
+    except AotcError as error:
+        # A bundle that was removed since it was listed is ignored.
+        if error.code != "AOTC-G006" or not path.startswith(f"{ATTESTATIONS}/"):
+            state.refuse(error, path)
 
 
 def malformed_manifest(problem: Problem, where: str) -> AotcError:

@@ -90,7 +90,7 @@ def _certified_key(
 ) -> TrustedKey:
     from aotc.trust import certificates
 
-    trusted_key = trusted.get(key_id(certificates.leaf_key(bundle.certificates)))
+    trusted_key = trusted.get(claimed_signer(bundle))
     if trusted_key is not None:
         return trusted_key
     if not authorities:

@@ -13,7 +13,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record
 from aotc.base.text import printable
 from aotc.spec.trust_anchors import (
@@ -83,7 +83,14 @@ def verify_chain(
                 subject=certificate_name(leaf),
                 issuers=tuple(key_id(_public_pem(issuer)) for issuer in path[1:]),
             )
-        refusal = refusal or _invalid(problems, certificate_name(leaf))
+        refusal = refusal or with_others(
+            AotcError(
+                "AOTC-G037",
+                "the certificate is not valid for this signature",
+                found=f"{certificate_name(leaf)}: {problem}",
+            )
+            for problem in problems
+        )
     raise refusal or AotcError(
         "AOTC-G038",
         "the certificate is not from a trusted CA",
@@ -216,16 +223,12 @@ def _issued(child: x509.Certificate, parent: x509.Certificate) -> bool:
 
 def _leaf_problems(leaf: x509.Certificate) -> Iterator[str]:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric import ec
 
-    public = leaf.public_key()
     if leaf.version is not x509.Version.v3:
         yield "it is not of version 3"
-    if not isinstance(public, ec.EllipticCurvePublicKey) or not isinstance(
-        public.curve, ec.SECP256R1
-    ):
+    if not p256.is_p256(leaf.public_key()):
         yield "its key is not on P-256"
-    found = {extension.oid.dotted_string: extension.value for extension in leaf.extensions}
+    found = _extensions(leaf)
     basic = found.get(_BASIC_CONSTRAINTS)
     if isinstance(basic, x509.BasicConstraints) and basic.ca:
         yield "it is a CA, which may only sign certificates"
@@ -235,11 +238,8 @@ def _leaf_problems(leaf: x509.Certificate) -> Iterator[str]:
     elif usage.key_cert_sign:
         yield "its key usage has keyCertSign"
     extended = found.get(_EXTENDED_KEY_USAGE)
-    stated = (
-        [usage_.dotted_string for usage_ in extended]
-        if isinstance(extended, x509.ExtendedKeyUsage)
-        else []
-    )
+    purposes = extended if isinstance(extended, x509.ExtendedKeyUsage) else ()
+    stated = [purpose.dotted_string for purpose in purposes]
     if _CODE_SIGNING not in stated:
         listed = ", ".join(stated) or "no extended key usage"
         yield f"it is not for code signing ({listed})"
@@ -277,7 +277,7 @@ def _authority_problems(certificate: x509.Certificate, below: int) -> Iterator[s
     """Why a certificate must not issue others; `below` is the number of CAs below it."""
     from cryptography import x509
 
-    found = {extension.oid.dotted_string: extension.value for extension in certificate.extensions}
+    found = _extensions(certificate)
     basic = found.get(_BASIC_CONSTRAINTS)
     if not isinstance(basic, x509.BasicConstraints) or not basic.ca:
         yield "it is not a CA"
@@ -291,6 +291,10 @@ def _authority_problems(certificate: x509.Certificate, below: int) -> Iterator[s
         stated = {usage_.dotted_string for usage_ in extended}
         if not stated & {_CODE_SIGNING, _ANY_USAGE}:
             yield "it may not issue certificates for code signing"
+
+
+def _extensions(certificate: x509.Certificate) -> dict[str, x509.ExtensionType]:
+    return {extension.oid.dotted_string: extension.value for extension in certificate.extensions}
 
 
 def _weakness(child: x509.Certificate, parent: x509.Certificate) -> str:
@@ -375,19 +379,6 @@ def _public_pem(certificate: x509.Certificate) -> str:
         return p256.public_pem(certificate.public_key())
     except (ValueError, UnsupportedAlgorithm):
         raise AotcError("AOTC-G037", "the certificate's key cannot be read") from None
-
-
-def _invalid(problems: Sequence[str], name: str) -> AotcError:
-    first, *rest = (
-        AotcError(
-            "AOTC-G037",
-            "the certificate is not valid for this signature",
-            found=f"{name}: {problem}",
-        )
-        for problem in problems
-    )
-    first.also = tuple(rest)
-    return first
 
 
 def _name_text(name: x509.Name) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aotc.base.errors import AotcError
-from aotc.base.records import record
+from aotc.base.records import record, replace
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal, VariantVerdict, Verdict
@@ -36,30 +36,14 @@ def by_preference(variants: Iterable[Variant]) -> list[Variant]:
     Of these, variants for exactly one ISA come first, as they are the fastest, then those that
     require some features, then those that require none.
     """
+
+    def generality(variant: Variant) -> tuple[bool, bool]:
+        return not variant.requirements.isa_exact, not variant.requirements.isa
+
     groups: dict[tuple[str, ...], list[Variant]] = {}
     for variant in variants:
         groups.setdefault(variant.providers, []).append(variant)
-    return [variant for group in groups.values() for variant in sorted(group, key=_generality)]
-
-
-def _lacks_only_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
-    """Whether a variant differs from `best` only in the CPU features that it requires.
-
-    A build on this host would not give a better variant then.
-    """
-    return (
-        variant.providers == best.providers
-        and not variant.requirements.isa_exact
-        and {reason.code for reason in verdict.reasons} == {"AOTC-C004"}
-    )
-
-
-def _generality(variant: Variant) -> tuple[bool, bool]:
-    return not variant.requirements.isa_exact, not variant.requirements.isa
-
-
-def _all_checks() -> list[Check]:
-    return [check() for check in checks().values()]
+    return [variant for group in groups.values() for variant in sorted(group, key=generality)]
 
 
 def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) -> Target:
@@ -90,13 +74,15 @@ def judge(
     verdicts: dict[str, VariantVerdict] = {}
     findings: list[Finding] = []
     for variant in manifest.variants:
+        where = f"variant {variant.name}"
         reasons: list[Refusal] = []
         if qualified is not None and variant.name not in qualified:
-            reasons.append(_for_variant(_unqualified(), variant))
+            what = "the policy requires a qualification of this variant for the target"
+            reasons.append(refusal_of(AotcError("AOTC-G033", what, where=where)))
         for check in all_checks:
             for result in check.run(variant.requirements, host):
                 if isinstance(result, Refusal):
-                    reasons.append(_for_variant(result, variant))
+                    reasons.append(replace(result, where=where))
                 elif result not in findings:
                     findings.append(result)
         verdicts[variant.name] = VariantVerdict(
@@ -159,6 +145,22 @@ def judge(
     )
 
 
+def _all_checks() -> list[Check]:
+    return [check() for check in checks().values()]
+
+
+def _lacks_only_features(variant: Variant, best: Variant, verdict: VariantVerdict) -> bool:
+    """Whether a variant differs from `best` only in the CPU features that it requires.
+
+    A build on this host would not give a better variant then.
+    """
+    return (
+        variant.providers == best.providers
+        and not variant.requirements.isa_exact
+        and {reason.code for reason in verdict.reasons} == {"AOTC-C004"}
+    )
+
+
 def refusal_of(error: AotcError) -> Refusal:
     """An error as a record, without the errors in `also`."""
     return Refusal(
@@ -178,24 +180,6 @@ def error_of(refusal: Refusal) -> AotcError:
         refusal.code,
         refusal.what,
         where=refusal.where,
-        expected=refusal.expected,
-        found=refusal.found,
-        fix=refusal.fix,
-        place=refusal.place,
-    )
-
-
-def _unqualified() -> Refusal:
-    return refusal_of(
-        AotcError("AOTC-G033", "the policy requires a qualification of this variant for the target")
-    )
-
-
-def _for_variant(refusal: Refusal, variant: Variant) -> Refusal:
-    return Refusal(
-        code=refusal.code,
-        what=refusal.what,
-        where=f"variant {variant.name}",
         expected=refusal.expected,
         found=refusal.found,
         fix=refusal.fix,

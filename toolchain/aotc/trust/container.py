@@ -18,9 +18,6 @@ from aotc.base.files.failures import cannot_read, system_message
 from aotc.base.records import record
 from aotc.spec.versions import stated_id
 
-# The interface of an artifact's files, in either form, and the limits of reading them.
-
-
 MAX_ENTRIES = 10_000
 MAX_DEPTH = 8
 MAX_BUNDLES = 64
@@ -30,6 +27,20 @@ MAX_BUNDLES_BYTES = 64 << 20
 READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # O_NONBLOCK: opening a FIFO must not wait for a writer; regular files ignore it.
 READ_FILE = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+
+# The name of an entry of a store, also with a wrong number of digits.
+_STORED = r"sha256-([0-9a-fA-F]*)"
+_ID_DIGITS = 64
+
+_BY_DESCRIPTOR = (
+    os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
+)
+_READ_FOLDER = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
+
+# The limit for an artifact that is replaced all the time.
+_MAX_READS: Final = 10
+
+T = TypeVar("T")
 
 
 @record(kw_only=False)
@@ -143,6 +154,10 @@ def special_file_refusal(status: os.stat_result, path: str) -> AotcError | None:
         found = "a symbolic link"
     else:
         found = "a folder or special file"
+    return _not_regular(path, found)
+
+
+def _not_regular(path: str, found: str) -> AotcError:
     return AotcError(
         "AOTC-G008",
         "the artifact has something that is not a regular file with one link",
@@ -158,16 +173,6 @@ def special_file_refusal(status: os.stat_result, path: str) -> AotcError | None:
 # O_NOFOLLOW, so that a folder that is replaced while it is read cannot redirect a read. On other
 # systems (Windows), paths are checked before and after they are opened. Each file must be a regular
 # file with one link.
-
-
-# The name of an entry of a store, also with a wrong number of digits.
-_STORED = r"sha256-([0-9a-fA-F]*)"
-_ID_DIGITS = 64
-
-_BY_DESCRIPTOR = (
-    os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
-)
-_READ_FOLDER = READ | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_DIRECTORY", 0)
 
 
 class RegularFile(FileIO):
@@ -225,7 +230,8 @@ class FolderContainer(Container):
                     )
                     return Listing(files, frozenset(folders), tuple(problems))
                 if status is None:
-                    problems.append(_unlistable(path))
+                    what = "no signature can list this name"
+                    problems.append(AotcError("AOTC-G007", what, where=repr(path)))
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     folders.add(path)
@@ -348,18 +354,8 @@ def _unreadable(error: OSError, path: str) -> AotcError:
     if error.errno == errno.ENOENT:
         return AotcError("AOTC-G006", "a file of the artifact is missing", where=path)
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO):
-        return AotcError(
-            "AOTC-G008",
-            "the artifact has something that is not a regular file with one link",
-            where=path,
-            expected="a regular file with one link",
-            found="a link or special file",
-        )
+        return _not_regular(path, "a link or special file")
     return cannot_read(error, "a file of the artifact cannot be read", path)
-
-
-def _unlistable(path: str) -> AotcError:
-    return AotcError("AOTC-G007", "no signature can list this name", where=repr(path))
 
 
 def _limit_exceeded(found: str, path: str) -> AotcError:
@@ -371,12 +367,6 @@ def _limit_exceeded(found: str, path: str) -> AotcError:
 # Its path always leads to the old or the new folder, but the files of an open old folder are
 # removed. So a read that fails is repeated from the start if the path leads to another folder
 # afterwards.
-
-
-# The limit for an artifact that is replaced all the time.
-_MAX_READS: Final = 10
-
-T = TypeVar("T")
 
 
 def reread(place: Path, read: Callable[[], T], *, holds: Callable[[T], bool] = lambda _: True) -> T:

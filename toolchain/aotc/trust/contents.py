@@ -20,6 +20,29 @@ from aotc.trust.authenticity import Examination, malformed_manifest
 from aotc.trust.digests import ExpectedFile, Sink, check_files
 from aotc.trust.references import require_inside
 
+# A document that was refused or does not exist.
+UNREAD: Final = object()
+_PACKAGE_KEYS = {
+    "schema_version",
+    "package_name",
+    "package_version",
+    "description",
+    "layout",
+    "components",
+    "shared_assets",
+    "additional_metadata",
+}
+_COMPONENT_KEYS = {"component_name", "variants", "additional_metadata"}
+_VARIANT_KEYS = {
+    "variant_directory",
+    "ep",
+    "device",
+    "compatibility_string",
+    "executor_info",
+    "additional_metadata",
+}
+_ORT_KEYS = {"model_file", "session_options", "provider_options"}
+
 
 def check_digests(state: Examination, *, sink: Sink | None, full: bool) -> None:
     """Step 4: every signed file exists and has the signed digest.
@@ -94,7 +117,15 @@ def _check_documents(state: Examination, digests: Mapping[str, str], sink: Sink 
         text, where = state.documents[path], f"{PAYLOAD}/{path}"
         state.bytes_hashed += len(text)
         if state.digest_of(path) != digests[path]:
-            state.refuse(_digest_mismatch(where, digests[path], state.digest_of(path)))
+            state.refuse(
+                AotcError(
+                    "AOTC-G005",
+                    "the file's bytes are not the ones that were signed",
+                    where=where,
+                    expected=f"sha256 {digests[path]}",
+                    found=f"sha256 {state.digest_of(path)}",
+                )
+            )
         elif sink is not None:
             _write(sink, where, text)
 
@@ -137,17 +168,21 @@ def check_schema(state: Examination) -> None:
                 found=contradiction.what,
             )
         )
-    _check_references(state)
+    if not state.refusals:
+        read = state.files_to_read(state.manifest) if state.files_to_read is not None else None
+        try:
+            require_inside(state.container, state.manifest, read)
+        except AotcError as error:
+            state.refuse(error)
     for statement in state.statements:
         named = statement.artifact_id()
         if not statement.is_signature and state.artifact_id not in statement.subjects.values():
-            what, found = (
-                "the attestation is about another artifact",
-                [*statement.subjects.values()],
-            )
+            what = "the attestation is about another artifact"
+            found = ", ".join(statement.subjects.values())
         elif named and named != state.artifact_id:
             # Its subject is this artifact, but its content was written for another one.
-            what, found = f"the {statement.usage} names another artifact than its subject", [named]
+            what = f"the {statement.usage} names another artifact than its subject"
+            found = named
         else:
             continue
         state.refuse(
@@ -156,20 +191,9 @@ def check_schema(state: Examination) -> None:
                 what,
                 where=statement.path,
                 expected=state.artifact_id,
-                found=", ".join(found),
+                found=found,
             )
         )
-
-
-def _check_references(state: Examination) -> None:
-    """Check what the models refer to, if nothing else was refused."""
-    if state.manifest is None or state.refusals:
-        return
-    read = state.files_to_read(state.manifest) if state.files_to_read is not None else None
-    try:
-        require_inside(state.container, state.manifest, read)
-    except AotcError as error:
-        state.refuse(error)
 
 
 def _decode_manifest(state: Examination) -> None:
@@ -234,44 +258,10 @@ def _write(sink: Sink, path: str, data: bytes) -> None:
         writer.close()
 
 
-def _digest_mismatch(where: str, expected: str, found: str) -> AotcError:
-    return AotcError(
-        "AOTC-G005",
-        "the file's bytes are not the ones that were signed",
-        where=where,
-        expected=f"sha256 {expected}",
-        found=f"sha256 {found}",
-    )
-
-
 # Whether aotc.json, ORT's manifest.json and the list of signed files agree.
 #
 # ORT reads manifest.json only, so it must state exactly what aotc.json promises: applications of
 # ORT would load an additional component, or use a session option that was not proven.
-
-
-# A document that was refused or does not exist.
-UNREAD: Final = object()
-_PACKAGE_KEYS = {
-    "schema_version",
-    "package_name",
-    "package_version",
-    "description",
-    "layout",
-    "components",
-    "shared_assets",
-    "additional_metadata",
-}
-_COMPONENT_KEYS = {"component_name", "variants", "additional_metadata"}
-_VARIANT_KEYS = {
-    "variant_directory",
-    "ep",
-    "device",
-    "compatibility_string",
-    "executor_info",
-    "additional_metadata",
-}
-_ORT_KEYS = {"model_file", "session_options", "provider_options"}
 
 
 def contradictions(manifest: Manifest, package: Json, digests: Mapping[str, str]) -> list[Problem]:

@@ -125,7 +125,10 @@ def _create(path: Path) -> None:
         with contextlib.suppress(FileExistsError):
             writing.write_new(path, secret_pem, mode=0o600, durable=True)
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        found = key_files.cannot_write_key(path, error)
+        if found.code == "AOTC-I026":
+            found.fix = _FIX_FOLDER
+        raise found from None
 
 
 def _belongs_to_others(folder: Path) -> bool:
@@ -134,12 +137,3 @@ def _belongs_to_others(folder: Path) -> bool:
         return belongs_to_others(folder)
     except OSError:
         return False  # It does not exist, or reading or writing in it will fail.
-
-
-def _cannot_write(path: Path, error: OSError) -> AotcError:
-    from aotc.trust import key_files
-
-    found = key_files.cannot_write_key(path, error)
-    if found.code == "AOTC-I026":
-        found.fix = _FIX_FOLDER
-    return found

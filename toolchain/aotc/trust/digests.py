@@ -85,13 +85,6 @@ class _Span:
         return self.length if self.length is not None else self.wanted.size or 0
 
 
-@record(kw_only=False)
-class _SpanDigest:
-    sha256: str
-    crc32: int
-    count: int
-
-
 def check_files(
     container: Container,
     files: Iterable[ExpectedFile],
@@ -189,8 +182,8 @@ def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result
     wanted = span.wanted
     try:
         file = container.open(wanted.path)
-    except AotcError as problem:
-        return problem, 0
+    except AotcError as refusal:
+        return refusal, 0
     with file:
         if wanted.size is not None and file.size != wanted.size:
             return _mismatch(wanted.path, f"{wanted.size} bytes", f"{file.size} bytes"), 0
@@ -199,27 +192,30 @@ def _check_span(container: Container, span: _Span, sink: Sink | None) -> _Result
         file.seek(span.offset)
         writer = sink.open(wanted.path) if sink is not None and span.copy else None
         try:
-            read = _stream(file, span.offset, length, writer, checksum=stated is not None)
+            sha256, crc32, count = _stream(
+                file, span.offset, length, writer, checksum=stated is not None
+            )
         except OSError as error:
             return cannot_read(error, "a file of the artifact cannot be read", wanted.path), 0
         finally:
             if writer is not None:
                 writer.close()
-    if read.sha256 != span.sha256:
+    problem: AotcError | None = None
+    if sha256 != span.sha256:
         part = f" from byte {span.offset}" if wanted.chunks else ""
-        found = f"sha256 {read.sha256}"
-        return _mismatch(wanted.path, f"sha256 {span.sha256}{part}", found), read.count
-    if stated is not None and read.crc32 != stated:
+        problem = _mismatch(wanted.path, f"sha256 {span.sha256}{part}", f"sha256 {sha256}")
+    elif stated is not None and crc32 != stated:
         what = "the file's CRC-32 is not the one that the archive states"
-        return _mismatch(
-            wanted.path, f"{read.crc32:08x}", f"{stated:08x}", what, "AOTC-G039"
-        ), read.count
-    return None, read.count
+        problem = AotcError(
+            "AOTC-G039", what, where=wanted.path, expected=f"{crc32:08x}", found=f"{stated:08x}"
+        )
+    return problem, count
 
 
 def _stream(
     file: ArtifactFile, offset: int, length: int, writer: Writer | None, *, checksum: bool
-) -> _SpanDigest:
+) -> tuple[str, int, int]:
+    """The sha256 (hex), the CRC-32 if `checksum`, and the number of bytes of a part of a file."""
     hasher = hashlib.sha256()
     crc32 = 0
     buffer = memoryview(bytearray(min(BUFFER_BYTES, length)))
@@ -234,17 +230,12 @@ def _stream(
         if writer is not None:
             writer.write(offset + done, buffer[:count])
         done += count
-    return _SpanDigest(hasher.hexdigest(), crc32, done)
+    return hasher.hexdigest(), crc32, done
 
 
-def _mismatch(
-    path: str,
-    expected: str,
-    found: str,
-    what: str = "the file's bytes are not the ones that were signed",
-    code: str = "AOTC-G005",
-) -> AotcError:
-    return AotcError(code, what, where=path, expected=expected, found=found)
+def _mismatch(path: str, expected: str, found: str) -> AotcError:
+    what = "the file's bytes are not the ones that were signed"
+    return AotcError("AOTC-G005", what, where=path, expected=expected, found=found)
 
 
 def _processors() -> int:

@@ -2,7 +2,7 @@
 
 Sources: DSSE protocol v1.0.2 (pre-authentication encoding), sigstore bundle specification v0.3
 (a bundle's envelope has exactly one signature).  A parsed bundle is not verified;
-`bundle_verification.verify_bundle` does that.
+`bundles.verify_bundle` does that.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import binascii
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import field, record, replace
 from aotc.spec.codec import Json, ParseError, Problem
 from aotc.spec.json import canonical_json, strict_json
@@ -30,6 +30,9 @@ MAX_BUNDLE_VALUES = 10_000
 MAX_CERTIFICATES = 8
 # How many problems of an unverified object are reported.
 _MAX_PROBLEMS = 20
+
+# A bundle has exactly one of these (VerificationMaterial of the bundle specification).
+_CLAIMS = ("publicKey", "certificate", "x509CertificateChain")
 
 
 @record(kw_only=False)
@@ -92,12 +95,10 @@ def parse(bundle: bytes) -> Bundle:
 
 def malformed(error: ParseError) -> AotcError:
     """AOTC-G004 for the problems of a bundle or statement; `also` holds all but the first."""
-    first, *rest = (
+    return with_others(
         AotcError("AOTC-G004", "the signature bundle is malformed", found=str(problem))
         for problem in error.problems
     )
-    first.also = tuple(rest)
-    return first
 
 
 def _verification_material(signer: Signer) -> dict[str, Json]:
@@ -132,10 +133,6 @@ def _parse(data: Json) -> Bundle:
         certificates=certificates,
         has_log_entries=has_log_entries,
     )
-
-
-# A bundle has exactly one of these (VerificationMaterial of the bundle specification).
-_CLAIMS = ("publicKey", "certificate", "x509CertificateChain")
 
 
 def _parse_material(data: Json) -> tuple[str, tuple[bytes, ...], bool]:

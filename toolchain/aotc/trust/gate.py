@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record, replace
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
@@ -149,9 +149,7 @@ def require_signer(container: Container, trust: Trust | Iterable[Anchor]) -> Non
 
 def _raise_first(state: Examination) -> None:
     if state.refusals:
-        first, *others = state.refusals
-        first.also = tuple(others)
-        raise first
+        raise with_others(state.refusals)
 
 
 def remember_release(authentic: AuthenticArtifact) -> None:
@@ -160,6 +158,8 @@ def remember_release(authentic: AuthenticArtifact) -> None:
     Raises AOTC-G030 (a later one was accepted), G035 (no usable trust state) or G036 (the clock).
     """
     if authentic.decision is not None:
+        from aotc.trust.policy.evaluation import note_release
+
         note_release(authentic.trust, authentic.decision, authentic.id)
 
 
@@ -168,11 +168,9 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
 
     Raises AOTC-C009 if no variant runs, with the reasons of each variant in `also`.
     """
-    result = judge(authentic.manifest, host, allowed_variants(authentic.decision))
+    result = judge(authentic.manifest, host, _allowed_variants(authentic.decision))
     if result.best is None:
-        first, *others = (error_of(refusal) for refusal in result.refusals)
-        first.also = tuple(others)
-        raise first
+        raise with_others(error_of(refusal) for refusal in result.refusals)
     return CompatibleArtifact(
         authentic=authentic,
         host=host,
@@ -208,7 +206,11 @@ def verify(
     """
     started = time.perf_counter()
     path = artifact_path(artifact)
-    described = None if str(target) == "host" else _load_target(target)
+    described = None
+    if str(target) != "host":
+        from aotc.spec.profile_files import load_target
+
+        described = load_target(target)
     trusted = resolve(
         trust,
         key,
@@ -253,9 +255,11 @@ def _verify_once(
     if authentic and state.manifest is not None:
         # 8.
         host = described or probe_host(state.manifest)
-        compatibility = judge(state.manifest, host, allowed_variants(state.decision))
+        compatibility = judge(state.manifest, host, _allowed_variants(state.decision))
         runs = compatibility.best is not None
         if runs and state.decision is not None:
+            from aotc.trust.policy.evaluation import note_release
+
             try:
                 note_release(trusted, state.decision, state.artifact_id)
             except AotcError as error:
@@ -340,7 +344,7 @@ def _run_steps(
     if not finish_step(established=state.manifest is not None):
         return steps
     # 7.
-    detail = check_policy(state)
+    detail = _check_policy(state)
     finish_step(established=state.decision is not None)
     steps[-1] = replace(steps[-1], detail=steps[-1].detail or detail)
     return steps
@@ -385,17 +389,8 @@ def _not_run(
     )
 
 
-def _load_target(target: str | Path) -> Target:
-    from aotc.spec.profile_files import load_target
-
-    return load_target(target)
-
-
-# Step 7 of the gate: applying a policy to an artifact whose signatures and digests are valid.
-
-
-def check_policy(state: Examination) -> str:
-    """Apply the policy; returns the detail of the step, such as `rule default`.
+def _check_policy(state: Examination) -> str:
+    """Step 7: apply the policy; returns the detail of the step, such as `rule default`.
 
     Without a signed manifest nothing is decided.  Nothing is remembered yet.
     """
@@ -408,23 +403,18 @@ def check_policy(state: Examination) -> str:
     from aotc.trust.policy.evaluation import judge
 
     try:
-        result = judge(state.trust, state.artifact_id, state.manifest.name, state.statements)
+        decision, refusals = judge(
+            state.trust, state.artifact_id, state.manifest.name, state.statements
+        )
     except AotcError as error:
         state.refuse(error)
         return ""
-    for refusal in result.refusals:
+    for refusal in refusals:
         state.refuse(refusal)
-    state.decision = replace(result.decision, accepted=not state.refusals)
-    return f"rule {result.decision.rule}" if result.decision.rule else ""
+    state.decision = replace(decision, accepted=not state.refusals)
+    return f"rule {decision.rule}" if decision.rule else ""
 
 
-def allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
+def _allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
     """The names of the variants that a policy allows; None: all."""
     return decision.qualified if decision is not None else None
-
-
-def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
-    """Remember the release of an accepted artifact; raises AOTC-G030, G035 and G036."""
-    from aotc.trust.policy import evaluation as evaluate
-
-    evaluate.note_release(trust, decision, artifact_id)

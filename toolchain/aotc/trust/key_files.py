@@ -14,10 +14,17 @@ from aotc.base.files.failures import cannot_read, cannot_write
 from aotc.spec.payload import Finding
 from aotc.trust.p256 import public_pem
 
-# Key files: new key pairs, written atomically and never over another key; and reading files.
-
-
 MAX_KEY_FILE_BYTES = 1 << 20
+
+ROUNDS: Final = 600_000
+_PBES2: Final = bytes.fromhex("06092a864886f70d01050d")
+_PBKDF2: Final = bytes.fromhex("06092a864886f70d01050c")
+_HMAC_SHA256: Final = bytes.fromhex("06082a864886f70d0209")
+_AES_256_CBC: Final = bytes.fromhex("060960864801650304012a")
+_NULL: Final = b"\x05\x00"
+_INTEGER, _OCTETS, _SEQUENCE = 0x02, 0x04, 0x30
+_KEY_BYTES = 32
+_BLOCK_BYTES = 16
 
 
 def generate(path: Path, *, password: bytes | None = None) -> tuple[Path, Path]:
@@ -152,17 +159,6 @@ def _exists_error(path: Path, fix: str = "Choose another name with -o.") -> Aotc
 #
 # `cryptography` writes only 2048 rounds of PBKDF2, so that each guess of a password takes about a
 # millisecond. A file states its number of rounds, so this module can write more.
-
-
-ROUNDS: Final = 600_000
-_PBES2: Final = bytes.fromhex("06092a864886f70d01050d")
-_PBKDF2: Final = bytes.fromhex("06092a864886f70d01050c")
-_HMAC_SHA256: Final = bytes.fromhex("06082a864886f70d0209")
-_AES_256_CBC: Final = bytes.fromhex("060960864801650304012a")
-_NULL: Final = b"\x05\x00"
-_INTEGER, _OCTETS, _SEQUENCE = 0x02, 0x04, 0x30
-_KEY_BYTES = 32
-_BLOCK_BYTES = 16
 
 
 def encrypted_pem(private_key_info: bytes, password: bytes) -> bytes:

@@ -1,4 +1,7 @@
-"""Loading P-256 keys from PEM files, with a password where one is needed."""
+"""Loading P-256 keys from PEM files, with a password where one is needed.
+
+`cryptography` is imported only when a key is used.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,14 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 
 
-# Loading P-256 keys from PEM files.
-#
-# `cryptography` is imported only when a key is used.
-
-
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
 _SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
+
+FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
+VARIABLE = "AOTC_KEY_PASSWORD"
+# OpenSSL reads no more bytes of a password.
+MAX_PASSWORD_BYTES = 1023
 
 
 @record(kw_only=False)
@@ -58,8 +61,8 @@ def load_private(
 ) -> PrivateKey:
     """Load a P-256 private key from a PKCS#8 or SEC1 PEM file, with its certificates if it has any.
 
-    An encrypted key is decrypted with `password`, or with the one that `passwords.password_of`
-    finds.  Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
+    An encrypted key is decrypted with `password`, or with the one that `password_of` finds.
+     Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
     password is missing or wrong, and G037 if a certificate cannot be read.
     """
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -188,12 +191,6 @@ def _unusable(path: Path, found: str) -> AotcError:
 # Passwords of key files: from a prompt, a file or an environment variable.
 #
 # They are never command line arguments, which process lists and shell histories show.
-
-
-FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
-VARIABLE = "AOTC_KEY_PASSWORD"
-# OpenSSL reads no more bytes of a password.
-MAX_PASSWORD_BYTES = 1023
 
 
 def from_file(path: Path) -> bytes:

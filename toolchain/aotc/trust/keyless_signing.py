@@ -42,6 +42,11 @@ _PUBLIC_ACTIONS: Final = "token.actions.githubusercontent.com"
 _ACTIONS: Final = "token.actions."
 _CIRCLE: Final = "oidc.circleci.com/"
 
+CONNECT_SECONDS: Final = 10.0
+# A log may answer only when the entry is in its tree.
+ANSWER_SECONDS: Final = 60.0
+_MAX_CAUSES: Final = 4
+
 
 @record(kw_only=False)
 class Identity:
@@ -268,15 +273,6 @@ def _check(data: bytes, payload: bytes, anchors: tuple[TrustedIdentity, ...]) ->
         ) from None
     if verified.payload != payload:
         raise AotcError("AOTC-I037", "the sigstore services signed another payload")
-
-
-# The sigstore services that sign for an identity: public or private ones.
-
-
-CONNECT_SECONDS: Final = 10.0
-# A log may answer only when the entry is in its tree.
-ANSWER_SECONDS: Final = 60.0
-_MAX_CAUSES: Final = 4
 
 
 def read_config(path: Path) -> ClientTrustConfig:

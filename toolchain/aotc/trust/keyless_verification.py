@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from sigstore.models import Bundle as SigstoreBundle
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier
+    from sigstore.verify.policy import Identity
 
 
 def verify_identity(
@@ -45,24 +46,21 @@ def verify_identity(
     except Exception as error:
         # The library's parser is stricter than ours, and raises many kinds of errors.
         raise _malformed(str(error)) from None
-    chosen = None
-    for identity in identities:
+    for chosen in identities:
         try:
-            policy.Identity(identity=identity.identity, issuer=identity.issuer).verify(
-                parsed.signing_certificate
-            )
+            expected = policy.Identity(identity=chosen.identity, issuer=chosen.issuer)
+            expected.verify(parsed.signing_certificate)
+            break
         except Exception:  # noqa: S112 - any error means that it is not this identity
             continue
-        chosen = identity
-        break
-    if chosen is None:
+    else:
         raise AotcError(
             "AOTC-G002",
             "the signature is by an identity that is not trusted",
             expected=", ".join(f"{item.identity} by {item.issuer}" for item in identities),
             found=claimed_name((certificate,)),
         )
-    payload = _verified_payload(parsed, chosen)
+    payload = _verified_payload(parsed, chosen, expected)
     key = TrustedKey(
         pem=leaf_key((certificate,)),
         origin=chosen.origin,
@@ -80,11 +78,11 @@ def missing_sigstore(error: ModuleNotFoundError) -> AotcError:
     )
 
 
-def _verified_payload(bundle: SigstoreBundle, identity: TrustedIdentity) -> bytes:
+def _verified_payload(
+    bundle: SigstoreBundle, identity: TrustedIdentity, expected: Identity
+) -> bytes:
     from sigstore.errors import MetadataError
-    from sigstore.verify import policy
 
-    expected = policy.Identity(identity=identity.identity, issuer=identity.issuer)
     verifier = _verifier(identity)
     try:
         _, payload = verifier.verify_dsse(bundle, expected)

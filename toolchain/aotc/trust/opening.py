@@ -14,7 +14,7 @@ from aotc.trust.container import Container, FolderContainer
 
 
 def open_container(path: Path) -> Container:
-    """Open the artifact at a path, or the entry of an id (see `artifact_names`).
+    """Open the artifact at a path, or the entry of an id (see `spec.versions`).
 
     Raises AOTC-I001 if there is nothing to read, G015 if it is neither a folder nor a packed
     artifact, G008, G012 and G039 for a packed artifact, I027 if it cannot be a path, and what

@@ -30,7 +30,7 @@ def p256_key(pem: str) -> EllipticCurvePublicKey | None:
     point = _point(pem)
     if point is None:
         public = any_key(pem)
-        return public if _is_p256(public) else None
+        return public if is_p256(public) else None
     try:
         return ec.EllipticCurvePublicKey.from_encoded_point(ec.SECP256R1(), point)
     except ValueError:
@@ -50,7 +50,7 @@ def any_key(pem: str) -> PublicKeyTypes | None:
 
 def public_pem(public: PublicKeyTypes) -> str:
     """Any public key as SPKI PEM, as OpenSSL writes it."""
-    if _is_p256(public):
+    if is_p256(public):
         numbers = public.public_numbers()
         coordinates = (n.to_bytes(_COORDINATE_BYTES, "big") for n in (numbers.x, numbers.y))
         return _pem(b"\4" + b"".join(coordinates))
@@ -75,7 +75,8 @@ def is_signed(public: EllipticCurvePublicKey, signature: bytes, message: bytes) 
     return True
 
 
-def _is_p256(public: PublicKeyTypes | None) -> TypeGuard[EllipticCurvePublicKey]:
+def is_p256(public: PublicKeyTypes | None) -> TypeGuard[EllipticCurvePublicKey]:
+    """Whether a key of any kind is a public key on P-256."""
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from io import FileIO
 from pathlib import Path
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD
 from aotc.base.files.replacing import put_in_place
@@ -22,11 +22,9 @@ from aotc.spec.versions import artifact_path
 from aotc.trust.archive import ArchiveContainer, malformed
 from aotc.trust.container import ArtifactFile, Container, FolderContainer
 
-# Packing an artifact's folder into one file, reproducibly.
-
-
 # Small enough to stay in the second-level cache from the read to the write.
 _BUFFER_BYTES = 256 << 10
+_FIX = "Choose another output with -o, or remove it; --force replaces only an artifact."
 
 
 def pack(
@@ -69,9 +67,7 @@ def _sizes(source: Container) -> dict[str, int]:
     """Sizes in bytes of all files by path, after checking that all can be packed."""
     listing = source.listing()
     if listing.problems:
-        first, *others = listing.problems
-        first.also = tuple(others)
-        raise first
+        raise with_others(listing.problems)
     if MANIFEST not in listing.files:
         raise AotcError(
             "AOTC-G015",
@@ -131,7 +127,7 @@ class _Packer:
         """Copy a file's bytes to the offset `data`; their CRC-32."""
         crc32 = done = 0
         with self._source.open(name) as file:
-            while count := _read(file, self._buffer, name):
+            while count := _read(file, self._buffer, "a file of the artifact", name):
                 part = self._buffer[:count]
                 crc32 = zlib.crc32(part, crc32)
                 if name == MANIFEST:
@@ -153,23 +149,8 @@ class _Packer:
             view = view[self._file.write(view) :]
 
 
-def _read(file: ArtifactFile, buffer: memoryview, name: str) -> int:
-    # The caller treats an OSError as one of writing.
-    try:
-        return file.readinto(buffer) or 0
-    except OSError as error:
-        raise cannot_read(error, "a file of the artifact cannot be read", name) from None
-
-
 def _not_packable(what: str, where: str, found: str = "", expected: str = "") -> AotcError:
     return AotcError("AOTC-I035", what, where=where, expected=expected, found=found)
-
-
-# Unpacking a packed artifact into its folder.
-
-
-_UNPACK_BUFFER_BYTES = 256 << 10
-_FIX = "Choose another output with -o, or remove it; --force replaces only an artifact."
 
 
 def unpack(
@@ -199,7 +180,7 @@ def unpack(
             )
         with draft_path(place) as draft:
             draft.mkdir()
-            buffer = memoryview(bytearray(_UNPACK_BUFFER_BYTES))
+            buffer = memoryview(bytearray(_BUFFER_BYTES))
             tally = Tally(sum(files.values()), BYTES)
             with Reporter(progress).counting("unpack", place.name, tally):
                 for path in files:
@@ -220,7 +201,7 @@ def _write(source: Container, path: str, target: Path, buffer: memoryview, tally
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     crc32 = done = 0
     with source.open(path) as file, FileIO(os.open(target, flags, 0o666), "wb") as output:
-        while count := _read_entry(file, buffer, path):
+        while count := _read(file, buffer, "the archive", path):
             part = buffer[:count]
             crc32 = zlib.crc32(part, crc32)
             done += count
@@ -233,9 +214,9 @@ def _write(source: Container, path: str, target: Path, buffer: memoryview, tally
             )
 
 
-def _read_entry(file: ArtifactFile, buffer: memoryview, path: str) -> int:
-    # The caller treats an OSError as one of writing.
+def _read(file: ArtifactFile, buffer: memoryview, what: str, path: str) -> int:
+    # The callers treat an OSError as one of writing.
     try:
         return file.readinto(buffer) or 0
     except OSError as error:
-        raise cannot_read(error, "the archive cannot be read", path) from None
+        raise cannot_read(error, f"{what} cannot be read", path) from None

@@ -33,6 +33,11 @@ _ROOTS: Final = (
 )
 _URI = re.compile(r"[a-z][a-z0-9+.-]*:[!-~]+", re.ASCII)
 
+TAG: Final = "tag"
+"""What stands for the CI's tag in place of a version."""
+# GitLab's, Buildkite's and CircleCI's own documentation of the variables of a job.
+_TAG_VARIABLES: Final = ("CI_COMMIT_TAG", "BUILDKITE_TAG", "CIRCLE_TAG")
+
 
 @record
 class Library:
@@ -95,10 +100,9 @@ def build_label(builder_id: str | None, invocation: str = "", release: str = "")
     """
     if release == TAG:
         release = release_of_tag()
-    where = "--builder-id" if builder_id is not None else f"${BUILDER_VARIABLE}"
-    found = builder_id
+    found, where = builder_id, "--builder-id"
     if found is None:
-        found = os.environ.get(BUILDER_VARIABLE) or LOCAL_BUILDER
+        found, where = os.environ.get(BUILDER_VARIABLE) or LOCAL_BUILDER, f"${BUILDER_VARIABLE}"
     if release and not re.fullmatch(RELEASE, release):
         raise AotcError(
             "AOTC-I027",
@@ -360,15 +364,6 @@ def _required(lines: Iterable[str]) -> list[str]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-# The version that a CI system builds: that of the tag which started its job.
-
-
-TAG: Final = "tag"
-"""What stands for the CI's tag in place of a version."""
-# GitLab's, Buildkite's and CircleCI's own documentation of the variables of a job.
-_TAG_VARIABLES: Final = ("CI_COMMIT_TAG", "BUILDKITE_TAG", "CIRCLE_TAG")
 
 
 def release_of_tag() -> str:

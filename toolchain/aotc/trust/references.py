@@ -1,4 +1,8 @@
-"""What the models of an artifact refer to outside their own files, read without onnx."""
+"""What the models of an artifact refer to outside their own files, read without onnx.
+
+A trusted key may have signed a model whose weights are in `/dev/zero` or in a file outside the
+artifact, as tools that sign files do not look into them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, Protocol, get_args
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.folders import PAYLOAD
 from aotc.base.records import record
 from aotc.spec.codec import Pattern, Problem
@@ -17,16 +21,54 @@ from aotc.spec.providers import EP_CONTEXT
 from aotc.spec.variant import Variant
 from aotc.trust.container import ArtifactFile, Container
 
-# Whether the models of an artifact refer only to signed files that their variant reads.
-#
-# A trusted key may have signed a model whose weights are in `/dev/zero` or in a file outside the
-# artifact, as tools that sign files do not look into them.
-
-
 _PATH = next(note.regex for note in get_args(PayloadPath) if isinstance(note, Pattern))
 _NUMBER = r"[0-9]{1,19}"
 # Weights that ONNX Runtime packed for a kernel: NAME|OFFSET;LENGTH;FLAG|...
 _PACKED = "prepacked_"
+
+# A reference is a path or the description of packed weights, and not longer.
+_MAX_TEXT_BYTES: Final = 64 << 10
+_HEADER_BYTES: Final = 20
+
+VARINT: Final = 0
+_FIXED64: Final = 1
+LENGTH: Final = 2
+_FIXED32: Final = 5
+
+# A smaller message is read at once; of a larger one, only the fields that are needed.
+_READ_AT_ONCE_BYTES: Final = 8 << 20
+# The limit of protobuf's own readers.
+_MAX_DEPTH: Final = 100
+
+_MESSAGES: Final[Mapping[str, Mapping[int, str]]] = {
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
+    "function": {7: "node", 11: "attribute"},
+    "graph": {1: "node", 5: "tensor", 15: "sparse"},
+    "node": {5: "attribute"},
+    "attribute": {
+        5: "tensor",
+        6: "graph",
+        10: "tensor",
+        11: "graph",
+        22: "sparse",
+        23: "sparse",
+    },
+    "sparse": {1: "tensor", 2: "tensor"},
+}
+_OP_TYPE: Final = 4
+_NAME, _INT, _STRING, _STRINGS, _BY_REFERENCE = 1, 3, 4, 9, 21
+_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
+_EXTERNAL: Final = 1
+_KEY, _VALUE = 1, 2
+# By this identifier of a flatbuffer ONNX Runtime recognizes its own format.
+_ORT_FORMAT: Final = b"ORTM"
+
+# Strings are contiguous in the wire format: a message without these strings, and without the field
+# that states that a tensor's data is external, has no references, so most nodes are not walked.
+_MARKS: Final = (b"location", EP_CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | VARINT, _EXTERNAL)))
+# Attributes of an EPContext node; if it embeds the compiled part, the first one holds its bytes.
+CACHE, SOURCE_MODEL, EMBEDDED = "ep_cache_context", "onnx_model_filename", "embed_mode"
 
 
 def require_inside(
@@ -43,8 +85,7 @@ def require_inside(
         for problem in outside_references(container, manifest, read)
     ]
     if found:
-        found[0].also = tuple(found[1:])
-        raise found[0]
+        raise with_others(found)
 
 
 def outside_references(
@@ -170,16 +211,6 @@ def _not_signed(model: str, what: str, file: str) -> Problem:
 # Source: https://protobuf.dev/programming-guides/encoding/
 
 
-# A reference is a path or the description of packed weights, and not longer.
-_MAX_TEXT_BYTES: Final = 64 << 10
-_HEADER_BYTES: Final = 20
-
-VARINT: Final = 0
-_FIXED64: Final = 1
-LENGTH: Final = 2
-_FIXED32: Final = 5
-
-
 class MalformedModel(Exception):
     """The bytes are not an ONNX model in the wire format; the text says what was found."""
 
@@ -290,44 +321,6 @@ def require_length(wire: int, kind: str, number: int) -> None:
 # field numbers of onnx.proto (ONNX 1.21), and skips everything else without reading it.
 
 
-# A smaller message is read at once; of a larger one, only the fields that are needed.
-_READ_AT_ONCE_BYTES: Final = 8 << 20
-# The limit of protobuf's own readers.
-_MAX_DEPTH: Final = 100
-
-_MODEL: Final[Mapping[int, str]] = {7: "graph", 20: "training", 25: "function"}
-_GRAPH: Final[Mapping[int, str]] = {1: "node", 5: "tensor", 15: "sparse"}
-_MESSAGES: Final[Mapping[str, Mapping[int, str]]] = {
-    "model": _MODEL,
-    "training": {1: "graph", 2: "graph"},
-    "function": {7: "node", 11: "attribute"},
-    "graph": _GRAPH,
-    "node": {5: "attribute"},
-    "attribute": {
-        5: "tensor",
-        6: "graph",
-        10: "tensor",
-        11: "graph",
-        22: "sparse",
-        23: "sparse",
-    },
-    "sparse": {1: "tensor", 2: "tensor"},
-}
-_OP_TYPE: Final = 4
-_NAME, _INT, _STRING, _STRINGS, _BY_REFERENCE = 1, 3, 4, 9, 21
-_EXTERNAL_DATA, _DATA_LOCATION = 13, 14
-_EXTERNAL: Final = 1
-_KEY, _VALUE = 1, 2
-# By this identifier of a flatbuffer ONNX Runtime recognizes its own format.
-_ORT_FORMAT: Final = b"ORTM"
-
-# Strings are contiguous in the wire format: a message without these strings, and without the field
-# that states that a tensor's data is external, has no references, so most nodes are not walked.
-_MARKS: Final = (b"location", EP_CONTEXT.encode(), bytes((_DATA_LOCATION << 3 | VARINT, _EXTERNAL)))
-# Attributes of an EPContext node; if it embeds the compiled part, the first one holds its bytes.
-CACHE, SOURCE_MODEL, EMBEDDED = "ep_cache_context", "onnx_model_filename", "embed_mode"
-
-
 @record(kw_only=False)
 class ExternalData:
     """The external data of a tensor: its entries as they are written, possibly with equal keys."""
@@ -361,7 +354,7 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
         raise MalformedModel(f"it is nested deeper than {_MAX_DEPTH} messages")
     if end - start <= _READ_AT_ONCE_BYTES and not isinstance(source, InMemory):
         source, start, end = InMemory(source.at(start, end - start)), 0, end - start
-    if isinstance(source, InMemory) and not _may_refer(source, start, end):
+    if isinstance(source, InMemory) and not any(source.holds(m, start, end) for m in _MARKS):
         return
     if kind == "tensor":
         yield from _tensor(source, start, end)
@@ -381,11 +374,6 @@ def _walk(source: Source, kind: str, start: int, end: int, depth: int) -> Iterat
             is_context = length == len(EP_CONTEXT) and text(source, value, length) == EP_CONTEXT
     if is_context:
         yield from _context(source, attributes)
-
-
-def _may_refer(model: InMemory, start: int, end: int) -> bool:
-    """Whether a message has bytes without which it cannot hold a reference."""
-    return any(model.holds(mark, start, end) for mark in _MARKS)
 
 
 def _tensor(source: Source, start: int, end: int) -> Iterator[Reference]:
@@ -435,9 +423,8 @@ def _context(source: Source, attributes: list[tuple[int, int]]) -> Iterator[Refe
             embedded = embedded and stated == 1 and not by_reference
         elif name in (CACHE, SOURCE_MODEL):
             if by_reference:
-                raise MalformedModel(
-                    f"a compiled part is named by reference to another attribute ({name})"
-                )
+                what = f"a compiled part is named by reference to another attribute ({name})"
+                raise MalformedModel(what)
             files += [(name, value, length) for value, length in texts]
     for name, value, length in files:
         if not (embedded and name == CACHE):

@@ -101,7 +101,13 @@ def bill_of_materials(
     # The library always writes the current time, without which equal inputs give equal bytes.
     del written["metadata"]["timestamp"]
     # The library does not support model cards yet.
-    written["metadata"]["component"]["modelCard"] = _model_card(manifest)
+    written["metadata"]["component"]["modelCard"] = {
+        "bom-ref": f"model-card:{manifest.source.sha256}",
+        "modelParameters": {
+            "inputs": [{"format": _format(value)} for value in manifest.inputs],
+            "outputs": [{"format": _format(value)} for value in manifest.outputs],
+        },
+    }
     return written
 
 
@@ -175,17 +181,6 @@ def _plugin_components(manifest: Manifest) -> Iterable[Component]:
             scope=ComponentScope.REQUIRED,
             hashes=_sha256(plugin.sha256) if plugin.sha256 else None,
         )
-
-
-def _model_card(manifest: Manifest) -> Json:
-    """The model card of the CycloneDX schema, from the manifest."""
-    return {
-        "bom-ref": f"model-card:{manifest.source.sha256}",
-        "modelParameters": {
-            "inputs": [{"format": _format(value)} for value in manifest.inputs],
-            "outputs": [{"format": _format(value)} for value in manifest.outputs],
-        },
-    }
 
 
 def _format(value: Value) -> str:

@@ -1,4 +1,9 @@
-"""Signers: keys in files, programs that hold a key, and who they are to those who verify."""
+"""Signers: keys in files, programs that hold a key, and who they are to those who verify.
+
+A program signs with a key outside this process, and its result is verified.  It gets the bytes to
+sign on standard input, and writes the signature to standard output.  It runs without a shell and
+without a terminal, with a time limit and a limit of its output.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +15,7 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record
 from aotc.base.text import printable
 from aotc.spec.codec import ParseError, decode
@@ -25,15 +30,10 @@ from aotc.trust.development_key import development_key
 from aotc.trust.key_loading import load_private, read_public
 from aotc.trust.p256 import is_signed, p256_key
 
-# Signer commands: a program signs with a key outside this process, and its result is verified.
-#
-# The program gets the bytes to sign on standard input, and writes the signature to standard output.
-# It runs without a shell and without a terminal, with a time limit and a limit of its output.
-
-
 # A DER signature on P-256 has at most 72 bytes.
 MAX_ANSWER_BYTES = 4096
 _KEPT_LINES = 5
+_FIX_MALFORMED = "Correct the field that is named; docs/guides/keys.md shows a signer file."
 _RAW_BYTES = 64
 
 
@@ -56,9 +56,10 @@ class CommandSigner:
             signature = self._from_raw(signature)
         public = p256_key(self.public_pem)
         if public is None or not is_signed(public, signature, message):
+            form = "DER" if self.file.format == "der" else "r and s of 32 bytes each"
             raise self._error(
                 "the output of the signer command is not a signature by its public key",
-                expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {self._form()}",
+                expected=f"an ECDSA signature over SHA-256 by key {self.key_id}, {form}",
                 found=f"{len(signature)} bytes",
             )
         return signature
@@ -80,16 +81,16 @@ class CommandSigner:
         except (OSError, ValueError) as error:
             found = getattr(error, "strerror", None) or str(error)
             raise self._error("the signer command cannot be started", found=found) from None
-        conversation = _Conversation(process)
+        run = _CommandRun(process)
         try:
-            status = conversation.run(message, self.file.timeout_seconds)
+            status = run.wait(message, self.file.timeout_seconds)
         finally:
-            conversation.end()
-        messages = _last_lines(bytes(conversation.messages))
+            run.end()
+        messages = _last_lines(bytes(run.messages))
         if status is None:
             limit = f"{self.file.timeout_seconds:g} s"
             raise self._error("the signer command took too long", expected=limit, found=messages)
-        if conversation.overflowed:
+        if run.overflowed:
             limit = f"at most {MAX_ANSWER_BYTES} bytes"
             raise self._error(
                 "the signer command wrote too much output", expected=limit, found=messages
@@ -98,7 +99,7 @@ class CommandSigner:
             raise self._error(
                 "the signer command failed", expected="exit status 0", found=f"{status}: {messages}"
             )
-        return bytes(conversation.output)
+        return bytes(run.output)
 
     def _from_raw(self, signature: bytes) -> bytes:
         from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
@@ -113,9 +114,6 @@ class CommandSigner:
         return encode_dss_signature(
             int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
         )
-
-    def _form(self) -> str:
-        return "DER" if self.file.format == "der" else "r and s of 32 bytes each"
 
     def _error(self, what: str, *, expected: str = "", found: str = "") -> AotcError:
         return AotcError(
@@ -134,23 +132,17 @@ def load_command(path: Path) -> Signer:
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
         file = decode(SignerFile, parsed)
     except ParseError as error:
-        first, *rest = (
+        raise with_others(
             AotcError(
                 problem.code or "AOTC-I023",
-                "the signer file is for a newer aotc"
-                if problem.code
-                else "the signer file is malformed",
+                f"the signer file is {'for a newer aotc' if problem.code else 'malformed'}",
                 where=str(path),
                 found=str(problem),
-                fix=""
-                if problem.code
-                else "Correct the field that is named; docs/guides/keys.md shows a signer file.",
+                fix="" if problem.code else _FIX_MALFORMED,
                 place=None if path.suffix == ".json" else place_of(problem, str(path)),
             )
             for problem in located(error.problems, data)
-        )
-        first.also = tuple(rest)
-        raise first from None
+        ) from None
     public = read_public(*_read_pem(file.public_key, "PUBLIC KEY", path), code="AOTC-I023")
     if len(public) != 1:
         raise AotcError(
@@ -191,7 +183,7 @@ def _read_pem(stated: str, label: str, path: Path) -> tuple[str, str]:
     return key_files.read(place).decode("utf-8", "replace"), str(place)
 
 
-class _Conversation:
+class _CommandRun:
     """One run of a program, with a thread for each pipe, so that no pipe blocks another."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -200,7 +192,7 @@ class _Conversation:
         self.messages = bytearray()
         self.overflowed = False
 
-    def run(self, message: bytes, seconds: float) -> int | None:
+    def wait(self, message: bytes, seconds: float) -> int | None:
         """The exit status, or None if the program did not end in time."""
         process = self.process
         threads = [
@@ -252,9 +244,6 @@ def _last_lines(messages: bytes) -> str:
     lines = messages.decode("utf-8", "replace").strip().splitlines()[-_KEPT_LINES:]
     shown = " | ".join(line.strip() for line in lines)
     return printable(shown)
-
-
-# Loading signers: from a PEM file, from a signer file, or the development key.
 
 
 def load_signer(key: str | Path | Signer | None) -> Signer:

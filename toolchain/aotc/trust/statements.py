@@ -82,15 +82,13 @@ def verify(
 
 def read_verified(verified: VerifiedBundle) -> Attestation:
     """The statement of a verified bundle; raises AOTC-G004 if it is malformed."""
-    kind, predicate, subjects = _read(verified.payload)
-    return Attestation(kind, predicate, subjects, verified.key)
+    return Attestation(*_read(verified.payload), verified.key)
 
 
 def read_unverified(bundle: bytes) -> UnverifiedStatement:
     """The statement of a bundle, UNVERIFIED: only to be shown; raises AOTC-G004 and G037."""
     parsed = dsse.parse(bundle)
-    kind, predicate, subjects = _read(parsed.payload)
-    return UnverifiedStatement(kind, predicate, subjects, claimed_signer(parsed))
+    return UnverifiedStatement(*_read(parsed.payload), claimed_signer(parsed))
 
 
 def _read(payload: bytes) -> tuple[str, Json, dict[str, str]]:

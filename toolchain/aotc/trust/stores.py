@@ -1,7 +1,7 @@
 """Where stores are, who must own them, and which entry an id names.
 
 A store, and each folder on its path, must belong to root, to the user of this process, or to the
-user that $AOTC_SYSTEM_STORE_OWNER names, and nobody else may write to them (`files.ownership`).
+user that $AOTC_SYSTEM_STORE_OWNER names, and nobody else may write to them (see `ownership`).
 Otherwise its owner could replace its content between check and use.
 """
 

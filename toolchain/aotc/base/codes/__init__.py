@@ -11,13 +11,12 @@ from typing import Final
 
 from aotc.base.codes.build_codes import BUILDING
 from aotc.base.codes.input_codes import INPUTS
-from aotc.base.codes.load_codes import COMPARING, GATING, LOADING, TRUST
+from aotc.base.codes.load_codes import LOADING
 from aotc.base.codes.reason import Reason
 
 __all__ = ["REASONS", "Reason"]
 
 REASONS: Final[dict[str, Reason]] = {
-    row[0]: Reason(*row)
-    for row in sorted((*INPUTS, *BUILDING, *LOADING, *TRUST, *COMPARING, *GATING))
+    row[0]: Reason(*row) for row in sorted((*INPUTS, *BUILDING, *LOADING))
 }
 """Every reason by its code, in the order of the codes."""

@@ -6,9 +6,6 @@ from typing import Final
 
 from aotc.base.codes.reason import BUG, FINDING, INPUT, NO, USAGE, Row
 
-# Reason codes of loading and running: G (signing and trust), C (compatibility), R (runtime).
-
-
 # fmt: off
 LOADING: Final[tuple[Row, ...]] = (
     # signing and trust
@@ -203,15 +200,6 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),
-)
-# fmt: on
-
-
-# Reason codes of trust policies, keys, attestations and the store: G019 to G045, and others.
-
-
-# fmt: off
-TRUST: Final[tuple[Row, ...]] = (
     # policy
     ("AOTC-G019", "policy is malformed", INPUT,
      "The trust policy, or the file of root keys, does not match its schema or contradicts itself; each problem is "
@@ -371,15 +359,7 @@ TRUST: Final[tuple[Row, ...]] = (
     ("AOTC-R017", "store entry is in use", NO,
      "A process has loaded the artifact from the store, or is installing it.",
      "Close the model, or try again later."),
-)
-# fmt: on
-
-
-# Reasons of comparing artifacts.
-
-
-# fmt: off
-COMPARING: Final[tuple[Row, ...]] = (
+    # comparing artifacts
     ("AOTC-I059", "not an artifact that can be compared", INPUT,
      "'aotc diff' compares two artifacts. One of the two paths is an ONNX model, or another file.",
      "Build the model first, and compare the artifacts; 'aotc inspect MODEL' describes a model."),
@@ -420,15 +400,7 @@ COMPARING: Final[tuple[Row, ...]] = (
      "The model of an artifact, or a file of its weights, cannot be read as the manifest describes it. Everything else "
      "is compared.",
      "Check the artifact with 'aotc verify'."),
-)
-# fmt: on
-
-
-# Reasons of gates: how good outputs, and a task, must stay.
-
-
-# fmt: off
-GATING: Final[tuple[Row, ...]] = (
+    # gates: how good outputs, and a task, must stay
     ("AOTC-N020", "output gate breached", NO,
      "An output of a variant breaches a limit that the profile states under gates.outputs, even if it is within the "
      "tolerance. Nothing was built; '--report FILE' holds what was measured.",

@@ -117,7 +117,7 @@ def uncaught_refusal(error: BaseException, where: str = "") -> AotcError | None:
         return AotcError(
             "AOTC-I027",
             "a path contains what no file name can: a NUL byte, or an incomplete character",
-            found=_invalid_text(error),
+            found=repr(error.object)[:200] if isinstance(error, UnicodeEncodeError) else "",
             fix="Correct the path.",
         )
     return None
@@ -183,7 +183,3 @@ def _path_text(name: object) -> str:
     if name is None:
         return ""
     return os.fsdecode(name) if isinstance(name, str | bytes | os.PathLike) else str(name)
-
-
-def _invalid_text(error: BaseException) -> str:
-    return repr(error.object)[:200] if isinstance(error, UnicodeEncodeError) else ""

@@ -26,6 +26,12 @@ FOLDER: Final = (
     | getattr(os, "O_CLOEXEC", 0)
 )
 
+# Names of the parts of an artifact, the same in a folder and in a packed file.
+PAYLOAD: Final = "payload"
+ATTESTATIONS: Final = "attestations"
+MANIFEST: Final = f"{PAYLOAD}/aotc.json"
+"""The file that makes a folder an artifact.  It is removed first when a folder is emptied."""
+
 
 def make_folder(path: Path, mode: int = PRIVATE) -> None:
     """Make a folder and the missing ones above it, each with exactly the mode `mode`.
@@ -124,12 +130,3 @@ def _folder(variable: str, below_home: str) -> Path | None:
         return Path.home() / below_home
     except RuntimeError:
         return None
-
-
-# Names of the parts of an artifact, the same in a folder and in a packed file.
-
-
-PAYLOAD: Final = "payload"
-ATTESTATIONS: Final = "attestations"
-MANIFEST: Final = f"{PAYLOAD}/aotc.json"
-"""The file that makes a folder an artifact.  It is removed first when a folder is emptied."""

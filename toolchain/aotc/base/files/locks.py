@@ -1,4 +1,8 @@
-"""Locks on open files (flock), with a limit on waiting, and the mounts that cannot lock."""
+"""Locks on open files (flock), with a limit on waiting, and what is mounted where.
+
+A lock ends with the process that holds it, however it ends.  Anyone who can open a file can hold
+its lock forever, so nothing here waits without a limit, and a refusal names the holder.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +21,8 @@ from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
 from aotc.base.records import record
 
-# Locks on open files (flock), with a limit on waiting and a refusal that names the holder.
-#
-# Such a lock ends with the process that holds it, however it ends. Anyone who can open a file can
-# hold its lock forever, so nothing here waits without a limit.
-
-
 LOCK_CODE: Final = "AOTC-G041"
+_HELD: Final = "another process holds the lock"
 # The default limit on waiting for another process.
 WAIT_SECONDS = 10.0
 _FIRST_PAUSE: Final = 0.002
@@ -32,6 +31,9 @@ _LONGEST_NAME: Final = 255
 _PROC: Final = Path("/proc")
 # A lock may have many readers; naming some is enough to find the others.
 _NAMED_HOLDERS: Final = 3
+
+# Blanks and backslashes in a path are written as octal digits (proc_pid_mountinfo(5)).
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 
 
 def try_lock(descriptor: int, *, shared: bool = False) -> bool:
@@ -93,7 +95,7 @@ def lock(
     shared: bool = False,
     seconds: float | None = None,
     code: str = LOCK_CODE,
-    what: str = "another process holds the lock",
+    what: str = _HELD,
 ) -> None:
     """Lock the open file or folder `path`, waiting up to `seconds` (default: WAIT_SECONDS).
 
@@ -111,29 +113,18 @@ def lock(
             fix="Use a file system that has locks.",
         ) from None
     if not taken:
-        raise lock_refusal(descriptor, path, code=code, what=what)
-
-
-def lock_refusal(
-    descriptor: int,
-    path: Path,
-    *,
-    code: str = LOCK_CODE,
-    what: str = "another process holds the lock",
-) -> AotcError:
-    """The refusal for a lock that another process holds; it names the holder if that is known."""
-    return AotcError(
-        code,
-        what,
-        where=str(path),
-        found=holder(descriptor),
-        fix="Try again when that process has ended, or end it.",
-    )
+        raise AotcError(
+            code,
+            what,
+            where=str(path),
+            found=holder(descriptor),
+            fix="Try again when that process has ended, or end it.",
+        )
 
 
 @contextlib.contextmanager
 def locked(
-    path: Path, *, seconds: float | None = None, code: str = LOCK_CODE, what: str = ""
+    path: Path, *, seconds: float | None = None, code: str = LOCK_CODE, what: str = _HELD
 ) -> Iterator[None]:
     """Hold the lock of the file `path`, which is created if it is missing and stays.
 
@@ -142,13 +133,7 @@ def locked(
     """
     descriptor = _open_lock_file(path)
     try:
-        lock(
-            descriptor,
-            path,
-            seconds=seconds,
-            code=code,
-            what=what or "another process holds the lock",
-        )
+        lock(descriptor, path, seconds=seconds, code=code, what=what)
         yield
     finally:
         os.close(descriptor)
@@ -246,7 +231,6 @@ def _identities(descriptor: int) -> set[str]:
 
     The two differ on file systems that show several devices (btrfs, overlayfs).
     """
-
     status = os.fstat(descriptor)
     major, minor = os.major(status.st_dev), os.minor(status.st_dev)
     found = {f"{major:02x}:{minor:02x}:{status.st_ino}"}
@@ -273,11 +257,6 @@ def _process_name(pid: int) -> str:
 # What is mounted where, as far as the system says.
 
 
-_PROC_MOUNTS: Final = Path("/proc/self")
-# Blanks and backslashes in a path are written as octal digits (proc_pid_mountinfo(5)).
-_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
-
-
 @record(kw_only=False)
 class Mount:
     """A row of /proc/self/mountinfo: number, device (`8:1`), mount point, kind of file system."""
@@ -302,7 +281,7 @@ def mounted_in(folder: Path) -> Path | None:
 
 def file_info(descriptor: int) -> dict[str, str]:
     """What the system says of an open file, such as `mnt_id` and `ino`; raises OSError."""
-    text = (_PROC_MOUNTS / "fdinfo" / str(descriptor)).read_text("ascii", "replace")
+    text = (_PROC / "self" / "fdinfo" / str(descriptor)).read_text("ascii", "replace")
     pairs = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, _, value in pairs}
 
@@ -314,7 +293,7 @@ def mount_of(info: Mapping[str, str]) -> Mount | None:
 
 
 def _mounts() -> Iterator[Mount]:
-    for row in (_PROC_MOUNTS / "mountinfo").read_bytes().splitlines():
+    for row in (_PROC / "self" / "mountinfo").read_bytes().splitlines():
         mount, _, source = row.partition(b" - ")
         fields = mount.split(b" ")
         if len(fields) < 5:

@@ -1,4 +1,8 @@
-"""Names of files: made from names that others chose, and those of a user's test data."""
+"""Names of files: made from names that others chose, and those of a user's test data.
+
+Made names are valid on every system, and never a path.  Test data are fixtures, calibration data
+and labelled sets.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,6 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
-
-# File names made from names that others chose: valid on every system, and never a path.
-
 
 # Below the 255 bytes that file systems take, to leave room for a draft's prefix.
 _MAX_LENGTH: Final = 200
@@ -64,9 +65,6 @@ def _with_digest(text: str, data: bytes, suffix: str) -> str:
     digest = f"~{hashlib.sha256(data).hexdigest()[:32]}"
     kept = text[: _MAX_LENGTH - len(digest) - len(suffix)]
     return re.sub(r"%[0-9A-F]?$", "", kept) + digest
-
-
-# The files that a user's test data consists of: fixtures, calibration data, labelled sets.
 
 
 def data_sources(path: Path) -> list[Path]:

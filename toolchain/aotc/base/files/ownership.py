@@ -81,7 +81,7 @@ def open_folder(path: Path, owners: Collection[int], *, make: int | None = None)
     pending = list(reversed(place.parts[1:]))
     at = os.open(shown, _ON_THE_WAY)
     try:
-        sticky = _require_folder(os.fstat(at), shown, allowed, leads=bool(pending), at=at)
+        sticky = _require_folder(os.fstat(at), shown, allowed, above_last=bool(pending), at=at)
         links = 0
         while pending:
             part = pending.pop()
@@ -105,10 +105,10 @@ def open_folder(path: Path, owners: Collection[int], *, make: int | None = None)
             os.close(at)
             at = below
             sticky = _require_folder(
-                os.fstat(at), shown, allowed, leads=bool(pending), in_sticky=sticky, at=at
+                os.fstat(at), shown, allowed, above_last=bool(pending), in_sticky=sticky, at=at
             )
         # The last step may have been a link; only now is it known that nothing follows.
-        _require_folder(os.fstat(at), shown, allowed, leads=False, at=at)
+        _require_folder(os.fstat(at), shown, allowed, above_last=False, at=at)
         return os.open(".", FOLDER, dir_fd=at)
     except OSError as error:
         if error.filename is None or not os.path.isabs(error.filename):  # noqa: PTH117
@@ -200,7 +200,7 @@ def _require_unchangeable(found: os.stat_result, shown: Path, allowed: Collectio
         raise _owned_by_another(found, shown, allowed, what="{name} contains another user's files")
     if found.st_mode & _GROUP_OR_OTHERS_WRITE:
         what = "{name} contains what others may write"
-        raise _writable_by_others(found, shown, leads=False, what=what)
+        raise _writable_by_others(found, shown, above_last=False, what=what)
 
 
 def _require_folder(
@@ -208,28 +208,32 @@ def _require_folder(
     shown: Path,
     allowed: Collection[int],
     *,
-    leads: bool,
+    above_last: bool,
     at: int,
     in_sticky: bool = False,
 ) -> bool:
     """Raise Unsafe for a folder that others can change; whether it is a sticky one for all."""
     if found.st_uid not in allowed and not (
-        leads and not in_sticky and _is_outside_namespace(found.st_uid)
+        above_last and not in_sticky and _is_outside_namespace(found.st_uid)
     ):
-        what = "{name} is in another user's folder" if leads else "{name} belongs to another user"
+        what = (
+            "{name} is in another user's folder" if above_last else "{name} belongs to another user"
+        )
         raise _owned_by_another(found, shown, allowed, what)
     if not found.st_mode & _GROUP_OR_OTHERS_WRITE:
         return False
-    if leads and found.st_mode & stat.S_ISVTX:
+    if above_last and found.st_mode & stat.S_ISVTX:
         return True
     if (
-        leads
+        above_last
         and found.st_mode & _GROUP_OR_OTHERS_WRITE == stat.S_IWGRP
         and _has_private_group(found, at)
     ):
         return False
-    what = "{name} is in a folder that others may write" if leads else "others may write {name}"
-    raise _writable_by_others(found, shown, leads=leads, what=what)
+    what = (
+        "{name} is in a folder that others may write" if above_last else "others may write {name}"
+    )
+    raise _writable_by_others(found, shown, above_last=above_last, what=what)
 
 
 def _owned_by_another(
@@ -244,12 +248,14 @@ def _owned_by_another(
     )
 
 
-def _writable_by_others(found: os.stat_result, shown: Path, *, leads: bool, what: str) -> Unsafe:
+def _writable_by_others(
+    found: os.stat_result, shown: Path, *, above_last: bool, what: str
+) -> Unsafe:
     writers = "g" if found.st_mode & stat.S_IWGRP else ""
     writers += "o" if found.st_mode & stat.S_IWOTH else ""
     who = "" if os.geteuid() in (ROOT_USER, found.st_uid) else f", as user {found.st_uid} or root"
     # A shared folder such as /tmp: the sticky bit protects what each user keeps there.
-    instead = " (or with +t, if everybody needs to write)" if leads and "o" in writers else ""
+    instead = " (or with +t, if everybody needs to write)" if above_last and "o" in writers else ""
     return Unsafe(
         what,
         shown,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 
-# Reading untrusted files with a limit on their size.
+_BLOCK = 1 << 20
 
 
 def read_at_most(path: Path, limit: int) -> bytes:
@@ -20,12 +19,6 @@ def read_at_most(path: Path, limit: int) -> bytes:
     """
     with path.open("rb") as file:
         return file.read(limit + 1)
-
-
-# The sha256 of a file or of a part of it, read in blocks.
-
-
-_BLOCK = 1 << 20
 
 
 def file_sha256(
@@ -39,6 +32,8 @@ def file_sha256(
 
     `told` is called with the size of each block that was read.
     """
+    import hashlib
+
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_BLOCK))
     remaining = length
@@ -51,9 +46,6 @@ def file_sha256(
             told(count)
             remaining = None if remaining is None else remaining - count
     return digest.hexdigest()
-
-
-# Checks on a path before a model is read from it; needs no onnx.
 
 
 def require_model_file(path: Path) -> None:

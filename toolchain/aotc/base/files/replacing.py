@@ -37,6 +37,23 @@ _PARTS: Final = frozenset((PAYLOAD, ATTESTATIONS))
 _MAX_TRIES: Final = 200
 _PAUSE_SECONDS: Final = 0.01
 
+EXISTS: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR))
+"""Errors that say that something has the name already."""
+# Errors of kernels, file systems and sandboxes without this kind of rename.  If permissions are the
+# cause, the plain rename that follows fails with the same error.
+UNKNOWN: Final = frozenset(
+    (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOTTY)
+)
+
+_NOREPLACE: Final = 1
+_EXCHANGE: Final = 2
+_AT_FDCWD: Final = -100
+# Numbers of renameat2, for C libraries without a function for it.
+_SYSCALLS: Final = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
+
+# The Linux ioctl that makes a file share another's blocks until one is written (ioctl_ficlone(2)).
+_FICLONE: Final = 0x40049409
+
 
 def check_output(
     place: Path,
@@ -59,9 +76,8 @@ def check_output(
             raise _refusal(place, "the output exists", fix)
         if why:
             what = f"the output exists and {why}, so that --force does not replace it"
-            raise _refusal(
-                place, what, fix or "Choose another output with -o, or remove it yourself."
-            )
+            fix = fix or "Choose another output with -o, or remove it yourself."
+            raise _refusal(place, what, fix)
         if why is None and not place.absolute().parent.is_dir():
             raise AotcError(
                 "AOTC-I026", "the output's folder does not exist", where=str(place.parent)
@@ -147,7 +163,8 @@ def put_in_place(draft: Path, place: Path, *, force: bool = False, fix: str = ""
             if _replace(draft, place, folder=folder):
                 return
         except OSError as error:
-            if error.errno not in EXISTS and not _target_vanished(error, draft):
+            vanished = error.errno == errno.ENOENT and os.path.lexists(draft)
+            if error.errno not in EXISTS and not vanished:
                 raise
         time.sleep(random.uniform(0, _PAUSE_SECONDS))  # noqa: S311 - only to get out of step
     raise AotcError(
@@ -195,7 +212,6 @@ def _refusal(place: Path, what: str, fix: str) -> AotcError:
     return AotcError("AOTC-I017", what, where=str(place), fix=fix)
 
 
-# -- replacing
 def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
     """Replace what is at `place`; False if somebody else changed it meanwhile."""
     try:
@@ -221,11 +237,7 @@ def _replace(draft: Path, place: Path, *, folder: bool) -> bool:
             raise
         _copy_complete(place, old)
         return _replace_in_lower_layer(draft, place, old)
-    return _take_name_of_moved(draft, place, old)
-
-
-def _take_name_of_moved(draft: Path, place: Path, old: Path) -> bool:
-    """Give `draft` the name of the folder that was moved aside; on failure move that one back."""
+    # Give `draft` the name of the folder that was moved aside; on failure move that one back.
     try:
         if is_artifact(old):
             draft.rename(place)
@@ -275,27 +287,7 @@ def _is_remainder(place: Path, complete: Path) -> bool:
     )
 
 
-def _target_vanished(error: OSError, draft: Path) -> bool:
-    """Whether the output that was to be replaced vanished meanwhile."""
-    return error.errno == errno.ENOENT and os.path.lexists(draft)
-
-
 # Renaming without replacing, and exchanging two names: renameat2 of Linux, or a substitute.
-
-
-EXISTS: Final = frozenset((errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR, errno.EISDIR))
-"""Errors that say that something has the name already."""
-# Errors of kernels, file systems and sandboxes without this kind of rename.  If permissions are the
-# cause, the plain rename that follows fails with the same error.
-UNKNOWN: Final = frozenset(
-    (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EXDEV, errno.ENOTTY)
-)
-
-_NOREPLACE: Final = 1
-_EXCHANGE: Final = 2
-_AT_FDCWD: Final = -100
-# Numbers of renameat2, for C libraries without a function for it.
-_SYSCALLS: Final = {"x86_64": 316, "aarch64": 276, "riscv64": 276}
 
 
 def rename_new(source: Path, target: Path) -> None:
@@ -453,10 +445,6 @@ def _erase(path: Path) -> None:
 
 
 # Copying by sharing blocks between files, on file systems that support it.
-
-
-# The Linux ioctl that makes a file share another's blocks until one is written (ioctl_ficlone(2)).
-_FICLONE: Final = 0x40049409
 
 
 class Opened(Protocol):

@@ -276,17 +276,13 @@ def _is_running(pid: int, start: int) -> bool:
         return False
     except (OSError, OverflowError):
         return True
-    return _process_state(pid) not in ("Z", "X")
+    return _stat_fields(pid)[:1] not in (["Z"], ["X"])
 
 
 def _start_ticks(pid: int) -> int | None:
     """When a process started, in ticks since the boot; None if it is not running."""
     fields = _stat_fields(pid)
     return int(fields[19]) if len(fields) > 19 and fields[0] not in ("Z", "X") else None
-
-
-def _process_state(pid: int) -> str:
-    return (_stat_fields(pid) or [""])[0]
 
 
 def _stat_fields(pid: int) -> list[str]:

@@ -18,6 +18,7 @@ from aotc.spec.command_reports import ConfigReport, ConfiguredValue
 from aotc.spec.config import OPTIONS
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from typer._click.core import Parameter
 
 
@@ -32,7 +33,6 @@ def config(context: typer.Context, json: Json = False) -> int:
     The file is aotc.yaml in the working directory, or the one that AOTC_CONFIG names. It sets
     defaults of build, check-models and bench; no other command reads it.
     """
-    from aotc.cli.views.project import config_view
 
     def parameters_of(command: str) -> list[Parameter]:
         group = context.find_root().command
@@ -87,3 +87,24 @@ def _default(option: object) -> str:
     if isinstance(option.show_default, str):
         return option.show_default
     return value_text(option.default) if isinstance(option.default, bool | str) else ""
+
+
+def config_view(answer: ConfigReport) -> list[RenderableType]:
+    """A table for each command, with where each value comes from."""
+    from aotc.cli.terminal import heading, listing, section
+
+    parts = [
+        heading(
+            "aotc config",
+            answer.file or "no aotc.yaml in the working directory, and AOTC_CONFIG is not set",
+        )
+    ]
+    for command in dict.fromkeys(value.command for value in answer.values):
+        rows = [
+            (value.option, value.value or "-", value.place or "default")
+            for value in answer.values
+            if value.command == command
+        ]
+        parts.append(section(command, ("", "from"), rows))
+    parts.append(listing(["Options of a call go before all of these."]))
+    return parts

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +12,11 @@ from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from aotc.spec.command_reports import InitReport
 
 app = new_app()
 
@@ -49,7 +55,6 @@ def init(
     with needs("init", "cpu"):
         from aotc.tools.inspect import inspect_model
     from aotc.cli.output import chosen_model
-    from aotc.cli.views.project import init_view
     from aotc.tools.init import start_project
 
     path = chosen_model(Path()) if model is None else model
@@ -57,3 +62,25 @@ def init(
     answer = start_project(path, report.inputs, folder=Path(), ci=ci, force=force)
     respond(answer, init_view, json=json)
     return EXIT_YES
+
+
+def init_view(report: InitReport) -> list[RenderableType]:
+    """The files, the dims that the model leaves free, and the next two commands."""
+    from aotc.cli.terminal import listing, section, sections
+
+    parts: list[RenderableType] = [
+        section("files", ("",), [(file.action, file.path) for file in report.files])
+    ]
+    dims = [(name, ", ".join(positions)) for name, positions in report.dims.items()]
+    parts += sections("free dims", ("",), dims)
+    for path, text in report.to_add.items():
+        parts.append(listing([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
+    model, profile = shlex.quote(report.model), shlex.quote(report.profile)
+    steps = (f"aotc profile check {profile}", f"aotc build {model} --profile {profile}")
+    lines = ["next", *(f"  {step}" for step in steps)]
+    if report.ci != "none":
+        lines.append(
+            "  and set AOTC_PACKAGE in the CI's variables: a wheel of aotc, by path or URL"
+        )
+    parts.append(listing(lines))
+    return parts

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check
+from aotc.trust.checks.base import Check, Results
 
 
 class Architecture(Check):
@@ -17,7 +15,7 @@ class Architecture(Check):
 
     code = "AOTC-C002"
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Compare the names, as `uname -m` spells them."""
         if requirements.architecture == host.architecture:
             return ()

@@ -14,6 +14,8 @@ from aotc.spec.versions import release
 
 UNCHECKED = "AOTC-C011"
 
+Results = tuple[Refusal | Finding, ...]
+
 
 class Check(ABC):
     """Checks one requirement.  The docstring of a subclass explains it to users."""
@@ -26,7 +28,7 @@ class Check(ABC):
         return REASONS[self.code].fix
 
     @abstractmethod
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Refusals with `code`, or findings with AOTC-C011 for what the host does not state."""
 
     def asks_for_driver(self, requirements: Requirements) -> bool:
@@ -37,25 +39,15 @@ class Check(ABC):
         """Whether the host must be probed for its GPUs, which may take seconds."""
         return False
 
-    def refuse(
-        self, what: str, *, expected: str, found: str, fix: str = ""
-    ) -> tuple[Refusal | Finding, ...]:
+    def refuse(self, what: str, *, expected: str, found: str, fix: str = "") -> Results:
         """A refusal with the code of this check; `fix` defaults to the catalogue's."""
-        return (
-            Refusal(
-                code=self.code,
-                what=what,
-                expected=expected,
-                found=found,
-                fix=fix or self.fix,
-            ),
-        )
+        fix = fix or self.fix
+        return (Refusal(code=self.code, what=what, expected=expected, found=found, fix=fix),)
 
-    def unchecked(self, what: str, host: Target) -> tuple[Refusal | Finding, ...]:
+    def unchecked(self, what: str, host: Target) -> Results:
         """A finding that the described target does not state what this check needs."""
-        return (
-            Finding(code=UNCHECKED, what=f"{what} is not checked", where=f"target {host.name}"),
-        )
+        where = f"target {host.name}"
+        return (Finding(code=UNCHECKED, what=f"{what} is not checked", where=where),)
 
 
 def at_least(found: str, minimum: str) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check
+from aotc.trust.checks.base import Check, Results
 
 
 class ComputeCapability(Check):
@@ -18,7 +16,7 @@ class ComputeCapability(Check):
         """If the variant is compiled for certain compute capabilities."""
         return bool(requirements.compute_capabilities)
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Look for a GPU with one of them."""
         wanted = requirements.compute_capabilities
         if not wanted:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check, at_least
+from aotc.trust.checks.base import Check, Results, at_least
 
 
 class NvidiaDriver(Check):
@@ -20,9 +18,9 @@ class NvidiaDriver(Check):
         """If the variant requires a driver or a CUDA version."""
         return requirements.nvidia_driver_min is not None or requirements.cuda_major is not None
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Compare the version of the driver, then the newest CUDA version that it supports."""
-        results: list[Refusal | Finding] = []
+        results: Results = ()
         if requirements.nvidia_driver_min is not None:
             expected = f"NVIDIA driver {requirements.nvidia_driver_min} or newer"
             if host.nvidia_driver is None and not host.probed:
@@ -35,7 +33,7 @@ class NvidiaDriver(Check):
                     fix="Use a host with an NVIDIA GPU, and install its driver.",
                 )
                 # Without a driver there is no CUDA either.
-                return tuple(results)
+                return results
             elif not at_least(host.nvidia_driver, requirements.nvidia_driver_min):
                 results += self.refuse(
                     "the NVIDIA driver is too old", expected=expected, found=host.nvidia_driver
@@ -50,4 +48,4 @@ class NvidiaDriver(Check):
                     expected=expected,
                     found=f"CUDA {host.cuda_major}" if host.cuda_major else "none",
                 )
-        return tuple(results)
+        return results

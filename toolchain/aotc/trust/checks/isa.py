@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import ISA_FEATURES, Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check
+from aotc.trust.checks.base import Check, Results
 
 # Features of every CPU of the architecture; the baseline of x86-64 has none of the listed ones.
 _BASELINE = {"aarch64": frozenset({"asimd"})}
@@ -22,7 +20,7 @@ class IsaFeatures(Check):
 
     code = "AOTC-C004"
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Compare the sets: equal if the variant requires exactly them, else contained."""
         wanted = frozenset(requirements.isa)
         have = frozenset(host.isa or ()) | _BASELINE.get(host.architecture, frozenset())

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check, at_least
+from aotc.trust.checks.base import Check, Results, at_least
 
 
 class CLibrary(Check):
@@ -17,7 +15,7 @@ class CLibrary(Check):
 
     code = "AOTC-C003"
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Compare the name, then the version."""
         wanted, have = requirements.libc, host.libc
         if wanted is None:

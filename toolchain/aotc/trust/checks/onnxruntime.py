@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check, at_least
+from aotc.trust.checks.base import Check, Results, at_least
 
 
 class OnnxRuntimeVersion(Check):
@@ -18,7 +16,7 @@ class OnnxRuntimeVersion(Check):
 
     code = "AOTC-C005"
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Compare with the minimum version and with the first one that was not proven."""
         minimum, below = requirements.onnxruntime_min, requirements.onnxruntime_below
         expected = f">= {minimum}, < {below}"

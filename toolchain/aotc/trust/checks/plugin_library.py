@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check
+from aotc.trust.checks.base import Check, Results
 
 
 class PluginLibrary(Check):
@@ -18,10 +16,10 @@ class PluginLibrary(Check):
 
     code = "AOTC-C012"
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Compare the digests of plugins that the host has in the required version."""
         have = {(plugin.name, plugin.version): plugin for plugin in host.plugins}
-        results: list[Refusal | Finding] = []
+        results: Results = ()
         for plugin in requirements.plugins:
             found = have.get((plugin.name, plugin.version))
             if plugin.sha256 is None or found is None:
@@ -34,4 +32,4 @@ class PluginLibrary(Check):
                     expected=f"{plugin.name} {plugin.sha256[:16]}",
                     found=found.sha256[:16],
                 )
-        return tuple(results)
+        return results

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from aotc.spec.payload import Finding
 from aotc.spec.providers import BY_ORT_NAME
-from aotc.spec.reports import Refusal
 from aotc.spec.target import Target
 from aotc.spec.variant import Requirements
-from aotc.trust.checks.base import Check
+from aotc.trust.checks.base import Check, Results
 
 _FIX_NO_DEVICE = (
     "Load it on a machine that the plugin supports, or build it for this one without it."
@@ -23,11 +21,11 @@ class ExecutionProviders(Check):
 
     code = "AOTC-C006"
 
-    def run(self, requirements: Requirements, host: Target) -> tuple[Refusal | Finding, ...]:
+    def run(self, requirements: Requirements, host: Target) -> Results:
         """Look up providers, then plugins by name and version."""
         if host.onnxruntime is None and host.probed:
             return ()  # AOTC-C005 reports it.
-        results: list[Refusal | Finding] = []
+        results: Results = ()
         if host.providers is None:
             results += self.unchecked(
                 f"execution providers {', '.join(requirements.providers)}", host
@@ -68,4 +66,4 @@ class ExecutionProviders(Check):
                     if plugin.version
                     else f"Set AOTC_PLUGINS={plugin.provider}=PATH to the plugin's library.",
                 )
-        return tuple(results)
+        return results

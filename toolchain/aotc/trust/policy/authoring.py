@@ -45,9 +45,6 @@ from aotc.trust.policy.roots import (
 )
 from aotc.trust.signers import load_signer
 
-# New policies and changes of policies; each change increases the policy's sequence.
-
-
 _ID_DIGITS: Final = 64
 
 T = TypeVar("T", PolicyKey, Rule)
@@ -58,10 +55,27 @@ BUILDER_USAGE: Final[tuple[Usage, ...]] = tuple(
     kind.usage for kind in KINDS.values() if kind.by_build
 )
 
+# The option for each field of a policy.
+_OPTIONS: Final = (
+    ("name", "--name"),
+    ("replaces", "--name"),
+    ("expires", "--expires"),
+    ("keys", "--key or --signer"),
+    ("authorities", "--authority"),
+    ("rules", "--rule"),
+    ("revoked.artifacts", "--revoke-artifact"),
+    ("revoked.keys", "--revoke-key"),
+    ("rollback", "--allow-rollback"),
+)
+
+# Options that belong to --key or --authority, and to --rule.
+_KEY_OPTIONS = ("id", "usage", "valid_from", "valid_until")
+_RULE_OPTIONS = ("match", "match_channel", "require", "min_version")
+
 
 @record
 class Change:
-    """Additions to a policy; a key or rule replaces one of the same name.
+    """Additions to a policy, which raise its sequence; a key or rule replaces its namesake.
 
     `reasons` maps ids of the policy's keys, authorities or identities to the reason why they are
     revoked.  `name` is a new name for the policy, which then states that it replaces the old name.
@@ -170,23 +184,6 @@ def _require_full_ids(option: str, ids: Iterable[str]) -> None:
                 found=id_,
                 fix="'aotc verify' and 'aotc inspect' show the id of an artifact.",
             )
-
-
-# Writing files of policies and of root keys, after a check of what is to be written.
-
-
-# The option for each field of a policy.
-_OPTIONS: Final = (
-    ("name", "--name"),
-    ("replaces", "--name"),
-    ("expires", "--expires"),
-    ("keys", "--key or --signer"),
-    ("authorities", "--authority"),
-    ("rules", "--rule"),
-    ("revoked.artifacts", "--revoke-artifact"),
-    ("revoked.keys", "--revoke-key"),
-    ("rollback", "--allow-rollback"),
-)
 
 
 def change_policy(path: Path, change: Change) -> PolicyFile:
@@ -303,9 +300,6 @@ def _as_usage_error(error: AotcError, path: Path) -> AotcError:
     )
 
 
-# The report of `aotc trust` about a policy that was made, changed, checked or signed.
-
-
 def policy_report(
     file: PolicyFile,
     *,
@@ -342,11 +336,8 @@ def policy_report(
     )
 
 
-# Signing policies with root keys; each key adds a bundle next to the policy.
-
-
 def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
-    """Sign the policy of a file, and write the bundle next to it.
+    """Sign the policy of a file with a root key, and write the key's bundle next to it.
 
     The report has findings if this host would not count the key, or would not take the policy.
     Raises AOTC-I001 and G019 for the policy and the host's root keys, what `load_signer` does, I018
@@ -388,14 +379,6 @@ def sign_policy(file: PolicyFile, key: Signer) -> bytes:
         {POLICY_NAME: file.sha256},
         key,
     )
-
-
-# The change of a policy that the options of `aotc trust add` ask for.
-
-
-# Options that belong to --key or --authority, and to --rule.
-_KEY_OPTIONS = ("id", "usage", "valid_from", "valid_until")
-_RULE_OPTIONS = ("match", "match_channel", "require", "min_version")
 
 
 def change_from_options(**given: Any) -> Change:
@@ -448,9 +431,8 @@ def parse_requirement(text: str) -> Requirement:
 def _rule(given: dict[str, Any]) -> Rule:
     if not given["require"]:
         raise _usage_error("--rule requires --require: attestations and their signers", "--require")
-    match = Match(
-        name=_with_default(given["match"], "*"), channel=_with_default(given["match_channel"], "*")
-    )
+    patterns = {"name": given["match"], "channel": given["match_channel"]}
+    match = Match(**{name: "*" if text is None else text for name, text in patterns.items()})
     require = tuple(parse_requirement(text) for text in given["require"])
     return Rule(name=given["rule"], match=match, require=require, min_version=given["min_version"])
 
@@ -505,10 +487,6 @@ def _refuse_without(given: dict[str, Any], names: tuple[str, ...], option: str) 
     for name in names:
         if given[name] not in (None, []):
             raise _usage_error(f"{_option(name)} requires {option}", _option(name))
-
-
-def _with_default(text: str | None, default: str) -> str:
-    return default if text is None else text
 
 
 def _option(name: str) -> str:

@@ -1,4 +1,7 @@
-"""Reading files of policies and root keys, and whether what they revoke is known."""
+"""Reading files of policies and root keys, and whether what they revoke is known.
+
+They are strict YAML; what is read has every key in normalized form.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record, replace
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.payload import Finding
 from aotc.spec.trust_anchors import key_id, split_certificates
 from aotc.spec.trust_policy import PolicyKey, RootKeys, TrustPolicy
-from aotc.spec.yaml import MAX_YAML_BYTES, strict_yaml
+from aotc.spec.yaml import MAX_YAML_BYTES, located, place_of, strict_yaml
 from aotc.trust.p256 import p256_key, public_pem
-
-# Reading files of policies and root keys: strict YAML, with every key in normalized form.
-
 
 T = TypeVar("T", TrustPolicy, RootKeys)
 
@@ -156,9 +156,7 @@ def _find_duplicates(keys: list[tuple[str, str]], where: str, problems: list[Pro
 
 
 def _malformed(problems: Sequence[Problem], path: Path, data: bytes) -> AotcError:
-    from aotc.spec.yaml import located, place_of
-
-    first, *others = [
+    return with_others(
         AotcError(
             problem.code or "AOTC-G019",
             "the policy is malformed" if not problem.code else "the policy cannot be read",
@@ -167,12 +165,7 @@ def _malformed(problems: Sequence[Problem], path: Path, data: bytes) -> AotcErro
             place=place_of(problem, str(path)),
         )
         for problem in located(problems, data)
-    ]
-    first.also = tuple(others)
-    return first
-
-
-# Whether the keys that a policy revokes are keys that it knows.
+    )
 
 
 def unmatched_revocations(file: PolicyFile) -> tuple[Finding, ...]:

@@ -1,14 +1,23 @@
-"""Applying a policy to an artifact whose digests and signatures are valid."""
+"""Applying a policy to an artifact whose digests and signatures are valid.
+
+1. The artifact is not revoked.
+2. Exactly one rule matches its name and channel.
+3. Every requirement of the rule is met, by distinct public keys.
+4. Its release is not older than the policy requires, or than one that this host has accepted.
+
+Keys are compared themselves, not their names, hints or signatures; the kind of an attestation is
+its signed type, not the name of its file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from fnmatch import fnmatchcase
 
 from aotc.base.errors import AotcError, expected_and_found
 from aotc.base.files.folders import ATTESTATIONS
-from aotc.base.records import field, record
+from aotc.base.records import record
 from aotc.spec.attestation_kinds import Usage, older_kind
 from aotc.spec.attestations import format_instant, parse_instant, target_digest
 from aotc.spec.reports import (
@@ -26,26 +35,97 @@ from aotc.trust.policy.host_trust import AppliedPolicy, Trust
 from aotc.trust.policy.signed_attestations import SignedStatement
 from aotc.trust.policy.state import check_artifact, is_below, is_version, release_order
 
-# The channel for which a policy is applied: the requested one, or that of the approvals.
+# How far the clocks of signers may be ahead.
+FUTURE_SLACK = timedelta(hours=1)
 
 
-@record(kw_only=False)
-class Channel:
-    """The name of a channel and its source; the name is empty if there is none."""
+def judge(
+    trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
+) -> tuple[PolicyDecision, list[AotcError]]:
+    """The decision of the policy of `trust` about an artifact, and every reason for a refusal.
 
-    name: str
-    source: ChannelSource
+    Nothing is remembered.
+    The digests of the artifact and the signatures of the statements must have been verified.
+    """
+    applied = trust.policy
+    if applied is None:
+        raise AotcError("AOTC-R999", "there is no policy to apply")
+    refusals: list[AotcError] = []
+    if artifact_id in applied.policy.revoked.artifacts:
+        refusals.append(
+            AotcError(
+                "AOTC-G029", "the policy revokes this artifact", where=name, found=artifact_id
+            )
+        )
+    channel: str = ""
+    source: ChannelSource = ""
+    rule: Rule | None = None
+    try:
+        channel, source = _channel(trust.channel, statements, applied)
+        rule = _select_rule(applied.policy, name, channel)
+    except AotcError as error:
+        refusals.append(error)
+    results: list[RequirementResult] = []
+    subject = Subject(name, channel, trust.target)
+    for requirement in rule.require if rule else ():
+        result, refused = _check_requirement(applied, requirement, subject, statements)
+        results.append(result)
+        refusals += refused
+    highest = applied.state.read().artifacts.get(name) if applied.state else None
+    release: ArtifactRelease | None = None
+    qualified: tuple[str, ...] | None = None
+    if rule is not None:
+        release = _find_release(applied, subject, rule, statements)
+        qualified = _qualified_variants(applied, rule, subject, statements)
+        refusals += _release_refusals(applied, rule, name, artifact_id, release, highest)
+    decision = PolicyDecision(
+        policy=applied.policy.name,
+        sequence=applied.policy.sequence,
+        sha256=applied.sha256,
+        expires=applied.policy.expires,
+        roots=applied.roots,
+        artifact=name,
+        channel=channel,
+        channel_source=source,
+        accepted=not refusals,
+        rule=rule.name if rule else "",
+        rules=_match_rules(applied.policy, name, channel),
+        requirements=tuple(results),
+        qualified=qualified,
+        release=release,
+        highest_release=highest,
+    )
+    return decision, refusals
 
 
-def channel_of(
+def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
+    """Remember the release of an accepted artifact.
+
+    Raises AOTC-G030 if another process has meanwhile remembered a later one, G035 and G036.
+    """
+    applied = trust.policy
+    if applied is None or applied.state is None or not applied.remembers:
+        return
+    if decision.release is None:
+        return
+    applied.state.note_artifact(
+        decision.artifact,
+        decision.release,
+        applied.now,
+        allowed=artifact_id in applied.policy.rollback,
+    )
+
+
+def _channel(
     requested: str | None, statements: Iterable[SignedStatement], applied: AppliedPolicy
-) -> Channel:
-    """The channel `requested`, or that of the approvals that count.
+) -> tuple[str, ChannelSource]:
+    """The channel `requested`, or that of the approvals that count, and its source.
 
+    Both are empty if there is none.
     Raises AOTC-G024 if none is requested and the approvals are for several channels.
     """
     if requested is not None:
-        return Channel(requested, "argument")
+        return requested, "argument"
     names: dict[str, None] = {}
     for statement in statements:
         if statement.usage != "approval":
@@ -64,14 +144,11 @@ def channel_of(
             expected="--channel with one of them",
             found=", ".join(names),
         )
-    return Channel(next(iter(names), ""), "approval" if names else "")
-
-
-# The number of distinct signers of some signatures, which does not depend on their order.
+    return next(iter(names), ""), "approval" if names else ""
 
 
 def distinct_signers(signed: Iterable[tuple[str, str]]) -> int:
-    """The maximum number of signers that have both a key and a name of their own.
+    """The maximum number of signers that have both a key and a name of their own, in any order.
 
     `signed` are pairs of the key and the name of each signature, of which there are few: an
     artifact has at most 64 bundles.  A name may have several keys, and a key may be certified for
@@ -95,102 +172,6 @@ def distinct_signers(signed: Iterable[tuple[str, str]]) -> int:
         return False
 
     return sum(assign(key, set()) for key in names)
-
-
-# Applying a policy to an artifact whose digests and signatures are valid.
-#
-# 1. The artifact is not revoked.
-# 2. Exactly one rule matches its name and channel.
-# 3. Every requirement of the rule is met, by distinct public keys.
-# 4. Its release is not older than the policy requires, or than one that this host has accepted.
-#
-# Keys are compared themselves, not their names, hints or signatures; the kind of an attestation is
-# its signed type, not the name of its file.
-
-
-@record(frozen=False, kw_only=False)
-class PolicyResult:
-    """The decision of a policy, and every reason for a refusal."""
-
-    decision: PolicyDecision
-    refusals: list[AotcError] = field(default_factory=list)
-
-
-def judge(
-    trust: Trust, artifact_id: str, name: str, statements: Sequence[SignedStatement]
-) -> PolicyResult:
-    """Apply the policy of `trust` to an artifact, without remembering anything.
-
-    The digests of the artifact and the signatures of the statements must have been verified.
-    """
-    applied = trust.policy
-    if applied is None:
-        raise AotcError("AOTC-R999", "there is no policy to apply")
-    refusals: list[AotcError] = []
-    if artifact_id in applied.policy.revoked.artifacts:
-        refusals.append(
-            AotcError(
-                "AOTC-G029", "the policy revokes this artifact", where=name, found=artifact_id
-            )
-        )
-    channel = Channel("", "")
-    rule: Rule | None = None
-    try:
-        channel = channel_of(trust.channel, statements, applied)
-        rule_matches = match_rules(applied.policy, name, channel.name)
-        rule = select_rule(applied.policy, rule_matches, name, channel.name)
-    except AotcError as error:
-        rule_matches = match_rules(applied.policy, name, channel.name)
-        refusals.append(error)
-    results: list[RequirementResult] = []
-    subject = Subject(name, channel.name, trust.target)
-    for requirement in rule.require if rule else ():
-        result, refused = _check_requirement(applied, requirement, subject, statements)
-        results.append(result)
-        refusals += refused
-    release = _find_release(applied, subject, rule, statements) if rule else None
-    qualified = qualified_variants(applied, rule, subject, statements) if rule else None
-    highest = applied.state.read().artifacts.get(name) if applied.state else None
-    if rule is not None:
-        refusals += _release_refusals(applied, rule, name, artifact_id, release, highest)
-    return PolicyResult(
-        PolicyDecision(
-            policy=applied.policy.name,
-            sequence=applied.policy.sequence,
-            sha256=applied.sha256,
-            expires=applied.policy.expires,
-            roots=applied.roots,
-            artifact=name,
-            channel=channel.name,
-            channel_source=channel.source,
-            accepted=not refusals,
-            rule=rule.name if rule else "",
-            rules=rule_matches,
-            requirements=tuple(results),
-            qualified=qualified,
-            release=release,
-            highest_release=highest,
-        ),
-        refusals,
-    )
-
-
-def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> None:
-    """Remember the release of an accepted artifact.
-
-    Raises AOTC-G030 if another process has meanwhile remembered a later one, G035 and G036.
-    """
-    applied = trust.policy
-    if applied is None or applied.state is None or not applied.remembers:
-        return
-    if decision.release is None:
-        return
-    applied.state.note_artifact(
-        decision.artifact,
-        decision.release,
-        applied.now,
-        allowed=artifact_id in applied.policy.rollback,
-    )
 
 
 def _check_requirement(
@@ -296,16 +277,13 @@ def _find_release(
     rule: Rule,
     statements: Iterable[SignedStatement],
 ) -> ArtifactRelease:
-    """The release of an artifact, by statements that the policy accepts (see `release`).
+    """The release of an artifact, by statements that the policy accepts.
 
     It is the latest release that as many signers as the rule requires agree on: an equal payload
     may be released again, which must not need fewer signers than the rule requires.
     """
-    stated: dict[str, list[tuple[ArtifactRelease, str, str]]] = {
-        "version": [],
-        "approved": [],
-        "built": [],
-    }
+    stated: dict[str, list[tuple[ArtifactRelease, str, str]]]
+    stated = {"version": [], "approved": [], "built": []}
     for statement in statements:
         requirements: list[Requirement | None] = []
         requirements += [need for need in rule.require if need.predicate == statement.usage]
@@ -350,12 +328,10 @@ def _release_refusals(
     rule: Rule,
     name: str,
     artifact_id: str,
-    release: ArtifactRelease | None,
+    release: ArtifactRelease,
     highest: ArtifactRelease | None,
 ) -> list[AotcError]:
     found: list[AotcError] = []
-    if release is None:
-        return found
     allowed = artifact_id in applied.policy.rollback
     for minimum in (rule.min_version, applied.policy.min_versions.get(name)):
         if minimum is not None and is_below(release, minimum):
@@ -378,10 +354,6 @@ def _release_refusals(
 # Whether an attestation counts for a policy: its key, its age and its content.
 
 
-# How far the clocks of signers may be ahead.
-FUTURE_SLACK = timedelta(hours=1)
-
-
 @record(kw_only=False)
 class Subject:
     """The name, channel and target host (None: this one) for which a policy is applied."""
@@ -402,9 +374,8 @@ def statement_rejection(
     Without a requirement, only its key and its own content are checked.
     """
     if statement.usage is None:
-        return _refusal(
-            "AOTC-G025", statement, "the policy does not know this kind of attestation", "", ""
-        )
+        what = "the policy does not know this kind of attestation"
+        return _refusal("AOTC-G025", statement, what)
     reason = key_rejection(applied, statement.key, statement.usage)
     if reason is not None:
         reason.where = statement.path
@@ -420,15 +391,13 @@ def statement_rejection(
         )
     try:
         if statement.usage == "approval":
-            return _approval_rejection(applied, statement, subject, requirement) or _age_rejection(
-                applied, statement, requirement
-            )
-        if statement.usage == "qualification":
-            return _qualification_rejection(statement, subject, requirement) or _age_rejection(
-                applied, statement, requirement
-            )
+            reason = _approval_rejection(applied, statement, subject, requirement)
+        elif statement.usage == "qualification":
+            reason = _qualification_rejection(statement, subject, requirement)
     except AotcError as error:
         return error
+    if reason is not None:
+        return reason
     allowed = (
         requirement.builders if requirement is not None and statement.usage == "provenance" else ()
     )
@@ -464,10 +433,17 @@ def key_rejection(applied: AppliedPolicy, key: TrustedKey, usage: Usage) -> Aotc
         return AotcError("AOTC-G028", "the key is revoked", expected=signer.id, found=reason)
     now = applied.now
     if signer.valid_from is not None and now < parse_instant(signer.valid_from):
-        return _outside_validity(signer, f"from {signer.valid_from}", now)
-    if signer.valid_until is not None and now >= parse_instant(signer.valid_until):
-        return _outside_validity(signer, f"before {signer.valid_until}", now)
-    return None
+        expected = f"from {signer.valid_from}"
+    elif signer.valid_until is not None and now >= parse_instant(signer.valid_until):
+        expected = f"before {signer.valid_until}"
+    else:
+        return None
+    return AotcError(
+        "AOTC-G028",
+        "the key is outside its validity period",
+        expected=f"{signer.id}: {expected}",
+        found=format_instant(now),
+    )
 
 
 def _revocation(policy: TrustPolicy, signer: PolicySigner, keys: tuple[str, ...]) -> str:
@@ -517,9 +493,8 @@ def _qualification_rejection(
     found = statement.qualification()
     # The digest identifies the host, so it must be that of the target.
     if found.target_sha256 != target_digest(found.target) or found.verdict == "incompatible":
-        return _refusal(
-            "AOTC-G033", statement, "the qualification failed, or contradicts itself", "", ""
-        )
+        what = "the qualification failed, or contradicts itself"
+        return _refusal("AOTC-G033", statement, what)
     if requirement is None or requirement.target == "any":
         return None
     wanted = target_digest(_host(subject, found.target))
@@ -561,29 +536,18 @@ def _age_rejection(
     )
 
 
-def _outside_validity(signer: PolicySigner, expected: str, now: datetime) -> AotcError:
-    return AotcError(
-        "AOTC-G028",
-        "the key is outside its validity period",
-        expected=f"{signer.id}: {expected}",
-        found=format_instant(now),
-    )
-
-
 def _refusal(
-    code: str, statement: SignedStatement, what: str, expected: str, found: str
+    code: str, statement: SignedStatement, what: str, expected: str = "", found: str = ""
 ) -> AotcError:
     return AotcError(code, what, where=statement.path, expected=expected, found=found)
 
 
-# The variants that a rule allows on a target: those with enough qualifications for it.
-
-
-def qualified_variants(
+def _qualified_variants(
     applied: AppliedPolicy, rule: Rule, subject: Subject, statements: Iterable[SignedStatement]
 ) -> tuple[str, ...] | None:
-    """The sorted names of these variants; None if the rule does not require such a qualification.
+    """The sorted names of the variants with enough qualifications for the target.
 
+    None if the rule does not require such a qualification.
     A qualification covers only the variants that were loaded for it.
     """
     requirements = [
@@ -611,10 +575,7 @@ def qualified_variants(
     return tuple(sorted(allowed or ()))
 
 
-# The rule of a policy for an artifact: exactly one must match.
-
-
-def match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
+def _match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
     """For every rule of the policy, whether it matches this name and channel."""
     return tuple(
         RuleMatch(
@@ -627,10 +588,9 @@ def match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch
     )
 
 
-def select_rule(
-    policy: TrustPolicy, rule_matches: tuple[RuleMatch, ...], name: str, channel: str
-) -> Rule:
+def _select_rule(policy: TrustPolicy, name: str, channel: str) -> Rule:
     """The rule that matches; raises AOTC-G023 if none does, and G024 if several do."""
+    rule_matches = _match_rules(policy, name, channel)
     chosen = [match.rule for match in rule_matches if match.matches]
     found = f"name {name!r}, channel {channel!r}"
     if not chosen:
@@ -652,11 +612,8 @@ def select_rule(
     return next(rule for rule in policy.rules if rule.name == chosen[0])
 
 
-# The limits of a policy for the size of an artifact, checked before anything is hashed.
-
-
 def exceeded_limits(limits: Limits, payload: Mapping[str, int], bundles: int) -> list[AotcError]:
-    """AOTC-G034 for each limit that is exceeded.
+    """AOTC-G034 for each limit that is exceeded, before anything is hashed.
 
     `payload` maps paths to sizes in bytes, and `bundles` is the number of bundles.
     """

@@ -14,7 +14,12 @@ from aotc.spec.payload import Finding
 from aotc.spec.target import Target
 from aotc.spec.trust_anchors import Anchor, TrustedAuthority, TrustedIdentity, TrustedKey
 from aotc.trust.development_key import resolve_trust
-from aotc.trust.policy.roots import Roots, host_roots, require_root_signatures
+from aotc.trust.policy.roots import (
+    Roots,
+    host_roots,
+    require_named_policy,
+    require_root_signatures,
+)
 
 if TYPE_CHECKING:
     from aotc.spec.trust_policy import PolicySigner, TrustPolicy
@@ -228,21 +233,22 @@ def _resolve_policy(
     *,
     data: bytes | None = None,
 ) -> Trust:
-    from aotc.trust.policy.document import (
-        is_policy,
-        parse_policy,
-        read_bytes,
-        unmatched_revocations,
+    from aotc.trust.policy import document
+    from aotc.trust.policy.state import (
+        UNSIGNED,
+        SeenPolicy,
+        check_clock,
+        check_policy,
+        state_to_compare,
+        user_state,
     )
-    from aotc.trust.policy.roots import require_named_policy
-    from aotc.trust.policy.state import UNSIGNED, SeenPolicy, check_clock, check_policy
 
     if data is None:
-        data = read_bytes(path, "trust policy")
-    if roots is not None and not is_policy(path, data):
+        data = document.read_bytes(path, "trust policy")
+    if roots is not None and not document.is_policy(path, data):
         raise _not_a_policy(roots, f"the list of keys {path}")
-    file = parse_policy(data, path)
-    policy, findings = file.policy, list(unmatched_revocations(file))
+    file = document.parse_policy(data, path)
+    policy, findings = file.policy, list(document.unmatched_revocations(file))
     if roots is None:
         signers: tuple[str, ...] = ()
         what = "this host has no root keys: the trust policy is used without a signature"
@@ -251,9 +257,11 @@ def _resolve_policy(
         signers = require_root_signatures(file, roots.record)
         require_named_policy(file, roots)
     now = datetime.now(UTC)
-    state = _state(remembering)
     if remembering == "unsafe-none":
+        state = state_to_compare()
         findings.append(_nothing_remembered(state))
+    else:
+        state = user_state()
     applied = apply_policy(
         file, now, roots=signers, state=state, remembers=remembering == "yes", follows_clock=True
     )
@@ -272,12 +280,6 @@ def _resolve_policy(
     return replace(found, findings=tuple(findings))
 
 
-def _state(remembering: Remembering) -> StateFile | None:
-    from aotc.trust.policy.state import state_to_compare, user_state
-
-    return state_to_compare() if remembering == "unsafe-none" else user_state()
-
-
 def _nothing_remembered(state: StateFile | None) -> Finding:
     what = "nothing is remembered, so an older policy or release may be accepted later"
     if state is None:
@@ -286,18 +288,15 @@ def _nothing_remembered(state: StateFile | None) -> Finding:
 
 
 def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:
-    from aotc.spec.attestations import parse_instant
+    from aotc.spec.attestations import format_instant, parse_instant
 
     if now >= parse_instant(policy.expires):
-        raise _outside_period(where, f"before {policy.expires}", now)
-    if policy.valid_from is not None and now < parse_instant(policy.valid_from):
-        raise _outside_period(where, f"from {policy.valid_from}", now)
-
-
-def _outside_period(where: str, expected: str, now: datetime) -> AotcError:
-    from aotc.spec.attestations import format_instant
-
-    return AotcError(
+        expected = f"before {policy.expires}"
+    elif policy.valid_from is not None and now < parse_instant(policy.valid_from):
+        expected = f"from {policy.valid_from}"
+    else:
+        return
+    raise AotcError(
         "AOTC-G020",
         "the trust policy is outside its period of validity",
         where=where,

@@ -63,10 +63,10 @@ def host_roots() -> Roots | None:
     elif stated:
         path = Path(stated)
     else:
-        own = _user_root()
-        if own is None or not _exists(own):
+        folder = config_folder()
+        if folder is None or not _exists(folder / "aotc" / "root.yaml"):
             return None
-        path = own
+        path = folder / "aotc" / "root.yaml"
     from aotc.trust.policy.document import read_roots
 
     return Roots(path, read_roots(path))
@@ -98,8 +98,7 @@ def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...
 
     Raises AOTC-G021 if they are fewer than the threshold; `also` says what is wrong with bundles.
     """
-    trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
-    signers, problems = _signers(file, trusted)
+    signers, problems = _signers(file, roots)
     if len(signers) >= roots.threshold:
         return signers
     raise AotcError(
@@ -114,13 +113,12 @@ def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...
 
 def root_signers(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
     """The ids of the distinct root keys that signed the policy, even if they are too few."""
-    return _signers(file, [TrustedKey(pem=pem, origin="root key") for pem in roots.keys])[0]
+    return _signers(file, roots)[0]
 
 
-def _signers(
-    file: PolicyFile, trusted: list[TrustedKey]
-) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
+def _signers(file: PolicyFile, roots: RootKeys) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
     """The ids of root keys that signed, and an error for each bundle that does not count."""
+    trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
     signers: dict[str, None] = {}
     problems: list[AotcError] = []
     for path in _bundles(file.path):
@@ -165,11 +163,6 @@ def _bundles(policy: Path) -> list[Path]:
     return [policy.parent / name for name in names[:MAX_BUNDLES]]
 
 
-def _user_root() -> Path | None:
-    configured = config_folder()
-    return None if configured is None else configured / "aotc" / "root.yaml"
-
-
 def _exists(path: Path) -> bool:
     """Whether a file exists; one that cannot be examined counts, and is refused when it is read."""
     try:
@@ -177,5 +170,5 @@ def _exists(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        return True
+        pass
     return True

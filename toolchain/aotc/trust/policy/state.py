@@ -46,6 +46,8 @@ _FIX_NOT_WRITABLE: Final = (
     "policy or release may be accepted."
 )
 
+_KINDS = ("built", "approved", "version")
+
 
 @record
 class SeenPolicy:
@@ -156,8 +158,8 @@ class StateFile:
 
     def note_artifact(
         self, name: str, release: ArtifactRelease, now: datetime, *, allowed: bool
-    ) -> ArtifactRelease | None:
-        """Check a release of an artifact and remember it; returns the latest release until now.
+    ) -> None:
+        """Check a release of an artifact and remember it.
 
         Raises AOTC-G030 if a later release was seen and this one is not `allowed`, G035, G036 and
         G041.
@@ -175,7 +177,6 @@ class StateFile:
                 if latest is None or now > latest:
                     changed = replace(changed, latest=format_instant(now))
                 self._save(changed)
-            return known
 
     def _save(self, state: TrustState) -> None:
         data = canonical_json(encode(state, full=True))
@@ -184,9 +185,6 @@ class StateFile:
         except ParseError as error:
             # An unreadable state would make every later verification fail.
             raise self._unusable("would be damaged", str(error.problems[0])) from None
-        self._write(data)
-
-    def _write(self, data: bytes) -> None:
         try:
             write_atomically(self.real_path, data, mode=0o600, durable=True)
         except OSError as error:
@@ -273,27 +271,24 @@ def check_policy(state: TrustState, names: Sequence[str], seen: SeenPolicy, *, e
     seen under one of them or, with `exact`, the same sequence with other content.
     """
     for name in names:
-        _check_sequence(state.policies.get(name), name, seen, exact=exact)
-
-
-def _check_sequence(known: SeenPolicy | None, name: str, seen: SeenPolicy, *, exact: bool) -> None:
-    if known is None or seen.sequence > known.sequence:
-        return
-    if seen.sequence < known.sequence:
-        found = f"sequence {seen.sequence}"
-        expected = f"sequence {known.sequence} or higher"
-    elif exact and seen.sha256 != known.sha256:
-        found = f"other content of sequence {seen.sequence}: sha256 {seen.sha256}"
-        expected = f"sha256 {known.sha256}, or a higher sequence"
-    else:
-        return
-    raise AotcError(
-        "AOTC-G022",
-        "a later policy of this name was used on this host",
-        where=name,
-        expected=expected,
-        found=found,
-    )
+        known = state.policies.get(name)
+        if known is None or seen.sequence > known.sequence:
+            continue
+        if seen.sequence < known.sequence:
+            found = f"sequence {seen.sequence}"
+            expected = f"sequence {known.sequence} or higher"
+        elif exact and seen.sha256 != known.sha256:
+            found = f"other content of sequence {seen.sequence}: sha256 {seen.sha256}"
+            expected = f"sha256 {known.sha256}, or a higher sequence"
+        else:
+            continue
+        raise AotcError(
+            "AOTC-G022",
+            "a later policy of this name was used on this host",
+            where=name,
+            expected=expected,
+            found=found,
+        )
 
 
 def check_artifact(
@@ -341,17 +336,16 @@ def _refuse_broken_link(path: Path) -> None:
 # old artifact again makes it the current one.
 
 
-_KINDS = ("built", "approved", "version")
-
-
 def release_order(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
     """The sort key of releases: a version is later than none, so it cannot be omitted.
 
     Raises ValueError if the value is not valid for its kind.
     """
+    value: tuple[float, ...] = ()
     if release.kind == "version":
-        return _KINDS.index(release.kind), _version(release.value)
-    value = (parse_instant(release.value).timestamp(),) if release.value else ()
+        value = _version(release.value)
+    elif release.value:
+        value = (parse_instant(release.value).timestamp(),)
     return _KINDS.index(release.kind), value
 
 
