@@ -311,5 +311,5 @@ def _read_file(
 def malformed_manifest(problem: Problem, where: str) -> AotcError:
     """AOTC-G009 for a problem of a manifest."""
     return AotcError(
-        "AOTC-G009", "the manifest is malformed_manifest", where=where, found=str(problem)
+        "AOTC-G009", "the manifest is malformed", where=where, found=str(problem)
     )
