@@ -238,9 +238,7 @@ class GraphCapture:
     on_call: Annotated[bool, "further sizes are captured at their first call"] = False
     max_count: Annotated[int, Bounds(1), "captured sizes that are kept"] = 32
     max_bytes: Annotated[int, Bounds(0), "of device memory for captures"] = 8 << 30
-    on_refusal: Annotated[RefusedCapture, "if a capture is refused: fail, or run without"] = (
-        "fail"
-    )
+    on_refusal: Annotated[RefusedCapture, "if a capture is refused: fail, or run without"] = "fail"
 
 
 # How a variant multiplies 8-bit integers, and whether its answers depend on the CPU.

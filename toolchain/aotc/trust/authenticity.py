@@ -310,6 +310,4 @@ def _read_file(
 
 def malformed_manifest(problem: Problem, where: str) -> AotcError:
     """AOTC-G009 for a problem of a manifest."""
-    return AotcError(
-        "AOTC-G009", "the manifest is malformed", where=where, found=str(problem)
-    )
+    return AotcError("AOTC-G009", "the manifest is malformed", where=where, found=str(problem))
