@@ -147,7 +147,7 @@ def test_only_what_is_asked_for_is_warmed(bench: Workbench, built: Built) -> Non
         assert model.ready
         # Without the others, a call goes to the next variant that fits, or is refused.
         assert model.route(call(1, 5)).variant == names[1]
-        with pytest.raises(AotcError, match="AOTC-S010 no loaded variant takes a call"):
+        with pytest.raises(AotcError, match="AOTC-S010 no loaded variant accepts a call"):
             model.route(call(1, 17))
         with pytest.raises(AotcError, match="AOTC-I027 no variant 'portable' is loaded"):
             model.warm(["portable"])
@@ -306,7 +306,7 @@ def test_no_output_and_no_space_are_reported(
 ) -> None:
     with bench.load(built) as model, pytest.raises(AotcError, match="AOTC-I027 no output"):
         model.run(call(1, 4), [])
-    with pytest.raises(AotcError, match="AOTC-I027 the limit of the record"):
+    with pytest.raises(AotcError, match="AOTC-I027 the size limit of the record"):
         load(
             built.path,
             key=bench.public,

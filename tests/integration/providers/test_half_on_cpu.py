@@ -20,7 +20,7 @@ from workbench import Built, Workbench
 from aotc.base.errors import AotcError
 from aotc.graph.passes.base import walk_graphs
 from aotc.pipeline.half import read_tensor
-from aotc.precision.half_weights import StoreInHalf
+from aotc.precision.half_conversion import StoreInHalf
 from aotc.spec.variant import PassRecord
 
 EXPORTS = ROOT / "tests" / "data" / "exports"

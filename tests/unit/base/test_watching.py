@@ -31,7 +31,7 @@ class Shown(StageStack):
     def noted(self, text: str) -> None:
         self.lines.append(f"noted {text}")
 
-    def told(self, text: str) -> None:
+    def show_line(self, text: str) -> None:
         self.lines.append(f"told {text}")
 
     def tick(self) -> None:

@@ -85,7 +85,7 @@ PRELOADED_MODULES: Final = (
     "aotc.sizes.analysis",
     "aotc.pipeline.optimize",
     "aotc.pipeline.prove",
-    "aotc.runtime.rehearsal",
+    "aotc.runtime.rehearsal_jobs",
 )
 _NONE_AHEAD: Final[Ahead] = {}
 _LAST: Final = sys.maxsize

@@ -23,9 +23,13 @@ from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
+    MIN_BYTES,
     HalfPrecision,
+    StoreInHalf,
+    Weight,
     count_casts,
     interface_elements,
+    large_weights,
     saving_nodes,
 )
 from aotc.precision.half_ranges import (
@@ -47,7 +51,6 @@ from aotc.precision.half_types import (
     lift_constants,
     typed_graph,
 )
-from aotc.precision.half_weights import MIN_BYTES, StoreInHalf, Weight, large_weights
 from aotc.precision.integer_rewriting import scopes_of
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of

@@ -11,7 +11,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST
 from aotc.pipeline.build import PRELOADED_MODULES, build
 from aotc.runtime.model import Model
-from aotc.runtime.rehearsal import open_staged
+from aotc.runtime.rehearsal_jobs import open_staged
 from aotc.session.inference import open_original
 from aotc.session.parity import compare
 from aotc.session.sessions import run
@@ -38,7 +38,7 @@ _IMPORTS: Final = (
     "aotc.sizes.analysis",
     "aotc.pipeline.optimize",
     "aotc.pipeline.prove",
-    "aotc.runtime.rehearsal",
+    "aotc.runtime.rehearsal_jobs",
     "aotc.tools.model_sandbox",
 )
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
-from aotc.graph.values import Data
 from aotc.host.nvidia import make_context, make_stream
 from aotc.session.device.capture_gate import GATE, capture_refused
 from aotc.spec.providers import CAPTURING, GRAPH_OPTION
@@ -16,6 +15,7 @@ from aotc.spec.variant import GraphCapture
 if TYPE_CHECKING:
     import onnxruntime as ort
 
+    from aotc.graph.values import Data
     from aotc.session.device.capturing_runner import CapturingRunner
     from aotc.session.device.device import Device
 
