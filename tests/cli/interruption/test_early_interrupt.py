@@ -75,7 +75,7 @@ def run(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "aotc.base.errors",
         "typer",
         "typer.core",
-        "aotc.cli.main",
+        "aotc.cli.commands",
         "aotc.cli.grammar",
     ],
 )

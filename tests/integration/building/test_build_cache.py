@@ -95,7 +95,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     real = Workers.run
 
     def never(self: Workers, job: str, *rest: Any, **named: Any) -> JobResult:
-        if job != "aotc.runtime.rehearsal:gate":
+        if job != "aotc.runtime.rehearsal_jobs:gate":
             raise AssertionError(f"{job} was run")
         return real(self, job, *rest, **named)
 
