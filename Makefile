@@ -6,7 +6,7 @@ STAMP := $(VENV)/.dev
 SOURCES := toolchain tests benchmarks examples/digits/demo.py ci
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs site lock clean
+.PHONY: help setup demo test test-integration test-plain test-intel test-slow test-conformance ids fuzz lint format bench schemas compat docs site lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,8 +26,11 @@ demo: $(VENV)/.demo  ## build, verify, inspect and run a real model; then flip a
 # In the order of the files: the small ones come last, so that neither worker waits for the other.
 PYTEST := python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q
 
-test: lint  ## linters, types, and all quick tests
-	$(BIN)/$(PYTEST)
+test: lint  ## linters, types, and all tests but those of whole builds
+	$(BIN)/$(PYTEST) --ignore tests/integration
+
+test-integration: $(STAMP)  ## the tests of whole builds, which CI runs too
+	$(BIN)/$(PYTEST) tests/integration
 
 # As an AMD EPYC with AVX2 shows itself: no AVX-512, VNNI or AMX, and OpenVINO offers no device.
 PLAIN := AOTC_HOST_ISA="sse4_1 sse4_2 avx avx2 fma f16c" \
