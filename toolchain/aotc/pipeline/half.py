@@ -18,7 +18,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.graph import values
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.graph.view import covered_nodes, standing_for
+from aotc.graph.view import covered_nodes, has_subgraphs, standing_for
 from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
@@ -47,7 +47,6 @@ from aotc.precision.half_types import (
     HalfType,
     TypedGraph,
     body_models,
-    has_bodies,
     lift_constants,
     typed_graph,
 )
@@ -290,7 +289,7 @@ class Chooser:
                 found |= {
                     node.name: SUBGRAPHS
                     for index, node in enumerate(inner.nodes)
-                    if inner.slots[index] or has_bodies(node)
+                    if inner.slots[index] or has_subgraphs(node)
                 }
         return found
 
@@ -342,7 +341,7 @@ class Chooser:
         found: dict[int, str] = {}
         for index, node in enumerate(graph.nodes):
             slots = graph.slots[index]
-            if has_bodies(node):
+            if has_subgraphs(node):
                 if node.name in self.kept:
                     found[index] = PROFILE
                 continue
@@ -383,7 +382,7 @@ class Chooser:
         """Nodes that the provider would refuse in half precision, as it predicts."""
         found: set[int] = set()
         positions = {node.name: index for index, node in enumerate(graph.nodes)}
-        with_bodies = {index for index, node in enumerate(graph.nodes) if has_bodies(node)}
+        with_bodies = {index for index, node in enumerate(graph.nodes) if has_subgraphs(node)}
         for _ in range(_MAX_ROUNDS):
             trial = onnx.ModelProto()
             trial.CopyFrom(graph.model)

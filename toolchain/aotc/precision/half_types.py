@@ -271,11 +271,6 @@ HALF_TYPES: Final[Mapping[str, HalfType]] = {
 }
 
 
-def has_bodies(node: onnx.NodeProto) -> bool:
-    """Whether a node has subgraphs."""
-    return has_subgraphs(node)
-
-
 def body_models(
     graph: TypedGraph, node: onnx.NodeProto
 ) -> Iterator[tuple[onnx.GraphProto, onnx.ModelProto]]:
