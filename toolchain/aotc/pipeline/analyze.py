@@ -8,9 +8,9 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import exact_answers, unjudged_findings
 from aotc.pipeline.integers import unused_calibration, with_sampled_references
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import require_gated_outputs, stated_crops
 from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
@@ -27,7 +27,8 @@ _CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 def analyze(
     source: SourceModel,
     ranges: Mapping[str, DimRange],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     *,
     empties: bool = True,
 ) -> AnalyzedModel:
@@ -37,12 +38,12 @@ def analyze(
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
     S011, S014 and S016, I078 to I081, N025 and N027 (gates).
     """
-    profile = options.profile
-    require_gated_outputs(source, options)
-    folder = options.work / "reference"
-    options.clock.reporter.follow("probes", runs_so_far(folder))
+    profile = context.profile
+    require_gated_outputs(source, context)
+    folder = state.work / "reference"
+    state.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
-    given = _user_fixtures(source, options, options.work / "given")
+    given = _user_fixtures(source, context, state.work / "given")
     result, crashes = _run_analysis(
         folder,
         {
@@ -53,7 +54,7 @@ def analyze(
             "hints": source.hints,
             "graph": str(source.graph),
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
-            "crops": stated_crops(source, options),
+            "crops": stated_crops(source, context),
             "stated": {name: encode(spec) for name, spec in ranges.items()},
             "probe": encode(profile.probe),
             "empties": empties,
@@ -61,7 +62,8 @@ def analyze(
             "given": given,
         },
         source,
-        options,
+        context,
+        state,
     )
     rewritten: tuple[Finding, ...] = ()
     if source.reference is not None:
@@ -70,7 +72,7 @@ def analyze(
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
     references = tuple(ReferenceRun.read(item, folder) for item in result["references"])
-    exact = exact_answers(source, references, options)
+    exact = exact_answers(source, references, context, state)
     analyzed = AnalyzedModel(
         source=source,
         ranges=ranges,
@@ -80,23 +82,27 @@ def analyze(
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=padding,
         noise=exact.noise,
-        task=measure_original(source, domain, padding, options),
+        task=measure_original(source, domain, padding, context, state),
         findings=(
-            *unused_calibration(options),
+            *unused_calibration(context),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *exact.findings,
-            *unjudged_findings(source, references, options),
+            *unjudged_findings(source, references, context),
             *crashes,
         ),
     )
-    analyzed = with_sampled_references(analyzed, options)
-    sampled = exact_answers(source, analyzed.sampled, options, "sampled").references
+    analyzed = with_sampled_references(analyzed, context, state)
+    sampled = exact_answers(source, analyzed.sampled, context, state, "sampled").references
     return replace(analyzed, sampled=sampled)
 
 
 def _run_analysis(
-    folder: Path, request: dict[str, Json], source: SourceModel, options: BuildOptions
+    folder: Path,
+    request: dict[str, Json],
+    source: SourceModel,
+    context: BuildContext,
+    state: BuildState,
 ) -> tuple[Json, tuple[Finding, ...]]:
     """Run the job; if a trial kills it, run it again without those sizes and record a finding.
 
@@ -109,7 +115,7 @@ def _run_analysis(
     spent = 0.0
     while True:
         try:
-            result = options.workers.run(
+            result = state.workers.run(
                 "aotc.sizes.analysis:analyze_job",
                 {
                     **request,
@@ -139,7 +145,7 @@ def _run_analysis(
             fatal_sizes.append(sizes)
             cause = error.what.partition(" ended by ")[2]
             if "alarm" in cause:
-                spent += options.profile.probe.run_seconds
+                spent += context.profile.probe.run_seconds
             # Nobody asked for size 0: the range merely starts above it.  The same holds for other
             # values of inputs, whose number is under the empty name.
             if 0 not in sizes.values() and "" not in sizes:
@@ -149,10 +155,10 @@ def _run_analysis(
             shutil.rmtree(folder)
 
 
-def _user_fixtures(source: SourceModel, options: BuildOptions, folder: Path) -> list[Json]:
+def _user_fixtures(source: SourceModel, context: BuildContext, folder: Path) -> list[Json]:
     """The user's fixtures as value files; raises AOTC-I024."""
-    if options.fixtures is None:
+    if context.fixtures is None:
         return []
     from aotc.sizes.inputs.fixtures import read_fixtures
 
-    return read_fixtures(options.fixtures, source.inputs, folder)
+    return read_fixtures(context.fixtures, source.inputs, folder)

@@ -8,7 +8,7 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.blame_trials import SEARCHED, trial_request
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.proof_job import compared_references, compared_runs
 from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.types import LoweredModel, ProvenModel
@@ -30,7 +30,9 @@ _LONGEST_LINE: Final = 2000
 _UNMEASURED: Final = 1e300
 
 
-def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Blamed | None:
+def blame(
+    lowered: LoweredModel, error: AotcError, context: BuildContext, state: BuildState
+) -> Blamed | None:
     """Which nodes make a variant breach its gates with `error`, within the profile's trials.
 
     None where the variant computes in the model's own precision, where `error` is of something
@@ -40,18 +42,18 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
     with the same nodes kept before holds for its other forms too.
     """
     plan = lowered.plan
-    if plan.precision not in SEARCHED or not options.profile.blame.trials:
+    if plan.precision not in SEARCHED or not context.profile.blame.trials:
         return None
     breaches = inexact_answers(error)
     if not breaches:
         return None
     key = (f"{plan.name} {plan.precision}", lowered.model)
-    if key in options.blames:
-        return options.blames[key]
-    earlier = [found for (name, _), found in options.blames.items() if name == key[0]]
+    if key in state.blames:
+        return state.blames[key]
+    earlier = [found for (name, _), found in state.blames.items() if name == key[0]]
     if None in earlier:
         return None
-    if not (left := options.trials_left(key[0])):
+    if not (left := state.trials_left(key[0], context)):
         return next(
             (
                 each
@@ -60,19 +62,21 @@ def blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> Bla
             ),
             None,
         )
-    asked = trial_request(lowered, options)
+    asked = trial_request(lowered, context, state)
     if asked is None:
         return None
-    options.blames[key] = _searched(lowered, asked, breaches, left, options)
-    return options.blames[key]
+    state.blames[key] = _searched(lowered, asked, breaches, left, context, state)
+    return state.blames[key]
 
 
-def precision_is_to_blame(lowered: LoweredModel, error: AotcError, options: BuildOptions) -> bool:
+def precision_is_to_blame(
+    lowered: LoweredModel, error: AotcError, context: BuildContext, state: BuildState
+) -> bool:
     """Whether the variant is exact enough with nodes in float32 that it computes otherwise.
 
     At the same level of the optimizer, so that no lower level is what it lacks.
     """
-    blamed = blame(lowered, error, options)
+    blamed = blame(lowered, error, context, state)
     return blamed is not None and bool(blamed.all_pass)
 
 
@@ -86,15 +90,16 @@ def _searched(
     asked: Json,
     breaches: Sequence[AotcError],
     trials: int,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> Blamed | None:
     plan = lowered.plan
     where = f"variant {plan.name}"
-    folder = options.work / f"blame-{plan.name}-{len(options.blames)}"
-    options.announce(f"searching for the nodes that cause the error in {where}")
-    options.clock.reporter.follow("trials", steps_of(folder, "trials"))
+    folder = state.work / f"blame-{plan.name}-{len(state.blames)}"
+    state.announce(f"searching for the nodes that cause the error in {where}")
+    state.clock.reporter.follow("trials", steps_of(folder, "trials"))
     try:
-        value = options.workers.run(
+        value = state.workers.run(
             _JOB,
             {
                 **asked,
@@ -103,26 +108,26 @@ def _searched(
                     "model": str(lowered.analyzed.source.graph),
                     "weights": str(lowered.analyzed.source.weights),
                 },
-                "tolerance": encode(tolerance_of(lowered, options)),
-                "gates": encode(options.profile.gates),
+                "tolerance": encode(tolerance_of(lowered, context)),
+                "gates": encode(context.profile.gates),
                 "inputs": [encode(each) for each in lowered.analyzed.source.inputs],
                 "padding": encode(lowered.analyzed.padding),
                 "references": _references(lowered, breaches),
                 "trials": trials,
-                "seconds": options.profile.limits.seconds * _SHARE_OF_TIME,
+                "seconds": context.profile.limits.seconds * _SHARE_OF_TIME,
             },
             folder=folder,
             where=where,
         ).value
     except AotcError as failure:
-        options.journal.noticed((_not_searched(failure.line(), where),))
+        state.journal.noticed((_not_searched(failure.line(), where),))
         return None
     if not value["reproduced"]:
         why = "the undivided graph passes, so something else than precision makes the error"
-        options.journal.noticed((_not_searched(why, where),))
+        state.journal.noticed((_not_searched(why, where),))
         return None
     if value["why_not"]:
-        options.journal.noticed((_not_searched(value["why_not"], where),))
+        state.journal.noticed((_not_searched(value["why_not"], where),))
     return _blamed(lowered, value, asked, trials)
 
 
@@ -170,7 +175,7 @@ def _not_searched(why: str, where: str) -> Finding:
 
 
 def with_nodes_to_blame(
-    error: AotcError, lowered: LoweredModel, options: BuildOptions
+    error: AotcError, lowered: LoweredModel, context: BuildContext, state: BuildState
 ) -> AotcError:
     """The refusal of a variant, with the nodes to blame if precision makes its error.
 
@@ -178,10 +183,10 @@ def with_nodes_to_blame(
     among the further ones says what was tried.
     """
     breaches = inexact_answers(error)
-    blamed = blame(lowered, error, options) if breaches else None
+    blamed = blame(lowered, error, context, state) if breaches else None
     if blamed is None or not blamed.all_pass:
         return error
-    options.journal.blames(blamed)
+    state.journal.blames(blamed)
     further = _found(blamed) if _is_useful(blamed) else _not_found(blamed)
     rows = _changes(blamed)
     for each in breaches:
@@ -191,9 +196,9 @@ def with_nodes_to_blame(
     return error
 
 
-def with_evidence_of_blame(proven: ProvenModel, options: BuildOptions) -> ProvenModel:
+def with_evidence_of_blame(proven: ProvenModel, state: BuildState) -> ProvenModel:
     """A variant that passes as nodes to blame were kept, with what was found in its evidence."""
-    for blamed in reversed(options.blames.values()):
+    for blamed in reversed(state.blames.values()):
         if (
             blamed is not None
             and blamed.variant == proven.plan.name
@@ -201,7 +206,7 @@ def with_evidence_of_blame(proven: ProvenModel, options: BuildOptions) -> Proven
             and blamed.keep_float32
             and set(blamed.keep_float32) <= set(proven.plan.keep_float32)
         ):
-            options.journal.blames(blamed)
+            state.journal.blames(blamed)
             return replace(proven, evidence=replace(proven.evidence, blamed=blamed))
     return proven
 

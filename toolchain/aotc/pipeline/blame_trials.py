@@ -17,10 +17,10 @@ from aotc.graph import values
 from aotc.graph.passes.base import walk_nodes
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import covered_nodes
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import half_graph, half_graph_request
 from aotc.pipeline.integer_products import rewrite_products
 from aotc.pipeline.integers import QUANTIZED, asked_of, prepared_graph, write_quantized
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import LoweredModel
 from aotc.precision.blame_search import (
     Candidate,
@@ -365,7 +365,7 @@ def _walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
     return walk_nodes(onnx.ModelProto(graph=graph))
 
 
-def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:
+def trial_request(lowered: LoweredModel, context: BuildContext, state: BuildState) -> Json | None:
     """`writer`, what it is `asked`, and the session; None if the precision is the model's own.
 
     What the profile keeps in float32 is kept in each trial.
@@ -375,35 +375,35 @@ def trial_request(lowered: LoweredModel, options: BuildOptions) -> Json | None:
         # Twins compute in float32, on any provider's behalf.
         return {
             "writer": _HALF,
-            "asked": half_graph_request(lowered.optimized, options),
+            "asked": half_graph_request(lowered.optimized, context, state),
             "session": encode(SessionSpec(optimization="disable")),
             "providers": [CPU],
             "libraries": {},
         }
     if plan.precision not in QUANTIZED or not lowered.optimized.specialized.quantized:
         return None
-    plugins = options.profile.plugins
+    plugins = context.profile.plugins
     runs = not lowered.why_not_run
     return {
         "writer": _QUANTIZED,
         "asked": {
             **asked_of(lowered.optimized.specialized),
             # As they are, products of the graph itself saturate here, which the variant's do not.
-            "one_sign": plan.cpu_only and not exact_feature(options.host.isa),
+            "one_sign": plan.cpu_only and not exact_feature(context.host.isa),
         },
-        "session": encode(_session(lowered, options)),
+        "session": encode(_session(lowered, context)),
         "providers": list(lowered.providers) if runs else [CPU],
         "libraries": {spec.provider: spec.library for spec in plugins.values()} if runs else {},
     }
 
 
-def _session(lowered: LoweredModel, options: BuildOptions) -> SessionSpec:
+def _session(lowered: LoweredModel, context: BuildContext) -> SessionSpec:
     """The variant's session; it optimizes at load what the variant's was optimized at before."""
     if lowered.why_not_run:
         return SessionSpec(optimization="disable")
     plan = lowered.plan
     level: Optimization = "all" if plan.optimization == "auto" else plan.optimization
-    if plan.cpu_only and not exact_feature(options.host.isa):
+    if plan.cpu_only and not exact_feature(context.host.isa):
         # Fused, integer products saturate here, which those of the variant do not.
         level = "basic"
     return replace(lowered.session, optimization=level)

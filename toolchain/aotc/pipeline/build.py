@@ -7,9 +7,7 @@ import datetime
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,32 +15,13 @@ from aotc.base.errors import EXIT_NO, AotcError
 from aotc.base.files.failures import cannot_write, translated_errors
 from aotc.base.files.replacing import NEW, put_in_place
 from aotc.base.files.work_folders import prepare_output, work_folder
-from aotc.base.records import replace
+from aotc.base.records import record, replace
 from aotc.host.probe import probe
 from aotc.pipeline.analyze import analyze
-from aotc.pipeline.cache import BuildCache
-from aotc.pipeline.gates import noise_findings, refused_gate, repeat_findings
-from aotc.pipeline.import_model import import_model
-from aotc.pipeline.integer_products import companion_left_out
-from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
-from aotc.pipeline.lower import dropped_finding, lower
-from aotc.pipeline.optimize import optimize, optimize_ahead
-from aotc.pipeline.options import BuildOptions, Clock
-from aotc.pipeline.package import digest_weights, package, size_breach, weight_bytes
-from aotc.pipeline.partition import claim, partition
-from aotc.pipeline.plan import require_measurable, require_providers, stated_ranges, wanted_variants
-from aotc.pipeline.prove import judged_variant
-from aotc.pipeline.request import (
-    BuildRequest,
-    called_with,
-    refuse_artifact,
-    requested_profile,
-    target_of,
-)
-from aotc.pipeline.retry import (
-    Ahead,
-    Attempt,
-    Settled,
+from aotc.pipeline.attempts import (
+    Attempts,
+    Result,
+    Steps,
     drop_failed,
     empty_sizes_finding,
     fails_at_empty_sizes,
@@ -50,25 +29,54 @@ from aotc.pipeline.retry import (
     slowdown_findings,
     with_tried_forms,
 )
-from aotc.pipeline.reuse import data_digests, inputs_digests, source_digest, store_build
+from aotc.pipeline.cache import BuildCache
+from aotc.pipeline.context import BuildContext, BuildState, Clock
+from aotc.pipeline.gates import noise_findings, repeat_findings
+from aotc.pipeline.import_model import import_model
+from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
+from aotc.pipeline.lower import dropped_finding, lower
+from aotc.pipeline.optimize import optimize, optimize_ahead
+from aotc.pipeline.package import package, size_breach
+from aotc.pipeline.partition import claim, partition
+from aotc.pipeline.plan import require_measurable, require_providers, stated_ranges, wanted_variants
+from aotc.pipeline.prove import prove_all
+from aotc.pipeline.request import (
+    BuildRequest,
+    called_with,
+    refuse_artifact,
+    requested_profile,
+    target_of,
+)
+from aotc.pipeline.reuse import (
+    CachedBuild,
+    cache_slot,
+    cached_artifact,
+    data_digests,
+    inputs_digests,
+    source_digest,
+    store_build,
+)
 from aotc.pipeline.specialize import specialize
 from aotc.pipeline.timing import form_findings, time_both_forms
-from aotc.pipeline.tune import precision_findings, tuned_or_cached, tuning_findings
-from aotc.pipeline.tune_choices import requested_specs
+from aotc.pipeline.tune import (
+    Choice,
+    choose_as_before,
+    choose_by_trials,
+    precision_findings,
+    tuning_findings,
+)
+from aotc.pipeline.tune_choices import requested_specs, wants_auto
 from aotc.pipeline.types import (
     AnalyzedModel,
     Artifact,
-    LoweredModel,
-    ProvenModel,
     ProvenVariants,
     SignedArtifact,
     SourceModel,
-    VariantPlan,
 )
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.session.worker_pool import Workers
 from aotc.spec.attestations import format_instant
-from aotc.spec.evidence import Evidence, TuningCandidate
+from aotc.spec.evidence import Evidence
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Profile
 from aotc.spec.reports import BuildReport
@@ -87,7 +95,6 @@ PRELOADED_MODULES: Final = (
     "aotc.pipeline.prove",
     "aotc.runtime.rehearsal_jobs",
 )
-_NONE_AHEAD: Final[Ahead] = {}
 _LAST: Final = sys.maxsize
 
 
@@ -134,39 +141,25 @@ def build(request: BuildRequest) -> BuildReport:
         workers.submit(_import_ahead)
         target = target_of(profile, host, places)
         journal.target = target.name
-        options = BuildOptions(
+        context = BuildContext(
             # A path would differ between folders.
             profile=replace(profile, target=target.name),
             target=target,
             host=host,
-            work=work / "build",
-            workers=workers,
-            clock=clock,
             places=places,
-            journal=journal,
-            cache=cache,
             fixtures=Path(request.fixtures) if request.fixtures is not None else None,
             embed_fixtures=request.embed_fixtures,
             calibration=request.calibration_of(profile),
             tries_static=may_be_static(profile, tune=request.is_tuned),
             tries_half=observes_half(profile, tune=request.is_tuned),
         )
-        options.work.mkdir()
-        requested = requested_specs(request, profile)
-        require_providers(requested, options)
-        if request.tune:
-            require_measurable(requested, options)
-        require_quantization(options, tune=request.tune)
-        given = inputs_digests(request.model, options) if cache is not None else None
-        source = given["model"] if given is not None else None
-        tuned = tuned_or_cached(
-            request, source, options, work / NEW, partial(_prepared, request), run_stages
+        state = BuildState(
+            work=work / "build", workers=workers, clock=clock, cache=cache, journal=journal
         )
-        options, slot, cached = tuned.options, tuned.slot, tuned.cached
-        artifact, evidence = cached or _built(request, tuned.model, work / NEW, options)
-        if tuned.table:
-            measured_on = tuned.measured_on or evidence.model_sha256
-            evidence = replace(evidence, tuning=tuned.table, tuned_model_sha256=measured_on)
+        state.work.mkdir()
+        _require_possible(request, context)
+        made = _made(request, work / NEW, context, state)
+        artifact, evidence = made.artifact, made.evidence
         with clock.stage("sign"):
             materials = provenance.gather_materials(
                 request,
@@ -175,15 +168,15 @@ def build(request: BuildRequest) -> BuildReport:
                 options=request.stated_options(),
                 host=host,
                 source_sha256=source_digest(),
-                cached=cached is not None,
-                data=data_digests(options),
+                cached=made.cached,
+                data=data_digests(context),
             )
             by = seal(artifact.folder, artifact.digests, evidence, materials, signer)
         with clock.stage("check"):
-            rehearse(_staged_artifact(artifact, trusted, options), workers, work / "check")
+            rehearse(_staged_artifact(artifact, trusted, context), workers, work / "check")
         # If a file was changed meanwhile, it is unknown which content was built.
-        new = slot if cached is None else None
-        if new is not None and inputs_digests(request.model, options) == given:
+        new = made.slot if not made.cached else None
+        if new is not None and inputs_digests(request.model, context) == made.given:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
         try:
@@ -198,7 +191,16 @@ def build(request: BuildRequest) -> BuildReport:
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
-    return build_report(signed, evidence, findings, tuned.table, clock, cached=cached is not None)
+    return build_report(signed, evidence, findings, clock, cached=made.cached)
+
+
+def _require_possible(request: BuildRequest, context: BuildContext) -> None:
+    """Raise what is known of the request before the model is read: P004, P007, O020 and others."""
+    requested = requested_specs(request, context.profile)
+    require_providers(requested, context)
+    if request.tune:
+        require_measurable(requested, context)
+    require_quantization(context, tune=request.tune)
 
 
 def _import_ahead() -> None:
@@ -208,178 +210,183 @@ def _import_ahead() -> None:
 
 
 def _staged_artifact(
-    artifact: Artifact, signers: tuple[Anchor, ...], options: BuildOptions
+    artifact: Artifact, signers: tuple[Anchor, ...], context: BuildContext
 ) -> Staged:
     """What is checked before it is published.
 
     A payload from the cache was loaded here when it was stored: it is verified, but not loaded.
     """
     # The profile may restrict the GPUs that this host's variants are for.
-    host = replace(options.target, compute_capabilities=options.host.compute_capabilities)
+    host = replace(context.target, compute_capabilities=context.host.compute_capabilities)
     return Staged(
         folder=artifact.folder,
         signers=signers,
-        target=None if host == options.host else options.target,
+        target=None if host == context.host else context.target,
         ran=artifact.proven_here,
-        libraries={plugin.provider: plugin.library for plugin in options.profile.plugins.values()},
+        libraries={plugin.provider: plugin.library for plugin in context.profile.plugins.values()},
         bytes=artifact.payload_bytes,
     )
 
 
-def _imported(request: BuildRequest, options: BuildOptions) -> SourceModel:
-    with options.clock.stage("import"):
-        source = import_model(request.model, options)
-    options.journal.model_sha256 = source.capture.sha256
+@record
+class _Made:
+    """A payload with its evidence.
+
+    `slot` is where the cache keeps it, or will keep it; `given` are the digests of what was read of
+    the user's.
+    """
+
+    artifact: Artifact
+    evidence: Evidence
+    slot: CachedBuild | None
+    given: Mapping[str, str] | None
+    cached: bool
+
+
+def _made(request: BuildRequest, folder: Path, context: BuildContext, state: BuildState) -> _Made:
+    """The payload in `folder`: from the cache if an equal build is there, else by all stages.
+
+    What `--tune` chooses is part of what makes builds equal, and is measured always; what
+    `precision: auto` alone chooses is part of what is kept.
+    """
+    given = inputs_digests(request.model, context) if state.cache is not None else None
+    choice, model = Choice(context=context), None
+    if request.tuned_from is not None:
+        choice = choose_as_before(Path(request.tuned_from), context)
+    elif request.tune:
+        model = _analyzed(_imported(request, context, state), context, state)
+        choice = through_stages(model, choose_by_trials(model, context, state, tune=True))
+    slot = cache_slot(given["model"] if given else None, request.name, choice.context, state)
+    cached = cached_artifact(slot, folder, choice.context, state) if slot is not None else None
+    if cached is not None:
+        artifact, evidence = cached
+    else:
+        if not request.is_tuned and wants_auto(context.profile):
+            model = _analyzed(_imported(request, context, state), context, state)
+            choice = through_stages(model, choose_by_trials(model, context, state, tune=False))
+        artifact, evidence = _built(request, model, folder, choice.context, state)
+    if choice.table:
+        measured_on = choice.measured_on or evidence.model_sha256
+        evidence = replace(evidence, tuning=choice.table, tuned_model_sha256=measured_on)
+    return _Made(
+        artifact=artifact,
+        evidence=evidence,
+        slot=slot,
+        given=given,
+        cached=cached is not None,
+    )
+
+
+def _imported(request: BuildRequest, context: BuildContext, state: BuildState) -> SourceModel:
+    with state.clock.stage("import"):
+        source = import_model(request.model, context, state)
+    state.journal.model_sha256 = source.capture.sha256
     return source
 
 
-def _prepared(request: BuildRequest, options: BuildOptions) -> AnalyzedModel:
-    """The model, imported and analyzed for trials."""
-    return _analyzed(_imported(request, options), options)
-
-
 def _analyzed(
-    source: SourceModel, options: BuildOptions, ranges: Mapping[str, DimRange] | None = None
+    source: SourceModel,
+    context: BuildContext,
+    state: BuildState,
+    ranges: Mapping[str, DimRange] | None = None,
 ) -> AnalyzedModel:
     """The analyzed model, which all variants start from.
 
     `ranges` are what the profile states of its dims, if that is known already.
     """
-    with options.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
+    with state.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         if ranges is None:
-            ranges = stated_ranges(source, options)
-        return analyze(source, ranges, options)
+            ranges = stated_ranges(source, context)
+        return analyze(source, ranges, context, state)
 
 
 def _built(
-    request: BuildRequest, model: AnalyzedModel | None, folder: Path, options: BuildOptions
+    request: BuildRequest,
+    model: AnalyzedModel | None,
+    folder: Path,
+    context: BuildContext,
+    state: BuildState,
 ) -> tuple[Artifact, Evidence]:
     """All stages from the import to the payload in `folder`.
 
     `model` is given if it was imported and analyzed before.
     """
-    clock = options.clock
-    source = _imported(request, options) if model is None else model.source
-    ranges = stated_ranges(source, options) if model is None else model.ranges
-    plans, skipped = wanted_variants(ranges, options)
-    ahead = optimize_ahead(source, plans, options)
-    model = model or _analyzed(source, options, ranges)
+    clock, journal = state.clock, state.journal
+    source = model.source if model is not None else _imported(request, context, state)
+    ranges = model.ranges if model is not None else stated_ranges(source, context)
+    plans, skipped = wanted_variants(ranges, context)
+    ahead = optimize_ahead(source, plans, context, state)
+    model = model or _analyzed(source, context, state, ranges)
     findings = [*source.capture.findings, *model.findings]
-    options.journal.noticed(findings)
-    settled = run_stages(model, plans, options, ahead)
-    dropped, refusals = drop_failed(settled.attempts, settled.variants, options)
+    journal.noticed(findings)
+    settled = through_stages(model, settle(plans, context, state, ahead))
+    dropped, refusals = drop_failed(settled.forms, settled.variants, context, state)
     empty = [error for error in refusals if fails_at_empty_sizes(model, [error])]
     if empty:
-        options = options.with_subfolder("not-empty")
+        state = state.below("not-empty")
         with clock.stage("analyze", "without size 0"):
-            model = analyze(source, ranges, options, empties=False)
-        options.journal.withdrawn(findings)
+            model = analyze(source, ranges, context, state, empties=False)
+        journal.withdrawn(findings)
         findings = [*source.capture.findings, *model.findings, empty_sizes_finding(empty[0])]
-        options.journal.noticed(findings)
-        settled = run_stages(model, plans, options)
-        dropped, refusals = drop_failed(settled.attempts, settled.variants, options)
+        journal.noticed(findings)
+        settled = through_stages(model, settle(plans, context, state))
+        dropped, refusals = drop_failed(settled.forms, settled.variants, context, state)
     variants = settled.variants
     for left in dropped:
-        options.journal.left_out(f"variant {left.name}")
+        journal.left_out(f"variant {left.name}")
     if refusals:
-        raise _refusal(refusals, variants, folder, options)
-    tried = [with_tried_forms(item, settled.attempts, options) for item in variants.proven]
-    proven = time_both_forms(tried, options)
+        raise _refusal(refusals, variants, folder, context, state)
+    tried = [with_tried_forms(item, settled.forms, context, state) for item in variants.proven]
+    proven = time_both_forms(tried, context, state)
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
-        artifact = package(proven, dropped, findings, variants.weights, folder, options)
+        artifact = package(proven, dropped, findings, variants.weights, folder, context, state)
     evidence = Evidence(
         built_at=format_instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,
         variants=tuple(item.evidence for item in proven),
         model_sha256=source.capture.sha256,
         noise=model.noise,
-        host={**provenance.describe_host(options.host), "cores": str(os.cpu_count() or 0)},
+        host={**provenance.describe_host(context.host), "cores": str(os.cpu_count() or 0)},
     )
     return artifact, evidence
 
 
+def through_stages(model: AnalyzedModel, steps: Steps[Result]) -> Result:
+    """All stages from the optimizer to the proof, for one attempt of `steps` after the other.
+
+    What `steps` learns from an attempt decides on the next; a refusal is an answer as well.
+    """
+    attempts = Attempts(steps)
+    for attempt in attempts:
+        context, state, stage = attempt.context, attempt.state, attempt.state.clock.stage
+        with attempts.refusals_answer():
+            with stage("optimize", attempt.names):
+                specialized = [specialize(model, form.plan, context) for form in attempt.forms]
+                optimized, noticed = optimize(specialized, context, state, attempt.ahead)
+            with stage("partition"):
+                claimed = claim(optimized, attempt.wrong, context, state)
+                partitioned = partition(claimed, context)
+            with stage("lower"):
+                lowered = lower(partitioned, context, state)
+            findings = [*attempt.findings, *noticed]
+            attempts.answer(prove_all(lowered, findings, context, state))
+    return attempts.result
+
+
 def _refusal(
-    refusals: Sequence[AotcError], variants: ProvenVariants, folder: Path, options: BuildOptions
+    refusals: Sequence[AotcError],
+    variants: ProvenVariants,
+    folder: Path,
+    context: BuildContext,
+    state: BuildState,
 ) -> AotcError:
     """What a build ends with whose variants breach gates: all of them, its size included."""
-    options.journal.noticed(variants.findings)
+    state.journal.noticed(variants.findings)
     whole = [*variants.proven, *variants.measured]
     return all_breaches(
-        [*refusals, *filter(None, [size_breach(whole, variants.weights, folder, options)])]
+        [*refusals, *filter(None, [size_breach(whole, variants.weights, folder, context, state)])]
     )
-
-
-def run_stages(
-    model: AnalyzedModel,
-    plans: Sequence[VariantPlan],
-    options: BuildOptions,
-    ahead: Ahead = _NONE_AHEAD,
-    *,
-    others: bool = True,
-) -> Settled:
-    """All stages from the optimizer to the proof, for a build and for tuning candidates.
-
-    With `others`, a variant that fails is run in other forms until one passes or no form is left.
-    `ahead` are results of the optimizer that were started earlier, by variant.
-    """
-    return settle(plans, options, ahead, partial(_run_once, model), others=others)
-
-
-def _run_once(
-    model: AnalyzedModel, attempts: Sequence[Attempt], options: BuildOptions, ahead: Ahead
-) -> ProvenVariants:
-    """All stages from the optimizer to the proof, each variant in its current form."""
-    clock = options.clock
-    findings: list[Finding] = [finding for attempt in attempts for finding in attempt.findings]
-    with clock.stage("optimize", ", ".join(attempt.plan.name for attempt in attempts)):
-        specialized = [specialize(model, attempt.plan, options) for attempt in attempts]
-        optimized, noticed = optimize(specialized, options, ahead)
-    findings += noticed
-    with clock.stage("partition"):
-        claimed = claim(
-            optimized, {attempt.plan.name: attempt.wrong for attempt in attempts}, options
-        )
-        findings += [finding for item in claimed for finding in item.findings]
-        partitioned = partition(claimed, options)
-    with clock.stage("lower"):
-        lowered, dropped, refused = lower(partitioned, options)
-    options.journal.judged(refused_gate(plan.name, error) for plan, error in refused)
-    findings += [finding for item in lowered for finding in item.findings]
-    proven: list[ProvenModel] = []
-    failed: list[tuple[LoweredModel, AotcError]] = []
-    measured: list[ProvenModel] = []
-    # The weights are final: they are hashed while the variants are proven.
-    with ThreadPoolExecutor(1) as pool:
-        folder = (lowered[0] if lowered else claimed[0]).weights
-        tally = weight_bytes(folder)
-        weights = pool.submit(digest_weights, folder, tally)
-        for number, item in enumerate(lowered):
-            with clock.stage("prove", item.plan.name):
-                if len(lowered) > 1:
-                    clock.reporter.count(number, len(lowered), "variants")
-                judged = judged_variant(item, options)
-            error = judged.breach
-            if error is None:
-                proven += filter(None, [judged.proven])
-            elif item.plan.required:
-                failed.append((item, error))
-                measured += filter(None, [judged.proven])
-            else:
-                options.journal.left_out(f"variant {item.plan.name}")
-                findings.append(companion_left_out(item.plan, f"{error.code} {error.what}"))
-        if not weights.done():
-            with clock.reporter.counting("hash", "weights", tally):
-                weights.exception()
-        return ProvenVariants(
-            proven=tuple(proven),
-            failed=tuple(failed),
-            refused=refused,
-            measured=tuple(measured),
-            left_out=dropped,
-            findings=tuple(findings),
-            weights=weights.result(),
-        )
 
 
 # What a build's measurements say to its user: no payload has it, as it is not reproducible.
@@ -406,7 +413,6 @@ def build_report(
     signed: SignedArtifact,
     evidence: Evidence,
     findings: tuple[Finding, ...],
-    tuning: tuple[TuningCandidate, ...],
     clock: Clock,
     *,
     cached: bool,
@@ -421,7 +427,7 @@ def build_report(
         development_key=signed.signed_by.development_key,
         variants=evidence.variants,
         findings=findings,
-        tuning=tuning,
+        tuning=evidence.tuning,
         cached=cached,
         stages=clock.seconds,
         seconds=clock.elapsed(),

@@ -16,7 +16,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_sources
 from aotc.graph import values
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import AnalyzedModel, SourceModel
 from aotc.precision.quantized_nodes import Observed
 from aotc.session.inference import groups_within
@@ -43,21 +43,23 @@ _HELD_BYTES: Final = 1 << 29
 _FIRST_COUNT: Final = 64
 
 
-def require_calibration(options: BuildOptions) -> None:
+def require_calibration(context: BuildContext) -> None:
     """Raise AOTC-I072 if ranges are to be observed and there is no data, and I001 as `data` says.
 
     It looks at no file's content, so that a long build need not begin.
     """
-    path = options.calibration
+    path = context.calibration
     if path is not None and not path.exists():
         raise AotcError("AOTC-I001", "no such calibration data", where=str(path))
-    if path is None and options.fixtures is None:
-        static = _static_variants(options.profile)
+    if path is None and context.fixtures is None:
+        static = _static_variants(context.profile)
         if static:
             raise _none(f"variant {static[0]}: quantization.form: static", "no data")
 
 
-def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple[Json, ...]:
+def calibration_samples(
+    analyzed: AnalyzedModel, context: BuildContext, state: BuildState
+) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
     They are those of the calibration data, else the user's fixtures.  Those of calibration data
@@ -67,20 +69,20 @@ def calibration_samples(analyzed: AnalyzedModel, options: BuildOptions) -> tuple
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
     (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles).
     """
-    require_calibration(options)
-    if options.calibration is None:
-        samples = _of_fixtures(analyzed)[: options.profile.calibration.max_samples]
-        if not samples and options.fixtures is not None and _static_variants(options.profile):
-            raise _none(str(options.fixtures), "NaN or infinity in every fixture")
+    require_calibration(context)
+    if context.calibration is None:
+        samples = _of_fixtures(analyzed)[: context.profile.calibration.max_samples]
+        if not samples and context.fixtures is not None and _static_variants(context.profile):
+            raise _none(str(context.fixtures), "NaN or infinity in every fixture")
         return samples
     # Without size 0, the model is analyzed again, and large arrays may be cut otherwise.
     domain = canonical_sha256(encode(analyzed.domain))[:12]
-    folder = options.shared / f"calibration-{domain}"
+    folder = state.shared / f"calibration-{domain}"
     index = folder / _INDEX
     if not index.exists():
-        found = _checked(options.calibration, analyzed)
-        count = options.profile.calibration.max_samples
-        written = _written(options.calibration, found, folder, count)
+        found = _checked(context.calibration, analyzed)
+        count = context.profile.calibration.max_samples
+        written = _written(context.calibration, found, folder, count)
         index.write_text(json.dumps(written), encoding="utf-8")
     return tuple(json.loads(index.read_text(encoding="utf-8")))
 

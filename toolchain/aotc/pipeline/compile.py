@@ -16,7 +16,7 @@ from aotc.base.records import record, values_of
 from aotc.graph.partition.assignment import Assignment, Part, sizes_at
 from aotc.graph.partition.extraction import Extractor, boundary_values
 from aotc.graph.view import GraphNode, PartitionGraph
-from aotc.pipeline.options import BuildOptions, requested_backend
+from aotc.pipeline.context import BuildContext, BuildState, requested_backend
 from aotc.pipeline.partition import divide
 from aotc.pipeline.reuse import cached_or_compiled, part_key
 from aotc.pipeline.types import ClaimedModel, Division
@@ -52,7 +52,8 @@ def compile_parts(
     claimed: ClaimedModel,
     division: Division,
     backends: Mapping[str, Backend],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> CompiledModel:
     """Compile the parts of `division`, and divide again without what fails, until all succeed.
 
@@ -61,7 +62,7 @@ def compile_parts(
     """
     graph = division.graph
     model = onnx.load(claimed.graph, load_external_data=False)
-    compiler = _PartCompiler(claimed, model, graph, backends, options)
+    compiler = _PartCompiler(claimed, model, graph, backends, context, state)
     blame = CompileFailures(graph, claimed.plan.name, division.refusals)
     # This ends: every failed round moves nodes, or stops sharing weights for one more provider.
     for attempt in count():
@@ -71,7 +72,7 @@ def compile_parts(
             break
         for part, failure in failed:
             blame.refuse_nodes(part, failure, attempt)
-        division = divide(claimed, graph, blame.refused, blame.refusals, options)
+        division = divide(claimed, graph, blame.refused, blame.refusals, context)
     parts = division.assignment.parts
     results = {
         index: found for index, part in enumerate(parts) if (found := compiler.result_of(part))
@@ -96,13 +97,15 @@ class _PartCompiler:
         model: onnx.ModelProto,
         graph: PartitionGraph,
         backends: Mapping[str, Backend],
-        options: BuildOptions,
+        context: BuildContext,
+        state: BuildState,
     ) -> None:
         """`graph` is that of `model`, the graph of `claimed`, which must not change meanwhile."""
         self._claimed = claimed
         self._graph = graph
         self._backends = backends
-        self._options = options
+        self._context = context
+        self._state = state
         self._extractor = Extractor(model, graph)
         smallest = claimed.optimized.specialized.sizes.corner("min")
         self._minimum_shapes: Mapping[str, tuple[int, ...]] = sizes_at(model, smallest).shapes
@@ -128,16 +131,16 @@ class _PartCompiler:
         for name in dict.fromkeys(part.provider for part in begun):
             number = sum(part.provider == name for part in begun)
             with_backend = f"with {self._backends[name].name}, {self._claimed.plan.name}"
-            self._options.announce(f"compile {number} partitions {with_backend}")
+            self._state.announce(f"compile {number} partitions {with_backend}")
         failed: list[tuple[Part, AotcError]] = []
         for number, (part, (job, folder)) in enumerate(begun.items()):
-            self._options.clock.reporter.count(number, len(begun), "partitions")
+            self._state.clock.reporter.count(number, len(begun), "partitions")
             try:
                 self._done[part.provider, part.nodes] = _payload_of(job.result()), folder
             except AotcError as error:
                 if error.code not in _FAILURES:
                     raise
-                self._options.announce(error.line())
+                self._state.announce(error.line())
                 failed.append((part, error))
         return failed
 
@@ -166,12 +169,12 @@ class _PartCompiler:
 
         The result raises AOTC-P005, P010 and I013 to I015.
         """
-        plan, options = self._claimed.plan, self._options
+        plan, context, state = self._claimed.plan, self._context, self._state
         backend = self._backends[part.provider]
         # The name depends on the part alone, not on the rest: equal parts have equal bytes.
         names = "\n".join(self._graph.nodes[index].name for index in part.nodes)
         stem = f"{backend.name}-{hashlib.sha256(names.encode()).hexdigest()[:12]}"
-        folder = options.work / f"compile-{plan.name}-{stem}-{attempt}"
+        folder = state.work / f"compile-{plan.name}-{stem}-{attempt}"
         folder.mkdir()
         try:
             extracted = self._extractor.extract(part.nodes, stem)
@@ -183,23 +186,23 @@ class _PartCompiler:
         (folder / f"{stem}.onnx").write_bytes(text)
         request: dict[str, Json] = {
             "backend": backend.name,
-            "plugins": options.plugins(),
+            "plugins": context.plugins(),
             "stem": stem,
-            "target": encode(options.target, full=True),
+            "target": encode(context.target, full=True),
             "precision": backend.computes_in(plan.precision),
             "shapes": self._shapes(part),
             # Whether constants are read from the shared weights.
             "share": part.provider not in self._unshared,
         }
-        key = part_key(request, extracted, text, self._claimed.weights, backend, options)
-        job = options.workers.submit(
+        key = part_key(request, extracted, text, self._claimed.weights, backend, context, state)
+        job = state.workers.submit(
             cached_or_compiled,
             request,
             key,
             self._claimed.weights,
             folder,
             f"variant {plan.name}, provider {backend.name}",
-            options,
+            state,
         )
         return job, folder
 

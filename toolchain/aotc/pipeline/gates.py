@@ -11,7 +11,7 @@ from aotc.base.records import record, replace
 from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
 from aotc.graph.values import Data
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import LoweredModel, ReferenceRun, SourceModel
 from aotc.providers.named_backends import backend_of
 from aotc.session.parity import FORM, TOLERANCE, JudgedLimit, RepeatedAnswers, judged_limits
@@ -45,9 +45,9 @@ Call = Callable[[], list[Data]]
 _LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
 
 
-def output_gates(source: SourceModel, options: BuildOptions) -> dict[str, OutputGate]:
+def output_gates(source: SourceModel, context: BuildContext) -> dict[str, OutputGate]:
     """The gates of outputs, by output."""
-    stated = options.profile.gates
+    stated = context.profile.gates
     found = ((value.name, stated.of_output(value.name)) for value in source.outputs)
     return {name: gate for name, gate in found if gate is not None}
 
@@ -104,10 +104,10 @@ def judge_outputs(
 
 
 def unjudged_findings(
-    source: SourceModel, references: Sequence[ReferenceRun], options: BuildOptions
+    source: SourceModel, references: Sequence[ReferenceRun], context: BuildContext
 ) -> tuple[Finding, ...]:
     """AOTC-N022 for each answer of the original with NaN or infinity, of an output with a gate."""
-    gates = output_gates(source, options)
+    gates = output_gates(source, context)
     return tuple(
         Finding(
             code="AOTC-N022",
@@ -192,7 +192,8 @@ class ExactAnswers:
 def exact_answers(
     source: SourceModel,
     references: Sequence[ReferenceRun],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     kind: str = "references",
 ) -> ExactAnswers:
     """The references as they are, or with the answers of the model in float64.
@@ -200,19 +201,19 @@ def exact_answers(
     `kind` names the references among those of one build.
     The answers have the types of the model's outputs.  The journal gets what is below the noise.
     """
-    stated = options.profile.gates
+    stated = context.profile.gates
     if not (references and stated.measures_noise):
         return ExactAnswers(references=tuple(references))
     model, weights = source.answering
-    folder = options.work / f"float64-{kind}"
-    gates = output_gates(source, options)
-    value = options.workers.run(
+    folder = state.work / f"float64-{kind}"
+    gates = output_gates(source, context)
+    value = state.workers.run(
         "aotc.sizes.float64_reference:float64_job",
         {
             "model": str(model),
             "weights": str(weights),
             "tolerances": {
-                setting: encode(tolerance) for setting, tolerance in _tolerances(source, options)
+                setting: encode(tolerance) for setting, tolerance in _tolerances(source, context)
             },
             "gates": {name: encode(gate) for name, gate in gates.items()},
             "keys": {name: stated.key_of(name) for name in gates},
@@ -228,7 +229,7 @@ def exact_answers(
         where=f"{source.path.name} in float64",
     ).value
     noise = tuple(decode(OutputNoise, item) for item in value["noise"])
-    options.journal.noticed(noise_findings(noise))
+    state.journal.noticed(noise_findings(noise))
     answered = references
     if stated.against == "float64" and value["outputs"]:
         answered = [
@@ -264,9 +265,9 @@ def _text(noise: OutputNoise) -> str:
     return f"max absolute {noise.max_abs:.3g}{ratio}"
 
 
-def _tolerances(source: SourceModel, options: BuildOptions) -> list[tuple[str, Tolerance]]:
+def _tolerances(source: SourceModel, context: BuildContext) -> list[tuple[str, Tolerance]]:
     """The tolerances that variants will be judged by, by the precisions that the profile states."""
-    profile = options.profile
+    profile = context.profile
     own = "quantized" if source.capture.quantized else "float32"
     if source.capture.half_precision:
         own = "float16"
@@ -281,14 +282,14 @@ def _tolerances(source: SourceModel, options: BuildOptions) -> list[tuple[str, T
 # Equal calls of a variant: whether they have the same bytes, and which setting makes them so.
 
 
-def repeat_request(lowered: LoweredModel, options: BuildOptions) -> Json:
+def repeat_request(lowered: LoweredModel, context: BuildContext) -> Json:
     """What the worker needs to repeat calls of a variant, as JSON; None: it shall not."""
-    runs = options.profile.repeatability.runs
+    runs = context.profile.repeatability.runs
     if not runs:
         return None
     settings: dict[str, SessionSpec] = {}
     for name in lowered.plan.providers:
-        settings.update(backend_of(name, options.profile.plugins).steadier(lowered.session))
+        settings.update(backend_of(name, context.profile.plugins).steadier(lowered.session))
     return {
         "runs": runs,
         # The CPU's kernels take no choice when a session is created.

@@ -20,7 +20,7 @@ from aotc.graph import values
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
 from aotc.graph.view import covered_nodes, has_subgraphs, standing_for
 from aotc.pipeline.calibration import calibration_samples
-from aotc.pipeline.options import BuildOptions, requested_backend
+from aotc.pipeline.context import BuildContext, BuildState, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
     MIN_BYTES,
@@ -111,7 +111,9 @@ class HalfRequest:
     findings: tuple[Finding, ...] = ()
 
 
-def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRequest:
+def half_request(
+    specialized: SpecializedModel, context: BuildContext, state: BuildState
+) -> HalfRequest:
     """Whether a variant is changed to half precision, and with which inputs it is observed.
 
     A quantized model, one in another half precision and one without float32 are left as they are,
@@ -120,7 +122,7 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
     plan = specialized.plan
     if plan.precision not in HALF_TYPES:
         return HalfRequest(None, plan)
-    first = backend_of(plan.providers[0], options.profile.plugins)
+    first = backend_of(plan.providers[0], context.profile.plugins)
     if not first.half_by_types and not plan.cpu_only:
         return HalfRequest(None, plan)
     if specialized.analyzed.source.capture.quantized:
@@ -134,10 +136,10 @@ def half_request(specialized: SpecializedModel, options: BuildOptions) -> HalfRe
         what = f"precision {plan.precision}: {why}, and is left unchanged"
         finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
         return HalfRequest(None, replace(plan, precision="keep"), (finding,))
-    return HalfRequest(request_of(specialized, options), plan)
+    return HalfRequest(request_of(specialized, context, state), plan)
 
 
-def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
+def request_of(specialized: SpecializedModel, context: BuildContext, state: BuildState) -> Json:
     """What the functions that run in the worker want to know of a variant.
 
     Raises what `calibration_samples` raises.
@@ -147,8 +149,8 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
     given: list[dict[str, Any]] = [
         {"inputs": run.input_paths, "sizes": dict(run.sizes)} for run in analyzed.references
     ]
-    if options.calibration is not None and not plan.cpu_only:
-        samples = calibration_samples(analyzed, options)
+    if context.calibration is not None and not plan.cpu_only:
+        samples = calibration_samples(analyzed, context, state)
         step = max(1, -(-len(samples) // _MOST_SAMPLES))
         given += [{**sample, "sample": True} for sample in samples[::step]]
     references = [
@@ -163,7 +165,7 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
         "source": str(analyzed.source.graph),
         "keep_float32": list(plan.keep_float32),
         "backend": plan.providers[0],
-        "plugins": options.plugins(),
+        "plugins": context.plugins(),
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
         "references": references,
@@ -646,7 +648,8 @@ def nodes_in_float32(
     graph: Path,
     weights: Path,
     backends: Sequence[Backend],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> dict[str, tuple[dict[str, str], tuple[Finding, ...]]]:
     """By ORT name: the nodes of `graph` that a provider must not get, with the reason; findings.
 
@@ -668,15 +671,15 @@ def nodes_in_float32(
                 finding = Finding(code="AOTC-N030", what=what, where=where)
                 found[backend.ort_name] = {}, (finding,)
             continue
-        value = options.workers.run(
+        value = state.workers.run(
             "aotc.pipeline.half:float32_job",
             {
-                **request_of(optimized.specialized, options),
+                **request_of(optimized.specialized, context, state),
                 "backend": backend.name,
                 "graph": str(graph),
                 "weights": str(weights),
             },
-            folder=options.work / f"float32-{plan.name}-{backend.name}",
+            folder=state.work / f"float32-{plan.name}-{backend.name}",
             where=where,
         ).value
         findings = tuple(decode(Finding, item) for item in value["findings"])
@@ -718,7 +721,7 @@ def _inside(node: onnx.NodeProto) -> list[str]:
 # of a variant, and none stores weights of its own.
 
 
-def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json:
+def half_graph_request(optimized: OptimizedModel, context: BuildContext, state: BuildState) -> Json:
     """What `half_graph` wants to know of a variant whose precision is float16 or bfloat16.
 
     Its `weights` are the folder of the external data of all twins.
@@ -726,10 +729,10 @@ def half_graph_request(optimized: OptimizedModel, options: BuildOptions) -> Json
     specialized = optimized.specialized
     before = optimized.graph.parent / BEFORE
     changed = (before / MODEL).is_file()
-    seen = options.work / f"half-{specialized.plan.name}"
+    seen = state.work / f"half-{specialized.plan.name}"
     seen.mkdir(exist_ok=True)
     return {
-        **request_of(specialized, options),
+        **request_of(specialized, context, state),
         # Providers that compute in half precision by an option have no changed graph.
         "graph": str(before / MODEL if changed else specialized.graph),
         "weights": str(before if changed else specialized.weights),

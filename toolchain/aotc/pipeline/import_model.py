@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import file_sha256, require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import interface_types, stated_half_types
 from aotc.pipeline.types import SourceModel
 from aotc.spec.codec import Json, decode, encode
@@ -28,7 +28,9 @@ _REFERENCE = "reference.onnx"
 _REFERENCE_WEIGHTS = "reference.bin"
 
 
-def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceModel:
+def import_model(
+    model: str | Path | bytes, context: BuildContext, state: BuildState
+) -> SourceModel:
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
@@ -36,7 +38,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
     Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), and S002 (types).
     """
     if isinstance(model, bytes):
-        path = options.work / "given.onnx"
+        path = state.work / "given.onnx"
         path.write_bytes(model)
         name = "model"
     else:
@@ -45,15 +47,15 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         _refuse_undecodable(path)
         # Names in a manifest have no control characters.
         name = re.sub(r"[\x00-\x1f\x7f]", "_", Path(model).stem)
-    folder = options.work / "import"
+    folder = state.work / "import"
     try:
-        result = options.workers.run(
+        result = state.workers.run(
             "aotc.pipeline.import_model:import_job",
             {
                 "path": str(path),
-                "relations": list(options.profile.relations),
-                "types": stated_half_types(options.profile),
-                "saturates": may_saturate(options.host),
+                "relations": list(context.profile.relations),
+                "types": stated_half_types(context.profile),
+                "saturates": may_saturate(context.host),
             },
             folder=folder,
             where=path.name,
@@ -64,7 +66,7 @@ def import_model(model: str | Path | bytes, options: BuildOptions) -> SourceMode
         raise AotcError(
             error.code,
             "a model given as bytes comes without its external data",
-            where=str(Path(error.where).relative_to(options.work)),
+            where=str(Path(error.where).relative_to(state.work)),
             fix="Give the path of the model, so that its external data is found next to it.",
         ) from None
     path = Path(result["path"])

@@ -22,7 +22,7 @@ from aotc.graph.passes.same_sign_weights import (
     may_have_products,
     saturating_operands,
 )
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext
 from aotc.pipeline.plan import bucket_suffix
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.session.inference import MODEL, write_optimized
@@ -104,7 +104,7 @@ def products_at_load(level: Optimization) -> tuple[dict[Operands, int], list[str
     return dict(sorted(count_products(model).items())), list(dict.fromkeys(nodes))
 
 
-def products_of(optimized: OptimizedModel, options: BuildOptions) -> IntegerProducts | None:
+def products_of(optimized: OptimizedModel, context: BuildContext) -> IntegerProducts | None:
     """Which form of its integer products a variant has, and the feature that it requires.
 
     None for a model without any, for other providers, and on CPUs of another architecture.
@@ -112,7 +112,7 @@ def products_of(optimized: OptimizedModel, options: BuildOptions) -> IntegerProd
     products = optimized.products
     if products is None:
         return None
-    feature = exact_feature(options.target.isa)
+    feature = exact_feature(context.target.isa)
     form: ProductForm = "not-fused"
     if products.get("saturating-signs"):
         # Without the feature, they are proven for CPUs like this one.
@@ -151,18 +151,18 @@ def saturation_text(nodes: Sequence[str]) -> str:
 
 
 def companion_variants(
-    variants: Sequence[OptimizedModel], options: BuildOptions
+    variants: Sequence[OptimizedModel], context: BuildContext
 ) -> tuple[list[SpecializedModel], list[Finding]]:
     """For each variant with rewritten products, a companion with the original ones.
 
     It is faster and needs VNNI, so it is built if the target has that feature and this host can
     prove it.  Returns AOTC-O009 for what is left out, for example if there are too many variants.
     """
-    feature = exact_feature(options.target.isa)
+    feature = exact_feature(context.target.isa)
     found = [made for item in variants if (made := _companion(item)) is not None]
-    if not feature or not found or options.profile.vnni_variants == "none":
+    if not feature or not found or context.profile.vnni_variants == "none":
         return [], []
-    if feature not in (options.host.isa or ()):
+    if feature not in (context.host.isa or ()):
         why = f"this host lacks {feature}, and cannot prove it"
         return [], [companion_left_out(companion.plan, why) for companion in found[:1]]
     known = {item.specialized.component for item in variants}
@@ -172,11 +172,11 @@ def companion_variants(
         else companion
         for companion in found
     ]
-    maximum = options.profile.max_variants
+    maximum = context.profile.max_variants
     if len(variants) + len(found) > maximum:
         why = f"with them there were more than max_variants ({maximum})"
         return [], [companion_left_out(companion.plan, why) for companion in found[:1]]
-    names = {spec.name for spec in options.profile.variants}
+    names = {spec.name for spec in context.profile.variants}
     taken = [companion for companion in found if companion.plan.spec in names]
     why = "a variant of the profile has this name"
     return [companion for companion in found if companion not in taken], [

@@ -19,8 +19,8 @@ from aotc.graph.passes.strip_metadata import StripMetadata
 from aotc.graph.view import covered_nodes, standing_for
 from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import needs_one_sign
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
 from aotc.precision.half_types import HALF_TYPES, lift_constants
@@ -61,7 +61,7 @@ def is_quantizing(plan: VariantPlan) -> bool:
 
 
 def quantize(
-    specialized: SpecializedModel, options: BuildOptions
+    specialized: SpecializedModel, context: BuildContext, state: BuildState
 ) -> tuple[SpecializedModel, tuple[Finding, ...]]:
     """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
 
@@ -77,11 +77,11 @@ def quantize(
         what = f"precision {plan.precision}: {why}, and is left unchanged"
         finding = Finding(code="AOTC-N014", what=what, where=where)
         return replace(specialized, plan=replace(plan, precision="keep")), (finding,)
-    options.announce(f"quantize, {where}")
-    folder = options.work / f"quantize-{plan.name}"
-    value = options.workers.run(
+    state.announce(f"quantize, {where}")
+    folder = state.work / f"quantize-{plan.name}"
+    value = state.workers.run(
         "aotc.pipeline.integers:quantize_job",
-        quantize_request(specialized, options),
+        quantize_request(specialized, context, state),
         folder=folder,
         where=where,
     ).value
@@ -136,20 +136,22 @@ def asked_of(specialized: SpecializedModel) -> Json:
 # them), and observes ranges once; both are kept in the folder of the request.
 
 
-def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Json:
+def quantize_request(
+    specialized: SpecializedModel, context: BuildContext, state: BuildState
+) -> Json:
     """What a worker needs to quantize a variant's graph, with the form that `auto` stands for.
 
     Raises AOTC-N017 if the profile's statements do not fit, and what `calibration_samples` raises.
     """
     plan, source = specialized.plan, specialized.analyzed.source
     spec, where = plan.quantization, f"variant {plan.name}"
-    form = quantized_form(plan, options)
-    samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
+    form = quantized_form(plan, context)
+    samples = calibration_samples(specialized.analyzed, context, state) if form == "static" else ()
     _require_possible(form, spec, where)
     names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
     digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
-    calibration = options.profile.calibration
+    calibration = context.profile.calibration
     return {
         "graph": str(specialized.graph),
         "graph_weights": str(specialized.weights),
@@ -159,7 +161,7 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
         "form": form,
         "bits": 4 if plan.precision == "int4" else 8,
         "quantization": encode(spec, full=True),
-        "reduce_range": _reduces_range(plan, options),
+        "reduce_range": _reduces_range(plan, context),
         "method": calibration.method,
         "percentile": calibration.percentile,
         "samples": list(samples),
@@ -168,13 +170,13 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
     }
 
 
-def _reduces_range(plan: VariantPlan, options: BuildOptions) -> bool:
+def _reduces_range(plan: VariantPlan, context: BuildContext) -> bool:
     """Whether weights have 7 bits: as stated, else where 8 would need a form for VNNI beside."""
     spec = plan.quantization
     if spec.reduce_range is not None:
         return spec.reduce_range
     saturates = spec.activations != "int8" and spec.weights != "uint8"
-    return saturates and needs_one_sign(plan, options.target)
+    return saturates and needs_one_sign(plan, context.target)
 
 
 def _require_possible(form: str, spec: QuantizationSpec, where: str) -> None:
@@ -350,15 +352,15 @@ def _folded(graph: Path, weights: Path, place: Path) -> onnx.ModelProto | None:
 # The form in which variants are quantized, and what it needs.
 
 
-def has_samples(options: BuildOptions) -> bool:
+def has_samples(context: BuildContext) -> bool:
     """Whether the user gave inputs to observe activations on."""
-    return options.calibration is not None or options.fixtures is not None
+    return context.calibration is not None or context.fixtures is not None
 
 
-def quantized_form(plan: VariantPlan, options: BuildOptions) -> QuantizedForm:
+def quantized_form(plan: VariantPlan, context: BuildContext) -> QuantizedForm:
     """The form of a variant in int8 or int4; raises AOTC-P007."""
-    backends = [backend_of(name, options.profile.plugins) for name in plan.providers]
-    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(options))
+    backends = [backend_of(name, context.profile.plugins) for name in plan.providers]
+    return form_of(plan.precision, plan.quantization, backends, samples=has_samples(context))
 
 
 def require_form(
@@ -378,22 +380,22 @@ def require_form(
             )
 
 
-def require_quantization(options: BuildOptions, *, tune: bool) -> None:
+def require_quantization(context: BuildContext, *, tune: bool) -> None:
     """What variants of the profile need to be quantized, before a model is read.
 
     With `tune`, a variant of other providers may be chosen.  Raises AOTC-I001 and I072 (there is no
     calibration data), N008 (a provider runs no model of that form) and P007.
     """
-    require_calibration(options)
-    profile = options.profile
+    require_calibration(context)
+    profile = context.profile
     for spec in () if tune else profile.variants:
         precision = spec.precision or profile.precision
-        if precision not in ("int8", "int4") or not is_built_here(spec, options):
+        if precision not in ("int8", "int4") or not is_built_here(spec, context):
             continue
         names = spec.providers or profile.providers
         backends = [backend_of(name, profile.plugins) for name in names]
         stated = spec.quantization or profile.quantization
-        form = form_of(precision, stated, backends, samples=has_samples(options))
+        form = form_of(precision, stated, backends, samples=has_samples(context))
         require_form(precision, form, backends)
 
 
@@ -417,15 +419,15 @@ def may_be_static(profile: Profile, *, tune: bool) -> bool:
     )
 
 
-def is_observing(options: BuildOptions) -> bool:
+def is_observing(context: BuildContext) -> bool:
     """Whether a variant, or a candidate of one, may observe activations on the user's samples."""
-    wanted = options.tries_static or may_be_static(options.profile, tune=False)
-    return wanted and has_samples(options)
+    wanted = context.tries_static or may_be_static(context.profile, tune=False)
+    return wanted and has_samples(context)
 
 
-def unused_calibration(options: BuildOptions) -> tuple[Finding, ...]:
+def unused_calibration(context: BuildContext) -> tuple[Finding, ...]:
     """AOTC-N019 if there is calibration data that no variant observes anything on."""
-    if options.calibration is None or is_observing(options) or options.tries_half:
+    if context.calibration is None or is_observing(context) or context.tries_half:
         return ()
     what = "no variant observes activations on the data, so it was not read"
     return (Finding(code="AOTC-N019", what=what, where="calibration"),)
@@ -455,22 +457,24 @@ def observes_half(profile: Profile, *, tune: bool) -> bool:
 # off by intention, and says nothing of how exact the variant is.
 
 
-def with_sampled_references(analyzed: AnalyzedModel, options: BuildOptions) -> AnalyzedModel:
+def with_sampled_references(
+    analyzed: AnalyzedModel, context: BuildContext, state: BuildState
+) -> AnalyzedModel:
     """`analyzed` with runs on the user's data, if a variant may be quantized statically.
 
     They are some samples as they are, and at the sizes of each generated fixture the samples tiled.
     Raises what `calibration_samples` raises, and AOTC-I075.
     """
-    if not is_observing(options):
+    if not is_observing(context):
         return analyzed
-    samples = calibration_samples(analyzed, options)
+    samples = calibration_samples(analyzed, context, state)
     if not samples:
         return analyzed
     source = analyzed.source
     model, weights = source.answering
     step = max(1, len(samples) // _MAX_SAMPLES)
-    folder = options.work / "sampled"
-    runs = options.workers.run(
+    folder = state.work / "sampled"
+    runs = state.workers.run(
         "aotc.sizes.runs:sampled_job",
         {
             "model": str(model),

@@ -17,15 +17,15 @@ from aotc.graph.partition.assignment import Sizes
 from aotc.graph.partition.division import partition_report
 from aotc.graph.partition.extraction import hybrid_model
 from aotc.graph.passes.base import walk_nodes
-from aotc.graph.view import shape_nodes
 from aotc.pipeline.compile import CompiledModel, compile_parts
-from aotc.pipeline.optimizer_settings import is_convolutional, load_level
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.optimizer_settings import load_level
 from aotc.pipeline.partition import backends_by_ort_name
 from aotc.pipeline.specialize import SHARED
 from aotc.pipeline.types import (
     ClaimedModel,
     LoweredModel,
+    LoweredVariants,
     PartitionedModel,
     UndividedModel,
     VariantPlan,
@@ -35,7 +35,6 @@ from aotc.session.sessions import WEIGHTS_PLACEHOLDER
 from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Precision
-from aotc.spec.providers import CAPTURING, GRAPH_OPTION, SIZED_BY_VALUES
 from aotc.spec.variant import (
     DroppedVariant,
     MemoryPlan,
@@ -45,8 +44,6 @@ from aotc.spec.variant import (
     SessionSpec,
 )
 
-_CAPTURING: Final = CAPTURING.ort_name
-_MAX_NAMED: Final = 5
 # Bytes of an element, by type.
 _WIDTHS: Final[Mapping[str, int]] = {
     "float32": 4, "int32": 4, "uint32": 4, "float64": 8, "int64": 8, "uint64": 8,
@@ -58,18 +55,14 @@ _PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"
 
 
 def lower(
-    variants: Sequence[PartitionedModel | UndividedModel], options: BuildOptions
-) -> tuple[
-    tuple[LoweredModel, ...],
-    tuple[DroppedVariant, ...],
-    tuple[tuple[VariantPlan, AotcError], ...],
-]:
+    variants: Sequence[PartitionedModel | UndividedModel], context: BuildContext, state: BuildState
+) -> LoweredVariants:
     """Compile partitions where a provider compiles, and write each variant's final graph.
 
     Constants that are read only by compiled parts, which contain them, are removed from the
-    weights.  The second result are the variants that the fallback policy leaves out, the third the
-    refusals of those that it does not: P001 (undivided), P005 (compilation), P014 (capture).  What
-    `compile_parts` raises otherwise is raised.
+    weights.  Variants are left out as the fallback policy says; the refusals of those that it does
+    not leave out are P001 (undivided), P005 (compilation) and P014 (capture).  What `compile_parts`
+    raises otherwise is raised.
     """
     lowered: list[LoweredModel] = []
     dropped: list[DroppedVariant] = []
@@ -78,7 +71,7 @@ def lower(
     def drop(error: AotcError, plan: VariantPlan) -> None:
         """Leave a variant out; its refusal ends the build, but only after the others are judged."""
         try:
-            dropped.append(dropped_variant(error, plan, options))
+            dropped.append(dropped_variant(error, plan, context))
         except AotcError as refusal:
             if refusal.exit_status != EXIT_NO:
                 raise
@@ -88,26 +81,33 @@ def lower(
         if isinstance(item, UndividedModel):
             drop(item.refusal, item.plan)
             continue
-        backends = backends_by_ort_name(item.plan, options)
+        backends = backends_by_ort_name(item.plan, context)
         if item.division is None:
             (backend,) = backends.values()
             lowered.append(_lower_undivided(item, backend))
             continue
         try:
-            compiled = compile_parts(item.claimed, item.division, backends, options)
-            lowered.append(_lower_divided(compiled, backends, options))
+            compiled = compile_parts(item.claimed, item.division, backends, context, state)
+            lowered.append(_lower_divided(compiled, backends, context, state))
         except AotcError as error:
             drop(error, item.plan)
     if any(item.contexts for item in lowered):
-        lowered = _drop_unread_weights(lowered, variants[0].claimed.weights, options)
-    return tuple(lowered), tuple(dropped), tuple(refused)
+        lowered = _drop_unread_weights(lowered, variants[0].claimed.weights, state)
+    findings = [finding for item in variants for finding in item.claimed.findings]
+    return LoweredVariants(
+        lowered=tuple(lowered),
+        left_out=tuple(dropped),
+        refused=tuple(refused),
+        findings=(*findings, *(finding for item in lowered for finding in item.findings)),
+        weights=(lowered[0] if lowered else variants[0].claimed).weights,
+    )
 
 
 def _drop_unread_weights(
-    lowered: Sequence[LoweredModel], weights_folder: Path, options: BuildOptions
+    lowered: Sequence[LoweredModel], weights_folder: Path, state: BuildState
 ) -> list[LoweredModel]:
     """The variants with a folder of weights that contains only what they read."""
-    kept = options.work / "weights-kept"
+    kept = state.work / "weights-kept"
     shared = [item for item in lowered if SHARED in item.files and _reads_by_offset(item)]
     complete = {SHARED} if shared else set()
     weights.compact(
@@ -145,12 +145,15 @@ def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
 
 
 def _lower_divided(
-    compiled: CompiledModel, backends: Mapping[str, Backend], options: BuildOptions
+    compiled: CompiledModel,
+    backends: Mapping[str, Backend],
+    context: BuildContext,
+    state: BuildState,
 ) -> LoweredModel:
     """The lowered variant whose compiled parts are nodes among those of other providers."""
     claimed, assignment = compiled.claimed, compiled.division.assignment
     plan = claimed.plan
-    folder = options.work / f"lower-{plan.name}"
+    folder = state.work / f"lower-{plan.name}"
     folder.mkdir()
     payloads = _joined_payloads(compiled, backends, folder)
     compatibility = _compatibility(compiled, payloads)
@@ -167,11 +170,12 @@ def _lower_divided(
     running = {*(part.provider for part in assignment.parts), *assignment.providers.values()}
     used = {name: backend for name, backend in backends.items() if name in running}
     planned = _planned_placement(model, compiled, claimed.sizes[0]) if claimed.sizes else ()
-    session, refused = session_with_graphs(
+    session, refused = _with_graphs(
         divided_session(used, precisions, payloads, compiled),
         plan,
         model,
         {node.name: node.provider for node in planned},
+        next(iter(backends.values())),
     )
     files = set(weights.external_locations(model))
     if any(payload.options for payload in payloads.values()):
@@ -186,7 +190,7 @@ def _lower_divided(
         contexts=tuple(sorted({folder / name for p in payloads.values() for name in p.files})),
         compatibility=compatibility,
         needs=tuple(
-            backend.needs(options.target, precisions[name]) for name, backend in used.items()
+            backend.needs(context.target, precisions[name]) for name, backend in used.items()
         ),
         providers=tuple(used),
         device="gpu" if any(backend.device == "gpu" for backend in used.values()) else "cpu",
@@ -289,37 +293,31 @@ def _planned_placement(
     )
 
 
-# Whether ONNX Runtime can capture a variant's runs as CUDA graphs, and the option that allows it.
-#
-# ONNX Runtime refuses a session with that option if a node with a subgraph remains, or if values
-# are copied between the GPU and the CPU. Nodes on the CPU that compute shapes do no harm: their
-# values are read there.
+# Whether the runs of a variant are captured as graphs of its device.
 
 
-def session_with_graphs(
+def _with_graphs(
     session: SessionSpec,
     plan: VariantPlan,
     model: onnx.ModelProto,
-    providers: Mapping[str, str],
+    placed: Mapping[str, str],
+    backend: Backend,
 ) -> tuple[SessionSpec, tuple[Finding, ...]]:
-    """`session` with CUDA graphs if `plan` wants them; `providers` are those of the nodes by name.
+    """`session` with graphs captured if `plan` wants that of `backend`, its first provider.
 
-    If `model` cannot be captured, the session stays as it is, and a finding AOTC-P014 says why; or
-    that is raised, if the plan says so.
+    `placed` are the providers of nodes by name.  If `model` cannot be captured, the session stays
+    as it is, and a finding AOTC-P014 says why; or that is raised, if the plan says so.
     """
     if not plan.wants_graphs:
         return session, ()
-    obstacles = uncapturable(model, providers)
-    if not obstacles:
-        options = {
-            **session.provider_options,
-            _CAPTURING: {**session.provider_options.get(_CAPTURING, {}), GRAPH_OPTION: "1"},
-        }
-        return replace(session, provider_options=options), ()
-    where, nodes = f"variant {plan.name}", _listed(obstacles)
+    session, why_not = backend.capturing(session, model, placed)
+    if not why_not:
+        return session, ()
+    where = f"variant {plan.name}"
     if plan.cuda.graphs.on_refusal == "fail":
-        raise not_capturable(where, nodes)
-    return session, (without_graphs(where, nodes),)
+        raise not_capturable(where, why_not)
+    what = f"no CUDA graphs are captured: {why_not}"
+    return session, (Finding(code="AOTC-P014", what=what[:500], where=where),)
 
 
 def not_capturable(where: str, why: str, place: Place | None = None) -> AotcError:
@@ -332,32 +330,6 @@ def not_capturable(where: str, why: str, place: Place | None = None) -> AotcErro
         found=why,
         place=place,
     )
-
-
-def without_graphs(where: str, why: str) -> Finding:
-    """AOTC-P014, of a variant that runs without graphs."""
-    what = f"no CUDA graphs are captured: {why}"
-    return Finding(code="AOTC-P014", what=what[:500], where=where)
-
-
-def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[str, str]:
-    """The nodes that prevent a capture, each with the reason."""
-    shapes = shape_nodes(model)
-    found = {}
-    for node in walk_nodes(model):
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
-            found[node.name] = f"{node.op_type} is control flow"
-        elif not node.domain and node.op_type in SIZED_BY_VALUES:
-            found[node.name] = f"the size of {node.op_type} depends on values"
-        elif node.name not in shapes and (provider := providers.get(node.name, "")) != _CAPTURING:
-            found[node.name] = f"{node.op_type} is on {provider or 'no provider'}"
-    return found
-
-
-def _listed(obstacles: Mapping[str, str]) -> str:
-    named = [f"{name} ({why})" for name, why in list(obstacles.items())[:_MAX_NAMED]]
-    more = len(obstacles) - len(named)
-    return ", ".join(named) + (f", and {more} more" if more else "")
 
 
 # What a session of the variant needs: its memory, and the options with which it is created.
@@ -396,8 +368,8 @@ def divided_session(
     `backends` are those that run a node, by ORT name; `payloads` are as joined by their providers.
     """
     plan = compiled.claimed.plan
-    ops = [op for _, op in compiled.claimed.optimized.nodes]
-    use = SessionUse(cuda=plan.cuda, convolutional=is_convolutional(ops))
+    operators = tuple(op for _, op in compiled.claimed.optimized.nodes)
+    use = SessionUse(cuda=plan.cuda, operators=operators)
     config: dict[str, str] = {}
     options: dict[str, dict[str, str]] = {}
     for name, backend in backends.items():
@@ -447,13 +419,13 @@ def is_budget(error: AotcError) -> bool:
     return error.code in _PLACEMENT_CODES or error.code.startswith("AOTC-M")
 
 
-def dropped_variant(error: AotcError, plan: VariantPlan, options: BuildOptions) -> DroppedVariant:
+def dropped_variant(error: AotcError, plan: VariantPlan, context: BuildContext) -> DroppedVariant:
     """The record of leaving a variant out; raises `error` if the policy does not allow it.
 
     `alternate-variant` needs another of the profile's variants, `reject-route` a bucket.
     """
-    policy = options.profile.fallback.policy
-    others = any(variant.name != plan.spec for variant in options.profile.variants)
+    policy = context.profile.fallback.policy
+    others = any(variant.name != plan.spec for variant in context.profile.variants)
     rejects = policy == "reject-route" and bool(plan.buckets)
     if error.code not in _PLACEMENT_CODES or not (
         rejects or (policy == "alternate-variant" and others)

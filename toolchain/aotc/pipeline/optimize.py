@@ -26,6 +26,7 @@ from aotc.graph.weights import (
     gather_tensors,
     remove_shared,
 )
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import BEFORE, half_request, read_tensor, to_half
 from aotc.pipeline.integer_products import (
     companion_left_out,
@@ -41,13 +42,12 @@ from aotc.pipeline.integer_products import (
 from aotc.pipeline.integers import is_quantizing, quantize
 from aotc.pipeline.optimizer_settings import (
     convert_opset,
-    fuse_for_cuda,
+    fuse,
     load_level,
     lower_level,
     may_fuse,
     written_level,
 )
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import require_kept_nodes
 from aotc.pipeline.specialize import isa_name
 from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
@@ -65,17 +65,17 @@ _LARGE_BYTES = 1 << 30
 
 
 def optimize_ahead(
-    source: SourceModel, plans: Sequence[VariantPlan], options: BuildOptions
+    source: SourceModel, plans: Sequence[VariantPlan], context: BuildContext, state: BuildState
 ) -> dict[str, Future[Json]]:
     """Start the optimizer on the imported graph while the model is analyzed; results by variant.
 
     Only if no size is stated, because the analysis then does not change the graph, and only for
     models of which several copies fit into memory.
     """
-    fixed = any(spec.is_fixed() for spec in options.profile.dims.values())
+    fixed = any(spec.is_fixed() for spec in context.profile.dims.values())
     if fixed or _is_large(source):
         return {}
-    submit = options.workers.submit
+    submit = state.workers.submit
     # For other providers another opset may be chosen first; half precision wants the references.
     dynamic = [
         plan
@@ -84,14 +84,15 @@ def optimize_ahead(
         and plan.cpu_only
     ]
     return {
-        plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, options)
+        plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, context, state)
         for plan in dynamic
     }
 
 
 def optimize(
     variants: Sequence[SpecializedModel],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     ahead: Mapping[str, Future[Json]],
 ) -> tuple[list[OptimizedModel], list[Finding]]:
     """Each variant, fused and at the opset as suits its provider; and faster companions.
@@ -102,14 +103,14 @@ def optimize(
     if variants:
         require_kept_nodes(variants[0].analyzed.source, [variant.plan for variant in variants])
     # Patterns are those of the model's own opset; what they become exists in any.
-    fused = [fuse_for_cuda(variant, options) for variant in variants]
-    converted = [convert_opset(variant, options) for variant, _ in fused]
-    quantized = [quantize(variant, options) for variant, _ in converted]
+    fused = [fuse(variant, context, state) for variant in variants]
+    converted = [convert_opset(variant, context, state) for variant, _ in fused]
+    quantized = [quantize(variant, context, state) for variant, _ in converted]
     findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
-    optimized = _optimize_all([variant for variant, _ in quantized], options, ahead)
-    quicker, without_quicker = companion_variants(optimized, options)
+    optimized = _optimize_all([variant for variant, _ in quantized], context, state, ahead)
+    quicker, without_quicker = companion_variants(optimized, context)
     try:
-        optimized += _optimize_all(quicker, options, {})
+        optimized += _optimize_all(quicker, context, state, {})
     except AotcError as error:
         without_quicker = [companion_left_out(quicker[0].plan, f"{error.code} {error.what}")]
     findings += [*without_quicker, *(finding for item in optimized for finding in item.findings)]
@@ -118,7 +119,8 @@ def optimize(
 
 def _optimize(
     specialized: SpecializedModel,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
 ) -> OptimizedModel:
@@ -126,9 +128,14 @@ def _optimize(
 
     `ahead` is a run that was started earlier.  Tensors that `base` has as well are not stored.
     """
-    half = half_request(specialized, options)
+    half = half_request(specialized, context, state)
     at_level = partial(
-        _run_at_level, InputGraph.of(specialized), options=options, base=base, half=half.request
+        _run_at_level,
+        InputGraph.of(specialized),
+        context=context,
+        state=state,
+        base=base,
+        half=half.request,
     )
     value, plan, findings = at_level(half.plan, ahead=ahead)
     findings = [*half.findings, *findings]
@@ -147,10 +154,10 @@ def _optimize(
     component = specialized.component
     if value["saturating"]:
         # ORT selects the component `model` without looking at the CPU.
-        component = f"{component}.{isa_name(options.target)}"
+        component = f"{component}.{isa_name(context.target)}"
     specialized = replace(specialized, plan=plan, component=component)
     findings += product_findings(value["rewritten"], value["saturating"], plan)
-    folder = _folder(plan, options)
+    folder = _folder(plan, state)
     return OptimizedModel(
         specialized=specialized,
         graph=folder / MODEL,
@@ -170,7 +177,8 @@ def _run_at_level(
     given: InputGraph,
     plan: VariantPlan,
     *,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
     half: Json | None = None,
@@ -181,7 +189,7 @@ def _run_at_level(
         try:
             if ahead is not None and given.is_source:
                 return ahead.result(), plan, findings
-            return _run_optimizer(given, plan, options, base, half), plan, findings
+            return _run_optimizer(given, plan, context, state, base, half), plan, findings
         except AotcError as error:
             if error.code != "AOTC-O001":
                 raise
@@ -211,7 +219,8 @@ def _tensor_names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -
 
 def _optimize_all(
     variants: Sequence[SpecializedModel],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     ahead: Mapping[str, Future[Json]],
 ) -> list[OptimizedModel]:
     """All variants, in parallel if memory allows, as the optimizer runs on one core.
@@ -219,17 +228,20 @@ def _optimize_all(
     The first of each of the profile's variants comes first: the others store only what it lacks.
     """
     large = bool(variants) and _is_large(variants[0].analyzed.source)
-    run_jobs = partial(_run_jobs, workers=None if large else options.workers)
+    run_jobs = partial(_run_jobs, workers=None if large else state.workers)
     first: dict[str, SpecializedModel] = {}
     for item in variants:
         first.setdefault(item.plan.spec, item)
     done = run_jobs(
-        [partial(_optimize, item, options, ahead.get(item.plan.name)) for item in first.values()]
+        [
+            partial(_optimize, item, context, state, ahead.get(item.plan.name))
+            for item in first.values()
+        ]
     )
     bases = dict(zip(first, done, strict=True))
     others = [item for item in variants if item is not first[item.plan.spec]]
     rest = run_jobs(
-        [partial(_optimize, item, options, None, bases[item.plan.spec]) for item in others]
+        [partial(_optimize, item, context, state, None, bases[item.plan.spec]) for item in others]
     )
     by_name = {item.plan.name: item for item in (*done, *rest)}
     return [by_name[item.plan.name] for item in variants]
@@ -248,18 +260,19 @@ def _is_large(source: SourceModel) -> bool:
     return source.capture.initializer_bytes >= _LARGE_BYTES
 
 
-def _folder(plan: VariantPlan, options: BuildOptions) -> Path:
-    return options.work / f"optimize-{plan.name}"
+def _folder(plan: VariantPlan, state: BuildState) -> Path:
+    return state.work / f"optimize-{plan.name}"
 
 
 def _run_optimizer(
     given: InputGraph,
     plan: VariantPlan,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     base: OptimizedModel | None = None,
     half: Json | None = None,
 ) -> Json:
-    return options.workers.run(
+    return state.workers.run(
         "aotc.pipeline.optimize:optimize_job",
         {
             "graph": str(given.graph),
@@ -270,18 +283,18 @@ def _run_optimizer(
             "load_level": load_level(plan),
             "cpu_only": plan.cpu_only,
             "multiplies_integers": (
-                integers := given.has_products and multiplies_integers(plan, options.target)
+                integers := given.has_products and multiplies_integers(plan, context.target)
             ),
-            "needs_one_sign": integers and needs_one_sign(plan, options.target),
+            "needs_one_sign": integers and needs_one_sign(plan, context.target),
             # What is packed would be the float32 weights, which are not stored.
             "prepack": plan.prepack == "saved" and half is None,
             # A quantized variant may get a companion.
-            "digests": base is not None or len(options.profile.variants) > 1 or given.has_products,
+            "digests": base is not None or len(context.profile.variants) > 1 or given.has_products,
             "base": [str(base.graph), str(base.data)] if base is not None else None,
             "half": half,
-            "transpose": may_fuse(plan) and plan.precision == "tf32",
+            "transpose": may_fuse(plan, context) and plan.precision == "tf32",
         },
-        folder=_folder(plan, options),
+        folder=_folder(plan, state),
         where=f"variant {plan.name}",
     ).value
 

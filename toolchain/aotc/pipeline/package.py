@@ -19,8 +19,8 @@ from aotc.base.progress import BYTES, Tally
 from aotc.base.records import replace
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import products_of
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import (
     AnalyzedModel,
     Artifact,
@@ -56,7 +56,8 @@ def package(
     findings: Sequence[Finding],
     weights: Sequence[FileEntry],
     folder: Path,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> Artifact:
     """Write the payload of all variants to `folder/payload`; raises AOTC-M001.
 
@@ -71,17 +72,17 @@ def package(
         shutil.rmtree(old_weights, ignore_errors=True)
     variants = []
     for item in proven:
-        variant = variant_entry(item, asset, options)
+        variant = variant_entry(item, asset, context)
         place = payload / variant.model
         place.parent.mkdir(parents=True)
         shutil.move(item.lowered.model, place)
         entries.append(file_entry(place, payload, "model"))
-        for context in item.lowered.contexts:
-            shutil.move(context, place.with_name(context.name))
-            entries.append(file_entry(place.with_name(context.name), payload, "ep-context"))
+        for compiled in item.lowered.contexts:
+            shutil.move(compiled, place.with_name(compiled.name))
+            entries.append(file_entry(place.with_name(compiled.name), payload, "ep-context"))
         variants.append(variant)
-    fixtures = ship_fixtures(analyzed, [item.plan for item in proven], payload, options)
-    findings = (*findings, *_without_fixture(fixtures, proven, options))
+    fixtures = ship_fixtures(analyzed, [item.plan for item in proven], payload, context)
+    findings = (*findings, *_without_fixture(fixtures, proven, context))
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
             entries.append(file_entry(payload / tensor.path, payload, "fixture"))
@@ -89,14 +90,14 @@ def package(
     entries.append(file_entry(payload / "manifest.json", payload, "package"))
     entries.sort(key=lambda entry: entry.path)
     document = encode(
-        manifest_of(analyzed, variants, dropped, fixtures, entries, findings, options)
+        manifest_of(analyzed, variants, dropped, fixtures, entries, findings, context)
     )
     text = canonical_json(document)
     (payload / "aotc.json").write_bytes(text)
     digests = {entry.path: entry.sha256 for entry in entries}
     digests["aotc.json"] = hashlib.sha256(text).hexdigest()
     total = sum(entry.size for entry in entries) + len(text)
-    _judge_size(total, options)
+    _judge_size(total, context, state)
     return Artifact(
         folder=folder,
         artifact_id=digests["aotc.json"],
@@ -107,14 +108,14 @@ def package(
     )
 
 
-def _judge_size(total: int, options: BuildOptions) -> None:
+def _judge_size(total: int, context: BuildContext, state: BuildState) -> None:
     """Compare the payload's bytes with their budget; raises AOTC-M001."""
     subject = "payload"
-    options.journal.measured((Measurement(name="size", subject=subject, value=total, unit="B"),))
-    budget = options.profile.budgets.artifact_bytes
+    state.journal.measured((Measurement(name="size", subject=subject, value=total, unit="B"),))
+    budget = context.profile.budgets.artifact_bytes
     if budget is None:
         return
-    place = options.places.of("budgets.artifact_bytes")
+    place = context.places.of("budgets.artifact_bytes")
     gate = Gate(
         name="budgets.artifact_bytes",
         subject=subject,
@@ -123,7 +124,7 @@ def _judge_size(total: int, options: BuildOptions) -> None:
         measured=f"{total} bytes",
         place=place,
     )
-    options.journal.judged((gate,))
+    state.journal.judged((gate,))
     if total > budget:
         raise AotcError(
             "AOTC-M001",
@@ -139,16 +140,17 @@ def size_breach(
     variants: Sequence[ProvenModel],
     weights: Sequence[FileEntry],
     folder: Path,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> AotcError | None:
     """The AOTC-M001 of a build that other gates refuse, if the profile limits its size.
 
     Its payload is made to be measured, in `folder`, and never published.
     """
-    if options.profile.budgets.artifact_bytes is None or not variants:
+    if context.profile.budgets.artifact_bytes is None or not variants:
         return None
     try:
-        package(variants, (), (), weights, folder, options)
+        package(variants, (), (), weights, folder, context, state)
     except AotcError as error:
         if error.exit_status != EXIT_NO:
             raise
@@ -182,10 +184,10 @@ def _move_weights(
 
 
 def _without_fixture(
-    fixtures: Sequence[Fixture], proven: Sequence[ProvenModel], options: BuildOptions
+    fixtures: Sequence[Fixture], proven: Sequence[ProvenModel], context: BuildContext
 ) -> Iterator[Finding]:
     """AOTC-N006 for each variant that no shipped fixture speaks of; one if none is shipped."""
-    spec = options.profile.fixtures
+    spec = context.profile.fixtures
     if not spec.max_count:
         return
     unfit = []
@@ -194,7 +196,7 @@ def _without_fixture(
         if any(name not in fixture.excluded_variants for fixture in fixtures):
             continue
         runs = item.lowered.analyzed.references_of(item.plan)
-        if not options.embed_fixtures and all(run.origin == "user" for run in runs):
+        if not context.embed_fixtures and all(run.origin == "user" for run in runs):
             yield Finding(
                 code="AOTC-N006",
                 what="it was only compared on the user's data, which is not in the artifact "
@@ -277,10 +279,10 @@ def manifest_of(
     fixtures: Sequence[Fixture],
     entries: Sequence[FileEntry],
     findings: Sequence[Finding],
-    options: BuildOptions,
+    context: BuildContext,
 ) -> Manifest:
     """Our manifest, `aotc.json`, of a payload with these variants and files."""
-    profile = encode(without_folders(options.profile), full=True)
+    profile = encode(without_folders(context.profile), full=True)
     routed = analyzed.padding is not None or any(variant.buckets for variant in variants)
     return Manifest(
         schema=MANIFEST_SCHEMA,
@@ -296,8 +298,8 @@ def manifest_of(
         source=analyzed.source.capture,
         profile=profile,
         profile_sha256=canonical_sha256(profile),
-        target=options.target.name,
-        target_sha256=canonical_sha256(_target_traits(options.target)),
+        target=context.target.name,
+        target_sha256=canonical_sha256(_target_traits(context.target)),
         toolchain=Toolchain(
             aotc=VERSION,
             python=platform.python_version(),
@@ -313,13 +315,13 @@ def manifest_of(
         domain=analyzed.domain,
         shapes=analyzed.shapes,
         padding=analyzed.padding,
-        strict=options.profile.strict,
+        strict=context.profile.strict,
         findings=tuple(findings),
         variants=tuple(variants),
         dropped=tuple(dropped),
         waivers=tuple(
             AcceptedWaiver(code=waiver.code, variant=waiver.variant, reason=waiver.reason)
-            for waiver in options.profile.waivers
+            for waiver in context.profile.waivers
         ),
         fixtures=tuple(fixtures),
         files=tuple(entries),
@@ -382,7 +384,7 @@ def ort_version() -> str:
 
 
 def ship_fixtures(
-    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], payload: Path, options: BuildOptions
+    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], payload: Path, context: BuildContext
 ) -> tuple[Fixture, ...]:
     """Copy small golden fixtures into the payload; the user's own data only if requested.
 
@@ -390,11 +392,11 @@ def ship_fixtures(
     A run that no variant was compared with is left out.  `plans` are of the variants in the
     artifact.
     """
-    spec = options.profile.fixtures
+    spec = context.profile.fixtures
     kept: list[Fixture] = []
     total = 0
     for reference in _in_order(analyzed):
-        if reference.origin == "user" and not options.embed_fixtures:
+        if reference.origin == "user" and not context.embed_fixtures:
             continue
         without = tuple(
             plan.name for plan in plans if reference not in analyzed.references_of(plan)
@@ -450,16 +452,16 @@ def _copied(files: Mapping[str, Path], name: str, payload: Path) -> tuple[Fixtur
     return tuple(result)
 
 
-def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions) -> Variant:
+def variant_entry(proven: ProvenModel, asset: str | None, context: BuildContext) -> Variant:
     """The entry of one variant; `asset` is the folder of the shared weights in the payload."""
     lowered = proven.lowered
     optimized = lowered.optimized
     specialized = optimized.specialized
     plan = specialized.plan
-    target = options.target
+    target = context.target
     feature = exact_feature(target.isa)
     # Without a feature that makes them exact, integer products are proven for CPUs like this one.
-    like_this_host = bool(optimized.saturating) and not feature and target.isa == options.host.isa
+    like_this_host = bool(optimized.saturating) and not feature and target.isa == context.host.isa
     exact = plan.isa == "host" or like_this_host
     folder = f"{specialized.component}/{plan.name}"
     model = f"{folder}/model.onnx"
@@ -490,7 +492,7 @@ def variant_entry(proven: ProvenModel, asset: str | None, options: BuildOptions)
         partitioning=_with_payload_paths(lowered.report, folder) if lowered.report else None,
         memory=lowered.memory,
         cuda_graphs=_graph_capture(lowered) if lowered.captures else None,
-        integer_products=products_of(optimized, options),
+        integer_products=products_of(optimized, context),
         parity=proven.parity,
         requirements=Requirements(
             os=target.os,

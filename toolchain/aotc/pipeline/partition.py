@@ -16,9 +16,9 @@ from aotc.graph.partition.budgets import refusal_rows
 from aotc.graph.passes.base import walk_nodes
 from aotc.graph.types import fix_sizes
 from aotc.graph.view import PartitionGraph, read_graph
+from aotc.pipeline.context import BuildContext, BuildState, requested_backend
 from aotc.pipeline.half import nodes_in_float32
 from aotc.pipeline.integers import quantized_form, require_form
-from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.specialize import place_weights
 from aotc.pipeline.types import (
     ClaimedModel,
@@ -43,7 +43,8 @@ from aotc.spec.variant import Certainty, RefusedNode
 def claim(
     variants: Sequence[OptimizedModel],
     wrong: Mapping[str, Sequence[WrongNodes]],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> tuple[ClaimedModel, ...]:
     """Ask each variant's providers which nodes of its graph they would run.
 
@@ -51,9 +52,9 @@ def claim(
     Raises AOTC-P007 (unknown provider), P004 (not available), N008 (precision), P010 (compute
     capability), and I013 to I015 if a provider crashes or hangs while it is asked.
     """
-    weights, graphs = place_weights(variants, options)
+    weights, graphs = place_weights(variants, state)
     claims = (
-        _claim(optimized, graph, weights, options)
+        _claim(optimized, graph, weights, context, state)
         for optimized, graph in zip(variants, graphs, strict=True)
     )
     return tuple(
@@ -62,22 +63,22 @@ def claim(
 
 
 def _claim(
-    optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
+    optimized: OptimizedModel, graph: Path, weights: Path, context: BuildContext, state: BuildState
 ) -> ClaimedModel:
     plan = optimized.plan
-    backends = backends_of(plan.providers, options.profile)
-    _check_precision(optimized.specialized, backends, options)
+    backends = backends_of(plan.providers, context.profile)
+    _check_precision(optimized.specialized, backends, context)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.cpu_only:
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
-    typed, sizes = _typed_graph(optimized, graph, weights, options)
+    typed, sizes = _typed_graph(optimized, graph, weights, state)
     ops = dict(optimized.nodes)
     claims, refusals = [], []
     findings: list[Finding] = []
     predicted = False
-    in_float32 = nodes_in_float32(optimized, typed, weights, backends, options)
+    in_float32 = nodes_in_float32(optimized, typed, weights, backends, context, state)
     for backend in backends:
-        found = _claims_of(backend, typed, weights, plan, options)
+        found = _claims_of(backend, typed, weights, plan, context, state)
         kept, noticed = in_float32.get(backend.ort_name, ({}, ()))
         findings += noticed
         left = sorted(found.nodes & kept.keys())
@@ -116,12 +117,12 @@ def _claim(
 
 
 def _check_precision(
-    specialized: SpecializedModel, backends: Sequence[Backend], options: BuildOptions
+    specialized: SpecializedModel, backends: Sequence[Backend], context: BuildContext
 ) -> None:
-    plan, target = specialized.plan, options.target
+    plan, target = specialized.plan, context.target
     if specialized.quantized:
         # Integers stand in the graph: all of its providers must run those.
-        require_form(plan.precision, quantized_form(plan, options), backends)
+        require_form(plan.precision, quantized_form(plan, context), backends)
         return
     # Beside others, ONNX Runtime's CPU would store in half precision what they do not compute so.
     choosing = backends if plan.cpu_only else [one for one in backends if one.ort_name != CPU]
@@ -152,12 +153,12 @@ def _check_precision(
 
 
 def _typed_graph(
-    optimized: OptimizedModel, graph: Path, weights: Path, options: BuildOptions
+    optimized: OptimizedModel, graph: Path, weights: Path, state: BuildState
 ) -> tuple[Path, tuple[Sizes, Sizes]]:
     specialized = optimized.specialized
     domain = specialized.sizes
-    folder = options.work / f"describe-{specialized.plan.name}"
-    value = options.workers.run(
+    folder = state.work / f"describe-{specialized.plan.name}"
+    value = state.workers.run(
         "aotc.pipeline.partition:describe_job",
         {
             "graph": str(graph),
@@ -219,20 +220,25 @@ def describe_job(request: Json) -> Json:
 
 
 def _claims_of(
-    backend: Backend, graph: Path, weights: Path, plan: VariantPlan, options: BuildOptions
+    backend: Backend,
+    graph: Path,
+    weights: Path,
+    plan: VariantPlan,
+    context: BuildContext,
+    state: BuildState,
 ) -> Claims:
-    options.announce(f"ask {backend.name}, variant {plan.name}")
-    value = options.workers.run(
+    state.announce(f"ask {backend.name}, variant {plan.name}")
+    value = state.workers.run(
         "aotc.pipeline.partition:claim_job",
         {
             "backend": backend.name,
-            "plugins": options.plugins(),
+            "plugins": context.plugins(),
             "graph": str(graph),
             "weights": str(weights),
-            "target": encode(options.target, full=True),
+            "target": encode(context.target, full=True),
             "precision": backend.computes_in(plan.precision),
         },
-        folder=options.work / f"claim-{plan.name}-{backend.name}",
+        folder=state.work / f"claim-{plan.name}-{backend.name}",
         where=f"variant {plan.name}, provider {backend.name}",
     ).value
     return Claims(
@@ -270,18 +276,18 @@ def claim_job(request: Json) -> Json:
 
 
 def partition(
-    variants: Sequence[ClaimedModel], options: BuildOptions
+    variants: Sequence[ClaimedModel], context: BuildContext
 ) -> tuple[PartitionedModel | UndividedModel, ...]:
     """Divide each variant's graph among its providers, if every node runs on one of them."""
-    return tuple(_partition(claimed, options) for claimed in variants)
+    return tuple(_partition(claimed, context) for claimed in variants)
 
 
-def _partition(claimed: ClaimedModel, options: BuildOptions) -> PartitionedModel | UndividedModel:
+def _partition(claimed: ClaimedModel, context: BuildContext) -> PartitionedModel | UndividedModel:
     if claimed.plan.cpu_only:
         return PartitionedModel(claimed=claimed)
     graph = read_graph(onnx.load(claimed.graph, load_external_data=False))
     try:
-        division = divide(claimed, graph, {}, claimed.refusals, options)
+        division = divide(claimed, graph, {}, claimed.refusals, context)
     except AotcError as error:
         return UndividedModel(claimed=claimed, refusal=error)
     return PartitionedModel(claimed=claimed, division=division)
@@ -292,14 +298,14 @@ def divide(
     graph: PartitionGraph,
     refused: Mapping[str, set[str]],
     refusals: Sequence[RefusedNode],
-    options: BuildOptions,
+    context: BuildContext,
 ) -> Division:
     """Divide `graph` by its claims without `refused`, which are nodes by a provider's ORT name.
 
     `refusals` say why providers do not run nodes.  Raises AOTC-P001.
     """
-    backends = backends_by_ort_name(claimed.plan, options)
-    spec = options.profile.partitioning
+    backends = backends_by_ort_name(claimed.plan, context)
+    spec = context.profile.partitioning
     rules = Rules(
         min_nodes=spec.min_nodes,
         not_in_subgraphs=frozenset(name for name, backend in backends.items() if backend.compiles),
@@ -311,20 +317,20 @@ def divide(
     claims = [(name, nodes - refused.get(name, set())) for name, nodes in claimed.claims]
     assignment, missing = assign(graph, claims, rules)
     if missing:
-        raise _unplaced_nodes(claimed, missing, refusals, options)
+        raise _unplaced_nodes(claimed, missing, refusals, context)
     return Division(graph=graph, assignment=assignment, refusals=tuple(refusals))
 
 
-def backends_by_ort_name(plan: VariantPlan, options: BuildOptions) -> dict[str, Backend]:
+def backends_by_ort_name(plan: VariantPlan, context: BuildContext) -> dict[str, Backend]:
     """The variant's providers, in order; raises AOTC-P007 and P004."""
-    return {backend.ort_name: backend for backend in backends_of(plan.providers, options.profile)}
+    return {backend.ort_name: backend for backend in backends_of(plan.providers, context.profile)}
 
 
 def _unplaced_nodes(
     claimed: ClaimedModel,
     missing: Sequence[str],
     refusals: Sequence[RefusedNode],
-    options: BuildOptions,
+    context: BuildContext,
 ) -> AotcError:
     plan = claimed.plan
     ops = dict(claimed.optimized.nodes)
@@ -340,5 +346,5 @@ def _unplaced_nodes(
         found="; ".join(why),
         fix="Add cpu to the profile's providers, or change the model.",
         rows=refusal_rows(relevant),
-        place=options.places.of("providers"),
+        place=context.places.of("providers"),
     )

@@ -15,7 +15,7 @@ from aotc.base.errors import AotcError
 from aotc.base.text import nearest
 from aotc.graph.passes.base import walk_nodes
 from aotc.graph.symbols import Symbols, ambiguous_name, example_equality
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext
 from aotc.pipeline.types import (
     AnalyzedModel,
     ReferenceRun,
@@ -51,57 +51,57 @@ _DYNAMIC: Final[Mapping[str, int]] = {}
 _AUTO: Final[tuple[QuantizedForm, ...]] = ("static", "dynamic", "weights")
 
 
-def is_built_here(spec: VariantSpec, options: BuildOptions) -> bool:
+def is_built_here(spec: VariantSpec, context: BuildContext) -> bool:
     """Whether this host builds a variant of the profile for the target.
 
     Level ALL fixes the layout for the CPU of the build, and some providers compile for that CPU
     alone, so host and target must be alike.  Raises AOTC-P007.
     """
-    host, target = options.host, options.target
+    host, target = context.host, context.target
     if host.architecture == target.architecture and set(host.isa or ()) == set(target.isa or ()):
         return True
-    order = spec.providers or options.profile.providers
-    native = any(backend_of(name, options.profile.plugins).native for name in order)
+    order = spec.providers or context.profile.providers
+    native = any(backend_of(name, context.profile.plugins).native for name in order)
     return spec.isa != "host" and not native
 
 
-def require_providers(specs: Iterable[VariantSpec], options: BuildOptions) -> None:
+def require_providers(specs: Iterable[VariantSpec], context: BuildContext) -> None:
     """Raise AOTC-P004 if a variant that is built here needs a provider that this host lacks.
 
     Raises AOTC-P007 for an unknown provider.
     """
-    backends_of(_named(specs, options), options.profile)
+    backends_of(_named(specs, context), context.profile)
 
 
-def require_measurable(specs: Iterable[VariantSpec], options: BuildOptions) -> None:
+def require_measurable(specs: Iterable[VariantSpec], context: BuildContext) -> None:
     """Raise AOTC-O020 if a candidate of `--tune` has a provider that this host cannot run.
 
     A profile means the same on every host: such a candidate must not lose for that.
     """
-    for name in _named(specs, options):
-        found = backend_of(name, options.profile.plugins).probe()
+    for name in _named(specs, context):
+        found = backend_of(name, context.profile.plugins).probe()
         if not found.runs:
             raise AotcError(
                 "AOTC-O020",
                 f"--tune has to run every candidate, and {name} does not run here",
                 expected=f"a machine that runs {name}",
                 found=found.why_not,
-                place=options.places.of("providers"),
+                place=context.places.of("providers"),
             )
 
 
-def _named(specs: Iterable[VariantSpec], options: BuildOptions) -> tuple[str, ...]:
+def _named(specs: Iterable[VariantSpec], context: BuildContext) -> tuple[str, ...]:
     """The providers of variants that are built here, each once."""
     orders = (
-        spec.providers or options.profile.providers
+        spec.providers or context.profile.providers
         for spec in specs
-        if is_built_here(spec, options)
+        if is_built_here(spec, context)
     )
     return tuple(dict.fromkeys(name for order in orders for name in order))
 
 
 def wanted_variants(
-    ranges: Mapping[str, DimRange], options: BuildOptions
+    ranges: Mapping[str, DimRange], context: BuildContext
 ) -> tuple[tuple[VariantPlan, ...], tuple[Finding, ...]]:
     """The variants that this host can build, and AOTC-O002 for each that it cannot.
 
@@ -110,7 +110,7 @@ def wanted_variants(
     variant that captures sizes as CUDA graphs takes those of all combinations itself.
     Raises AOTC-I022 if two variants have one name, P004 if none is left, and P007.
     """
-    host, target = options.host, options.target
+    host, target = context.host, context.target
     bucketed = {name: spec.buckets for name, spec in ranges.items() if spec.buckets}
     # A single empty combination if no dim has buckets.
     chosen = tuple(
@@ -120,9 +120,9 @@ def wanted_variants(
     if bucketed and any(spec.routes for spec in ranges.values()):
         combinations.insert(0, _DYNAMIC)
     plans, findings = [], []
-    for spec in options.profile.variants:
-        order = spec.providers or options.profile.providers
-        if not is_built_here(spec, options):
+    for spec in context.profile.variants:
+        order = spec.providers or context.profile.providers
+        if not is_built_here(spec, context):
             findings.append(
                 Finding(
                     code="AOTC-O002",
@@ -131,16 +131,16 @@ def wanted_variants(
                 )
             )
             continue
-        cuda = spec.cuda or options.profile.cuda
-        captures = options.profile.captures_sizes(spec)
+        cuda = spec.cuda or context.profile.cuda
+        captures = context.profile.captures_sizes(spec)
         # The CPU takes the remaining nodes if the fallback policy says so.
-        falls_back = options.profile.fallback.policy == "cpu" and "cpu" not in order
+        falls_back = context.profile.fallback.policy == "cpu" and "cpu" not in order
         providers = (*order, "cpu") if falls_back else order
-        wanted = spec.precision or options.profile.precision
+        wanted = spec.precision or context.profile.precision
         # Where `auto` was to be chosen, it has been by now.
         precision: Precision = "keep" if wanted == "auto" else wanted
-        quantization = spec.quantization or options.profile.quantization
-        backends = [backend_of(each, options.profile.plugins) for each in providers]
+        quantization = spec.quantization or context.profile.quantization
+        backends = [backend_of(each, context.profile.plugins) for each in providers]
         for buckets in [_DYNAMIC] if captures else combinations:
             name = f"{spec.name}.{bucket_suffix(buckets)}" if buckets else spec.name
             plans.append(
@@ -153,7 +153,7 @@ def wanted_variants(
                     providers=providers,
                     precision=precision,
                     quantization=quantization,
-                    keep_float32=wanted_in_float32(spec, options.profile),
+                    keep_float32=wanted_in_float32(spec, context.profile),
                     threads=spec.threads,
                     optimization=spec.optimization,
                     may_lower_level=spec.optimization == "auto",
@@ -216,14 +216,14 @@ def unpadded_runs(
 # What the profile states of dims and inputs, checked against the model.
 
 
-def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, DimRange]:
+def stated_ranges(source: SourceModel, context: BuildContext) -> Mapping[str, DimRange]:
     """The profile's ranges, by the names of dims after import.
 
     The profile may use any name of a dim, or a position `INPUT.AXIS`.
     Raises AOTC-S002, S004, and S011 if two names of one dim have different ranges.
     """
-    _check_inputs(source, options)
-    _check_output_types(source, options)
+    _check_inputs(source, context)
+    _check_output_types(source, context)
     dims = {d for value in source.inputs for d in value.shape or () if isinstance(d, str)}
     rankless = {f"{value.name}.0" for value in source.inputs if value.shape is None}
     dims |= rankless
@@ -235,7 +235,7 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
     }
     ranges: dict[str, DimRange] = {}
     called: dict[str, str] = {}
-    for name, spec in options.profile.dims.items():
+    for name, spec in context.profile.dims.items():
         dim = name if name in dims else source.symbols.dim(name)
         if dim is not None:
             if ranges.setdefault(dim, spec) != spec:
@@ -267,14 +267,14 @@ def stated_ranges(source: SourceModel, options: BuildOptions) -> Mapping[str, Di
 
 
 def stated_crops(
-    source: SourceModel, options: BuildOptions
+    source: SourceModel, context: BuildContext
 ) -> Mapping[str, Mapping[str, str] | None]:
     """How the profile crops outputs, by the names of dims after import.
 
     Raises AOTC-S002 if a name is ambiguous because several dims have it.
     """
     crops: dict[str, Mapping[str, str] | None] = {}
-    for name, spec in options.profile.outputs.items():
+    for name, spec in context.profile.outputs.items():
         for dim in (spec.crop or {}).values():
             several = source.symbols.dims_of_anonymous(dim)
             if source.symbols.dim(dim) is None and several:
@@ -285,9 +285,9 @@ def stated_crops(
     return crops
 
 
-def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
+def _check_inputs(source: SourceModel, context: BuildContext) -> None:
     by_name = {value.name: value for value in source.inputs}
-    for name, stated in options.profile.inputs.items():
+    for name, stated in context.profile.inputs.items():
         value = by_name.get(name)
         if value is None:
             raise AotcError(
@@ -312,9 +312,9 @@ def _check_inputs(source: SourceModel, options: BuildOptions) -> None:
             )
 
 
-def _check_output_types(source: SourceModel, options: BuildOptions) -> None:
+def _check_output_types(source: SourceModel, context: BuildContext) -> None:
     by_name = {value.name: value for value in source.outputs}
-    for name, stated in options.profile.outputs.items():
+    for name, stated in context.profile.outputs.items():
         value = by_name.get(name)
         if value is None and stated.dtype is not None:
             raise AotcError(
@@ -401,9 +401,9 @@ def _shape(shape: tuple[int | str, ...] | None) -> str:
 # What the profile names besides: outputs of gates, forms of integers, data, nodes.
 
 
-def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:
+def require_gated_outputs(source: SourceModel, context: BuildContext) -> None:
     """Raise AOTC-I078 with every output that a gate names and the model does not have."""
-    gates = options.profile.gates
+    gates = context.profile.gates
     named = {f"gates.outputs.{name}": name for name in gates.outputs if name != ANY_OUTPUT}
     if gates.task is not None and gates.task.output:
         named["gates.task.output"] = gates.task.output
@@ -415,7 +415,7 @@ def require_gated_outputs(source: SourceModel, options: BuildOptions) -> None:
             where=setting,
             expected=", ".join(known),
             found=f"nearest: {close}" if (close := nearest(name, known)) else "",
-            place=options.places.of(setting),
+            place=context.places.of(setting),
         )
         for setting, name in named.items()
         if name not in known
@@ -460,14 +460,14 @@ def observes(
     )
 
 
-def labelled_set(task: TaskGate, options: BuildOptions) -> Path:
+def labelled_set(task: TaskGate, context: BuildContext) -> Path:
     """The path of the set: a relative one starts beside the profile."""
-    return profile_folder(options) / Path(task.data).expanduser()
+    return profile_folder(context) / Path(task.data).expanduser()
 
 
-def profile_folder(options: BuildOptions) -> Path:
+def profile_folder(context: BuildContext) -> Path:
     """The folder of the profile's file; the working directory for a profile made in Python."""
-    file = options.places.file
+    file = context.places.file
     return (Path(file).parent if file else Path()).resolve()
 
 

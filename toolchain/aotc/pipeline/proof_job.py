@@ -11,8 +11,8 @@ from aotc.base.errors import AotcError
 from aotc.graph import values
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
+from aotc.pipeline.context import BuildContext
 from aotc.pipeline.gates import repeat_calls, repeated_fixture
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import AnalyzedModel, LoweredModel, ReferenceRun, VariantPlan
 from aotc.providers.named_backends import backend_of
 from aotc.session.worker import tell_steps
@@ -231,24 +231,24 @@ def _require_padded(
         )
 
 
-def variant_request(lowered: LoweredModel, options: BuildOptions, *, divided: bool = True) -> Json:
+def variant_request(lowered: LoweredModel, context: BuildContext, *, divided: bool = True) -> Json:
     """The variant, or with `divided=False` its undivided graph on the CPU."""
     claimed = lowered.partitioned.claimed
     # Its calls have many sizes, each run once: no graph is captured.
     session = lowered.session if divided else SessionSpec(optimization="disable")
-    plugins = options.profile.plugins
+    plugins = context.profile.plugins
     return {
         "model": str(lowered.model if divided else claimed.graph),
         "contexts": bool(lowered.contexts) and divided,
         "weights": str(lowered.weights if divided else claimed.weights),
-        "twin": None if divided else _twin(lowered, options),
+        "twin": None if divided else _twin(lowered, context),
         "session": encode(session),
         "providers": list(lowered.providers) if divided else [CPU],
         "libraries": {spec.provider: spec.library for spec in plugins.values()},
     }
 
 
-def _twin(lowered: LoweredModel, options: BuildOptions) -> Json:
+def _twin(lowered: LoweredModel, context: BuildContext) -> Json:
     """Of what the CPU runs a twin in float32: the type and the provider; None for other graphs.
 
     It has no kernels for bfloat16, and computes in float32 what is in float16.
@@ -259,16 +259,16 @@ def _twin(lowered: LoweredModel, options: BuildOptions) -> Json:
         plan.precision == "float16" and HALF_PRECISION in made
     ):
         return None
-    backend = backend_of(plan.providers[0], options.profile.plugins)
+    backend = backend_of(plan.providers[0], context.profile.plugins)
     return {"to": plan.precision, "ep": backend.ort_name}
 
 
 # Why a run on the build host says nothing of the target.
 
 
-def platform_mismatch(options: BuildOptions) -> str:
+def platform_mismatch(context: BuildContext) -> str:
     """Why this host's platform differs from the target's; empty if it does not."""
-    host, target = options.host, options.target
+    host, target = context.host, context.target
     here, there = (
         f"{system.os} on {system.architecture} with "
         f"{system.libc.name if system.libc else 'any libc'}"
@@ -279,9 +279,9 @@ def platform_mismatch(options: BuildOptions) -> str:
     return f"built on {here} for {there}" if here != there else ""
 
 
-def saturation_mismatch(lowered: LoweredModel, options: BuildOptions) -> str:
+def saturation_mismatch(lowered: LoweredModel, context: BuildContext) -> str:
     """Why results of integer products say nothing of the target; empty if they do."""
-    here, there = exact_feature(options.host.isa), exact_feature(options.target.isa)
+    here, there = exact_feature(context.host.isa), exact_feature(context.target.isa)
     if not lowered.optimized.saturating or bool(here) == bool(there):
         return ""
     having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
     judge_costs,
     judge_outputs,
@@ -20,8 +22,9 @@ from aotc.pipeline.gates import (
     repeat_request,
     variant_figures,
 )
+from aotc.pipeline.integer_products import companion_left_out
 from aotc.pipeline.lower import not_capturable
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.package import digest_weights, weight_bytes
 from aotc.pipeline.proof_job import (
     compared_references,
     compared_runs,
@@ -30,13 +33,21 @@ from aotc.pipeline.proof_job import (
     variant_request,
 )
 from aotc.pipeline.task import judge_task
-from aotc.pipeline.types import JudgedVariant, LoweredModel, ProvenModel, ReferenceRun
+from aotc.pipeline.types import (
+    JudgedVariant,
+    LoweredModel,
+    LoweredVariants,
+    ProvenModel,
+    ProvenVariants,
+    ReferenceRun,
+)
 from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import placement_of
 from aotc.session.worker import steps_of
 from aotc.session.worker_pool import JobResult
 from aotc.spec.codec import decode, encode
 from aotc.spec.evidence import Comparison, Repeats, VariantEvidence
+from aotc.spec.payload import Finding
 from aotc.spec.precision import Arithmetic, Tolerance
 from aotc.spec.run_report import Gate
 from aotc.spec.variant import Parity, Placement, TransferTotals
@@ -65,13 +76,66 @@ def arithmetic_of(lowered: LoweredModel) -> Arithmetic:
     return "float32" if precision == "keep" else precision
 
 
-def tolerance_of(lowered: LoweredModel, options: BuildOptions) -> Tolerance:
+def tolerance_of(lowered: LoweredModel, context: BuildContext) -> Tolerance:
     """The tolerance that applies to a variant."""
-    tolerance: Tolerance = getattr(options.profile.parity, arithmetic_of(lowered))
+    tolerance: Tolerance = getattr(context.profile.parity, arithmetic_of(lowered))
     return tolerance
 
 
-def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
+def prove_all(
+    variants: LoweredVariants,
+    findings: Sequence[Finding],
+    context: BuildContext,
+    state: BuildState,
+) -> ProvenVariants:
+    """Prove each of the variants; `findings` are those of the stages before.
+
+    What ends a proof itself, such as a crash in the sandbox, is a breach as well.  A faster
+    companion that fails is left out.  Weights are final, and are hashed meanwhile.
+    """
+    clock, journal = state.clock, state.journal
+    journal.judged(refused_gate(plan.name, error) for plan, error in variants.refused)
+    noticed = [*findings, *variants.findings]
+    proven: list[ProvenModel] = []
+    failed: list[tuple[LoweredModel, AotcError]] = []
+    measured: list[ProvenModel] = []
+    with ThreadPoolExecutor(1) as pool:
+        tally = weight_bytes(variants.weights)
+        weights = pool.submit(digest_weights, variants.weights, tally)
+        for number, item in enumerate(variants.lowered):
+            with clock.stage("prove", item.plan.name):
+                if len(variants.lowered) > 1:
+                    clock.reporter.count(number, len(variants.lowered), "variants")
+                try:
+                    judged = prove(item, context, state)
+                except AotcError as error:
+                    journal.judged((refused_gate(item.plan.name, error),))
+                    judged = JudgedVariant(breach=error)
+            passed = [judged.proven] if judged.proven is not None else []
+            if judged.breach is None:
+                proven += passed
+            elif item.plan.required:
+                failed.append((item, judged.breach))
+                measured += passed
+            else:
+                journal.left_out(f"variant {item.plan.name}")
+                why = f"{judged.breach.code} {judged.breach.what}"
+                noticed.append(companion_left_out(item.plan, why))
+        if not weights.done():
+            with clock.reporter.counting("hash", "weights", tally):
+                weights.exception()
+        return ProvenVariants(
+            proven=tuple(proven),
+            failed=tuple(failed),
+            refused=variants.refused,
+            measured=tuple(measured),
+            left_out=variants.left_out,
+            findings=tuple(noticed),
+            weights=weights.result(),
+        )
+
+
+def prove(lowered: LoweredModel, context: BuildContext, state: BuildState) -> JudgedVariant:
     """Judge parity, placement, load time and peak memory of one variant, all of them.
 
     On a host of another kind than the target the graph is run as well, but that proves nothing for
@@ -83,21 +147,21 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     """
     plan = lowered.plan
     analyzed = lowered.analyzed
-    arithmetic, tolerance = arithmetic_of(lowered), tolerance_of(lowered, options)
+    arithmetic, tolerance = arithmetic_of(lowered), tolerance_of(lowered, context)
     where = f"variant {plan.name}"
-    options.journal.forget(where)
+    state.journal.forget(where)
     not_proven = (
-        platform_mismatch(options) or lowered.why_not_run or saturation_mismatch(lowered, options)
+        platform_mismatch(context) or lowered.why_not_run or saturation_mismatch(lowered, context)
     )
-    if not_proven and options.profile.unproven == "refuse":
-        return JudgedVariant(breach=_not_proven(lowered, not_proven, options))
+    if not_proven and context.profile.unproven == "refuse":
+        return JudgedVariant(breach=_not_proven(lowered, not_proven, context, state))
     runs = compared_runs(analyzed, plan)
     if lowered.why_not_run:
-        return _prove_undivided(lowered, not_proven, arithmetic, runs, options)
-    result = _run(lowered, runs, tolerance, options)
+        return _prove_undivided(lowered, not_proven, arithmetic, runs, context, state)
+    result = _run(lowered, runs, tolerance, context, state)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
-    task = judge_task(lowered, options)
+    task = judge_task(lowered, context, state)
     evidence = VariantEvidence(
         name=plan.name,
         comparisons=comparisons,
@@ -111,18 +175,18 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     placement = decode(Placement, value["placement"])
     breach = judge_together(
         (
-            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, context),
             task.judged,
-            _judge_capture(lowered, value["not_captured"], where, options),
-            _judge_placement(placement, lowered, options),
-            judge_costs(evidence, options.profile.budgets, where, options.places),
+            _judge_capture(lowered, value["not_captured"], where, context),
+            _judge_placement(placement, lowered, context),
+            judge_costs(evidence, context.profile.budgets, where, context.places),
         ),
-        options.journal,
+        state.journal,
     )
-    options.journal.measured(
+    state.journal.measured(
         (
             *variant_figures(evidence, where),
-            *output_figures(comparisons, where, options.profile.gates),
+            *output_figures(comparisons, where, context.profile.gates),
             *task.measurements,
         )
     )
@@ -136,7 +200,7 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
             tolerance=tolerance,
             shapes=() if not_proven else tuple(c.sizes for c in comparisons),
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
-            gates=output_gates(analyzed.source, options),
+            gates=output_gates(analyzed.source, context),
             task=None if not_proven else task.verdict,
         ),
         evidence=evidence,
@@ -144,19 +208,12 @@ def prove(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
     return JudgedVariant(proven=proven, breach=breach)
 
 
-def judged_variant(lowered: LoweredModel, options: BuildOptions) -> JudgedVariant:
-    """`prove`; what ends the proof itself, such as a crash in the sandbox, is a breach as well."""
-    try:
-        return prove(lowered, options)
-    except AotcError as error:
-        options.journal.judged((refused_gate(lowered.plan.name, error),))
-        return JudgedVariant(breach=error)
-
-
-def _not_proven(lowered: LoweredModel, why: str, options: BuildOptions) -> AotcError:
+def _not_proven(
+    lowered: LoweredModel, why: str, context: BuildContext, state: BuildState
+) -> AotcError:
     """The refusal of a variant that may not stay unproven, with what its plan breaches."""
     where = f"variant {lowered.plan.name}"
-    place = options.places.of("unproven")
+    place = context.places.of("unproven")
     error = AotcError(
         "AOTC-N002",
         why,
@@ -170,8 +227,8 @@ def _not_proven(lowered: LoweredModel, why: str, options: BuildOptions) -> AotcE
     judged = [Judged(gates=(gate,), breaches=(error,))]
     if lowered.planned_placement:
         planned = placement_of(lowered.planned_placement, observed=False)
-        judged.append(_judge_placement(planned, lowered, options))
-    judge_together(judged, options.journal)
+        judged.append(_judge_placement(planned, lowered, context))
+    judge_together(judged, state.journal)
     return error
 
 
@@ -179,24 +236,25 @@ def _run(
     lowered: LoweredModel,
     runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     tolerance: Tolerance,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     *,
     divided: bool = True,
 ) -> JobResult:
     """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
     analyzed = lowered.analyzed
     plan = lowered.plan
-    folder = options.work / f"prove-{plan.name}"
-    options.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
-    return options.workers.run(
+    folder = state.work / f"prove-{plan.name}"
+    state.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
+    return state.workers.run(
         "aotc.pipeline.proof_job:prove_job",
         {
-            **variant_request(lowered, options, divided=divided),
+            **variant_request(lowered, context, divided=divided),
             "captures": lowered.captures and divided,
-            "repeats": repeat_request(lowered, options) if divided else None,
+            "repeats": repeat_request(lowered, context) if divided else None,
             "tolerance": encode(tolerance),
             "gates": {
-                name: encode(gate) for name, gate in output_gates(analyzed.source, options).items()
+                name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
             },
             "inputs": [encode(value) for value in analyzed.source.inputs],
             "padding": encode(analyzed.padding),
@@ -212,7 +270,8 @@ def _prove_undivided(
     reason: str,
     arithmetic: Arithmetic,
     runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> JudgedVariant:
     """Prove a variant that this machine cannot run: its placement is the planned one.
 
@@ -220,18 +279,18 @@ def _prove_undivided(
     """
     plan = lowered.plan
     placement = placement_of(lowered.planned_placement, observed=False)
-    tolerance = tolerance_of(lowered, options)
-    result = _run(lowered, runs, tolerance, options, divided=False)
+    tolerance = tolerance_of(lowered, context)
+    result = _run(lowered, runs, tolerance, context, state, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
     where = f"variant {plan.name}, undivided on the CPU"
-    task = judge_task(lowered, options, divided=False)
+    task = judge_task(lowered, context, state, divided=False)
     breach = judge_together(
         (
-            _judge_placement(placement, lowered, options),
-            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, options),
+            _judge_placement(placement, lowered, context),
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, context),
             task.judged,
         ),
-        options.journal,
+        state.journal,
     )
     proven = ProvenModel(
         lowered=lowered,
@@ -241,7 +300,7 @@ def _prove_undivided(
             reason=reason,
             arithmetic=arithmetic,
             tolerance=tolerance,
-            gates=output_gates(lowered.analyzed.source, options),
+            gates=output_gates(lowered.analyzed.source, context),
         ),
         evidence=VariantEvidence(name=plan.name, unpartitioned=comparisons, task=task.result),
     )
@@ -254,24 +313,24 @@ def _judge_answers(
     arithmetic: Arithmetic,
     tolerance: Tolerance,
     lowered: LoweredModel,
-    options: BuildOptions,
+    context: BuildContext,
 ) -> tuple[Judged, ...]:
     """Answers by the tolerance of their arithmetic, and by the gates of their outputs."""
-    gates = output_gates(lowered.analyzed.source, options)
+    gates = output_gates(lowered.analyzed.source, context)
     replaced = [name for name, gate in gates.items() if gate.replaces_tolerance]
     return (
-        judge_parity(comparisons, where, arithmetic, tolerance, options.places, replaced),
-        judge_outputs(comparisons, where, options.profile.gates, options.places),
+        judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced),
+        judge_outputs(comparisons, where, context.profile.gates, context.places),
     )
 
 
 def _judge_capture(
-    lowered: LoweredModel, why_not: str, where: str, options: BuildOptions
+    lowered: LoweredModel, why_not: str, where: str, context: BuildContext
 ) -> Judged:
     """Whether ONNX Runtime captured a graph: a gate where the profile refuses what it does not."""
     if not lowered.captures:
         return Judged()
-    place = options.places.of("cuda.graphs")
+    place = context.places.of("cuda.graphs")
     gate = Gate(
         name="cuda.graphs",
         subject=where,
@@ -286,17 +345,17 @@ def _judge_capture(
     )
 
 
-def _judge_placement(placement: Placement, lowered: LoweredModel, options: BuildOptions) -> Judged:
+def _judge_placement(placement: Placement, lowered: LoweredModel, context: BuildContext) -> Judged:
     """The policy and the budgets of placement, by the order of providers that they are for."""
     plan = lowered.plan
     report = lowered.report
-    order = options.budget_orders.get(plan.spec, plan.providers)
+    order = context.budget_orders.get(plan.spec, plan.providers)
     return judge_placement(
-        options.profile,
-        {name: backend_of(name, options.profile.plugins).ort_name for name in order},
+        context.profile,
+        {name: backend_of(name, context.profile.plugins).ort_name for name in order},
         placement,
         report=report,
         transfers=total_transfers(report.transfers) if report is not None else TransferTotals(),
         where=f"variant {plan.name}",
-        places=options.places,
+        places=context.places,
     )

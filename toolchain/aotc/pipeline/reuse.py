@@ -16,7 +16,7 @@ from aotc.base.files.names import data_files
 from aotc.base.records import record, replace
 from aotc.graph.model import MAX_PROTOBUF, tensors
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import Artifact
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
@@ -36,7 +36,7 @@ _NO_SETTING: Final = frozenset({"variants"})
 _BLOCK_BYTES = 1 << 20
 
 
-def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | None:
+def artifact_key_parts(source: str, name: str, context: BuildContext) -> Json | None:
     """All that a payload depends on; None if data cannot be read, which the build reports.
 
     Nor is anything known of a metric that is a function of the user's, so None for that too.
@@ -45,28 +45,28 @@ def artifact_key_parts(source: str, name: str, options: BuildOptions) -> Json | 
     target; the toolchain with its passes; every provider's fingerprint; the CPU that computes the
     reference; the fixtures, and the data that is calibrated and judged with.
     """
-    task = options.profile.gates.task
+    task = context.profile.gates.task
     if task is not None and task.runs_code:
         return None
     try:
-        data = data_digests(options)
-        fixtures = fixtures_digest(options)
+        data = data_digests(context)
+        fixtures = fixtures_digest(context)
     except (OSError, ValueError, EOFError):
         return None
-    profile = options.profile
+    profile = context.profile
     names = {name for variant in profile.variants for name in variant.providers or ()}
     names |= {*profile.providers, *(name for order in profile.tune.providers for name in order)}
     return {
         "model": source,
         "name": name,
         "profile": encode(without_folders(profile), full=True),
-        "target": encode(options.target, full=True),
-        "host": [options.host.os, options.host.architecture, *sorted(options.host.isa or ())],
+        "target": encode(context.target, full=True),
+        "host": [context.host.os, context.host.architecture, *sorted(context.host.isa or ())],
         "fixtures": fixtures,
         "data": data,
-        "tries_static": options.tries_static,
-        "tries_half": options.tries_half,
-        "embed_fixtures": options.embed_fixtures,
+        "tries_static": context.tries_static,
+        "tries_half": context.tries_half,
+        "embed_fixtures": context.embed_fixtures,
         "aotc": source_digest(),
         "python": platform.python_version(),
         "packages": {name: version for name in _PACKAGES if (version := _version(name))},
@@ -98,19 +98,21 @@ class CachedBuild:
     title: str
 
 
-def cache_slot(source: str | None, name: str, options: BuildOptions) -> CachedBuild | None:
+def cache_slot(
+    source: str | None, name: str, context: BuildContext, state: BuildState
+) -> CachedBuild | None:
     """The cache entry for a model with the digest `source`; None without a cache or digest."""
-    if options.cache is None or source is None:
+    if state.cache is None or source is None:
         return None
-    parts = artifact_key_parts(source, name, options)
+    parts = artifact_key_parts(source, name, context)
     if parts is None:
         return None
-    title = f"{name}, profile {options.profile.name}"
-    return CachedBuild(options.cache, options.cache.key(ARTIFACT, parts), title)
+    title = f"{name}, profile {context.profile.name}"
+    return CachedBuild(state.cache, state.cache.key(ARTIFACT, parts), title)
 
 
 def cached_artifact(
-    slot: CachedBuild, folder: Path, options: BuildOptions
+    slot: CachedBuild, folder: Path, context: BuildContext, state: BuildState
 ) -> tuple[Artifact, Evidence] | None:
     """The artifact, with a verified payload in `folder/payload`; None if it is not in the cache.
 
@@ -126,10 +128,10 @@ def cached_artifact(
     try:
         evidence = decode(Evidence, document["evidence"])
         findings = tuple(decode(Finding, finding) for finding in document["findings"])
-        tell_judgements(document["judged"], options.journal, options.places)
+        tell_judgements(document["judged"], state.journal, context.places)
     except (ParseError, KeyError, TypeError) as error:
         raise RuntimeError(f"a cached build cannot be read: {error}") from error
-    options.journal.model_sha256 = evidence.model_sha256
+    state.journal.model_sha256 = evidence.model_sha256
     digests: Mapping[str, str] = document["digests"]
     artifact = Artifact(
         folder=folder,
@@ -247,15 +249,15 @@ def folder_digest(folder: Path) -> str:
     return digest.hexdigest()
 
 
-def data_digests(options: BuildOptions) -> dict[str, str]:
+def data_digests(context: BuildContext) -> dict[str, str]:
     """The sha256 of the data that a profile or its command names, by purpose and file name.
 
     That of a folder is `folder_digest`, and its name is no part of it.  Raises `OSError`.
     """
-    task = options.profile.gates.task
+    task = context.profile.gates.task
     found: dict[str, str] = {}
     for purpose, path in (
-        ("calibration", options.calibration),
+        ("calibration", context.calibration),
         ("task", Path(task.data) if task is not None else None),
     ):
         if path is None:
@@ -269,19 +271,19 @@ def data_digests(options: BuildOptions) -> dict[str, str]:
     return found
 
 
-def fixtures_digest(options: BuildOptions) -> str:
+def fixtures_digest(context: BuildContext) -> str:
     """The digest of the user's fixtures; empty without any.  Raises `OSError`."""
-    return folder_digest(options.fixtures) if options.fixtures is not None else ""
+    return folder_digest(context.fixtures) if context.fixtures is not None else ""
 
 
-def inputs_digests(model: str | Path | bytes, options: BuildOptions) -> dict[str, str] | None:
+def inputs_digests(model: str | Path | bytes, context: BuildContext) -> dict[str, str] | None:
     """Digests of all that a build reads of the user's; None if something cannot be read."""
     digest = model_digest(model)
     if digest is None:
         return None
     try:
-        data = data_digests(options)
-        return {"model": digest, "fixtures": fixtures_digest(options), **data}
+        data = data_digests(context)
+        return {"model": digest, "fixtures": fixtures_digest(context), **data}
     except (OSError, ValueError, EOFError):
         return None
 
@@ -322,13 +324,14 @@ def part_key(
     text: bytes,
     weights: Path,
     backend: Backend,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
 ) -> str:
     """The key of what `compile_job` makes from `request`; empty without a cache.
 
     `text` is `part` serialized; its external data is in the folder `weights`.
     """
-    if options.cache is None:
+    if state.cache is None:
         return ""
     parts = {
         **request,
@@ -336,9 +339,9 @@ def part_key(
         "constants": constants_digest(part, weights),
         "fingerprint": backend.fingerprint(),
         "aotc": source_digest(),
-        "host": sorted(options.host.isa or ()),
+        "host": sorted(context.host.isa or ()),
     }
-    return options.cache.key(PARTITION, parts)
+    return state.cache.key(PARTITION, parts)
 
 
 def cached_or_compiled(
@@ -347,16 +350,16 @@ def cached_or_compiled(
     weights: Path,
     folder: Path,
     where: str,
-    options: BuildOptions,
+    state: BuildState,
 ) -> Json:
     """Read a compiled part from the cache into `folder`, or compile and store it.
 
     A stored part remains if another part or variant fails.
     """
-    cache = options.cache
+    cache = state.cache
     if cache is not None and (found := cache.get(key, folder)) is not None:
         return found
-    value = options.workers.run(
+    value = state.workers.run(
         "aotc.pipeline.compile:compile_job",
         {**request, "weights": str(weights)},
         folder=folder,

@@ -11,7 +11,7 @@ import onnx
 
 from aotc.base.records import replace
 from aotc.graph import weights
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.plan import bucket_suffix
 from aotc.pipeline.types import AnalyzedModel, OptimizedModel, SpecializedModel, VariantPlan
 from aotc.spec.shapes import Dim, Domain
@@ -30,7 +30,7 @@ SHARED: Final = "weights.bin"
 
 
 def specialize(
-    analyzed: AnalyzedModel, plan: VariantPlan, options: BuildOptions
+    analyzed: AnalyzedModel, plan: VariantPlan, context: BuildContext
 ) -> SpecializedModel:
     """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
     from aotc.graph.passes.base import run_passes
@@ -51,7 +51,7 @@ def specialize(
         analyzed=analyzed,
         plan=plan,
         domain=domain,
-        component=_component(plan, options),
+        component=_component(plan, context),
         graph=graph,
         passes=records,
     )
@@ -87,12 +87,12 @@ def _fixed_sizes(domain: Domain) -> dict[str, int]:
     return sizes
 
 
-def _shares_provider(plan: VariantPlan, options: BuildOptions) -> bool:
+def _shares_provider(plan: VariantPlan, context: BuildContext) -> bool:
     """Whether an earlier variant of the profile has the same first provider and ISA."""
-    for spec in options.profile.variants:
+    for spec in context.profile.variants:
         if spec.name == plan.spec:
             return False
-        first = (spec.providers or options.profile.providers)[0]
+        first = (spec.providers or context.profile.providers)[0]
         if (first, spec.isa) == (plan.providers[0], plan.isa):
             return True
     return False
@@ -104,16 +104,16 @@ def isa_name(target: Target) -> str:
     return next((name for feature, name in _ISA_NAMES if feature in features), "native")
 
 
-def _component(plan: VariantPlan, options: BuildOptions) -> str:
+def _component(plan: VariantPlan, context: BuildContext) -> str:
     """`model` for the first variant of a provider that runs anywhere; other names say what differs.
 
     ORT selects the first variant of a provider in a component, whatever else it is for.
     """
     parts = ["model"]
-    if _shares_provider(plan, options):
+    if _shares_provider(plan, context):
         parts.append(plan.spec)
     if plan.isa == "host":
-        parts.append(isa_name(options.target))
+        parts.append(isa_name(context.target))
     if plan.buckets:
         parts.append(bucket_suffix(plan.buckets))
     return ".".join(parts)
@@ -123,13 +123,13 @@ def _component(plan: VariantPlan, options: BuildOptions) -> str:
 
 
 def place_weights(
-    variants: Sequence[OptimizedModel], options: BuildOptions
+    variants: Sequence[OptimizedModel], state: BuildState
 ) -> tuple[Path, tuple[Path, ...]]:
     """The folder of the weights, and for each variant a graph that refers to the files in it.
 
     Weights of one variant only get a file of their own, so that loading another does not read them.
     """
-    folder = options.work / "weights"
+    folder = state.work / "weights"
     folder.mkdir()
     graphs = [onnx.load(item.graph, load_external_data=False) for item in variants]
     if len(variants) == 1:

@@ -15,7 +15,7 @@ from aotc.base.records import record
 from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
 from aotc.graph.values import read_members
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.plan import labelled_set, profile_folder
 from aotc.pipeline.proof_job import open_variant, variant_request
 from aotc.pipeline.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
@@ -45,13 +45,17 @@ class JudgedTask:
 
 
 def measure_original(
-    source: SourceModel, domain: Domain, padding: Padding | None, options: BuildOptions
+    source: SourceModel,
+    domain: Domain,
+    padding: Padding | None,
+    context: BuildContext,
+    state: BuildState,
 ) -> TaskOriginal | None:
     """The original's metric; None if the profile judges by no task.
 
     Raises AOTC-I079 to I081, N025 and N027 where it has none, at the line of the profile.
     """
-    task = options.profile.gates.task
+    task = context.profile.gates.task
     if task is None:
         return None
     try:
@@ -64,27 +68,29 @@ def measure_original(
                 found=task.labels,
                 fix="Name the array of the labels with gates.task.labels.",
             )
-        path = labelled_set(task, options)
+        path = labelled_set(task, context)
         files = task_files(path)
-        value = _run(source, domain, padding, files, None, options, "the original model")
+        value = _run(source, domain, padding, files, None, context, state, "the original model")
     except AotcError as error:
-        error.place = error.place or _place(error.code, options)
+        error.place = error.place or _place(error.code, context)
         raise
     return TaskOriginal(
         files=files, data=set_digest(path, files), samples=value["samples"], value=value["value"]
     )
 
 
-def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = True) -> JudgedTask:
+def judge_task(
+    lowered: LoweredModel, context: BuildContext, state: BuildState, *, divided: bool = True
+) -> JudgedTask:
     """The gate of one variant: AOTC-N024 if its metric dropped too far, N025 if it has none.
 
     A variant for other sizes than those of the set is not judged.
     """
-    task, analyzed = options.profile.gates.task, lowered.analyzed
+    task, analyzed = context.profile.gates.task, lowered.analyzed
     original = analyzed.task
     if task is None or original is None:
         return JudgedTask()
-    where, place = f"variant {lowered.plan.name}", options.places.of(f"{_SETTING}.max_drop")
+    where, place = f"variant {lowered.plan.name}", context.places.of(f"{_SETTING}.max_drop")
     limit = f"{task.metric} drops by <= {task.max_drop:g}"
 
     def gate(status: GateStatus, measured: str) -> Gate:
@@ -98,15 +104,15 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
         )
 
     try:
-        value = _of_variant(lowered, original.files, options, divided=divided)
+        value = _of_variant(lowered, original.files, context, state, divided=divided)
         if not value["samples"]:
             text = "it takes none of the sizes of the labelled set"
             return JudgedTask(judged=Judged(gates=(gate("not-judged", text),)))
         expected = original.value
         if len(value["files"]) < len(original.files):
-            expected = _of_original(analyzed, value["files"], options)
+            expected = _of_original(analyzed, value["files"], context, state)
     except AotcError as error:
-        error.place = error.place or _place(error.code, options)
+        error.place = error.place or _place(error.code, context)
         measured = error.found or error.what
         return JudgedTask(judged=Judged(gates=(gate("failed", measured),), breaches=(error,)))
     drop = expected - value["value"]
@@ -161,7 +167,12 @@ def judge_task(lowered: LoweredModel, options: BuildOptions, *, divided: bool = 
 
 
 def _of_variant(
-    lowered: LoweredModel, files: Sequence[Path], options: BuildOptions, *, divided: bool
+    lowered: LoweredModel,
+    files: Sequence[Path],
+    context: BuildContext,
+    state: BuildState,
+    *,
+    divided: bool,
 ) -> Json:
     analyzed = lowered.analyzed
     return _run(
@@ -169,19 +180,29 @@ def _of_variant(
         analyzed.domain,
         analyzed.padding,
         files,
-        variant_request(lowered, options, divided=divided),
-        options,
+        variant_request(lowered, context, divided=divided),
+        context,
+        state,
         f"variant {lowered.plan.name}",
-        folder=options.work / f"task-{lowered.plan.name}",
+        folder=state.work / f"task-{lowered.plan.name}",
         buckets=lowered.plan.buckets,
         served=lowered.plan.served,
     )
 
 
-def _of_original(analyzed: AnalyzedModel, files: Sequence[str], options: BuildOptions) -> float:
+def _of_original(
+    analyzed: AnalyzedModel, files: Sequence[str], context: BuildContext, state: BuildState
+) -> float:
     paths = [Path(name) for name in files]
     value = _run(
-        analyzed.source, analyzed.domain, analyzed.padding, paths, None, options, "the original"
+        analyzed.source,
+        analyzed.domain,
+        analyzed.padding,
+        paths,
+        None,
+        context,
+        state,
+        "the original",
     )
     return float(value["value"])
 
@@ -192,20 +213,21 @@ def _run(
     padding: Padding | None,
     files: Sequence[Path],
     variant: Json,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     where: str,
     *,
     folder: Path | None = None,
     buckets: Mapping[str, int] | None = None,
     served: Sequence[Mapping[str, int]] = ({},),
 ) -> Json:
-    task = options.profile.gates.task
+    task = context.profile.gates.task
     assert task is not None
     output = _output(task, source)
     model, weights = source.answering
-    folder = folder or options.work / "task-original"
-    options.clock.reporter.follow("files", steps_of(folder, "files"))
-    found = options.workers.run(
+    folder = folder or state.work / "task-original"
+    state.clock.reporter.follow("files", steps_of(folder, "files"))
+    found = state.workers.run(
         "aotc.pipeline.task:task_job",
         {
             "task": encode(task),
@@ -220,7 +242,7 @@ def _run(
             "buckets": dict(buckets or {}),
             "served": [dict(each) for each in served],
             "folders": list(
-                dict.fromkeys(str(each) for each in (profile_folder(options), Path.cwd()))
+                dict.fromkeys(str(each) for each in (profile_folder(context), Path.cwd()))
             ),
             "where": f"{where}, output {output!r}",
         },
@@ -239,11 +261,11 @@ def _run(
     return found
 
 
-def _place(code: str, options: BuildOptions) -> Place | None:
+def _place(code: str, context: BuildContext) -> Place | None:
     """The line of the profile that a refusal is about."""
     fields = {"AOTC-I079": ".data", "AOTC-I080": ".labels", "AOTC-I081": ".output"}
     field = fields.get(code, ".metric" if code in ("AOTC-N025", "AOTC-N027") else "")
-    return options.places.of(_SETTING + field)
+    return context.places.of(_SETTING + field)
 
 
 def _output(task: TaskGate, source: SourceModel) -> str:

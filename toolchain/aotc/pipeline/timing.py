@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import is_companion
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
 from aotc.session.worker import steps_of, tell_steps
@@ -38,7 +38,8 @@ _NO_GAIN: Final = 0.97
 def time_alternately(
     lowered: Sequence[LoweredModel],
     reference: ReferenceRun,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     *,
     rounds: int,
     folder: Path,
@@ -50,12 +51,12 @@ def time_alternately(
     the error in place of its seconds, as its plan says.  The second result tells whether the last
     runs of all variants gave the same bytes.
     """
-    options.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
-    value = options.workers.run(
+    state.clock.reporter.follow("rounds", steps_of(folder, "rounds"))
+    value = state.workers.run(
         "aotc.pipeline.timing:measure_job",
         {
             "rounds": rounds,
-            "libraries": {s.provider: s.library for s in options.profile.plugins.values()},
+            "libraries": {s.provider: s.library for s in context.profile.plugins.values()},
             "inputs": reference.input_paths,
             "candidates": [
                 {
@@ -168,14 +169,16 @@ def _run_of(
 # The payload holds both whatever the times say: it is the same for equal inputs, and times are not.
 
 
-def time_both_forms(proven: Sequence[ProvenModel], options: BuildOptions) -> list[ProvenModel]:
+def time_both_forms(
+    proven: Sequence[ProvenModel], context: BuildContext, state: BuildState
+) -> list[ProvenModel]:
     """All variants; the first companion of each of the profile's, with its time and the other's."""
     done: set[str] = set()
     found = []
     for item in proven:
         other = next((each for each in proven if is_companion(item.plan, each.plan)), None)
         timed = other is not None and item.plan.spec not in done
-        found.append(_timed(item, other, options) if other is not None and timed else item)
+        found.append(_timed(item, other, context, state) if other is not None and timed else item)
         if timed:
             done.add(item.plan.spec)
     return found
@@ -200,20 +203,23 @@ def _finding(name: str, timed: FormTiming) -> Finding:
     )
 
 
-def _timed(item: ProvenModel, other: ProvenModel, options: BuildOptions) -> ProvenModel:
+def _timed(
+    item: ProvenModel, other: ProvenModel, context: BuildContext, state: BuildState
+) -> ProvenModel:
     reference = _reference(item)
     try:
         (own, others), same_bytes = time_alternately(
             [item.lowered, other.lowered],
             reference,
-            options,
+            context,
+            state,
             rounds=_ROUNDS,
-            folder=options.work / f"forms-{item.plan.name}",
+            folder=state.work / f"forms-{item.plan.name}",
             where=f"variant {item.plan.name}",
         )
     except AotcError as error:
         # Both were proven: what fails here, such as the time limit, says nothing against them.
-        options.announce(error.line())
+        state.announce(error.line())
         return item
     # Graphs that a provider captures are refused alone, and both forms are of the CPU's.
     assert not isinstance(own, AotcError)

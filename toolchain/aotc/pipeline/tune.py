@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
+from aotc.pipeline.attempts import Settled, Steps, first_refusal, settle
 from aotc.pipeline.blame import blame
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.plan import accepts_run, require_providers, wanted_variants
-from aotc.pipeline.request import BuildRequest
-from aotc.pipeline.retry import Settled, first_refusal
-from aotc.pipeline.reuse import CachedBuild, cache_slot, cached_artifact
 from aotc.pipeline.timing import Timed, time_alternately
 from aotc.pipeline.tune_choices import (
     candidate_spec,
@@ -27,12 +25,10 @@ from aotc.pipeline.tune_choices import (
     is_auto,
     profile_with_choices,
     stated_orders,
-    wants_auto,
     without_measurements,
 )
 from aotc.pipeline.types import (
     AnalyzedModel,
-    Artifact,
     LoweredModel,
     ProvenModel,
     ReferenceRun,
@@ -44,7 +40,6 @@ from aotc.spec.evidence import Evidence, SearchEnd, TuningCandidate
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Profile
-from aotc.spec.run_report import Journal
 from aotc.spec.versions import is_newer
 
 # A profile means the same on every host: a missing provider is an error, not a failed candidate.
@@ -64,84 +59,51 @@ _KIND: Final = KINDS["evidence"]
 
 
 @record
-class Tuned:
-    """Options with the variants that trials chose; the model, if it was analyzed for them.
+class Choice:
+    """The context with the variants that were chosen, and the table of what was measured.
 
-    `measured_on` is the sha256 of the measured model, if another build measured it.  `slot` is
-    where the cache keeps this build, and `cached` what is there.
+    `measured_on` is the sha256 of the measured model, if another build measured it.
     """
 
-    options: BuildOptions
-    model: AnalyzedModel | None = None
+    context: BuildContext
     table: tuple[TuningCandidate, ...] = ()
     measured_on: str = ""
-    slot: CachedBuild | None = None
-    cached: tuple[Artifact, Evidence] | None = None
 
 
-def tuned_or_cached(
-    request: BuildRequest,
-    source: str | None,
-    options: BuildOptions,
-    folder: Path,
-    prepare: Callable[[BuildOptions], AnalyzedModel],
-    run_stages: RunStages,
-) -> Tuned:
-    """`tuned`, and the build of that choice if the cache has it, with its payload in `folder`.
+def choose_by_trials(
+    analyzed: AnalyzedModel, context: BuildContext, state: BuildState, *, tune: bool
+) -> Steps[Choice]:
+    """Choose among the profile's candidates; without `tune` among the forms of `precision: auto`.
 
-    `source` is the model's digest; without one nothing is cached.  `--tune` always measures; what
-    `precision: auto` alone chose is part of what is cached.
+    Raises AOTC-O006 if no candidate passes, and P004 and P007 if a chosen provider is missing.
     """
-    chosen_once = wants_auto(options.profile) and not request.tune and request.tuned_from is None
-    slot = cache_slot(source, request.name, options) if chosen_once else None
-    cached = cached_artifact(slot, folder, options) if slot is not None else None
-    if cached is not None:
-        evidence = cached[1]
-        return Tuned(
-            options=options,
-            table=evidence.tuning,
-            measured_on=evidence.tuned_model_sha256,
-            slot=slot,
-            cached=cached,
-        )
-    made = tuned(request, options, prepare, run_stages)
-    if slot is None:
-        slot = cache_slot(source, request.name, made.options)
-        cached = cached_artifact(slot, folder, made.options) if slot is not None else None
-    return replace(made, slot=slot, cached=cached)
+    with_orders = replace(context, budget_orders=stated_orders(context.profile))
+    try:
+        table = yield from try_candidates(analyzed, with_orders, state, tune=tune)
+    except AotcError as error:
+        if tune or error.code != "AOTC-O006":
+            raise
+        # Not even the model's own precision: the build itself says of each gate why not.
+        return Choice(context=context)
+    return _choice(context, table)
 
 
-def tuned(
-    request: BuildRequest,
-    options: BuildOptions,
-    prepare: Callable[[BuildOptions], AnalyzedModel],
-    run_stages: RunStages,
-) -> Tuned:
-    """Choose among the profile's candidates if the request or the profile asks for it.
+def choose_as_before(evidence: Path, context: BuildContext) -> Choice:
+    """The choice of an earlier build, by its `evidence` or its artifact.
 
-    `prepare` imports and analyzes the model.  Raises AOTC-O006 if no candidate passes or evidence
-    does not fit, P004 and P007 if a chosen provider is missing.
+    Raises AOTC-O006 if it does not fit, and P004 and P007 if a chosen provider is missing.
     """
-    profile = options.profile
-    with_orders = replace(options, budget_orders=stated_orders(profile))
-    model, measured_on = None, ""
-    if request.tuned_from is not None:
-        measured, measured_on = read_tuning(Path(request.tuned_from))
-        table = choose(measured)
-    elif request.tune or wants_auto(profile):
-        model = prepare(with_orders)
-        try:
-            table = try_candidates(model, with_orders, run_stages, tune=request.tune)
-        except AotcError as error:
-            if request.tune or error.code != "AOTC-O006":
-                raise
-            # Not even the model's own precision: the build itself says of each gate why not.
-            return Tuned(options=options, model=model)
-    else:
-        return Tuned(options=options)
-    options = replace(with_orders, profile=profile_with_choices(profile, table))
-    require_providers(options.profile.variants, options)
-    return Tuned(options=options, model=model, table=table, measured_on=measured_on)
+    measured, measured_on = read_tuning(evidence)
+    return _choice(context, choose(measured), measured_on)
+
+
+def _choice(
+    context: BuildContext, table: tuple[TuningCandidate, ...], measured_on: str = ""
+) -> Choice:
+    profile = profile_with_choices(context.profile, table)
+    chosen = replace(context, profile=profile, budget_orders=stated_orders(context.profile))
+    require_providers(profile.variants, chosen)
+    return Choice(context=chosen, table=table, measured_on=measured_on)
 
 
 def precision_findings(evidence: Evidence, profile: Profile) -> Iterator[Finding]:
@@ -195,21 +157,25 @@ def _form_text(row: TuningCandidate) -> str:
 
 
 def try_candidates(
-    analyzed: AnalyzedModel, options: BuildOptions, run_stages: RunStages, *, tune: bool = True
-) -> tuple[TuningCandidate, ...]:
+    analyzed: AnalyzedModel,
+    context: BuildContext,
+    state: BuildState,
+    *,
+    tune: bool = True,
+) -> Steps[tuple[TuningCandidate, ...]]:
     """Prove and time every candidate; one that fails is excluded.
 
     Without `tune` only the forms of `precision: auto` are tried; those that this host cannot run
     are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left, and what
     says nothing of a candidate: a missing provider, data that cannot be used, R999.
     """
-    clock = options.clock
+    clock = state.clock
     reference = next(
         (run for run in analyzed.references if run.name == "opt"), analyzed.references[0]
     )
     table: list[TuningCandidate] = []
     proven: dict[str, dict[TuningCandidate, ProvenModel]] = {}
-    asked = candidates(options.profile, tune=tune)
+    asked = candidates(context.profile, tune=tune)
     taken: set[str] = set()
     for index, tried in enumerate(asked):
         if tried.variant in taken:
@@ -217,24 +183,18 @@ def try_candidates(
             continue
         with clock.stage("tune", _title(tried, tune=tune)):
             clock.reporter.count(index, len(asked), "candidates")
-            subfolder = replace(
-                options.with_subfolder(f"tune-{index}"),
-                profile=_trial_profile(tried, options.profile, tune=tune),
-                # What a candidate breaches is in the table, and is no breach of the build.
-                journal=Journal(),
-                blames={},
-                shared_trials=True,
-            )
+            own = replace(context, profile=_trial_profile(tried, context.profile, tune=tune))
+            trial = state.trial(f"tune-{index}")
             try:
-                made = _candidate(
-                    analyzed, tried, reference, options.profile, subfolder, run_stages
+                made = yield from _candidate(
+                    analyzed, tried, reference, context.profile, own, trial
                 )
-                options.blames.update(subfolder.blames)
+                state.blames.update(trial.blames)
                 found = replace(
                     tried,
                     keep_float32=made.kept,
-                    trials=_trials(subfolder),
-                    search_ended=_ended(subfolder),
+                    trials=_trials(trial),
+                    search_ended=_ended(trial),
                 )
                 proven.setdefault(tried.variant, {})[found] = made.proven
                 if tried.precision != "keep" and made.proven.parity.status == "not-run":
@@ -245,27 +205,27 @@ def try_candidates(
                 table.append(
                     replace(
                         tried,
-                        trials=_trials(subfolder),
-                        search_ended=_ended(subfolder),
+                        trials=_trials(trial),
+                        search_ended=_ended(trial),
                         reason=error.line()[:500],
                     )
                 )
     for by_candidate in proven.values():
         with clock.stage("tune", "timing"):
-            table += measure(by_candidate, reference, options)
+            table += measure(by_candidate, reference, context, state)
     order = {candidate: index for index, candidate in enumerate(asked)}
     table.sort(key=lambda row: order[without_measurements(row)])
     return choose(table)
 
 
-def _trials(options: BuildOptions) -> int:
+def _trials(state: BuildState) -> int:
     """How many sessions were run to find what a candidate must keep, in all its searches."""
-    return sum(found.trials for found in options.blames.values() if found is not None)
+    return sum(found.trials for found in state.blames.values() if found is not None)
 
 
-def _ended(options: BuildOptions) -> SearchEnd:
+def _ended(state: BuildState) -> SearchEnd:
     """By what its searches ended: by time, if one did."""
-    ends = {found.search_ended for found in options.blames.values() if found is not None}
+    ends = {found.search_ended for found in state.blames.values() if found is not None}
     if "time" in ends:
         return "time"
     return "trials" if "trials" in ends else "complete"
@@ -298,52 +258,44 @@ def _candidate(
     analyzed: AnalyzedModel,
     tried: TuningCandidate,
     reference: ReferenceRun,
-    profile: Profile,
-    options: BuildOptions,
-    run_stages: RunStages,
-) -> Passed:
+    whole: Profile,
+    context: BuildContext,
+    state: BuildState,
+) -> Steps[Passed]:
     """One candidate through all stages, in its own folder, at the sizes that are timed.
 
-    `profile` is the whole build's, that of `options` the candidate's.  What `auto` tries is run at
+    `whole` is the build's profile, that of `context` the candidate's.  What `auto` tries is run at
     all sizes, as all must pass in it.
     """
-    plans, _ = wanted_variants(analyzed.ranges, options)
+    plans, _ = wanted_variants(analyzed.ranges, context)
     if not plans:
         raise AotcError("AOTC-N002", "this host is not the target")
     plan = next(
         (planned for planned in plans if accepts_run(analyzed, planned, reference)), plans[0]
     )
-    if is_auto(profile, tried.variant) and tried.precision != "keep":
+    if is_auto(whole, tried.variant) and tried.precision != "keep":
         others = [planned for planned in plans if planned is not plan]
-        return passing_form(analyzed, [plan, *others], options, run_stages)
-    return Passed(proven=_as_it_is(analyzed, tried, plan, profile, options, run_stages))
-
-
-def _as_it_is(
-    analyzed: AnalyzedModel,
-    tried: TuningCandidate,
-    plan: VariantPlan,
-    profile: Profile,
-    options: BuildOptions,
-    run_stages: RunStages,
-) -> ProvenModel:
-    settled = run_stages(analyzed, [plan], options)
-    refusal = settled.attempts[plan.name].first
-    if refusal and refusal.code == "AOTC-N001" and has_lower_precision(tried, profile):
+        return (yield from passing_form([plan, *others], context, state))
+    settled = yield from settle([plan], context, state)
+    refusal = settled.forms[plan.name].first
+    if refusal and refusal.code == "AOTC-N001" and has_lower_precision(tried, whole):
         # The forms that pass instead leave what is inexact to other providers.
         raise refusal
     made = settled.variants
     for item, error in made.failed:
-        raise first_refusal(settled.attempts, error, item.plan, measured=True)
+        raise first_refusal(settled.forms, error, item.plan, measured=True)
     for failed, error in made.refused:
-        raise first_refusal(settled.attempts, error, failed)
+        raise first_refusal(settled.forms, error, failed)
     if not made.proven:
         raise AotcError("AOTC-P002", "the fallback policy leaves this candidate out")
-    return made.proven[0]
+    return Passed(proven=made.proven[0])
 
 
 def measure(
-    proven: Mapping[TuningCandidate, ProvenModel], reference: ReferenceRun, options: BuildOptions
+    proven: Mapping[TuningCandidate, ProvenModel],
+    reference: ReferenceRun,
+    context: BuildContext,
+    state: BuildState,
 ) -> tuple[TuningCandidate, ...]:
     """Median seconds of the candidates of one variant, run alternately on one fixture.
 
@@ -353,15 +305,16 @@ def measure(
     here = {candidate: item for candidate, item in proven.items() if item.parity.status == "passed"}
     firsts = first_equals({candidate: item.lowered for candidate, item in here.items()})
     tried = list(dict.fromkeys(firsts.values()))
-    rounds = options.profile.tune.rounds
+    rounds = context.profile.tune.rounds
     timed: dict[TuningCandidate, Timed] = {}
     if tried:
         found, _ = time_alternately(
             [here[candidate].lowered for candidate in tried],
             reference,
-            options,
+            context,
+            state,
             rounds=rounds,
-            folder=options.work / f"measure-{tried[0].variant}",
+            folder=state.work / f"measure-{tried[0].variant}",
             where=f"variant {tried[0].variant}",
         )
         timed = dict(zip(tried, found, strict=True))
@@ -393,21 +346,6 @@ def _row(candidate: TuningCandidate, timed: Timed, rounds: int, sizes: str) -> T
 # One trial of `precision: auto`: a form as it is, and again with the nodes that it must keep.
 
 
-class RunStages(Protocol):
-    """All stages from the optimizer to the proof; `others`: also in other forms where one fails."""
-
-    def __call__(
-        self,
-        model: AnalyzedModel,
-        plans: Sequence[VariantPlan],
-        options: BuildOptions,
-        *,
-        others: bool = True,
-    ) -> Settled:
-        """The variants that passed, and those that did not."""
-        ...
-
-
 @record
 class Passed:
     """A form whose variants passed, with the nodes kept for that.
@@ -420,25 +358,22 @@ class Passed:
 
 
 def passing_form(
-    analyzed: AnalyzedModel,
-    plans: Sequence[VariantPlan],
-    options: BuildOptions,
-    run_stages: RunStages,
-) -> Passed:
+    plans: Sequence[VariantPlan], context: BuildContext, state: BuildState
+) -> Steps[Passed]:
     """Run one lower precision; where it breaches its gates, with ever more nodes in float32.
 
     Raises the last refusal where it does not pass, and where the model does not change in it.
     """
     kept: tuple[str, ...] = ()
     for number in range(_ROUNDS):
-        at_round = options.with_subfolder(f"kept-{number}")
+        at_round = state.below(f"kept-{number}")
         asked = [replace(p, keep_float32=(*p.keep_float32, *kept)) for p in plans]
-        settled = run_stages(analyzed, asked, at_round, others=False)
+        settled = yield from settle(asked, context, at_round, others=False)
         failure = _failure(settled)
         if failure is None:
             return Passed(proven=_timed(settled, plans[0]), kept=kept)
         lowered, error = failure
-        found = blame(lowered, error, at_round) if lowered is not None else None
+        found = blame(lowered, error, context, at_round) if lowered is not None else None
         if found is None:
             break
         more = [name for name in found.keep_float32 if name not in kept]
@@ -447,10 +382,10 @@ def passing_form(
             break
         kept = (*kept, *more)
     # Whatever fails, another form of the graph may pass.
-    settled = run_stages(analyzed, plans, options.with_subfolder("other-forms"), others=True)
+    settled = yield from settle(plans, context, state.below("other-forms"))
     failure = _failure(settled)
     if failure is not None:
-        raise first_refusal(settled.attempts, failure[1])
+        raise first_refusal(settled.forms, failure[1])
     return Passed(proven=_timed(settled, plans[0]))
 
 

@@ -17,6 +17,7 @@ from aotc.base.records import field, record
 from aotc.graph.partition.assignment import Assignment, Sizes
 from aotc.graph.symbols import Symbols
 from aotc.graph.view import PartitionGraph
+from aotc.providers.base import SessionUse
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
 from aotc.spec.evidence import OutputNoise, VariantEvidence
@@ -312,6 +313,16 @@ class LoweredModel:
         return any(stated.get(GRAPH_OPTION) == "1" for stated in options)
 
     @property
+    def use(self) -> SessionUse:
+        """What its session is for, and what its providers ask of its graph."""
+        return SessionUse(
+            cuda=self.plan.cuda,
+            operators=tuple(op for _, op in self.optimized.nodes),
+            fused=any(item.fused for item in self.optimized.specialized.passes),
+            captured=self.captures,
+        )
+
+    @property
     def optimized(self) -> OptimizedModel:
         """The graph before it was divided."""
         return self.partitioned.claimed.optimized
@@ -320,6 +331,21 @@ class LoweredModel:
     def analyzed(self) -> AnalyzedModel:
         """The analyzed model that the variant was made from."""
         return self.optimized.specialized.analyzed
+
+
+@record
+class LoweredVariants:
+    """What lowering came to: runnable variants, those left out, and those refused.
+
+    `refused` could not be lowered, and no other form is tried.  `weights` is the folder of the
+    weights that all of them share.
+    """
+
+    lowered: tuple[LoweredModel, ...]
+    left_out: tuple[DroppedVariant, ...]
+    refused: tuple[tuple[VariantPlan, AotcError], ...]
+    findings: tuple[Finding, ...]
+    weights: Path
 
 
 @record

@@ -18,7 +18,7 @@ from aotc.base.records import record, replace
 from aotc.graph import values
 from aotc.graph.partition.extraction import Extractor
 from aotc.graph.view import PartitionGraph, read_graph
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import ClaimedModel, LoweredModel, ReferenceRun
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import outputs_of, with_outputs
@@ -51,14 +51,18 @@ class WrongNodes:
 
 
 def locate_wrong_nodes(
-    lowered: LoweredModel, reference: ReferenceRun, tolerance: Tolerance, options: BuildOptions
+    lowered: LoweredModel,
+    reference: ReferenceRun,
+    tolerance: Tolerance,
+    context: BuildContext,
+    state: BuildState,
 ) -> tuple[WrongNodes, ...]:
     """Compare part by part with the inputs of `reference`; empty if no part is at fault."""
     plan = lowered.plan
     assert lowered.report is not None
     compiled = {part.name: part.provider for part in lowered.report.partitions if part.compiled}
-    names = {backend_of(name, options.profile.plugins).ort_name: name for name in plan.providers}
-    value = options.workers.run(
+    names = {backend_of(name, context.profile.plugins).ort_name: name for name in plan.providers}
+    value = state.workers.run(
         "aotc.pipeline.wrong_parts:locate_job",
         {
             "model": str(lowered.model),
@@ -68,12 +72,12 @@ def locate_wrong_nodes(
             "graph": str(lowered.partitioned.claimed.graph),
             "graph_weights": str(lowered.partitioned.claimed.weights),
             "parts": {part: names[provider] for part, provider in compiled.items()},
-            "plugins": options.plugins(),
+            "plugins": context.plugins(),
             "precision": plan.precision,
             "tolerance": encode(tolerance),
             "inputs": reference.input_paths,
         },
-        folder=options.work / f"locate-{plan.name}",
+        folder=state.work / f"locate-{plan.name}",
         where=f"variant {plan.name}",
     ).value
     return tuple(

@@ -11,7 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
@@ -19,7 +19,14 @@ from aotc.base.registry import Registry
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
 from aotc.spec.providers import KNOWN_PROVIDERS, CudaOptions, Rates
 from aotc.spec.target import Target
-from aotc.spec.variant import NO_REQUIREMENTS, Certainty, Optimization, Requirements, SessionSpec
+from aotc.spec.variant import (
+    NO_REQUIREMENTS,
+    Certainty,
+    Optimization,
+    PassRecord,
+    Requirements,
+    SessionSpec,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -127,18 +134,38 @@ class Payload:
     mixes_with_shared: bool = True
 
 
+# A variant's proof: its answers are wrong, its graph does not load or run, its process died.
+WRONG: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
+
+
 @record
 class SessionUse:
-    """What a session is for: the variant's options, and what of the graph providers ask for.
+    """What a session is for: the variant's options, and what providers ask of its graph.
 
-    `convolutional`: several nodes of the graph are convolutions, and none is a transposed one.
+    `operators` are those of its nodes, with domains; `fused`: nodes of it were fused by `fuse`;
+    `captured`: it is created by `capturing`.
     """
 
     cuda: CudaOptions = CudaOptions()
-    convolutional: bool = False
+    operators: tuple[str, ...] = ()
+    fused: bool = False
+    captured: bool = False
 
 
 ANY_USE = SessionUse()
+
+
+@record
+class GivenUp:
+    """What a provider gives up of its own choices, as a variant failed with it.
+
+    `options` are the variant's without the `choice`; `code` and `what` are of the finding.
+    """
+
+    options: CudaOptions
+    choice: str
+    code: str
+    what: str
 
 
 class Backend(ABC):
@@ -194,6 +221,32 @@ class Backend(ABC):
         The values of constants in `model` need not be available.
         """
         return None
+
+    def fuses(self, options: CudaOptions) -> bool:
+        """Whether `fuse` may change a graph that it is the first provider of."""
+        return False
+
+    def fuse(
+        self, model: onnx.ModelProto, weights: Path
+    ) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
+        """`model` with operators that it alone has fast kernels for; no passes if nothing is found.
+
+        External data is in the folder `weights`.  Raises AOTC-O011 if a library is missing.
+        """
+        return model, ()
+
+    def gives_up(self, refusal: AotcError, use: SessionUse) -> GivenUp | None:
+        """Its own choice to do without after `refusal` of a variant whose first provider it is."""
+        return None
+
+    def capturing(
+        self, session: SessionSpec, model: onnx.ModelProto, placed: Mapping[str, str]
+    ) -> tuple[SessionSpec, str]:
+        """`session` whose runs are captured as graphs of the device; or why it cannot be.
+
+        `placed` are the ORT names of providers, by node of `model`.
+        """
+        return session, f"{self.name} captures no graphs"
 
     def compile(self, request: CompileRequest) -> Payload:
         """Compile one partition into files of the working directory.

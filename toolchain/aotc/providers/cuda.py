@@ -9,8 +9,9 @@ are.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import FunctionType
@@ -19,22 +20,42 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
 from aotc.graph.kernels import KernelTable, claim_by_kernels, prefers_cpu
+from aotc.graph.passes.base import walk_nodes
+from aotc.graph.view import shape_nodes
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.providers.base import (
     ANY_USE,
+    WRONG,
     Backend,
     Capability,
     ClaimRequest,
     Claims,
+    GivenUp,
     Refusal,
     SessionUse,
     installed_version,
 )
 from aotc.providers.ort import import_onnxruntime, ort_errors
 from aotc.spec.precision import Precision, QuantizedForm, WantedPrecision
-from aotc.spec.providers import BY_NAME, RUNTIME_WHEELS, STANDARD, Attention, Rates, Search
+from aotc.spec.providers import (
+    BY_NAME,
+    GRAPH_OPTION,
+    RUNTIME_WHEELS,
+    SIZED_BY_VALUES,
+    STANDARD,
+    Attention,
+    CudaOptions,
+    Rates,
+    Search,
+)
 from aotc.spec.target import Target
-from aotc.spec.variant import NO_REQUIREMENTS, Optimization, Requirements, SessionSpec
+from aotc.spec.variant import (
+    NO_REQUIREMENTS,
+    Optimization,
+    PassRecord,
+    Requirements,
+    SessionSpec,
+)
 
 if TYPE_CHECKING:
     import onnx
@@ -62,6 +83,15 @@ _READERS: Final = "external_data_loader_reading_threads"
 # Page-locking its two buffers of 64 MiB takes ONNX Runtime 75 ms, which pays for more than this.
 _PINNED_FROM_BYTES: Final = 1 << 30
 _MAX_NAMED = 5
+# Every pattern of fusion has one of these.
+_FUSED: Final = frozenset(
+    {"Attention", "Erf", "Gelu", "LayerNormalization", "RMSNormalization", "Softmax", "Tanh"}
+)
+_CONVOLUTIONS: Final = frozenset({"Conv", "FusedConv"})
+# ONNX Runtime fails in cuDNN on some of these with channels last.
+_TRANSPOSED: Final = "ConvTranspose"
+# With fewer, as in a vision transformer that only cuts patches so, transposes cost what is gained.
+_FEWEST: Final = 4
 _LEFT_TO_CPU = (
     "{count} of these nodes compute shapes, which ONNX Runtime prefers on the CPU: {names}"
 )
@@ -124,9 +154,82 @@ class CudaBackend(Backend):
             "cudnn_conv_algo_search": _SEARCHES[use.cuda.conv_algo_search],
             **_ATTENTION[use.cuda.attention],
         }
-        if use.cuda.layout == "nhwc" or (use.cuda.layout == "auto" and use.convolutional):
+        last = use.cuda.layout == "auto" and is_convolutional(use.operators)
+        if last or use.cuda.layout == "nhwc":
             options |= _CHANNELS_LAST
         return SessionSpec(optimization=optimization, provider_options={self.ort_name: options})
+
+    def fuses(self, options: CudaOptions) -> bool:
+        """Unless the profile says not to."""
+        return options.fusion == "auto"
+
+    def fuse(
+        self, model: onnx.ModelProto, weights: Path
+    ) -> tuple[onnx.ModelProto, tuple[PassRecord, ...]]:
+        """Attention, activations and normalizations, as operators that it has kernels for."""
+        if not any(node.op_type in _FUSED for node in model.graph.node):
+            return model, ()
+        try:
+            from aotc.graph.passes.fuse_for_cuda import fuse
+        except ImportError as error:
+            raise AotcError(
+                "AOTC-O011",
+                "fusion for CUDA needs a package that is not installed",
+                expected="onnxscript",
+                found=str(error),
+                fix=f"{install_extra('gpu')}, or set 'cuda: {{fusion: none}}' in the profile.",
+            ) from None
+        # The library reports each pattern that it does not match, and shapes it cannot infer.
+        logging.getLogger("onnxscript").setLevel(logging.CRITICAL)
+        logging.getLogger("onnx_ir").setLevel(logging.CRITICAL)
+        return fuse(model, weights)
+
+    def gives_up(self, refusal: AotcError, use: SessionUse) -> GivenUp | None:
+        """Channels last, then fusion, then captured graphs, where the profile leaves them to it.
+
+        The layout first: where a graph has both, fusion gains more.
+        """
+        own, wrong = use.cuda, refusal.code in WRONG
+        uncaptured = refusal.code == "AOTC-P014" and use.captured
+        why = f"{refusal.code} {refusal.what}"
+        if (wrong or uncaptured) and own.layout == "auto" and is_convolutional(use.operators):
+            return GivenUp(
+                options=replace(own, layout="nchw"),
+                choice="channels last on CUDA",
+                code="AOTC-O013",
+                what=f"{why}; channels come first",
+            )
+        if wrong and use.fused and self.fuses(own):
+            return GivenUp(
+                options=replace(own, fusion="none"),
+                choice="fusion for CUDA",
+                code="AOTC-O012",
+                what=f"{why}; it is used unfused",
+            )
+        if uncaptured and own.graphs.on_refusal == "run":
+            return GivenUp(
+                options=replace(own, graphs=replace(own.graphs, capture="none")),
+                choice="CUDA graphs",
+                code="AOTC-P014",
+                what=f"no CUDA graphs are captured: {refusal.found}",
+            )
+        return None
+
+    def capturing(
+        self, session: SessionSpec, model: onnx.ModelProto, placed: Mapping[str, str]
+    ) -> tuple[SessionSpec, str]:
+        """With its option, unless ONNX Runtime would refuse it, or fail.
+
+        That refuses a node with a subgraph, and values that are copied between the GPU and the CPU.
+        Nodes on the CPU that compute shapes do no harm: their values are read there.
+        """
+        if obstacles := uncapturable(model, placed):
+            named = [f"{name} ({why})" for name, why in list(obstacles.items())[:_MAX_NAMED]]
+            more = len(obstacles) - len(named)
+            return session, ", ".join(named) + (f", and {more} more" if more else "")
+        own = {**session.provider_options.get(self.ort_name, {}), GRAPH_OPTION: "1"}
+        options = {**session.provider_options, self.ort_name: own}
+        return replace(session, provider_options=options), ""
 
     def steadier(self, session: SessionSpec) -> Mapping[str, SessionSpec]:
         """With convolution algorithms that are not searched for; no kernel depends on threads."""
@@ -161,6 +264,35 @@ class CudaBackend(Backend):
         table = f"kernels {KernelTable.load().version}"
         installed = installed_version(_WHEEL)
         return f"{_WHEEL} {installed}; {table}" if installed else table
+
+
+def is_convolutional(operators: Iterable[str]) -> bool:
+    """Whether nodes of these operators are four convolutions or more, and none is transposed."""
+    names = [operator.rpartition("::")[2] for operator in operators]
+    return sum(name in _CONVOLUTIONS for name in names) >= _FEWEST and _TRANSPOSED not in names
+
+
+def uncapturable(model: onnx.ModelProto, placed: Mapping[str, str]) -> dict[str, str]:
+    """The nodes that prevent a capture, each with the reason."""
+    shapes = shape_nodes(model)
+    found = {}
+    for node in walk_nodes(model):
+        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+            found[node.name] = f"{node.op_type} is control flow"
+        elif not node.domain and node.op_type in SIZED_BY_VALUES:
+            found[node.name] = f"the size of {node.op_type} depends on values"
+        elif (
+            node.name not in shapes
+            and (provider := placed.get(node.name, "")) != CudaBackend.ort_name
+        ):
+            found[node.name] = f"{node.op_type} is on {provider or 'no provider'}"
+    return found
+
+
+def _listed(obstacles: Mapping[str, str]) -> str:
+    named = [f"{name} ({why})" for name, why in list(obstacles.items())[:_MAX_NAMED]]
+    more = len(obstacles) - len(named)
+    return ", ".join(named) + (f", and {more} more" if more else "")
 
 
 def claim_of(model: onnx.ModelProto) -> Claims:

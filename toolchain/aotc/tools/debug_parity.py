@@ -21,8 +21,8 @@ from aotc.graph import values
 from aotc.graph.values import Data
 from aotc.graph.view import op_of
 from aotc.host.probe import probe
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.import_model import import_model
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import SourceModel
 from aotc.precision.node_comparison import Side, as_loaded, node_errors
 from aotc.runtime.routing import choose
@@ -264,10 +264,11 @@ class _Comparison:
         work = self.work / "source"
         work.mkdir()
         host = probe(gpus=False)
-        options = BuildOptions(
-            profile=self._profile, target=host, host=host, work=work, workers=self._workers
+        source = import_model(
+            model,
+            BuildContext(profile=self._profile, target=host, host=host),
+            BuildState(work=work, workers=self._workers),
         )
-        source = import_model(model, options)
         if source.capture.external_data != self.given.manifest.source.external_data:
             raise AotcError(
                 "AOTC-I083",

@@ -16,8 +16,8 @@ from aotc.base.files.writing import write_atomically
 from aotc.base.records import replace
 from aotc.graph.values import numpy_dtype
 from aotc.host.probe import probe
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.import_model import import_model
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import SourceModel
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import shape_of
@@ -144,11 +144,12 @@ def _learned(
         )
     with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
         host = probe()
-        options = BuildOptions(profile=base, target=host, host=host, work=folder, workers=jobs)
+        context = BuildContext(profile=base, target=host, host=host)
+        state = BuildState(work=folder, workers=jobs)
         source = None
         if model is not None:
             announce("import")
-            source = import_model(model, options)
+            source = import_model(model, context, state)
         announce("read the traffic")
         recorded = read_traffic(traffic, source.inputs if source is not None else None)
         stated = source.symbols.relations if source is not None else ()
@@ -158,7 +159,7 @@ def _learned(
         else:
             assert source is not None  # Without `costs` there is a model.
             announce("measure")
-            table = _measure_costs(source, varying, options, seconds, threads)
+            table = _measure_costs(source, varying, context, state, seconds, threads)
     announce("plan")
     requests = Traffic(varying.counts(), Costs(table), padding=padding)
     return learn_report(recorded, varying, requests, base, _max_sizes(base, max_variants)), table
@@ -176,7 +177,8 @@ def _max_sizes(base: Profile, wanted: int | None) -> int:
 def _measure_costs(
     source: SourceModel,
     varying: VaryingDims,
-    options: BuildOptions,
+    context: BuildContext,
+    state: BuildState,
     seconds: float,
     threads: int | None,
 ) -> CostTable:
@@ -198,7 +200,7 @@ def _measure_costs(
     others |= varying.fixed | {name: varying.most_common_size(name) for name in varying.ranged}
     for name in varying.planned:
         others.pop(name, None)
-    _require_memory(source, varying, others, options.profile.limits.memory_bytes)
+    _require_memory(source, varying, others, context.profile.limits.memory_bytes)
     return measure(
         source,
         varying.planned,
@@ -209,10 +211,10 @@ def _measure_costs(
         varying.follows,
         seconds=seconds,
         threads=threads,
-        seed=options.profile.parity.seed,
-        profile=options.profile,
-        workers=options.workers,
-        work=options.work,
+        seed=context.profile.parity.seed,
+        profile=context.profile,
+        workers=state.workers,
+        work=state.work,
     )
 
 

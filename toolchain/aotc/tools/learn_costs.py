@@ -23,7 +23,7 @@ from aotc.graph.passes.base import walk_nodes
 from aotc.graph.passes.fix_dims import FixDims
 from aotc.pipeline.half import to_half, why_left
 from aotc.pipeline.optimize import write_weights
-from aotc.pipeline.optimizer_settings import FUSED, fusion_job, is_convolutional
+from aotc.pipeline.optimizer_settings import FUSED, fusion_job
 from aotc.pipeline.tune_choices import wanted_precision
 from aotc.pipeline.types import SourceModel, wanted_in_float32
 from aotc.precision.half_types import HALF_TYPES
@@ -436,7 +436,7 @@ class _Bench:
             in_precision(self._model, request)
         use = SessionUse(
             cuda=decode(CudaOptions, request["cuda_options"]),
-            convolutional=is_convolutional(node.op_type for node in walk_nodes(self._model)),
+            operators=tuple(node.op_type for node in walk_nodes(self._model)),
         )
         self._spec = session_spec(backends, request["precision"], use)
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})

@@ -1,26 +1,20 @@
-"""What is tried when a form of a variant computes wrongly or does not run."""
+"""The attempts of a build: what goes through the stages, and what is tried where that fails."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from functools import partial
-from typing import Final
+from contextlib import contextmanager
+from itertools import count
+from typing import Final, Generic, TypeVar
 
 from aotc.base.errors import AotcError
-from aotc.base.records import record, replace
+from aotc.base.records import field, record, replace
 from aotc.pipeline.blame import precision_is_to_blame, with_evidence_of_blame, with_nodes_to_blame
-from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left, without_graphs
-from aotc.pipeline.optimizer_settings import (
-    channels_first,
-    is_fused,
-    lower_level,
-    may_change_layout,
-    may_fuse,
-    not_fused,
-)
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left
+from aotc.pipeline.optimizer_settings import lower_level
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.timing import time_alternately
@@ -33,71 +27,144 @@ from aotc.pipeline.types import (
     VariantPlan,
 )
 from aotc.pipeline.wrong_parts import WrongNodes, all_compiled_nodes, locate_wrong_nodes
+from aotc.providers.base import WRONG, GivenUp
+from aotc.providers.named_backends import backend_of
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, WrongForm
 from aotc.spec.payload import Finding
-from aotc.spec.providers import CudaOptions
 from aotc.spec.variant import DroppedVariant
 
+Result = TypeVar("Result")
 # Results of the optimizer that were started earlier, by variant.
 Ahead = Mapping[str, Future[Json]]
-# Wrong results, a graph that does not load or run, a crash.
-_CODES: Final = frozenset({"AOTC-N001", "AOTC-R008", "AOTC-I013"})
 # Compiled parts may hang; on the CPU another level would take as long again.
-_COMPILED_CODES: Final = _CODES | {"AOTC-I014"}
+_COMPILED_CODES: Final = WRONG | {"AOTC-I014"}
 # How often single nodes of compiled parts are left out, before all of them are.
 _MAX_ROUNDS: Final = 3
 _COST_ROUNDS: Final = 7
-# Codes of a variant's proof: wrong results, a graph that does not run, a crash.
-_EMPTY_CODES = frozenset({"AOTC-N001", "AOTC-R005", "AOTC-R008", "AOTC-I013"})
-
-
-@record
-class Settled:
-    """Variants that finally passed or failed, and the last attempt of each, by name."""
-
-    variants: ProvenVariants
-    attempts: Mapping[str, Attempt]
-
-
-def settle(
-    plans: Sequence[VariantPlan],
-    options: BuildOptions,
-    ahead: Ahead,
-    run: Callable[[Sequence[Attempt], BuildOptions, Ahead], ProvenVariants],
-    *,
-    others: bool = True,
-) -> Settled:
-    """`run` all variants; those that fail are run in other forms until nothing is left to try.
-
-    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
-    `run` raises, after the first refusal if other forms were tried.
-    """
-    attempts = {plan.name: Attempt(plan=plan) for plan in plans}
-    at_round, number = options, 0
-    while True:
-        try:
-            made = run(list(attempts.values()), at_round, ahead)
-            following = next_attempts(attempts, made.failed, at_round) if others else {}
-        except AotcError as error:
-            raise first_refusal(attempts, error) from None
-        if not following:
-            return Settled(variants=made, attempts=attempts)
-        attempts, ahead, number = {**attempts, **following}, {}, number + 1
-        at_round = options.with_subfolder(f"again-{number}")
-
-
-# The next form of a variant that computes wrongly or does not run.
-#
-# On CUDA, images with channels last are first tried with channels first, and a graph that was fused
-# without that. One of which ONNX Runtime captures no CUDA graphs runs without, if the profile
-# allows it. If parts are compiled, first the nodes at fault move to the variant's next provider,
-# and then all compiled ones. Otherwise a lower level of ONNX Runtime's optimizer is tried.
+_EMPTY_CODES: Final = WRONG | {"AOTC-R005"}
 
 
 @record
 class Attempt:
-    """One attempt at a variant: its plan, nodes that providers must not run, and earlier forms.
+    """What goes through the stages at once: variants, each in its current form.
+
+    `ahead` are results of the optimizer that were started earlier.
+    """
+
+    forms: tuple[Form, ...]
+    context: BuildContext
+    state: BuildState
+    ahead: Ahead = field(default_factory=dict)
+
+    @property
+    def names(self) -> str:
+        """The names of the variants."""
+        return ", ".join(form.plan.name for form in self.forms)
+
+    @property
+    def wrong(self) -> dict[str, tuple[WrongNodes, ...]]:
+        """Nodes that providers must not run, by variant."""
+        return {form.plan.name: form.wrong for form in self.forms}
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Why variants are not in their first form."""
+        return [finding for form in self.forms for finding in form.findings]
+
+
+# What is tried: an attempt is yielded, and its result comes back, or the refusal that ended it is
+# raised there. What it comes to in the end is returned.
+Steps = Generator[Attempt, ProvenVariants, Result]
+
+
+class Attempts(Iterator[Attempt], Generic[Result]):
+    """The attempts that `steps` asks for, one by one: each is answered before the next one."""
+
+    def __init__(self, steps: Steps[Result]) -> None:
+        """Nothing runs yet."""
+        self._steps = steps
+        self._answer: ProvenVariants | AotcError | None = None
+        self._result: list[Result] = []
+
+    def __next__(self) -> Attempt:
+        """The next attempt; raises the refusal that `steps` does not try again."""
+        try:
+            if isinstance(self._answer, AotcError):
+                return self._steps.throw(self._answer)
+            if self._answer is None:
+                return next(self._steps)
+            return self._steps.send(self._answer)
+        except StopIteration as end:
+            self._result.append(end.value)
+            raise
+
+    def answer(self, made: ProvenVariants) -> None:
+        """What came of the last attempt."""
+        self._answer = made
+
+    @contextmanager
+    def refusals_answer(self) -> Iterator[None]:
+        """A refusal by a stage is what came of the attempt."""
+        try:
+            yield
+        except AotcError as refusal:
+            self._answer = refusal
+
+    @property
+    def result(self) -> Result:
+        """What all of them came to, once they have ended."""
+        return self._result[0]
+
+
+@record
+class Settled:
+    """Variants that finally passed or failed, and the last form of each, by name."""
+
+    variants: ProvenVariants
+    forms: Mapping[str, Form]
+
+
+def settle(
+    plans: Sequence[VariantPlan],
+    context: BuildContext,
+    state: BuildState,
+    ahead: Ahead | None = None,
+    *,
+    others: bool = True,
+) -> Steps[Settled]:
+    """All variants; those that fail are tried in other forms until none is left.
+
+    `ahead` is used for the first form only, and without `others` there is no other.  Raises what
+    ended an attempt, after the first refusal if other forms were tried.
+    """
+    forms = {plan.name: Form(plan=plan) for plan in plans}
+    at_round = state
+    for number in count(1):
+        try:
+            made = yield Attempt(
+                forms=tuple(forms.values()), context=context, state=at_round, ahead=ahead or {}
+            )
+            following = next_forms(forms, made.failed, context, at_round) if others else {}
+        except AotcError as error:
+            raise first_refusal(forms, error) from None
+        if not following:
+            break
+        forms, ahead = {**forms, **following}, None
+        at_round = state.below(f"again-{number}")
+    return Settled(variants=made, forms=forms)
+
+
+# The next form of a variant that computes wrongly or does not run.
+#
+# First its provider gives up choices of its own, one by one. If parts are compiled, the nodes at
+# fault move to the variant's next provider, and then all compiled ones. Otherwise a lower level of
+# ONNX Runtime's optimizer is tried.
+
+
+@record
+class Form:
+    """One form of a variant: its plan, nodes that providers must not run, and earlier forms.
 
     `first` is why the first form was refused, and `replaced` is that form.
     """
@@ -111,42 +178,39 @@ class Attempt:
     rounds: int = 0
 
 
-def next_attempts(
-    attempts: Mapping[str, Attempt],
+def next_forms(
+    forms: Mapping[str, Form],
     failed: Sequence[tuple[LoweredModel, AotcError]],
-    options: BuildOptions,
-) -> dict[str, Attempt]:
-    """The next attempts of the variants that failed, by name; empty if nothing is left to try."""
+    context: BuildContext,
+    state: BuildState,
+) -> dict[str, Form]:
+    """The next forms of the variants that failed, by name; empty if nothing is left to try."""
     found = {}
     for lowered, error in failed:
         name = lowered.plan.name
-        next_attempt = _next_attempt(attempts[name], lowered, error, options)
-        if next_attempt is not None:
-            found[name] = next_attempt
+        next_form = _next_form(forms[name], lowered, error, context, state)
+        if next_form is not None:
+            found[name] = next_form
     return found
 
 
 def first_refusal(
-    attempts: Mapping[str, Attempt],
+    forms: Mapping[str, Form],
     error: AotcError,
     plan: VariantPlan | None = None,
     *,
     measured: bool = False,
 ) -> AotcError:
-    """Why a variant's first form was refused; `error`, which ended the attempts, is in `also`.
+    """Why a variant's first form was refused; `error`, which ended the forms, is in `also`.
 
     Only `error` where the last form was `measured`, and computes rightly: what it costs is then too
-    much.  `plan` is of the variant that failed; None: any variant with another attempt.
+    much.  `plan` is of the variant that failed; None: any variant with another form.
     """
     if measured and all(map(is_budget, (error, *error.also))):
         return error
     name = plan.name if plan is not None else None
     first = next(
-        (
-            attempt.first
-            for key, attempt in attempts.items()
-            if attempt.first and name in (None, key)
-        ),
+        (form.first for key, form in forms.items() if form.first and name in (None, key)),
         None,
     )
     if first is None or first is error:
@@ -157,7 +221,7 @@ def first_refusal(
 
 
 def drop_failed(
-    attempts: Mapping[str, Attempt], made: ProvenVariants, options: BuildOptions
+    forms: Mapping[str, Form], made: ProvenVariants, context: BuildContext, state: BuildState
 ) -> tuple[list[DroppedVariant], list[AotcError]]:
     """All variants that are left out, and the refusals of those that the policy does not leave out.
 
@@ -165,16 +229,14 @@ def drop_failed(
     the refusals of the variants that are left out if these are all.
     """
     failed = [
-        (_of_gates(_refusal(attempts, item, error, options), item.plan), item.plan)
+        (_of_gates(_refusal(forms, item, error, context, state), item.plan), item.plan)
         for item, error in made.failed
     ]
-    refusals = [
-        _of_gates(first_refusal(attempts, error, plan), plan) for plan, error in made.refused
-    ]
+    refusals = [_of_gates(first_refusal(forms, error, plan), plan) for plan, error in made.refused]
     dropped = list(made.left_out)
     for error, plan in failed:
         try:
-            dropped.append(dropped_variant(error, plan, options))
+            dropped.append(dropped_variant(error, plan, context))
         except AotcError as refusal:
             refusals.append(refusal)
     if not made.proven and not refusals:
@@ -183,33 +245,38 @@ def drop_failed(
 
 
 def _refusal(
-    attempts: Mapping[str, Attempt], lowered: LoweredModel, error: AotcError, options: BuildOptions
+    forms: Mapping[str, Form],
+    lowered: LoweredModel,
+    error: AotcError,
+    context: BuildContext,
+    state: BuildState,
 ) -> AotcError:
-    refused = first_refusal(attempts, error, lowered.plan, measured=True)
-    return with_nodes_to_blame(refused, lowered, options)
+    refused = first_refusal(forms, error, lowered.plan, measured=True)
+    return with_nodes_to_blame(refused, lowered, context, state)
 
 
 def with_tried_forms(
-    proven: ProvenModel, attempts: Mapping[str, Attempt], options: BuildOptions
+    proven: ProvenModel, forms: Mapping[str, Form], context: BuildContext, state: BuildState
 ) -> ProvenModel:
     """The variant with its earlier forms in the evidence, and the cost of the change."""
-    proven = with_evidence_of_blame(proven, options)
+    proven = with_evidence_of_blame(proven, state)
     plan = proven.plan
-    attempt = attempts.get(plan.name)
-    if attempt is None or not attempt.tried or attempt.replaced is None:
+    form = forms.get(plan.name)
+    if form is None or not form.tried or form.replaced is None:
         return proven
-    first, *others = attempt.tried
+    first, *others = form.tried
     # A form that crashed or hung would do so again.
-    if attempt.first is None or attempt.first.code != "AOTC-N001":
-        return replace(proven, evidence=replace(proven.evidence, replaced_forms=attempt.tried))
+    if form.first is None or form.first.code != "AOTC-N001":
+        return replace(proven, evidence=replace(proven.evidence, replaced_forms=form.tried))
     analyzed = proven.lowered.analyzed
     try:
         timed, _ = time_alternately(
-            [attempt.replaced, proven.lowered],
+            [form.replaced, proven.lowered],
             _reference(analyzed, plan, None),
-            options,
+            context,
+            state,
             rounds=_COST_ROUNDS,
-            folder=options.work / f"cost-{plan.name}",
+            folder=state.work / f"cost-{plan.name}",
             where=f"variant {plan.name}",
         )
         for item in timed:
@@ -219,7 +286,7 @@ def with_tried_forms(
         first = replace(first, slowdown=round(after / before, 3))
     except AotcError as error:
         # A form that does not run cannot be timed.
-        options.announce(error.line())
+        state.announce(error.line())
     evidence = replace(proven.evidence, replaced_forms=(first, *others))
     return replace(proven, evidence=evidence)
 
@@ -239,52 +306,45 @@ def slowdown_findings(evidence: Evidence) -> tuple[Finding, ...]:
     )
 
 
-def _next_attempt(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt | None:
-    """The attempt after `lowered` failed with `error`; None if nothing is left to try."""
+def _next_form(
+    form: Form,
+    lowered: LoweredModel,
+    error: AotcError,
+    context: BuildContext,
+    state: BuildState,
+) -> Form | None:
+    """The form after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
-    # The layout first: where a graph has both, fusion gains more.
-    refused_graphs = error.code == "AOTC-P014" and lowered.captures
-    with_options = partial(_with_options, attempt, lowered, error, options)
-    if (error.code in _CODES or refused_graphs) and may_change_layout(plan, lowered.optimized):
-        finding = channels_first(plan, f"{_reason(error)}; channels come first")
-        return with_options(replace(plan.cuda, layout="nchw"), finding, "channels last on CUDA")
-    if error.code in _CODES and is_fused(lowered.optimized.specialized) and may_fuse(plan):
-        finding = not_fused(plan, f"{_reason(error)}; it is used unfused")
-        return with_options(replace(plan.cuda, fusion="none"), finding, "fusion for CUDA")
-    if refused_graphs and plan.cuda.graphs.on_refusal == "run":
-        cuda = replace(plan.cuda, graphs=replace(plan.cuda.graphs, capture="none"))
-        finding = without_graphs(f"variant {plan.name}", error.found)
-        return with_options(cuda, finding, "CUDA graphs")
+    backend = backend_of(plan.providers[0], context.profile.plugins)
+    given_up = backend.gives_up(error, lowered.use)
+    if given_up is not None:
+        return _without_choice(form, lowered, error, given_up, state)
     if (
-        error.code not in (_COMPILED_CODES if lowered.contexts else _CODES)
+        error.code not in (_COMPILED_CODES if lowered.contexts else WRONG)
         or not plan.may_lower_level
     ):
         return None
-    options.announce(error.line())
-    attempt = replace(
-        attempt, first=attempt.first or _of_proof(error), replaced=attempt.replaced or lowered
-    )
+    state.announce(error.line())
+    form = replace(form, first=form.first or _of_proof(error), replaced=form.replaced or lowered)
     if lowered.contexts:
-        return _without_wrong(attempt, lowered, error, options)
+        return _without_wrong(form, lowered, error, context, state)
     level = lower_level(plan)
     # What precision makes inexact stays so at every level.
-    if level is None or precision_is_to_blame(lowered, error, options):
+    if level is None or precision_is_to_blame(lowered, error, context, state):
         return None
     was = "all" if plan.optimization == "auto" else plan.optimization
     return replace(
-        attempt,
+        form,
         plan=replace(plan, optimization=level),
         findings=(
-            *attempt.findings,
+            *form.findings,
             Finding(
                 code="AOTC-O003",
                 what=f"level {was}: {_reason(error)}; level {level} is taken"[:500],
                 where=f"variant {plan.name}",
             ),
         ),
-        tried=(*attempt.tried, WrongForm(form=f"level {was}", reason=error.line()[:500])),
+        tried=(*form.tried, WrongForm(form=f"level {was}", reason=error.line()[:500])),
     )
 
 
@@ -311,38 +371,42 @@ def _of_proof(error: AotcError) -> AotcError:
     return kept
 
 
-def _with_options(
-    attempt: Attempt,
-    lowered: LoweredModel,
-    error: AotcError,
-    options: BuildOptions,
-    cuda: CudaOptions,
-    finding: Finding,
-    form: str,
-) -> Attempt:
-    """The attempt with other options of CUDA, after `form` failed."""
-    options.announce(error.line())
+def _without_choice(
+    form: Form, lowered: LoweredModel, error: AotcError, given_up: GivenUp, state: BuildState
+) -> Form:
+    """The form without a choice of its provider's own, with which it failed."""
+    state.announce(error.line())
+    where = f"variant {lowered.plan.name}"
     return replace(
-        attempt,
-        plan=replace(lowered.plan, cuda=cuda),
-        first=attempt.first or _of_proof(error),
-        replaced=attempt.replaced or lowered,
-        findings=(*attempt.findings, finding),
-        tried=(*attempt.tried, WrongForm(form=form, reason=error.line()[:500])),
+        form,
+        plan=replace(lowered.plan, cuda=given_up.options),
+        first=form.first or _of_proof(error),
+        replaced=form.replaced or lowered,
+        findings=(
+            *form.findings,
+            Finding(code=given_up.code, what=given_up.what[:500], where=where),
+        ),
+        tried=(*form.tried, WrongForm(form=given_up.choice, reason=error.line()[:500])),
     )
 
 
 def _without_wrong(
-    attempt: Attempt, lowered: LoweredModel, error: AotcError, options: BuildOptions
-) -> Attempt:
+    form: Form,
+    lowered: LoweredModel,
+    error: AotcError,
+    context: BuildContext,
+    state: BuildState,
+) -> Form:
     specialized = lowered.optimized.specialized
     found: tuple[WrongNodes, ...] = ()
-    if attempt.rounds < _MAX_ROUNDS and error.code == "AOTC-N001":
+    if form.rounds < _MAX_ROUNDS and error.code == "AOTC-N001":
         reference = _reference(specialized.analyzed, specialized.plan, error)
         try:
-            found = locate_wrong_nodes(lowered, reference, tolerance_of(lowered, options), options)
+            found = locate_wrong_nodes(
+                lowered, reference, tolerance_of(lowered, context), context, state
+            )
         except AotcError as failure:
-            options.announce(failure.line())
+            state.announce(failure.line())
     found = found or all_compiled_nodes(lowered, _reason(error))
     forms = (
         WrongForm(
@@ -353,11 +417,11 @@ def _without_wrong(
         for wrong in found
     )
     return replace(
-        attempt,
+        form,
         plan=specialized.plan,
-        wrong=(*attempt.wrong, *found),
-        tried=(*attempt.tried, *forms),
-        rounds=attempt.rounds + 1,
+        wrong=(*form.wrong, *found),
+        tried=(*form.tried, *forms),
+        rounds=form.rounds + 1,
     )
 
 

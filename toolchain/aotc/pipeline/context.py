@@ -1,14 +1,15 @@
-"""The options of one build, which every stage reads, and the clock of its stages."""
+"""What one build is asked for, which no stage changes, and what changes while it runs."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import field, record, replace
+from aotc.base.records import record
 from aotc.pipeline.cache import BuildCache
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
@@ -56,15 +57,12 @@ class Clock:
 
 
 @record
-class BuildOptions:
-    """What the user asked for; every stage reads it, none changes it."""
+class BuildContext:
+    """What a build is asked for and where: every stage reads it, none changes it."""
 
     profile: Profile
     target: Target
     host: Target
-    work: Path
-    workers: Workers
-    cache: BuildCache | None = None
     fixtures: Path | None = None
     embed_fixtures: bool = False
     # Data on which activations are observed: that of the command line, else the profile's.
@@ -73,49 +71,66 @@ class BuildOptions:
     tries_static: bool = False
     # Whether a variant, or one in trials, may compute in half precision.
     tries_half: bool = False
-    clock: Clock = field(default_factory=Clock)
-    # Where the profile states its gates, and what was judged so far.
+    # Where the profile states its gates.
     places: DocumentPlaces = NO_PLACES
-    journal: Journal = field(default_factory=Journal)
     # By variant: the providers by whose order budgets are checked, if tuning chose another order.
     budget_orders: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # The nodes to blame, by variant with precision, and the model file of each form that was too
-    # inexact; None: the search failed.
-    blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
-    # Whether all searches share the profile's trials, as those for one candidate of tuning do; else
-    # those for one variant in one precision do.
-    shared_trials: bool = False
 
-    # The build's own work folder, if `work` is one below it.
+    def plugins(self) -> Json:
+        """The profile's plugins, as a worker is given them with the name of a `backend`."""
+        return encode(dict(self.profile.plugins))
+
+
+@dataclass(kw_only=True)
+class BuildState:
+    """What a build has, and what changes while it runs: stages write into it.
+
+    `work` is the folder that they write their files into, and `shared` that of what all trials of a
+    build read.  `journal` is what was judged so far.  `blames` are the nodes to blame, by variant
+    with precision, and the model file of each form that was too inexact; None: the search failed.
+    With `shared_trials` all searches share the profile's trials, as those for one candidate of
+    tuning do; else those for one variant in one precision do.
+    """
+
+    work: Path
+    workers: Workers
+    clock: Clock = field(default_factory=Clock)
+    cache: BuildCache | None = None
+    journal: Journal = field(default_factory=Journal)
+    blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
+    shared_trials: bool = False
     root: Path | None = None
 
     @property
     def shared(self) -> Path:
-        """The folder of what all trials of a build read: the same for each of them."""
+        """The build's own work folder, where `work` may be one below it."""
         return self.root or self.work
 
-    def with_subfolder(self, name: str) -> BuildOptions:
-        """The same options with a new work folder below this one."""
+    def below(self, name: str) -> BuildState:
+        """This state with a new work folder below this one: what is written into it is shared."""
         work = self.work / name
         work.mkdir()
         return replace(self, work=work, root=self.shared)
 
-    def trials_left(self, searched: str) -> int:
+    def trial(self, name: str) -> BuildState:
+        """The state of a candidate, in a folder below this one.
+
+        What it breaches is no breach of the build, and its searches are its own.
+        """
+        return replace(self.below(name), journal=Journal(), blames={}, shared_trials=True)
+
+    def trials_left(self, searched: str, context: BuildContext) -> int:
         """How many trials may still be made to find the nodes to blame, for a key of `blames`."""
         spent = sum(
             found.trials
             for (name, _), found in self.blames.items()
             if found is not None and (self.shared_trials or name == searched)
         )
-        return max(0, self.profile.blame.trials - spent)
+        return max(0, context.profile.blame.trials - spent)
 
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""
         self.clock.announce(what)
-
-    def plugins(self) -> Json:
-        """The profile's plugins, as a worker is given them with the name of a `backend`."""
-        return encode(dict(self.profile.plugins))
 
 
 def requested_backend(request: Json) -> Backend:
