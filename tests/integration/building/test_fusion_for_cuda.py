@@ -14,10 +14,9 @@ from workbench import Built, Workbench
 
 from aotc.graph.passes.base import walk_nodes
 from aotc.host.probe import probe
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext
 from aotc.pipeline.reuse import artifact_key_parts
 from aotc.pipeline.tune_choices import candidate_spec, candidates
-from aotc.session.worker_pool import WorkerLimits, Workers
 from aotc.spec.profile import Profile, TuneSpec, VariantSpec
 from aotc.spec.profile_files import load_profile
 from aotc.spec.providers import CudaOptions
@@ -74,13 +73,10 @@ def test_the_libraries_that_fuse_are_named_where_they_did(fused: Built, unfused:
     assert "onnxscript" not in {library.name for library in libraries(unfused.manifest)}
 
 
-def test_the_build_cache_distinguishes_their_versions(tmp_path: Path) -> None:
+def test_the_build_cache_distinguishes_their_versions() -> None:
     host = probe()
-    with Workers(WorkerLimits()) as workers:
-        options = BuildOptions(
-            profile=profile(), target=host, host=host, work=tmp_path, workers=workers
-        )
-        parts = artifact_key_parts("model", "name", options)
+    context = BuildContext(profile=profile(), target=host, host=host)
+    parts = artifact_key_parts("model", "name", context)
     assert parts is not None
     assert parts["packages"]["onnxscript"] == metadata.version("onnxscript")
     assert parts["packages"]["onnx-ir"] == metadata.version("onnx-ir")

@@ -8,7 +8,7 @@ import pytest
 
 from aotc.base.progress import BYTES, Count, Reporter, Tally
 from aotc.cli.progress import Stage, StageStack, counted, share
-from aotc.pipeline.options import Clock
+from aotc.pipeline.context import Clock
 
 
 class Shown(StageStack):

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from answered import answered
 from made_profiles import profile_with
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.host.probe import probe
+from aotc.pipeline import attempts
 from aotc.pipeline import tune as candidate_trials
 from aotc.pipeline import tune as kept_trials
-from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.retry import Attempt, Settled
+from aotc.pipeline.attempts import Attempt
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.tune import passing_form, precision_findings, try_candidates
 from aotc.pipeline.tune_choices import (
     candidate_spec,
@@ -27,7 +28,7 @@ from aotc.pipeline.tune_choices import (
     wants_auto,
 )
 from aotc.pipeline.types import AnalyzedModel, ProvenVariants, VariantPlan
-from aotc.providers.base import BACKENDS
+from aotc.providers.base import BACKENDS, SessionUse
 from aotc.spec.evidence import Blamed, Evidence, TuningCandidate
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Profile
@@ -248,30 +249,22 @@ class Stages:
         self.needed = needed
         self.here = here
         self.plans: list[VariantPlan] = []
-        self.others: list[bool] = []
+        self.folders: list[str] = []
 
-    def __call__(
-        self,
-        model: AnalyzedModel,
-        plans: Sequence[VariantPlan],
-        options: BuildOptions,
-        *,
-        others: bool = True,
-    ) -> Settled:
-        self.others.append(others)
+    def __call__(self, attempt: Attempt) -> ProvenVariants:
+        self.folders.append(attempt.state.work.name)
         proven: list[Any] = []
         failed: list[Any] = []
-        for plan in plans:
+        for form in attempt.forms:
+            plan = form.plan
             self.plans.append(plan)
             if self.needed.get(plan.precision, set()) <= set(plan.keep_float32):
                 proven.append(Mock(plan=plan, parity=Mock(status=self.status)))
             else:
-                failed.append((Mock(plan=plan), AotcError("AOTC-N001", "too far")))
-        variants = ProvenVariants(
+                lowered = Mock(plan=plan, contexts=(), use=SessionUse())
+                failed.append((lowered, AotcError("AOTC-N001", "too far")))
+        return ProvenVariants(
             proven=tuple(proven), failed=tuple(failed), left_out=(), findings=(), weights=()
-        )
-        return Settled(
-            variants=variants, attempts={plan.name: Attempt(plan=plan) for plan in plans}
         )
 
     @property
@@ -279,9 +272,19 @@ class Stages:
         return "passed" if self.here else "not-run"
 
 
-def options_of(asked: Profile, folder: Path) -> BuildOptions:
+def context_of(asked: Profile) -> BuildContext:
     host = probe(gpus=False)
-    return BuildOptions(profile=asked, target=host, host=host, work=folder, workers=Mock())
+    return BuildContext(profile=asked, target=host, host=host)
+
+
+def state_in(folder: Path) -> BuildState:
+    return BuildState(work=folder, workers=Mock())
+
+
+@pytest.fixture(autouse=True)
+def no_lower_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What precision makes inexact stays so at every level of the optimizer."""
+    monkeypatch.setattr(attempts, "precision_is_to_blame", lambda *_: True)
 
 
 def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any]:
@@ -289,7 +292,9 @@ def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any
     asked: list[Any] = []
     answers = iter(found)
 
-    def blame(lowered: Any, error: AotcError, options: BuildOptions) -> Blamed | None:
+    def blame(
+        lowered: Any, error: AotcError, context: BuildContext, state: BuildState
+    ) -> Blamed | None:
         asked.append(lowered.plan)
         kept = next(answers, None)
         if kept is None:
@@ -303,7 +308,7 @@ def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any
             trials=4,
             search_ended=ended,
         )
-        options.blames["v int8", Path(str(len(asked)))] = found
+        state.blames["v int8", Path(str(len(asked)))] = found
         return found
 
     monkeypatch.setattr(kept_trials, "blame", blame)
@@ -314,14 +319,14 @@ PLAN = VariantPlan(name="v", spec="v", isa="baseline", precision="int8")
 
 
 def form_of(stages: Stages, folder: Path, *plans: VariantPlan) -> Any:
-    return passing_form(Mock(), plans or (PLAN,), options_of(profile(), folder), stages)
+    return answered(passing_form(plans or (PLAN,), context_of(profile()), state_in(folder)), stages)
 
 
 def test_the_search_is_given_what_a_stage_makes() -> None:
     """The signature that the doubles here stand in for."""
     from aotc.pipeline.blame import blame
 
-    assert list(inspect.signature(blame).parameters) == ["lowered", "error", "options"]
+    assert list(inspect.signature(blame).parameters) == ["lowered", "error", "context", "state"]
 
 
 def test_a_form_that_passes_is_not_searched(
@@ -341,7 +346,7 @@ def test_a_breach_is_searched_and_tried_again_with_the_nodes(
     assert found.kept == ("a", "b")
     assert [plan.keep_float32 for plan in stages.plans] == [(), ("a",), ("a", "b")]
     # Another level of the optimizer does not make a precision more exact.
-    assert stages.others == [False, False, False]
+    assert stages.folders == ["kept-0", "kept-1", "kept-2"]
 
 
 def test_all_plans_must_pass_with_the_same_nodes(
@@ -365,7 +370,7 @@ def test_what_no_few_nodes_explain_is_tried_in_other_forms_and_refused(
     blames(monkeypatch, *found)
     with pytest.raises(AotcError, match="too far"):
         form_of(stages, tmp_path)
-    assert stages.others == [False, True]
+    assert stages.folders == ["kept-0", "other-forms"]
 
 
 def test_the_search_ends_though_every_round_finds_another_node(
@@ -379,19 +384,16 @@ def test_the_search_ends_though_every_round_finds_another_node(
 
 
 def test_a_model_that_is_left_as_it_is_did_not_pass(tmp_path: Path) -> None:
-    def left(
-        model: Any, plans: Sequence[VariantPlan], options: BuildOptions, *, others: bool = True
-    ) -> Settled:
+    def left(attempt: Attempt) -> ProvenVariants:
         keep = VariantPlan(name="v", spec="v", isa="baseline")
         noticed = Finding(code="AOTC-N011", what="the model is quantized, and is left unchanged")
         item: Any = Mock(plan=keep)
-        variants = ProvenVariants(
+        return ProvenVariants(
             proven=(item,), failed=(), left_out=(), findings=(noticed,), weights=()
         )
-        return Settled(variants=variants, attempts={"v": Attempt(plan=keep)})
 
     with pytest.raises(AotcError, match="the model is quantized") as caught:
-        passing_form(Mock(), (PLAN,), options_of(profile(), tmp_path), left)
+        answered(passing_form((PLAN,), context_of(profile()), state_in(tmp_path)), left)
     assert caught.value.code == "AOTC-N008"
 
 
@@ -410,7 +412,8 @@ def table_of(
     reference: Any = Mock(sizes={})
     reference.name = "opt"
     analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
-    return try_candidates(analyzed, options_of(asked, folder), stages, tune=False)
+    steps = try_candidates(analyzed, context_of(asked), state_in(folder), tune=False)
+    return answered(steps, stages)
 
 
 def test_the_quickest_that_passes_is_taken_with_its_nodes(
@@ -439,15 +442,15 @@ def test_trials_of_all_searches_count_also_where_a_candidate_fails(
 
 def test_searches_for_one_candidate_share_the_trials_of_the_profile(tmp_path: Path) -> None:
     found = Blamed(variant="v", precision="int8", trials=9)
-    options = replace(
-        options_of(profile(), tmp_path),
-        blames={("v int8", Path("a")): found, ("v int8", Path("b")): None},
-    )
-    assert (options.trials_left("v int8"), options.trials_left("v.8 int8")) == (6, 15)
-    shared = replace(options, shared_trials=True)
-    assert shared.trials_left("v.8 int8") == 6
-    more = {**shared.blames, ("v.8 int8", Path("a")): found}
-    assert replace(shared, blames=more).trials_left("v int8") == 0
+    context = context_of(profile())
+    state = state_in(tmp_path)
+    state.blames.update({("v int8", Path("a")): found, ("v int8", Path("b")): None})
+    left = state.trials_left
+    assert (left("v int8", context), left("v.8 int8", context)) == (6, 15)
+    state.shared_trials = True
+    assert left("v.8 int8", context) == 6
+    state.blames["v.8 int8", Path("a")] = found
+    assert left("v int8", context) == 0
 
 
 def test_where_nothing_can_be_timed_the_first_that_passes_ends_the_trials(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,9 +21,9 @@ from aotc.graph import values
 from aotc.host.probe import probe
 from aotc.pipeline.analyze import analyze
 from aotc.pipeline.calibration import calibration_samples, require_calibration
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.import_model import import_model
 from aotc.pipeline.integers import quantize_request
-from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.plan import stated_ranges, wanted_variants
 from aotc.pipeline.specialize import specialize
 from aotc.pipeline.types import AnalyzedModel
@@ -36,10 +37,9 @@ FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 BASE = replace(load_profile("edge"), dims={"batch": DimRange.from_json("1..64")})
 
 
-def options_of(folder: Path, jobs: Workers, **changed: Any) -> BuildOptions:
+def context_of(**changed: Any) -> BuildContext:
     host = probe()
-    stated = {"profile": BASE, "target": host, "host": host, "work": folder, "workers": jobs}
-    return BuildOptions(**{**stated, **changed})
+    return BuildContext(**{"profile": BASE, "target": host, "host": host, **changed})
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,9 @@ def jobs() -> Iterator[Workers]:
 
 def analyzed_model(model: Path, folder: Path, jobs: Workers, **changed: Any) -> AnalyzedModel:
     """The model as a build analyzes it."""
-    options = options_of(folder, jobs, **changed)
-    source = import_model(model, options)
-    return analyze(source, stated_ranges(source, options), options)
+    context, state = context_of(**changed), BuildState(work=folder, workers=jobs)
+    source = import_model(model, context, state)
+    return analyze(source, stated_ranges(source, context), context, state)
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +92,12 @@ def samples_at(tmp_path: Path, jobs: Workers) -> Callable[..., list[dict[str, An
         profile = replace(BASE, calibration=CalibrationSpec(**spec))
         work = tmp_path / "work"
         work.mkdir(exist_ok=True)
-        options = options_of(work, jobs, profile=profile, calibration=path)
-        found = calibration_samples(model, options)
+        context = context_of(profile=profile, calibration=path)
+        state = BuildState(work=work, workers=jobs)
+        found = calibration_samples(model, context, state)
         # Asked again, for another variant, they are the same files.
-        assert calibration_samples(model, options) == found
-        assert calibration_samples(model, replace(options, work=work / "trial", root=work)) == found
+        assert calibration_samples(model, context, state) == found
+        assert calibration_samples(model, context, state.below(uuid.uuid4().hex)) == found
         return [
             {name: values.load(Path(file)) for name, file in item["inputs"].items()}
             for item in found
@@ -198,12 +199,13 @@ def test_without_data_the_users_fixtures_are_the_samples(tmp_path: Path, jobs: W
     work.mkdir()
     given = {"fixtures": tmp_path / "given.npz"}
     model = analyzed_model(DIGITS / "digits.onnx", work, jobs, **given)
-    (sample,) = calibration_samples(model, options_of(work, jobs, **given))
+    (sample,) = calibration_samples(model, context_of(**given), BuildState(work=work, workers=jobs))
     np.testing.assert_array_equal(values.load(Path(sample["inputs"]["image"])), images)
 
 
 def test_with_neither_there_are_none(tmp_path: Path, digits: AnalyzedModel, jobs: Workers) -> None:
-    assert calibration_samples(digits, options_of(tmp_path, jobs)) == ()
+    state = BuildState(work=tmp_path, workers=jobs)
+    assert calibration_samples(digits, context_of(), state) == ()
 
 
 @pytest.mark.parametrize("precision", ["int8", "auto"])
@@ -212,16 +214,15 @@ def test_static_quantization_needs_data(
 ) -> None:
     static = QuantizationSpec(form="static")
     profile = replace(BASE, precision=precision, quantization=static)
-    for ask in (require_calibration, lambda options: calibration_samples(digits, options)):
+    state = BuildState(work=tmp_path, workers=jobs)
+    for ask in (require_calibration, lambda asked: calibration_samples(digits, asked, state)):
         with pytest.raises(AotcError) as caught:
-            ask(options_of(tmp_path, jobs, profile=profile))
+            ask(context_of(profile=profile))
         assert (caught.value.code, caught.value.exit_status) == ("AOTC-I072", 3)
         assert caught.value.where == "variant portable: quantization.form: static"
-    require_calibration(options_of(tmp_path, jobs, profile=replace(profile, precision="keep")))
+    require_calibration(context_of(profile=replace(profile, precision="keep")))
     own = replace(BASE.variants[0], precision="int8", quantization=QuantizationSpec())
-    require_calibration(
-        options_of(tmp_path, jobs, profile=replace(profile, variants=(own,), precision="keep"))
-    )
+    require_calibration(context_of(profile=replace(profile, variants=(own,), precision="keep")))
 
 
 # What is refused.
@@ -390,10 +391,11 @@ def test_trials_observe_ranges_once(tmp_path: Path, digits: AnalyzedModel, jobs:
     """What is observed is kept by the samples' paths, which are the same in every trial."""
     static = replace(BASE, precision="int8", quantization=QuantizationSpec(form="static"))
     given = {"profile": static, "calibration": DIGITS / "heldout.npz"}
-    options = options_of(tmp_path, jobs, **given)
+    context, state = context_of(**given), BuildState(work=tmp_path, workers=jobs)
     asked = []
     for trial in ("tune-0", "tune-1"):
-        at_trial = options.with_subfolder(trial).with_subfolder("kept-0")
-        (plan, *_), _ = wanted_variants(digits.ranges, at_trial)
-        asked.append(quantize_request(specialize(digits, plan, at_trial), at_trial))
+        at_trial = state.trial(trial).below("kept-0")
+        (plan, *_), _ = wanted_variants(digits.ranges, context)
+        specialized = specialize(digits, plan, context)
+        asked.append(quantize_request(specialized, context, at_trial))
     assert asked[0] == asked[1]

@@ -10,9 +10,10 @@ import pytest
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.pipeline.optimizer_settings import is_convolutional
-from aotc.pipeline.retry import Attempt, drop_failed, next_attempts
+from aotc.pipeline.attempts import Form, drop_failed, next_forms
 from aotc.pipeline.types import SpecializedModel, VariantPlan
+from aotc.providers.base import SessionUse
+from aotc.providers.cuda import is_convolutional
 from aotc.spec.profile_files import load_profile
 from aotc.spec.providers import CudaOptions, GraphOptions
 from aotc.spec.variant import PassRecord
@@ -24,18 +25,22 @@ NAMED = PassRecord(name="name-nodes", nodes_before=1, nodes_after=1)
 
 def following(
     plan: VariantPlan, passes: tuple[PassRecord, ...], code: str, ops: tuple[str, ...] = ()
-) -> Attempt | None:
-    """The attempt after a variant of which only plan and passes are known."""
+) -> Form | None:
+    """The form after a variant of which only plan and passes are known."""
     unused: Any = None
     specialized = SpecializedModel(
         analyzed=unused, plan=plan, domain=None, component="", graph=Path(), passes=passes
     )
     optimized = SimpleNamespace(specialized=specialized, nodes=tuple((op, op) for op in ops))
     captures = plan.cuda.graphs.capture != "none"
-    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, captures=captures)
-    options: Any = SimpleNamespace(announce=lambda text: None)
+    use = SessionUse(
+        cuda=plan.cuda, operators=ops, fused=any(each.fused for each in passes), captured=captures
+    )
+    lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, use=use)
+    context: Any = SimpleNamespace(profile=load_profile("edge"))
+    state: Any = SimpleNamespace(announce=lambda text: None)
     error = AotcError(code, "the answers differ")
-    return next_attempts({"gpu": Attempt(plan=plan)}, [(lowered, error)], options).get("gpu")
+    return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], context, state).get("gpu")
 
 
 @pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013"])
@@ -130,11 +135,11 @@ def test_a_graph_that_may_run_uncaptured_is_no_breach_of_what_fails_otherwise(
     wrong = AotcError("AOTC-N001", "the answers differ", also=(AotcError("AOTC-M002", "memory"),))
     uncaptured = AotcError("AOTC-P014", "not captured", also=(wrong,))
     for first in (replaced(wrong, uncaptured), uncaptured):
-        attempts = {"gpu": Attempt(plan=plan, first=first)}
+        forms = {"gpu": Form(plan=plan, first=first)}
         lowered: Any = SimpleNamespace(plan=plan)
         made: Any = SimpleNamespace(failed=((lowered, wrong),), refused=(), left_out=(), proven=())
-        options: Any = SimpleNamespace(profile=load_profile("edge"))
-        _, (refusal,) = drop_failed(attempts, made, options)
+        context: Any = SimpleNamespace(profile=load_profile("edge"))
+        _, (refusal,) = drop_failed(forms, made, context, context)
         codes = {each.code for each in refusal.every()}
         assert ("AOTC-P014" in codes) == (refused == "fail")
         assert {"AOTC-N001", "AOTC-M002"} <= codes

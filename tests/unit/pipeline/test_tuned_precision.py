@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from answered import answered
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.host.probe import probe
-from aotc.pipeline import tune
-from aotc.pipeline.options import BuildOptions
-from aotc.pipeline.retry import Attempt, Settled
+from aotc.pipeline import attempts, tune
+from aotc.pipeline.attempts import Attempt
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.tune import try_candidates
 from aotc.pipeline.tune_choices import candidates
-from aotc.pipeline.types import AnalyzedModel, ProvenVariants, ReferenceRun, VariantPlan
+from aotc.pipeline.types import AnalyzedModel, ProvenVariants, ReferenceRun
+from aotc.providers.base import SessionUse
 from aotc.spec.evidence import TuningCandidate
 from aotc.spec.profile import Profile, TuneSpec, VariantSpec
 from aotc.spec.profile_files import load_profile
@@ -34,15 +36,20 @@ def profile(**fields: Any) -> Profile:
     )
 
 
-def run_stages(
-    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], options: BuildOptions
-) -> Settled:
+def stages(attempt: Attempt) -> ProvenVariants:
     """Every first form is inexact, and another one passes."""
-    (plan,) = plans
-    proven: Any = Mock(name=plan.precision)
-    variants = ProvenVariants(proven=(proven,), failed=(), left_out=(), findings=(), weights=())
+    (form,) = attempt.forms
+    plan = form.plan
     refusal = AotcError("AOTC-N001", f"{INEXACT}: {plan.precision}")
-    return Settled(variants=variants, attempts={plan.name: Attempt(plan=plan, first=refusal)})
+    lowered: Any = Mock(plan=plan, contexts=(), use=SessionUse())
+    passed = form.first is not None
+    return ProvenVariants(
+        proven=(Mock(name=plan.precision, plan=plan),) if passed else (),
+        failed=() if passed else ((lowered, refusal),),
+        left_out=(),
+        findings=(),
+        weights=(),
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -52,16 +59,20 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(tune, "measure", measure)
     monkeypatch.setattr(tune, "accepts_run", lambda *_: True)
+    monkeypatch.setattr(attempts, "precision_is_to_blame", lambda *_: False)
 
 
-def reasons(asked: Profile, folder: Path) -> dict[str, str]:
+def reasons(
+    asked: Profile, folder: Path, answering: Callable[[Attempt], ProvenVariants] = stages
+) -> dict[str, str]:
     """Why each precision is excluded; empty where it is not."""
     host, workers = probe(gpus=False), Mock()
-    options = BuildOptions(profile=asked, target=host, host=host, work=folder, workers=workers)
+    context = BuildContext(profile=asked, target=host, host=host)
+    state = BuildState(work=folder, workers=workers)
     reference: Any = Mock(spec=ReferenceRun)
     reference.name = "opt"
     analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
-    table = try_candidates(analyzed, options, run_stages)
+    table = answered(try_candidates(analyzed, context, state), answering)
     assert all(row.passed != bool(row.reason) for row in table)
     return {row.precision: row.reason for row in table}
 
@@ -77,17 +88,12 @@ def test_what_the_profile_itself_states_may_pass_in_another_form(tmp_path: Path)
     assert reasons(profile(precision="bfloat16"), tmp_path) == {"keep": "", "bfloat16": ""}
 
 
-def test_a_bug_in_a_trial_is_no_reason_against_a_candidate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(
-        analyzed: AnalyzedModel, plans: Sequence[VariantPlan], options: BuildOptions
-    ) -> Settled:
+def test_a_bug_in_a_trial_is_no_reason_against_a_candidate(tmp_path: Path) -> None:
+    def broken(attempt: Attempt) -> ProvenVariants:
         raise AotcError("AOTC-R999", "KeyError: 'x'")
 
-    monkeypatch.setitem(globals(), "run_stages", broken)
     with pytest.raises(AotcError) as caught:
-        reasons(profile(), tmp_path)
+        reasons(profile(), tmp_path, broken)
     assert caught.value.code == "AOTC-R999"
 
 

@@ -13,7 +13,7 @@ from aotc.base.errors import AotcError
 from aotc.graph.partition.assignment import Assignment
 from aotc.graph.view import PartitionGraph
 from aotc.pipeline import lower
-from aotc.pipeline.options import BuildOptions
+from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import (
     ClaimedModel,
     Division,
@@ -24,13 +24,16 @@ from aotc.pipeline.types import (
 from aotc.spec.profile import Fallback, VariantSpec
 from aotc.spec.profile_files import load_profile
 
+ANY: Any = Mock()
+STATE = BuildState(work=Path(), workers=ANY)
 
-def options(fallback: Fallback) -> BuildOptions:
-    """Options of a profile that would rather leave a variant out."""
+
+def context(fallback: Fallback) -> BuildContext:
+    """The context of a profile that would rather leave a variant out."""
     variants = tuple(VariantSpec(name=name) for name in "abc")
     profile = replace(load_profile("edge"), variants=variants, fallback=fallback)
     here: Any = Mock()
-    return BuildOptions(profile=profile, target=here, host=here, work=Path(), workers=here)
+    return BuildContext(profile=profile, target=here, host=here)
 
 
 def claimed(name: str) -> ClaimedModel:
@@ -65,21 +68,22 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
-    alternate = options(Fallback(policy="alternate-variant"))
-    lowered, dropped, refused = lower.lower([divided("a"), undivided("b"), divided("c")], alternate)
-    assert not lowered
-    assert not refused
+    alternate = context(Fallback(policy="alternate-variant"))
+    found = lower.lower([divided("a"), undivided("b"), divided("c")], alternate, STATE)
+    assert not found.lowered
+    assert not found.refused
+    dropped = found.left_out
     assert [variant.name for variant in dropped] == ["a", "b", "c"]
     assert [variant.reason[:9] for variant in dropped] == ["AOTC-P005", "AOTC-P001", "AOTC-P005"]
 
 
 def test_every_variants_refusal_is_reported(compiler: list[str]) -> None:
-    strict = options(Fallback())
-    lowered, dropped, refused = lower.lower([undivided("b"), divided("a"), divided("c")], strict)
-    assert not lowered
-    assert not dropped
+    strict = context(Fallback())
+    found = lower.lower([undivided("b"), divided("a"), divided("c")], strict, STATE)
+    assert not found.lowered
+    assert not found.left_out
     assert compiler == ["a", "c"]
-    assert [(plan.name, error.what) for plan, error in refused] == [
+    assert [(plan.name, error.what) for plan, error in found.refused] == [
         ("b", "b runs nowhere"),
         ("a", "a is not compiled"),
         ("c", "c is not compiled"),
@@ -92,4 +96,4 @@ def test_what_is_no_gate_ends_the_build_at_once(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(lower, "compile_parts", fail)
     with pytest.raises(AotcError, match="the disk is full"):
-        lower.lower([divided("a"), undivided("b")], options(Fallback()))
+        lower.lower([divided("a"), undivided("b")], context(Fallback()), STATE)
