@@ -3,12 +3,11 @@
 `python ci/architecture/way.py [FOLDER OF THE PACKAGE]` prints how many files each passes, how often
 it climbs, and how many names it bears; `--list` prints the files and the climbs too.
 
-The way begins at `aotc.pipeline.build:build` and follows what is handed on, in the order of the
-lines: into every function that is called, or handed on itself, and that has a parameter for it (by
-its annotation); for jobs also into the function that a string `"module:function"` names. A file is
-passed when such a function stands in it. A climb is a pair of files of which one hands on to the
-other although the other comes earlier on the way: there a reader has to scroll back up. Names are
-those of such parameters, with their functions.
+The way follows the calls from `aotc.pipeline.build:build`, in the order of the lines: into every
+function that is named, and for jobs into the one that a string `"module:function"` names. It passes
+a file where a function in it has a parameter for what is followed, by its annotation. It climbs
+where the next new file is called from another file than the last one: a reader who has come to an
+end there goes back up to go on. Names are those of such parameters.
 """
 
 from __future__ import annotations
@@ -24,12 +23,15 @@ TOOLCHAIN = Path(__file__).resolve().parents[2] / "toolchain"
 START = ("aotc.pipeline.build", "build")
 # What a model is called by its types, from stage to stage and in the worker.
 MODEL = frozenset(
-    "SourceModel AnalyzedModel SpecializedModel OptimizedModel ClaimedModel PartitionedModel "
-    "UndividedModel LoweredModel ProvenModel JudgedVariant ProvenVariants Settled Attempt Artifact "
-    "SignedArtifact InputGraph CompiledModel Division TrialGraph ModelProto GraphProto "
-    "PartitionGraph GraphView".split()
+    {
+        *("SourceModel", "AnalyzedModel", "SpecializedModel", "OptimizedModel", "ClaimedModel"),
+        *("PartitionedModel", "UndividedModel", "LoweredModel", "LoweredVariants", "ProvenModel"),
+        *("JudgedVariant", "ProvenVariants", "Artifact", "SignedArtifact", "InputGraph"),
+        *("CompiledModel", "Division", "TrialGraph", "PartitionGraph", "GraphView"),
+        *("ModelProto", "GraphProto"),
+    }
 )
-REQUEST = frozenset("BuildRequest BuildOptions BuildContext BuildState Build Profile".split())
+REQUEST = frozenset({"BuildRequest", "BuildOptions", "BuildContext", "BuildState"})
 _JOB = re.compile(r"aotc\.[a-z_.]+:[a-z_]+")
 
 
@@ -56,12 +58,14 @@ class Module:
 
 @dataclass
 class Way:
-    """Files in the order in which they are first passed; climbs; names with their functions."""
+    """Files in the order in which they are first passed, climbs, and names of parameters."""
 
-    files: dict[str, int] = field(default_factory=dict)
+    types: frozenset[str]
+    files: list[str] = field(default_factory=list)
     climbs: list[tuple[str, str, str]] = field(default_factory=list)
+    names: set[str] = field(default_factory=set)
+    parameters: int = 0
     last: str = START[0]
-    names: set[tuple[str, str, str]] = field(default_factory=set)
 
 
 def read(toolchain: Path) -> dict[str, Module]:
@@ -112,38 +116,40 @@ def _words(annotation: ast.expr | None) -> set[str]:
 
 def walk(modules: dict[str, Module], types: frozenset[str]) -> Way:
     """The way of what has one of these types."""
-    way = Way()
-    seen: set[tuple[str, str]] = set()
+    way = Way(types=types)
     start = modules[START[0]].functions[START[1]]
-    _visit(start, modules, types, way, seen, job=False)
+    _visit(start, START[0], modules, way, set(), job=False)
     return way
 
 
 def _visit(
     function: Function,
+    caller: str,
     modules: dict[str, Module],
-    types: frozenset[str],
     way: Way,
     seen: set[tuple[str, str]],
     *,
     job: bool,
 ) -> None:
+    """`caller` is the last file that was passed on the way to `function`."""
     seen.add((function.module, function.name))
-    way.files.setdefault(function.module, len(way.files))
-    for name, words in function.parameters.items():
-        if words & types or job:
-            way.names.add((function.module, function.name, name))
-    module = modules[function.module]
-    for target, is_job in _handed(function, module, modules):
-        carries = is_job or any(words & types for words in target.parameters.values())
-        if not carries:
-            continue
-        if target.module not in way.files:
-            if way.last != function.module:
-                way.climbs.append((way.last, function.module, target.module))
-            way.last = target.module
+    borne = {
+        name
+        for name, words in function.parameters.items()
+        if words & way.types or (job and way.types is MODEL)
+    }
+    if borne:
+        way.names |= borne
+        way.parameters += len(borne)
+        if function.module not in way.files:
+            way.files.append(function.module)
+            if caller != way.last:
+                way.climbs.append((way.last, caller, function.module))
+            way.last = function.module
+        caller = function.module
+    for target, is_job in _handed(function, modules[function.module], modules):
         if (target.module, target.name) not in seen:
-            _visit(target, modules, types, way, seen, job=is_job)
+            _visit(target, caller, modules, way, seen, job=is_job)
 
 
 def _handed(
@@ -151,24 +157,25 @@ def _handed(
 ) -> Iterator[tuple[Function, bool]]:
     """Functions that are named in its body, in the order of the lines, and whether as jobs."""
     named: list[tuple[tuple[int, int], Function, bool]] = []
-    imported = dict(module.imported)
     for node in ast.walk(function.node):
         place = (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
         if isinstance(node, ast.Name):
-            if node.id in module.constants and _JOB.fullmatch(module.constants[node.id]):
-                named += [(place, each, True) for each in _job(module.constants[node.id], modules)]
-            named += [(place, each, False) for each in _resolved(node.id, module, modules, imported)]
+            text = module.constants.get(node.id, "")
+            named += [(place, each, True) for each in _job(text, modules)]
+            found = _resolved(node.id, module, modules, module.imported)
+            named += [(place, each, False) for each in found]
         elif isinstance(node, ast.Attribute):
             named += [(place, each, False) for each in _method(node, function, module, modules)]
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            if _JOB.fullmatch(node.value):
-                named += [(place, each, True) for each in _job(node.value, modules)]
+        elif isinstance(node, ast.Constant) and _JOB.fullmatch(str(node.value)):
+            named += [(place, each, True) for each in _job(str(node.value), modules)]
     for _, each, is_job in sorted(named, key=lambda item: item[0]):
         if each is not function:
             yield each, is_job
 
 
 def _job(text: str, modules: dict[str, Module]) -> list[Function]:
+    if not _JOB.fullmatch(text):
+        return []
     name, _, function = text.partition(":")
     module = modules.get(name)
     found = module.functions.get(function) if module is not None else None
@@ -213,10 +220,9 @@ def main(arguments: list[str]) -> int:
     modules = read(Path(given[0]) if given else TOOLCHAIN)
     for title, types in (("model", MODEL), ("request", REQUEST)):
         way = walk(modules, types)
-        names = {name for _, _, name in way.names}
         print(
-            f"{title}: {len(way.files)} files, {len(way.climbs)} climbs, {len(way.names)} "
-            f"parameters, {len(names)} names"
+            f"{title}: {len(way.files)} files, {len(way.climbs)} climbs, "
+            f"{way.parameters} parameters of {len(way.names)} names"
         )
         if "--list" in arguments:
             print(*(f"  {name}" for name in way.files), sep="\n")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import record
+from aotc.base.records import field, record
 from aotc.pipeline.cache import BuildCache
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
@@ -81,7 +81,7 @@ class BuildContext:
         return encode(dict(self.profile.plugins))
 
 
-@dataclass(kw_only=True)
+@dataclasses.dataclass(kw_only=True)
 class BuildState:
     """What a build has, and what changes while it runs: stages write into it.
 
@@ -94,10 +94,10 @@ class BuildState:
 
     work: Path
     workers: Workers
-    clock: Clock = field(default_factory=Clock)
+    clock: Clock = dataclasses.field(default_factory=Clock)
     cache: BuildCache | None = None
-    journal: Journal = field(default_factory=Journal)
-    blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
+    journal: Journal = dataclasses.field(default_factory=Journal)
+    blames: dict[tuple[str, Path], Blamed | None] = dataclasses.field(default_factory=dict)
     shared_trials: bool = False
     root: Path | None = None
 
@@ -110,14 +110,14 @@ class BuildState:
         """This state with a new work folder below this one: what is written into it is shared."""
         work = self.work / name
         work.mkdir()
-        return replace(self, work=work, root=self.shared)
+        return dataclasses.replace(self, work=work, root=self.shared)
 
     def trial(self, name: str) -> BuildState:
         """The state of a candidate, in a folder below this one.
 
         What it breaches is no breach of the build, and its searches are its own.
         """
-        return replace(self.below(name), journal=Journal(), blames={}, shared_trials=True)
+        return dataclasses.replace(self.below(name), journal=Journal(), blames={}, shared_trials=True)
 
     def trials_left(self, searched: str, context: BuildContext) -> int:
         """How many trials may still be made to find the nodes to blame, for a key of `blames`."""
