@@ -117,7 +117,9 @@ class BuildState:
 
         What it breaches is no breach of the build, and its searches are its own.
         """
-        return dataclasses.replace(self.below(name), journal=Journal(), blames={}, shared_trials=True)
+        return dataclasses.replace(
+            self.below(name), journal=Journal(), blames={}, shared_trials=True
+        )
 
     def trials_left(self, searched: str, context: BuildContext) -> int:
         """How many trials may still be made to find the nodes to blame, for a key of `blames`."""
