@@ -16,7 +16,7 @@ from workbench import Workbench
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline import prove as proving
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.prove import prove as prove_right
 from aotc.pipeline.types import JudgedVariant, LoweredModel
 from aotc.spec.run_report import Journal
@@ -41,9 +41,9 @@ def joined() -> onnx.ModelProto:
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every variant is wrong at the fixtures of size 0."""
 
-    def prove(lowered: LoweredModel, context: BuildContext, state: BuildState) -> JudgedVariant:
+    def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
         analyzed = lowered.analyzed
-        judged = prove_right(lowered, context, state)
+        judged = prove_right(lowered, state.context, state)
         for reference in analyzed.references:
             if 0 in reference.sizes.values():
                 where = f"variant portable, fixture {reference.name}"

@@ -272,13 +272,10 @@ class Stages:
         return "passed" if self.here else "not-run"
 
 
-def context_of(asked: Profile) -> BuildContext:
+def state_of(asked: Profile, folder: Path) -> BuildState:
     host = probe(gpus=False)
-    return BuildContext(profile=asked, target=host, host=host)
-
-
-def state_in(folder: Path) -> BuildState:
-    return BuildState(work=folder, workers=Mock())
+    context = BuildContext(profile=asked, target=host, host=host)
+    return BuildState(context=context, work=folder, workers=Mock())
 
 
 @pytest.fixture(autouse=True)
@@ -292,9 +289,7 @@ def blames(monkeypatch: pytest.MonkeyPatch, *found: tuple[str, ...]) -> list[Any
     asked: list[Any] = []
     answers = iter(found)
 
-    def blame(
-        lowered: Any, error: AotcError, context: BuildContext, state: BuildState
-    ) -> Blamed | None:
+    def blame(lowered: Any, error: AotcError, state: BuildState) -> Blamed | None:
         asked.append(lowered.plan)
         kept = next(answers, None)
         if kept is None:
@@ -319,14 +314,14 @@ PLAN = VariantPlan(name="v", spec="v", isa="baseline", precision="int8")
 
 
 def form_of(stages: Stages, folder: Path, *plans: VariantPlan) -> Any:
-    return answered(passing_form(plans or (PLAN,), context_of(profile()), state_in(folder)), stages)
+    return answered(passing_form(plans or (PLAN,), state_of(profile(), folder)), stages)
 
 
 def test_the_search_is_given_what_a_stage_makes() -> None:
     """The signature that the doubles here stand in for."""
     from aotc.pipeline.blame import blame
 
-    assert list(inspect.signature(blame).parameters) == ["lowered", "error", "context", "state"]
+    assert list(inspect.signature(blame).parameters) == ["lowered", "error", "state"]
 
 
 def test_a_form_that_passes_is_not_searched(
@@ -393,7 +388,7 @@ def test_a_model_that_is_left_as_it_is_did_not_pass(tmp_path: Path) -> None:
         )
 
     with pytest.raises(AotcError, match="the model is quantized") as caught:
-        answered(passing_form((PLAN,), context_of(profile()), state_in(tmp_path)), left)
+        answered(passing_form((PLAN,), state_of(profile(), tmp_path)), left)
     assert caught.value.code == "AOTC-N008"
 
 
@@ -412,7 +407,7 @@ def table_of(
     reference: Any = Mock(sizes={})
     reference.name = "opt"
     analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
-    steps = try_candidates(analyzed, context_of(asked), state_in(folder), tune=False)
+    steps = try_candidates(analyzed, state_of(asked, folder), tune=False)
     return answered(steps, stages)
 
 
@@ -442,15 +437,14 @@ def test_trials_of_all_searches_count_also_where_a_candidate_fails(
 
 def test_searches_for_one_candidate_share_the_trials_of_the_profile(tmp_path: Path) -> None:
     found = Blamed(variant="v", precision="int8", trials=9)
-    context = context_of(profile())
-    state = state_in(tmp_path)
+    state = state_of(profile(), tmp_path)
     state.blames.update({("v int8", Path("a")): found, ("v int8", Path("b")): None})
     left = state.trials_left
-    assert (left("v int8", context), left("v.8 int8", context)) == (6, 15)
+    assert (left("v int8"), left("v.8 int8")) == (6, 15)
     state.shared_trials = True
-    assert left("v.8 int8", context) == 6
+    assert left("v.8 int8") == 6
     state.blames["v.8 int8", Path("a")] = found
-    assert left("v int8", context) == 0
+    assert left("v int8") == 0
 
 
 def test_where_nothing_can_be_timed_the_first_that_passes_ends_the_trials(

@@ -42,6 +42,10 @@ def context_of(**changed: Any) -> BuildContext:
     return BuildContext(**{"profile": BASE, "target": host, "host": host, **changed})
 
 
+def state_of(folder: Path, jobs: Workers, **changed: Any) -> BuildState:
+    return BuildState(context=context_of(**changed), work=folder, workers=jobs)
+
+
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[Workers]:
     with Workers(BASE.limits) as workers:
@@ -50,9 +54,9 @@ def jobs() -> Iterator[Workers]:
 
 def analyzed_model(model: Path, folder: Path, jobs: Workers, **changed: Any) -> AnalyzedModel:
     """The model as a build analyzes it."""
-    context, state = context_of(**changed), BuildState(work=folder, workers=jobs)
-    source = import_model(model, context, state)
-    return analyze(source, stated_ranges(source, context), context, state)
+    state = state_of(folder, jobs, **changed)
+    source = import_model(model, state)
+    return analyze(source, stated_ranges(source, state.context), state)
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +96,11 @@ def samples_at(tmp_path: Path, jobs: Workers) -> Callable[..., list[dict[str, An
         profile = replace(BASE, calibration=CalibrationSpec(**spec))
         work = tmp_path / "work"
         work.mkdir(exist_ok=True)
-        context = context_of(profile=profile, calibration=path)
-        state = BuildState(work=work, workers=jobs)
-        found = calibration_samples(model, context, state)
+        state = state_of(work, jobs, profile=profile, calibration=path)
+        found = calibration_samples(model, state)
         # Asked again, for another variant, they are the same files.
-        assert calibration_samples(model, context, state) == found
-        assert calibration_samples(model, context, state.below(uuid.uuid4().hex)) == found
+        assert calibration_samples(model, state) == found
+        assert calibration_samples(model, state.below(uuid.uuid4().hex)) == found
         return [
             {name: values.load(Path(file)) for name, file in item["inputs"].items()}
             for item in found
@@ -199,13 +202,12 @@ def test_without_data_the_users_fixtures_are_the_samples(tmp_path: Path, jobs: W
     work.mkdir()
     given = {"fixtures": tmp_path / "given.npz"}
     model = analyzed_model(DIGITS / "digits.onnx", work, jobs, **given)
-    (sample,) = calibration_samples(model, context_of(**given), BuildState(work=work, workers=jobs))
+    (sample,) = calibration_samples(model, state_of(work, jobs, **given))
     np.testing.assert_array_equal(values.load(Path(sample["inputs"]["image"])), images)
 
 
 def test_with_neither_there_are_none(tmp_path: Path, digits: AnalyzedModel, jobs: Workers) -> None:
-    state = BuildState(work=tmp_path, workers=jobs)
-    assert calibration_samples(digits, context_of(), state) == ()
+    assert calibration_samples(digits, state_of(tmp_path, jobs)) == ()
 
 
 @pytest.mark.parametrize("precision", ["int8", "auto"])
@@ -214,8 +216,11 @@ def test_static_quantization_needs_data(
 ) -> None:
     static = QuantizationSpec(form="static")
     profile = replace(BASE, precision=precision, quantization=static)
-    state = BuildState(work=tmp_path, workers=jobs)
-    for ask in (require_calibration, lambda asked: calibration_samples(digits, asked, state)):
+    state = state_of(tmp_path, jobs)
+    for ask in (
+        require_calibration,
+        lambda asked: calibration_samples(digits, state.asking(asked)),
+    ):
         with pytest.raises(AotcError) as caught:
             ask(context_of(profile=profile))
         assert (caught.value.code, caught.value.exit_status) == ("AOTC-I072", 3)
@@ -391,11 +396,11 @@ def test_trials_observe_ranges_once(tmp_path: Path, digits: AnalyzedModel, jobs:
     """What is observed is kept by the samples' paths, which are the same in every trial."""
     static = replace(BASE, precision="int8", quantization=QuantizationSpec(form="static"))
     given = {"profile": static, "calibration": DIGITS / "heldout.npz"}
-    context, state = context_of(**given), BuildState(work=tmp_path, workers=jobs)
+    state = state_of(tmp_path, jobs, **given)
     asked = []
     for trial in ("tune-0", "tune-1"):
-        at_trial = state.trial(trial).below("kept-0")
-        (plan, *_), _ = wanted_variants(digits.ranges, context)
-        specialized = specialize(digits, plan, context)
-        asked.append(quantize_request(specialized, context, at_trial))
+        at_trial = state.trial(trial, state.context).below("kept-0")
+        (plan, *_), _ = wanted_variants(digits.ranges, state.context)
+        specialized = specialize(digits, plan, state.context)
+        asked.append(quantize_request(specialized, at_trial))
     assert asked[0] == asked[1]

@@ -38,9 +38,9 @@ def following(
     )
     lowered: Any = SimpleNamespace(plan=plan, contexts=(), optimized=optimized, use=use)
     context: Any = SimpleNamespace(profile=load_profile("edge"))
-    state: Any = SimpleNamespace(announce=lambda text: None)
+    state: Any = SimpleNamespace(context=context, announce=lambda text: None)
     error = AotcError(code, "the answers differ")
-    return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], context, state).get("gpu")
+    return next_forms({"gpu": Form(plan=plan)}, [(lowered, error)], state).get("gpu")
 
 
 @pytest.mark.parametrize("code", ["AOTC-N001", "AOTC-R008", "AOTC-I013"])
@@ -139,7 +139,8 @@ def test_a_graph_that_may_run_uncaptured_is_no_breach_of_what_fails_otherwise(
         lowered: Any = SimpleNamespace(plan=plan)
         made: Any = SimpleNamespace(failed=((lowered, wrong),), refused=(), left_out=(), proven=())
         context: Any = SimpleNamespace(profile=load_profile("edge"))
-        _, (refusal,) = drop_failed(forms, made, context, context)
+        state: Any = SimpleNamespace(context=context)
+        _, (refusal,) = drop_failed(forms, made, state)
         codes = {each.code for each in refusal.every()}
         assert ("AOTC-P014" in codes) == (refused == "fail")
         assert {"AOTC-N001", "AOTC-M002"} <= codes

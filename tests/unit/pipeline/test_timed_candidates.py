@@ -109,8 +109,8 @@ def measured(
     reference: Any = SimpleNamespace(sizes={"n": 2})
     tune = SimpleNamespace(tune=SimpleNamespace(rounds=3))
     asked: Any = SimpleNamespace(profile=tune)
-    state: Any = SimpleNamespace(work=Path())
-    return measure(proven, reference, asked, state), counts[0]
+    state: Any = SimpleNamespace(context=asked, work=Path())
+    return measure(proven, reference, state), counts[0]
 
 
 def test_equal_candidates_are_timed_once_and_the_first_is_chosen(

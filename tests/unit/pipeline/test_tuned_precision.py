@@ -68,11 +68,11 @@ def reasons(
     """Why each precision is excluded; empty where it is not."""
     host, workers = probe(gpus=False), Mock()
     context = BuildContext(profile=asked, target=host, host=host)
-    state = BuildState(work=folder, workers=workers)
+    state = BuildState(context=context, work=folder, workers=workers)
     reference: Any = Mock(spec=ReferenceRun)
     reference.name = "opt"
     analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
-    table = answered(try_candidates(analyzed, context, state), answering)
+    table = answered(try_candidates(analyzed, state), answering)
     assert all(row.passed != bool(row.reason) for row in table)
     return {row.precision: row.reason for row in table}
 

@@ -24,16 +24,14 @@ from aotc.pipeline.types import (
 from aotc.spec.profile import Fallback, VariantSpec
 from aotc.spec.profile_files import load_profile
 
-ANY: Any = Mock()
-STATE = BuildState(work=Path(), workers=ANY)
 
-
-def context(fallback: Fallback) -> BuildContext:
-    """The context of a profile that would rather leave a variant out."""
+def state(fallback: Fallback) -> BuildState:
+    """The state of the build of a profile that would rather leave a variant out."""
     variants = tuple(VariantSpec(name=name) for name in "abc")
     profile = replace(load_profile("edge"), variants=variants, fallback=fallback)
     here: Any = Mock()
-    return BuildContext(profile=profile, target=here, host=here)
+    context = BuildContext(profile=profile, target=here, host=here)
+    return BuildState(context=context, work=Path(), workers=here)
 
 
 def claimed(name: str) -> ClaimedModel:
@@ -68,8 +66,8 @@ def compiler(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
-    alternate = context(Fallback(policy="alternate-variant"))
-    found = lower.lower([divided("a"), undivided("b"), divided("c")], alternate, STATE)
+    alternate = state(Fallback(policy="alternate-variant"))
+    found = lower.lower([divided("a"), undivided("b"), divided("c")], alternate)
     assert not found.lowered
     assert not found.refused
     dropped = found.left_out
@@ -78,8 +76,8 @@ def test_what_is_left_out_is_in_the_order_of_the_variants() -> None:
 
 
 def test_every_variants_refusal_is_reported(compiler: list[str]) -> None:
-    strict = context(Fallback())
-    found = lower.lower([undivided("b"), divided("a"), divided("c")], strict, STATE)
+    strict = state(Fallback())
+    found = lower.lower([undivided("b"), divided("a"), divided("c")], strict)
     assert not found.lowered
     assert not found.left_out
     assert compiler == ["a", "c"]
@@ -96,4 +94,4 @@ def test_what_is_no_gate_ends_the_build_at_once(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(lower, "compile_parts", fail)
     with pytest.raises(AotcError, match="the disk is full"):
-        lower.lower([divided("a"), undivided("b")], context(Fallback()), STATE)
+        lower.lower([divided("a"), undivided("b")], state(Fallback()))

@@ -27,7 +27,6 @@ _CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 def analyze(
     source: SourceModel,
     ranges: Mapping[str, DimRange],
-    context: BuildContext,
     state: BuildState,
     *,
     empties: bool = True,
@@ -38,6 +37,7 @@ def analyze(
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
     S011, S014 and S016, I078 to I081, N025 and N027 (gates).
     """
+    context = state.context
     profile = context.profile
     require_gated_outputs(source, context)
     folder = state.work / "reference"
@@ -62,7 +62,6 @@ def analyze(
             "given": given,
         },
         source,
-        context,
         state,
     )
     rewritten: tuple[Finding, ...] = ()
@@ -72,7 +71,7 @@ def analyze(
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
     references = tuple(ReferenceRun.read(item, folder) for item in result["references"])
-    exact = exact_answers(source, references, context, state)
+    exact = exact_answers(source, references, state)
     analyzed = AnalyzedModel(
         source=source,
         ranges=ranges,
@@ -82,7 +81,7 @@ def analyze(
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=padding,
         noise=exact.noise,
-        task=measure_original(source, domain, padding, context, state),
+        task=measure_original(source, domain, padding, state),
         findings=(
             *unused_calibration(context),
             *rewritten,
@@ -92,8 +91,8 @@ def analyze(
             *crashes,
         ),
     )
-    analyzed = with_sampled_references(analyzed, context, state)
-    sampled = exact_answers(source, analyzed.sampled, context, state, "sampled").references
+    analyzed = with_sampled_references(analyzed, state)
+    sampled = exact_answers(source, analyzed.sampled, state, "sampled").references
     return replace(analyzed, sampled=sampled)
 
 
@@ -101,7 +100,6 @@ def _run_analysis(
     folder: Path,
     request: dict[str, Json],
     source: SourceModel,
-    context: BuildContext,
     state: BuildState,
 ) -> tuple[Json, tuple[Finding, ...]]:
     """Run the job; if a trial kills it, run it again without those sizes and record a finding.
@@ -145,7 +143,7 @@ def _run_analysis(
             fatal_sizes.append(sizes)
             cause = error.what.partition(" ended by ")[2]
             if "alarm" in cause:
-                spent += context.profile.probe.run_seconds
+                spent += state.context.profile.probe.run_seconds
             # Nobody asked for size 0: the range merely starts above it.  The same holds for other
             # values of inputs, whose number is under the empty name.
             if 0 not in sizes.values() and "" not in sizes:

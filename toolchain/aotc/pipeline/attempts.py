@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.pipeline.blame import precision_is_to_blame, with_evidence_of_blame, with_nodes_to_blame
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left
 from aotc.pipeline.optimizer_settings import lower_level
 from aotc.pipeline.plan import unpadded_runs
@@ -53,7 +53,6 @@ class Attempt:
     """
 
     forms: tuple[Form, ...]
-    context: BuildContext
     state: BuildState
     ahead: Ahead = field(default_factory=dict)
 
@@ -127,7 +126,6 @@ class Settled:
 
 def settle(
     plans: Sequence[VariantPlan],
-    context: BuildContext,
     state: BuildState,
     ahead: Ahead | None = None,
     *,
@@ -142,10 +140,8 @@ def settle(
     at_round = state
     for number in count(1):
         try:
-            made = yield Attempt(
-                forms=tuple(forms.values()), context=context, state=at_round, ahead=ahead or {}
-            )
-            following = next_forms(forms, made.failed, context, at_round) if others else {}
+            made = yield Attempt(forms=tuple(forms.values()), state=at_round, ahead=ahead or {})
+            following = next_forms(forms, made.failed, at_round) if others else {}
         except AotcError as error:
             raise first_refusal(forms, error) from None
         if not following:
@@ -181,14 +177,13 @@ class Form:
 def next_forms(
     forms: Mapping[str, Form],
     failed: Sequence[tuple[LoweredModel, AotcError]],
-    context: BuildContext,
     state: BuildState,
 ) -> dict[str, Form]:
     """The next forms of the variants that failed, by name; empty if nothing is left to try."""
     found = {}
     for lowered, error in failed:
         name = lowered.plan.name
-        next_form = _next_form(forms[name], lowered, error, context, state)
+        next_form = _next_form(forms[name], lowered, error, state)
         if next_form is not None:
             found[name] = next_form
     return found
@@ -221,7 +216,7 @@ def first_refusal(
 
 
 def drop_failed(
-    forms: Mapping[str, Form], made: ProvenVariants, context: BuildContext, state: BuildState
+    forms: Mapping[str, Form], made: ProvenVariants, state: BuildState
 ) -> tuple[list[DroppedVariant], list[AotcError]]:
     """All variants that are left out, and the refusals of those that the policy does not leave out.
 
@@ -229,14 +224,14 @@ def drop_failed(
     the refusals of the variants that are left out if these are all.
     """
     failed = [
-        (_of_gates(_refusal(forms, item, error, context, state), item.plan), item.plan)
+        (_of_gates(_refusal(forms, item, error, state), item.plan), item.plan)
         for item, error in made.failed
     ]
     refusals = [_of_gates(first_refusal(forms, error, plan), plan) for plan, error in made.refused]
     dropped = list(made.left_out)
     for error, plan in failed:
         try:
-            dropped.append(dropped_variant(error, plan, context))
+            dropped.append(dropped_variant(error, plan, state.context))
         except AotcError as refusal:
             refusals.append(refusal)
     if not made.proven and not refusals:
@@ -248,15 +243,14 @@ def _refusal(
     forms: Mapping[str, Form],
     lowered: LoweredModel,
     error: AotcError,
-    context: BuildContext,
     state: BuildState,
 ) -> AotcError:
     refused = first_refusal(forms, error, lowered.plan, measured=True)
-    return with_nodes_to_blame(refused, lowered, context, state)
+    return with_nodes_to_blame(refused, lowered, state)
 
 
 def with_tried_forms(
-    proven: ProvenModel, forms: Mapping[str, Form], context: BuildContext, state: BuildState
+    proven: ProvenModel, forms: Mapping[str, Form], state: BuildState
 ) -> ProvenModel:
     """The variant with its earlier forms in the evidence, and the cost of the change."""
     proven = with_evidence_of_blame(proven, state)
@@ -273,7 +267,6 @@ def with_tried_forms(
         timed, _ = time_alternately(
             [form.replaced, proven.lowered],
             _reference(analyzed, plan, None),
-            context,
             state,
             rounds=_COST_ROUNDS,
             folder=state.work / f"cost-{plan.name}",
@@ -310,12 +303,11 @@ def _next_form(
     form: Form,
     lowered: LoweredModel,
     error: AotcError,
-    context: BuildContext,
     state: BuildState,
 ) -> Form | None:
     """The form after `lowered` failed with `error`; None if nothing is left to try."""
     plan = lowered.plan
-    backend = backend_of(plan.providers[0], context.profile.plugins)
+    backend = backend_of(plan.providers[0], state.context.profile.plugins)
     given_up = backend.gives_up(error, lowered.use)
     if given_up is not None:
         return _without_choice(form, lowered, error, given_up, state)
@@ -327,10 +319,10 @@ def _next_form(
     state.announce(error.line())
     form = replace(form, first=form.first or _of_proof(error), replaced=form.replaced or lowered)
     if lowered.contexts:
-        return _without_wrong(form, lowered, error, context, state)
+        return _without_wrong(form, lowered, error, state)
     level = lower_level(plan)
     # What precision makes inexact stays so at every level.
-    if level is None or precision_is_to_blame(lowered, error, context, state):
+    if level is None or precision_is_to_blame(lowered, error, state):
         return None
     was = "all" if plan.optimization == "auto" else plan.optimization
     return replace(
@@ -394,7 +386,6 @@ def _without_wrong(
     form: Form,
     lowered: LoweredModel,
     error: AotcError,
-    context: BuildContext,
     state: BuildState,
 ) -> Form:
     specialized = lowered.optimized.specialized
@@ -403,7 +394,7 @@ def _without_wrong(
         reference = _reference(specialized.analyzed, specialized.plan, error)
         try:
             found = locate_wrong_nodes(
-                lowered, reference, tolerance_of(lowered, context), context, state
+                lowered, reference, tolerance_of(lowered, state.context), state
             )
         except AotcError as failure:
             state.announce(failure.line())

@@ -8,7 +8,7 @@ from typing import Final
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.blame_trials import SEARCHED, trial_request
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.proof_job import compared_references, compared_runs
 from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.types import LoweredModel, ProvenModel
@@ -30,9 +30,7 @@ _LONGEST_LINE: Final = 2000
 _UNMEASURED: Final = 1e300
 
 
-def blame(
-    lowered: LoweredModel, error: AotcError, context: BuildContext, state: BuildState
-) -> Blamed | None:
+def blame(lowered: LoweredModel, error: AotcError, state: BuildState) -> Blamed | None:
     """Which nodes make a variant breach its gates with `error`, within the profile's trials.
 
     None where the variant computes in the model's own precision, where `error` is of something
@@ -42,7 +40,7 @@ def blame(
     with the same nodes kept before holds for its other forms too.
     """
     plan = lowered.plan
-    if plan.precision not in SEARCHED or not context.profile.blame.trials:
+    if plan.precision not in SEARCHED or not state.context.profile.blame.trials:
         return None
     breaches = inexact_answers(error)
     if not breaches:
@@ -53,7 +51,7 @@ def blame(
     earlier = [found for (name, _), found in state.blames.items() if name == key[0]]
     if None in earlier:
         return None
-    if not (left := state.trials_left(key[0], context)):
+    if not (left := state.trials_left(key[0])):
         return next(
             (
                 each
@@ -62,21 +60,19 @@ def blame(
             ),
             None,
         )
-    asked = trial_request(lowered, context, state)
+    asked = trial_request(lowered, state)
     if asked is None:
         return None
-    state.blames[key] = _searched(lowered, asked, breaches, left, context, state)
+    state.blames[key] = _searched(lowered, asked, breaches, left, state)
     return state.blames[key]
 
 
-def precision_is_to_blame(
-    lowered: LoweredModel, error: AotcError, context: BuildContext, state: BuildState
-) -> bool:
+def precision_is_to_blame(lowered: LoweredModel, error: AotcError, state: BuildState) -> bool:
     """Whether the variant is exact enough with nodes in float32 that it computes otherwise.
 
     At the same level of the optimizer, so that no lower level is what it lacks.
     """
-    blamed = blame(lowered, error, context, state)
+    blamed = blame(lowered, error, state)
     return blamed is not None and bool(blamed.all_pass)
 
 
@@ -90,9 +86,9 @@ def _searched(
     asked: Json,
     breaches: Sequence[AotcError],
     trials: int,
-    context: BuildContext,
     state: BuildState,
 ) -> Blamed | None:
+    context = state.context
     plan = lowered.plan
     where = f"variant {plan.name}"
     folder = state.work / f"blame-{plan.name}-{len(state.blames)}"
@@ -174,16 +170,14 @@ def _not_searched(why: str, where: str) -> Finding:
 # What a refusal and the evidence say of the nodes to blame.
 
 
-def with_nodes_to_blame(
-    error: AotcError, lowered: LoweredModel, context: BuildContext, state: BuildState
-) -> AotcError:
+def with_nodes_to_blame(error: AotcError, lowered: LoweredModel, state: BuildState) -> AotcError:
     """The refusal of a variant, with the nodes to blame if precision makes its error.
 
     Its fix is then the line for the profile, where a set of nodes was found, and AOTC-N031 or N034
     among the further ones says what was tried.
     """
     breaches = inexact_answers(error)
-    blamed = blame(lowered, error, context, state) if breaches else None
+    blamed = blame(lowered, error, state) if breaches else None
     if blamed is None or not blamed.all_pass:
         return error
     state.journal.blames(blamed)

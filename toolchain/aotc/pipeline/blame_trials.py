@@ -365,17 +365,18 @@ def _walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
     return walk_nodes(onnx.ModelProto(graph=graph))
 
 
-def trial_request(lowered: LoweredModel, context: BuildContext, state: BuildState) -> Json | None:
+def trial_request(lowered: LoweredModel, state: BuildState) -> Json | None:
     """`writer`, what it is `asked`, and the session; None if the precision is the model's own.
 
     What the profile keeps in float32 is kept in each trial.
     """
+    context = state.context
     plan = lowered.plan
     if plan.precision in HALF_TYPES:
         # Twins compute in float32, on any provider's behalf.
         return {
             "writer": _HALF,
-            "asked": half_graph_request(lowered.optimized, context, state),
+            "asked": half_graph_request(lowered.optimized, state),
             "session": encode(SessionSpec(optimization="disable")),
             "providers": [CPU],
             "libraries": {},

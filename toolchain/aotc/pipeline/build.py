@@ -154,11 +154,16 @@ def build(request: BuildRequest) -> BuildReport:
             tries_half=observes_half(profile, tune=request.is_tuned),
         )
         state = BuildState(
-            work=work / "build", workers=workers, clock=clock, cache=cache, journal=journal
+            context=context,
+            work=work / "build",
+            workers=workers,
+            clock=clock,
+            cache=cache,
+            journal=journal,
         )
         state.work.mkdir()
         _require_possible(request, context)
-        made = _made(request, work / NEW, context, state)
+        made = _made(request, work / NEW, state)
         artifact, evidence = made.artifact, made.evidence
         with clock.stage("sign"):
             materials = provenance.gather_materials(
@@ -243,28 +248,30 @@ class _Made:
     cached: bool
 
 
-def _made(request: BuildRequest, folder: Path, context: BuildContext, state: BuildState) -> _Made:
+def _made(request: BuildRequest, folder: Path, state: BuildState) -> _Made:
     """The payload in `folder`: from the cache if an equal build is there, else by all stages.
 
     What `--tune` chooses is part of what makes builds equal, and is measured always; what
     `precision: auto` alone chooses is part of what is kept.
     """
+    context = state.context
     given = inputs_digests(request.model, context) if state.cache is not None else None
     choice, model = Choice(context=context), None
     if request.tuned_from is not None:
         choice = choose_as_before(Path(request.tuned_from), context)
     elif request.tune:
-        model = _analyzed(_imported(request, context, state), context, state)
-        choice = through_stages(model, choose_by_trials(model, context, state, tune=True))
-    slot = cache_slot(given["model"] if given else None, request.name, choice.context, state)
-    cached = cached_artifact(slot, folder, choice.context, state) if slot is not None else None
+        model = _analyzed(_imported(request, state), state)
+        choice = through_stages(model, choose_by_trials(model, state, tune=True))
+    state = state.asking(choice.context)
+    slot = cache_slot(given["model"] if given else None, request.name, state)
+    cached = cached_artifact(slot, folder, state) if slot is not None else None
     if cached is not None:
         artifact, evidence = cached
     else:
         if not request.is_tuned and wants_auto(context.profile):
-            model = _analyzed(_imported(request, context, state), context, state)
-            choice = through_stages(model, choose_by_trials(model, context, state, tune=False))
-        artifact, evidence = _built(request, model, folder, choice.context, state)
+            model = _analyzed(_imported(request, state), state)
+            choice = through_stages(model, choose_by_trials(model, state, tune=False))
+        artifact, evidence = _built(request, model, folder, state.asking(choice.context))
     if choice.table:
         measured_on = choice.measured_on or evidence.model_sha256
         evidence = replace(evidence, tuning=choice.table, tuned_model_sha256=measured_on)
@@ -277,16 +284,15 @@ def _made(request: BuildRequest, folder: Path, context: BuildContext, state: Bui
     )
 
 
-def _imported(request: BuildRequest, context: BuildContext, state: BuildState) -> SourceModel:
+def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
     with state.clock.stage("import"):
-        source = import_model(request.model, context, state)
+        source = import_model(request.model, state)
     state.journal.model_sha256 = source.capture.sha256
     return source
 
 
 def _analyzed(
     source: SourceModel,
-    context: BuildContext,
     state: BuildState,
     ranges: Mapping[str, DimRange] | None = None,
 ) -> AnalyzedModel:
@@ -296,51 +302,51 @@ def _analyzed(
     """
     with state.clock.stage("analyze", f"{source.capture.nodes_total} nodes"):
         if ranges is None:
-            ranges = stated_ranges(source, context)
-        return analyze(source, ranges, context, state)
+            ranges = stated_ranges(source, state.context)
+        return analyze(source, ranges, state)
 
 
 def _built(
     request: BuildRequest,
     model: AnalyzedModel | None,
     folder: Path,
-    context: BuildContext,
     state: BuildState,
 ) -> tuple[Artifact, Evidence]:
     """All stages from the import to the payload in `folder`.
 
     `model` is given if it was imported and analyzed before.
     """
+    context = state.context
     clock, journal = state.clock, state.journal
-    source = model.source if model is not None else _imported(request, context, state)
+    source = model.source if model is not None else _imported(request, state)
     ranges = model.ranges if model is not None else stated_ranges(source, context)
     plans, skipped = wanted_variants(ranges, context)
-    ahead = optimize_ahead(source, plans, context, state)
-    model = model or _analyzed(source, context, state, ranges)
+    ahead = optimize_ahead(source, plans, state)
+    model = model or _analyzed(source, state, ranges)
     findings = [*source.capture.findings, *model.findings]
     journal.noticed(findings)
-    settled = through_stages(model, settle(plans, context, state, ahead))
-    dropped, refusals = drop_failed(settled.forms, settled.variants, context, state)
+    settled = through_stages(model, settle(plans, state, ahead))
+    dropped, refusals = drop_failed(settled.forms, settled.variants, state)
     empty = [error for error in refusals if fails_at_empty_sizes(model, [error])]
     if empty:
         state = state.below("not-empty")
         with clock.stage("analyze", "without size 0"):
-            model = analyze(source, ranges, context, state, empties=False)
+            model = analyze(source, ranges, state, empties=False)
         journal.withdrawn(findings)
         findings = [*source.capture.findings, *model.findings, empty_sizes_finding(empty[0])]
         journal.noticed(findings)
-        settled = through_stages(model, settle(plans, context, state))
-        dropped, refusals = drop_failed(settled.forms, settled.variants, context, state)
+        settled = through_stages(model, settle(plans, state))
+        dropped, refusals = drop_failed(settled.forms, settled.variants, state)
     variants = settled.variants
     for left in dropped:
         journal.left_out(f"variant {left.name}")
     if refusals:
-        raise _refusal(refusals, variants, folder, context, state)
-    tried = [with_tried_forms(item, settled.forms, context, state) for item in variants.proven]
-    proven = time_both_forms(tried, context, state)
+        raise _refusal(refusals, variants, folder, state)
+    tried = [with_tried_forms(item, settled.forms, state) for item in variants.proven]
+    proven = time_both_forms(tried, state)
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
-        artifact = package(proven, dropped, findings, variants.weights, folder, context, state)
+        artifact = package(proven, dropped, findings, variants.weights, folder, state)
     evidence = Evidence(
         built_at=format_instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,
@@ -359,18 +365,19 @@ def through_stages(model: AnalyzedModel, steps: Steps[Result]) -> Result:
     """
     attempts = Attempts(steps)
     for attempt in attempts:
-        context, state, stage = attempt.context, attempt.state, attempt.state.clock.stage
+        state, stage = attempt.state, attempt.state.clock.stage
+        context = state.context
         with attempts.refusals_answer():
             with stage("optimize", attempt.names):
                 specialized = [specialize(model, form.plan, context) for form in attempt.forms]
-                optimized, noticed = optimize(specialized, context, state, attempt.ahead)
+                optimized, noticed = optimize(specialized, state, attempt.ahead)
             with stage("partition"):
-                claimed = claim(optimized, attempt.wrong, context, state)
+                claimed = claim(optimized, attempt.wrong, state)
                 partitioned = partition(claimed, context)
             with stage("lower"):
-                lowered = lower(partitioned, context, state)
+                lowered = lower(partitioned, state)
             findings = [*attempt.findings, *noticed]
-            attempts.answer(prove_all(lowered, findings, context, state))
+            attempts.answer(prove_all(lowered, findings, state))
     return attempts.result
 
 
@@ -378,14 +385,13 @@ def _refusal(
     refusals: Sequence[AotcError],
     variants: ProvenVariants,
     folder: Path,
-    context: BuildContext,
     state: BuildState,
 ) -> AotcError:
     """What a build ends with whose variants breach gates: all of them, its size included."""
     state.journal.noticed(variants.findings)
     whole = [*variants.proven, *variants.measured]
     return all_breaches(
-        [*refusals, *filter(None, [size_breach(whole, variants.weights, folder, context, state)])]
+        [*refusals, *filter(None, [size_breach(whole, variants.weights, folder, state)])]
     )
 
 

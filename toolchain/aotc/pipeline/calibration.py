@@ -57,9 +57,7 @@ def require_calibration(context: BuildContext) -> None:
             raise _none(f"variant {static[0]}: quantization.form: static", "no data")
 
 
-def calibration_samples(
-    analyzed: AnalyzedModel, context: BuildContext, state: BuildState
-) -> tuple[Json, ...]:
+def calibration_samples(analyzed: AnalyzedModel, state: BuildState) -> tuple[Json, ...]:
     """The samples, each `{"inputs": {name: path of a value file}}`; none if no data was given.
 
     They are those of the calibration data, else the user's fixtures.  Those of calibration data
@@ -69,6 +67,7 @@ def calibration_samples(
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
     (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles).
     """
+    context = state.context
     require_calibration(context)
     if context.calibration is None:
         samples = _of_fixtures(analyzed)[: context.profile.calibration.max_samples]

@@ -16,7 +16,7 @@ from aotc.base.records import record, values_of
 from aotc.graph.partition.assignment import Assignment, Part, sizes_at
 from aotc.graph.partition.extraction import Extractor, boundary_values
 from aotc.graph.view import GraphNode, PartitionGraph
-from aotc.pipeline.context import BuildContext, BuildState, requested_backend
+from aotc.pipeline.context import BuildState, requested_backend
 from aotc.pipeline.partition import divide
 from aotc.pipeline.reuse import cached_or_compiled, part_key
 from aotc.pipeline.types import ClaimedModel, Division
@@ -52,7 +52,6 @@ def compile_parts(
     claimed: ClaimedModel,
     division: Division,
     backends: Mapping[str, Backend],
-    context: BuildContext,
     state: BuildState,
 ) -> CompiledModel:
     """Compile the parts of `division`, and divide again without what fails, until all succeed.
@@ -62,7 +61,7 @@ def compile_parts(
     """
     graph = division.graph
     model = onnx.load(claimed.graph, load_external_data=False)
-    compiler = _PartCompiler(claimed, model, graph, backends, context, state)
+    compiler = _PartCompiler(claimed, model, graph, backends, state)
     blame = CompileFailures(graph, claimed.plan.name, division.refusals)
     # This ends: every failed round moves nodes, or stops sharing weights for one more provider.
     for attempt in count():
@@ -72,7 +71,7 @@ def compile_parts(
             break
         for part, failure in failed:
             blame.refuse_nodes(part, failure, attempt)
-        division = divide(claimed, graph, blame.refused, blame.refusals, context)
+        division = divide(claimed, graph, blame.refused, blame.refusals, state.context)
     parts = division.assignment.parts
     results = {
         index: found for index, part in enumerate(parts) if (found := compiler.result_of(part))
@@ -97,14 +96,13 @@ class _PartCompiler:
         model: onnx.ModelProto,
         graph: PartitionGraph,
         backends: Mapping[str, Backend],
-        context: BuildContext,
         state: BuildState,
     ) -> None:
         """`graph` is that of `model`, the graph of `claimed`, which must not change meanwhile."""
         self._claimed = claimed
         self._graph = graph
         self._backends = backends
-        self._context = context
+        self._context = state.context
         self._state = state
         self._extractor = Extractor(model, graph)
         smallest = claimed.optimized.specialized.sizes.corner("min")
@@ -194,7 +192,7 @@ class _PartCompiler:
             # Whether constants are read from the shared weights.
             "share": part.provider not in self._unshared,
         }
-        key = part_key(request, extracted, text, self._claimed.weights, backend, context, state)
+        key = part_key(request, extracted, text, self._claimed.weights, backend, state)
         job = state.workers.submit(
             cached_or_compiled,
             request,

@@ -83,7 +83,7 @@ class BuildContext:
 
 @dataclasses.dataclass(kw_only=True)
 class BuildState:
-    """What a build has, and what changes while it runs: stages write into it.
+    """What a build has, and what changes while it runs: who takes it may write into it.
 
     `work` is the folder that they write their files into, and `shared` that of what all trials of a
     build read.  `journal` is what was judged so far.  `blames` are the nodes to blame, by variant
@@ -92,6 +92,7 @@ class BuildState:
     tuning do; else those for one variant in one precision do.
     """
 
+    context: BuildContext
     work: Path
     workers: Workers
     clock: Clock = dataclasses.field(default_factory=Clock)
@@ -112,23 +113,26 @@ class BuildState:
         work.mkdir()
         return dataclasses.replace(self, work=work, root=self.shared)
 
-    def trial(self, name: str) -> BuildState:
+    def asking(self, context: BuildContext) -> BuildState:
+        """This state for another context: what is written into it is shared."""
+        return dataclasses.replace(self, context=context)
+
+    def trial(self, name: str, context: BuildContext) -> BuildState:
         """The state of a candidate, in a folder below this one.
 
         What it breaches is no breach of the build, and its searches are its own.
         """
-        return dataclasses.replace(
-            self.below(name), journal=Journal(), blames={}, shared_trials=True
-        )
+        below = self.asking(context).below(name)
+        return dataclasses.replace(below, journal=Journal(), blames={}, shared_trials=True)
 
-    def trials_left(self, searched: str, context: BuildContext) -> int:
+    def trials_left(self, searched: str) -> int:
         """How many trials may still be made to find the nodes to blame, for a key of `blames`."""
         spent = sum(
             found.trials
             for (name, _), found in self.blames.items()
             if found is not None and (self.shared_trials or name == searched)
         )
-        return max(0, context.profile.blame.trials - spent)
+        return max(0, self.context.profile.blame.trials - spent)
 
     def announce(self, what: str) -> None:
         """Report what starts now as progress."""

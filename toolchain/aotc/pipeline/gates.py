@@ -192,7 +192,6 @@ class ExactAnswers:
 def exact_answers(
     source: SourceModel,
     references: Sequence[ReferenceRun],
-    context: BuildContext,
     state: BuildState,
     kind: str = "references",
 ) -> ExactAnswers:
@@ -201,6 +200,7 @@ def exact_answers(
     `kind` names the references among those of one build.
     The answers have the types of the model's outputs.  The journal gets what is below the noise.
     """
+    context = state.context
     stated = context.profile.gates
     if not (references and stated.measures_noise):
         return ExactAnswers(references=tuple(references))

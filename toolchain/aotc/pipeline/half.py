@@ -20,7 +20,7 @@ from aotc.graph import values
 from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
 from aotc.graph.view import covered_nodes, has_subgraphs, standing_for
 from aotc.pipeline.calibration import calibration_samples
-from aotc.pipeline.context import BuildContext, BuildState, requested_backend
+from aotc.pipeline.context import BuildState, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
     MIN_BYTES,
@@ -111,9 +111,7 @@ class HalfRequest:
     findings: tuple[Finding, ...] = ()
 
 
-def half_request(
-    specialized: SpecializedModel, context: BuildContext, state: BuildState
-) -> HalfRequest:
+def half_request(specialized: SpecializedModel, state: BuildState) -> HalfRequest:
     """Whether a variant is changed to half precision, and with which inputs it is observed.
 
     A quantized model, one in another half precision and one without float32 are left as they are,
@@ -122,7 +120,7 @@ def half_request(
     plan = specialized.plan
     if plan.precision not in HALF_TYPES:
         return HalfRequest(None, plan)
-    first = backend_of(plan.providers[0], context.profile.plugins)
+    first = backend_of(plan.providers[0], state.context.profile.plugins)
     if not first.half_by_types and not plan.cpu_only:
         return HalfRequest(None, plan)
     if specialized.analyzed.source.capture.quantized:
@@ -136,10 +134,10 @@ def half_request(
         what = f"precision {plan.precision}: {why}, and is left unchanged"
         finding = Finding(code="AOTC-N011", what=what, where=f"variant {plan.name}")
         return HalfRequest(None, replace(plan, precision="keep"), (finding,))
-    return HalfRequest(request_of(specialized, context, state), plan)
+    return HalfRequest(request_of(specialized, state), plan)
 
 
-def request_of(specialized: SpecializedModel, context: BuildContext, state: BuildState) -> Json:
+def request_of(specialized: SpecializedModel, state: BuildState) -> Json:
     """What the functions that run in the worker want to know of a variant.
 
     Raises what `calibration_samples` raises.
@@ -149,8 +147,8 @@ def request_of(specialized: SpecializedModel, context: BuildContext, state: Buil
     given: list[dict[str, Any]] = [
         {"inputs": run.input_paths, "sizes": dict(run.sizes)} for run in analyzed.references
     ]
-    if context.calibration is not None and not plan.cpu_only:
-        samples = calibration_samples(analyzed, context, state)
+    if state.context.calibration is not None and not plan.cpu_only:
+        samples = calibration_samples(analyzed, state)
         step = max(1, -(-len(samples) // _MOST_SAMPLES))
         given += [{**sample, "sample": True} for sample in samples[::step]]
     references = [
@@ -165,7 +163,7 @@ def request_of(specialized: SpecializedModel, context: BuildContext, state: Buil
         "source": str(analyzed.source.graph),
         "keep_float32": list(plan.keep_float32),
         "backend": plan.providers[0],
-        "plugins": context.plugins(),
+        "plugins": state.context.plugins(),
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
         "references": references,
@@ -648,7 +646,6 @@ def nodes_in_float32(
     graph: Path,
     weights: Path,
     backends: Sequence[Backend],
-    context: BuildContext,
     state: BuildState,
 ) -> dict[str, tuple[dict[str, str], tuple[Finding, ...]]]:
     """By ORT name: the nodes of `graph` that a provider must not get, with the reason; findings.
@@ -674,7 +671,7 @@ def nodes_in_float32(
         value = state.workers.run(
             "aotc.pipeline.half:float32_job",
             {
-                **request_of(optimized.specialized, context, state),
+                **request_of(optimized.specialized, state),
                 "backend": backend.name,
                 "graph": str(graph),
                 "weights": str(weights),
@@ -721,7 +718,7 @@ def _inside(node: onnx.NodeProto) -> list[str]:
 # of a variant, and none stores weights of its own.
 
 
-def half_graph_request(optimized: OptimizedModel, context: BuildContext, state: BuildState) -> Json:
+def half_graph_request(optimized: OptimizedModel, state: BuildState) -> Json:
     """What `half_graph` wants to know of a variant whose precision is float16 or bfloat16.
 
     Its `weights` are the folder of the external data of all twins.
@@ -732,7 +729,7 @@ def half_graph_request(optimized: OptimizedModel, context: BuildContext, state: 
     seen = state.work / f"half-{specialized.plan.name}"
     seen.mkdir(exist_ok=True)
     return {
-        **request_of(specialized, context, state),
+        **request_of(specialized, state),
         # Providers that compute in half precision by an option have no changed graph.
         "graph": str(before / MODEL if changed else specialized.graph),
         "weights": str(before if changed else specialized.weights),

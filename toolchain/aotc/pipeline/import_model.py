@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import file_sha256, require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
 from aotc.pipeline.plan import interface_types, stated_half_types
 from aotc.pipeline.types import SourceModel
@@ -28,15 +28,14 @@ _REFERENCE = "reference.onnx"
 _REFERENCE_WEIGHTS = "reference.bin"
 
 
-def import_model(
-    model: str | Path | bytes, context: BuildContext, state: BuildState
-) -> SourceModel:
+def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
     """Read, check and stage `model`: a path, or the bytes of a self-contained model.
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
     Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), and S002 (types).
     """
+    context = state.context
     if isinstance(model, bytes):
         path = state.work / "given.onnx"
         path.write_bytes(model)

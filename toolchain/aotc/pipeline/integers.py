@@ -61,7 +61,7 @@ def is_quantizing(plan: VariantPlan) -> bool:
 
 
 def quantize(
-    specialized: SpecializedModel, context: BuildContext, state: BuildState
+    specialized: SpecializedModel, state: BuildState
 ) -> tuple[SpecializedModel, tuple[Finding, ...]]:
     """`specialized` with a quantized graph and weights of its own, if its precision asks for it.
 
@@ -81,7 +81,7 @@ def quantize(
     folder = state.work / f"quantize-{plan.name}"
     value = state.workers.run(
         "aotc.pipeline.integers:quantize_job",
-        quantize_request(specialized, context, state),
+        quantize_request(specialized, state),
         folder=folder,
         where=where,
     ).value
@@ -136,17 +136,16 @@ def asked_of(specialized: SpecializedModel) -> Json:
 # them), and observes ranges once; both are kept in the folder of the request.
 
 
-def quantize_request(
-    specialized: SpecializedModel, context: BuildContext, state: BuildState
-) -> Json:
+def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
     """What a worker needs to quantize a variant's graph, with the form that `auto` stands for.
 
     Raises AOTC-N017 if the profile's statements do not fit, and what `calibration_samples` raises.
     """
+    context = state.context
     plan, source = specialized.plan, specialized.analyzed.source
     spec, where = plan.quantization, f"variant {plan.name}"
     form = quantized_form(plan, context)
-    samples = calibration_samples(specialized.analyzed, context, state) if form == "static" else ()
+    samples = calibration_samples(specialized.analyzed, state) if form == "static" else ()
     _require_possible(form, spec, where)
     names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
@@ -457,17 +456,15 @@ def observes_half(profile: Profile, *, tune: bool) -> bool:
 # off by intention, and says nothing of how exact the variant is.
 
 
-def with_sampled_references(
-    analyzed: AnalyzedModel, context: BuildContext, state: BuildState
-) -> AnalyzedModel:
+def with_sampled_references(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedModel:
     """`analyzed` with runs on the user's data, if a variant may be quantized statically.
 
     They are some samples as they are, and at the sizes of each generated fixture the samples tiled.
     Raises what `calibration_samples` raises, and AOTC-I075.
     """
-    if not is_observing(context):
+    if not is_observing(state.context):
         return analyzed
-    samples = calibration_samples(analyzed, context, state)
+    samples = calibration_samples(analyzed, state)
     if not samples:
         return analyzed
     source = analyzed.source

@@ -55,7 +55,7 @@ _PLACEMENT_CODES = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P005", "AOTC-P014"
 
 
 def lower(
-    variants: Sequence[PartitionedModel | UndividedModel], context: BuildContext, state: BuildState
+    variants: Sequence[PartitionedModel | UndividedModel], state: BuildState
 ) -> LoweredVariants:
     """Compile partitions where a provider compiles, and write each variant's final graph.
 
@@ -71,7 +71,7 @@ def lower(
     def drop(error: AotcError, plan: VariantPlan) -> None:
         """Leave a variant out; its refusal ends the build, but only after the others are judged."""
         try:
-            dropped.append(dropped_variant(error, plan, context))
+            dropped.append(dropped_variant(error, plan, state.context))
         except AotcError as refusal:
             if refusal.exit_status != EXIT_NO:
                 raise
@@ -81,14 +81,14 @@ def lower(
         if isinstance(item, UndividedModel):
             drop(item.refusal, item.plan)
             continue
-        backends = backends_by_ort_name(item.plan, context)
+        backends = backends_by_ort_name(item.plan, state.context)
         if item.division is None:
             (backend,) = backends.values()
             lowered.append(_lower_undivided(item, backend))
             continue
         try:
-            compiled = compile_parts(item.claimed, item.division, backends, context, state)
-            lowered.append(_lower_divided(compiled, backends, context, state))
+            compiled = compile_parts(item.claimed, item.division, backends, state)
+            lowered.append(_lower_divided(compiled, backends, state))
         except AotcError as error:
             drop(error, item.plan)
     if any(item.contexts for item in lowered):
@@ -147,7 +147,6 @@ def _lower_undivided(item: PartitionedModel, backend: Backend) -> LoweredModel:
 def _lower_divided(
     compiled: CompiledModel,
     backends: Mapping[str, Backend],
-    context: BuildContext,
     state: BuildState,
 ) -> LoweredModel:
     """The lowered variant whose compiled parts are nodes among those of other providers."""
@@ -190,7 +189,7 @@ def _lower_divided(
         contexts=tuple(sorted({folder / name for p in payloads.values() for name in p.files})),
         compatibility=compatibility,
         needs=tuple(
-            backend.needs(context.target, precisions[name]) for name, backend in used.items()
+            backend.needs(state.context.target, precisions[name]) for name, backend in used.items()
         ),
         providers=tuple(used),
         device="gpu" if any(backend.device == "gpu" for backend in used.values()) else "cpu",

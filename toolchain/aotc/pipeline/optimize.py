@@ -26,7 +26,7 @@ from aotc.graph.weights import (
     gather_tensors,
     remove_shared,
 )
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.half import BEFORE, half_request, read_tensor, to_half
 from aotc.pipeline.integer_products import (
     companion_left_out,
@@ -65,14 +65,14 @@ _LARGE_BYTES = 1 << 30
 
 
 def optimize_ahead(
-    source: SourceModel, plans: Sequence[VariantPlan], context: BuildContext, state: BuildState
+    source: SourceModel, plans: Sequence[VariantPlan], state: BuildState
 ) -> dict[str, Future[Json]]:
     """Start the optimizer on the imported graph while the model is analyzed; results by variant.
 
     Only if no size is stated, because the analysis then does not change the graph, and only for
     models of which several copies fit into memory.
     """
-    fixed = any(spec.is_fixed() for spec in context.profile.dims.values())
+    fixed = any(spec.is_fixed() for spec in state.context.profile.dims.values())
     if fixed or _is_large(source):
         return {}
     submit = state.workers.submit
@@ -84,14 +84,13 @@ def optimize_ahead(
         and plan.cpu_only
     ]
     return {
-        plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, context, state)
+        plan.name: submit(_run_optimizer, InputGraph.of_source(source), plan, state)
         for plan in dynamic
     }
 
 
 def optimize(
     variants: Sequence[SpecializedModel],
-    context: BuildContext,
     state: BuildState,
     ahead: Mapping[str, Future[Json]],
 ) -> tuple[list[OptimizedModel], list[Finding]]:
@@ -103,14 +102,14 @@ def optimize(
     if variants:
         require_kept_nodes(variants[0].analyzed.source, [variant.plan for variant in variants])
     # Patterns are those of the model's own opset; what they become exists in any.
-    fused = [fuse(variant, context, state) for variant in variants]
-    converted = [convert_opset(variant, context, state) for variant, _ in fused]
-    quantized = [quantize(variant, context, state) for variant, _ in converted]
+    fused = [fuse(variant, state) for variant in variants]
+    converted = [convert_opset(variant, state) for variant, _ in fused]
+    quantized = [quantize(variant, state) for variant, _ in converted]
     findings = [finding for _, noticed in (*fused, *converted, *quantized) for finding in noticed]
-    optimized = _optimize_all([variant for variant, _ in quantized], context, state, ahead)
-    quicker, without_quicker = companion_variants(optimized, context)
+    optimized = _optimize_all([variant for variant, _ in quantized], state, ahead)
+    quicker, without_quicker = companion_variants(optimized, state.context)
     try:
-        optimized += _optimize_all(quicker, context, state, {})
+        optimized += _optimize_all(quicker, state, {})
     except AotcError as error:
         without_quicker = [companion_left_out(quicker[0].plan, f"{error.code} {error.what}")]
     findings += [*without_quicker, *(finding for item in optimized for finding in item.findings)]
@@ -119,7 +118,6 @@ def optimize(
 
 def _optimize(
     specialized: SpecializedModel,
-    context: BuildContext,
     state: BuildState,
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
@@ -128,11 +126,10 @@ def _optimize(
 
     `ahead` is a run that was started earlier.  Tensors that `base` has as well are not stored.
     """
-    half = half_request(specialized, context, state)
+    half = half_request(specialized, state)
     at_level = partial(
         _run_at_level,
         InputGraph.of(specialized),
-        context=context,
         state=state,
         base=base,
         half=half.request,
@@ -154,7 +151,7 @@ def _optimize(
     component = specialized.component
     if value["saturating"]:
         # ORT selects the component `model` without looking at the CPU.
-        component = f"{component}.{isa_name(context.target)}"
+        component = f"{component}.{isa_name(state.context.target)}"
     specialized = replace(specialized, plan=plan, component=component)
     findings += product_findings(value["rewritten"], value["saturating"], plan)
     folder = _folder(plan, state)
@@ -177,7 +174,6 @@ def _run_at_level(
     given: InputGraph,
     plan: VariantPlan,
     *,
-    context: BuildContext,
     state: BuildState,
     ahead: Future[Json] | None = None,
     base: OptimizedModel | None = None,
@@ -189,7 +185,7 @@ def _run_at_level(
         try:
             if ahead is not None and given.is_source:
                 return ahead.result(), plan, findings
-            return _run_optimizer(given, plan, context, state, base, half), plan, findings
+            return _run_optimizer(given, plan, state, base, half), plan, findings
         except AotcError as error:
             if error.code != "AOTC-O001":
                 raise
@@ -219,7 +215,6 @@ def _tensor_names(value: Json, plan: VariantPlan, base: OptimizedModel | None) -
 
 def _optimize_all(
     variants: Sequence[SpecializedModel],
-    context: BuildContext,
     state: BuildState,
     ahead: Mapping[str, Future[Json]],
 ) -> list[OptimizedModel]:
@@ -233,15 +228,12 @@ def _optimize_all(
     for item in variants:
         first.setdefault(item.plan.spec, item)
     done = run_jobs(
-        [
-            partial(_optimize, item, context, state, ahead.get(item.plan.name))
-            for item in first.values()
-        ]
+        [partial(_optimize, item, state, ahead.get(item.plan.name)) for item in first.values()]
     )
     bases = dict(zip(first, done, strict=True))
     others = [item for item in variants if item is not first[item.plan.spec]]
     rest = run_jobs(
-        [partial(_optimize, item, context, state, None, bases[item.plan.spec]) for item in others]
+        [partial(_optimize, item, state, None, bases[item.plan.spec]) for item in others]
     )
     by_name = {item.plan.name: item for item in (*done, *rest)}
     return [by_name[item.plan.name] for item in variants]
@@ -267,11 +259,11 @@ def _folder(plan: VariantPlan, state: BuildState) -> Path:
 def _run_optimizer(
     given: InputGraph,
     plan: VariantPlan,
-    context: BuildContext,
     state: BuildState,
     base: OptimizedModel | None = None,
     half: Json | None = None,
 ) -> Json:
+    context = state.context
     return state.workers.run(
         "aotc.pipeline.optimize:optimize_job",
         {

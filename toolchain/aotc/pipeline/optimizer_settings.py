@@ -48,7 +48,7 @@ _LOWER: Final[Mapping[str, LowerLevel]] = {
 
 
 def fuse(
-    specialized: SpecializedModel, context: BuildContext, state: BuildState
+    specialized: SpecializedModel, state: BuildState
 ) -> tuple[SpecializedModel, tuple[Finding, ...]]:
     """`specialized` with what its first provider fuses.
 
@@ -56,7 +56,7 @@ def fuse(
     the library of the rules is not installed.
     """
     plan, source = specialized.plan, specialized.analyzed.source
-    if not may_fuse(plan, context):
+    if not may_fuse(plan, state.context):
         return specialized, ()
     folder = state.work / f"fuse-{plan.name}"
     try:
@@ -66,7 +66,7 @@ def fuse(
                 "graph": str(specialized.graph),
                 "weights": str(source.weights),
                 "backend": plan.providers[0],
-                "plugins": context.plugins(),
+                "plugins": state.context.plugins(),
             },
             folder=folder,
             where=f"variant {plan.name}",
@@ -170,7 +170,7 @@ def lower_level(plan: VariantPlan) -> LowerLevel | None:
 
 
 def convert_opset(
-    specialized: SpecializedModel, context: BuildContext, state: BuildState
+    specialized: SpecializedModel, state: BuildState
 ) -> tuple[SpecializedModel, tuple[Finding, ...]]:
     """`specialized` at the opset at which its first provider refuses the fewest nodes.
 
@@ -178,7 +178,7 @@ def convert_opset(
     model's own opset is as good as any, or the profile says `opset: keep`.
     """
     plan = specialized.plan
-    if context.profile.opset == "keep" or plan.cpu_only:
+    if state.context.profile.opset == "keep" or plan.cpu_only:
         return specialized, ()
     folder = state.work / f"opset-{plan.name}"
     value = state.workers.run(
@@ -186,7 +186,7 @@ def convert_opset(
         {
             "graph": str(specialized.graph),
             "backend": plan.providers[0],
-            "plugins": context.plugins(),
+            "plugins": state.context.plugins(),
         },
         folder=folder,
         where=f"variant {plan.name}",

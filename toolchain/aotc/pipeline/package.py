@@ -56,13 +56,13 @@ def package(
     findings: Sequence[Finding],
     weights: Sequence[FileEntry],
     folder: Path,
-    context: BuildContext,
     state: BuildState,
 ) -> Artifact:
     """Write the payload of all variants to `folder/payload`; raises AOTC-M001.
 
     `weights` are the entries of the shared asset's files, hashed while the variants were proven.
     """
+    context = state.context
     payload = folder / "payload"
     payload.mkdir(parents=True)
     analyzed = proven[0].lowered.analyzed
@@ -97,7 +97,7 @@ def package(
     digests = {entry.path: entry.sha256 for entry in entries}
     digests["aotc.json"] = hashlib.sha256(text).hexdigest()
     total = sum(entry.size for entry in entries) + len(text)
-    _judge_size(total, context, state)
+    _judge_size(total, state)
     return Artifact(
         folder=folder,
         artifact_id=digests["aotc.json"],
@@ -108,14 +108,14 @@ def package(
     )
 
 
-def _judge_size(total: int, context: BuildContext, state: BuildState) -> None:
+def _judge_size(total: int, state: BuildState) -> None:
     """Compare the payload's bytes with their budget; raises AOTC-M001."""
     subject = "payload"
     state.journal.measured((Measurement(name="size", subject=subject, value=total, unit="B"),))
-    budget = context.profile.budgets.artifact_bytes
+    budget = state.context.profile.budgets.artifact_bytes
     if budget is None:
         return
-    place = context.places.of("budgets.artifact_bytes")
+    place = state.context.places.of("budgets.artifact_bytes")
     gate = Gate(
         name="budgets.artifact_bytes",
         subject=subject,
@@ -140,17 +140,16 @@ def size_breach(
     variants: Sequence[ProvenModel],
     weights: Sequence[FileEntry],
     folder: Path,
-    context: BuildContext,
     state: BuildState,
 ) -> AotcError | None:
     """The AOTC-M001 of a build that other gates refuse, if the profile limits its size.
 
     Its payload is made to be measured, in `folder`, and never published.
     """
-    if context.profile.budgets.artifact_bytes is None or not variants:
+    if state.context.profile.budgets.artifact_bytes is None or not variants:
         return None
     try:
-        package(variants, (), (), weights, folder, context, state)
+        package(variants, (), (), weights, folder, state)
     except AotcError as error:
         if error.exit_status != EXIT_NO:
             raise

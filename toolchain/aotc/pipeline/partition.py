@@ -43,7 +43,6 @@ from aotc.spec.variant import Certainty, RefusedNode
 def claim(
     variants: Sequence[OptimizedModel],
     wrong: Mapping[str, Sequence[WrongNodes]],
-    context: BuildContext,
     state: BuildState,
 ) -> tuple[ClaimedModel, ...]:
     """Ask each variant's providers which nodes of its graph they would run.
@@ -54,7 +53,7 @@ def claim(
     """
     weights, graphs = place_weights(variants, state)
     claims = (
-        _claim(optimized, graph, weights, context, state)
+        _claim(optimized, graph, weights, state)
         for optimized, graph in zip(variants, graphs, strict=True)
     )
     return tuple(
@@ -63,11 +62,11 @@ def claim(
 
 
 def _claim(
-    optimized: OptimizedModel, graph: Path, weights: Path, context: BuildContext, state: BuildState
+    optimized: OptimizedModel, graph: Path, weights: Path, state: BuildState
 ) -> ClaimedModel:
     plan = optimized.plan
-    backends = backends_of(plan.providers, context.profile)
-    _check_precision(optimized.specialized, backends, context)
+    backends = backends_of(plan.providers, state.context.profile)
+    _check_precision(optimized.specialized, backends, state.context)
     providers = tuple(backend.ort_name for backend in backends)
     if plan.cpu_only:
         return ClaimedModel(optimized=optimized, graph=graph, weights=weights, providers=providers)
@@ -76,9 +75,9 @@ def _claim(
     claims, refusals = [], []
     findings: list[Finding] = []
     predicted = False
-    in_float32 = nodes_in_float32(optimized, typed, weights, backends, context, state)
+    in_float32 = nodes_in_float32(optimized, typed, weights, backends, state)
     for backend in backends:
-        found = _claims_of(backend, typed, weights, plan, context, state)
+        found = _claims_of(backend, typed, weights, plan, state)
         kept, noticed = in_float32.get(backend.ort_name, ({}, ()))
         findings += noticed
         left = sorted(found.nodes & kept.keys())
@@ -224,7 +223,6 @@ def _claims_of(
     graph: Path,
     weights: Path,
     plan: VariantPlan,
-    context: BuildContext,
     state: BuildState,
 ) -> Claims:
     state.announce(f"ask {backend.name}, variant {plan.name}")
@@ -232,10 +230,10 @@ def _claims_of(
         "aotc.pipeline.partition:claim_job",
         {
             "backend": backend.name,
-            "plugins": context.plugins(),
+            "plugins": state.context.plugins(),
             "graph": str(graph),
             "weights": str(weights),
-            "target": encode(context.target, full=True),
+            "target": encode(state.context.target, full=True),
             "precision": backend.computes_in(plan.precision),
         },
         folder=state.work / f"claim-{plan.name}-{backend.name}",

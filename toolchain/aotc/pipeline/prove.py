@@ -85,7 +85,6 @@ def tolerance_of(lowered: LoweredModel, context: BuildContext) -> Tolerance:
 def prove_all(
     variants: LoweredVariants,
     findings: Sequence[Finding],
-    context: BuildContext,
     state: BuildState,
 ) -> ProvenVariants:
     """Prove each of the variants; `findings` are those of the stages before.
@@ -107,7 +106,7 @@ def prove_all(
                 if len(variants.lowered) > 1:
                     clock.reporter.count(number, len(variants.lowered), "variants")
                 try:
-                    judged = prove(item, context, state)
+                    judged = prove(item, state)
                 except AotcError as error:
                     journal.judged((refused_gate(item.plan.name, error),))
                     judged = JudgedVariant(breach=error)
@@ -135,7 +134,7 @@ def prove_all(
         )
 
 
-def prove(lowered: LoweredModel, context: BuildContext, state: BuildState) -> JudgedVariant:
+def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     """Judge parity, placement, load time and peak memory of one variant, all of them.
 
     On a host of another kind than the target the graph is run as well, but that proves nothing for
@@ -145,6 +144,7 @@ def prove(lowered: LoweredModel, context: BuildContext, state: BuildState) -> Ju
     captured), M002 or M003 (budgets), with the further ones in `also`.
     Raises R008 and I013 to I015 from the sandbox.
     """
+    context = state.context
     plan = lowered.plan
     analyzed = lowered.analyzed
     arithmetic, tolerance = arithmetic_of(lowered), tolerance_of(lowered, context)
@@ -154,14 +154,14 @@ def prove(lowered: LoweredModel, context: BuildContext, state: BuildState) -> Ju
         platform_mismatch(context) or lowered.why_not_run or saturation_mismatch(lowered, context)
     )
     if not_proven and context.profile.unproven == "refuse":
-        return JudgedVariant(breach=_not_proven(lowered, not_proven, context, state))
+        return JudgedVariant(breach=_not_proven(lowered, not_proven, state))
     runs = compared_runs(analyzed, plan)
     if lowered.why_not_run:
-        return _prove_undivided(lowered, not_proven, arithmetic, runs, context, state)
-    result = _run(lowered, runs, tolerance, context, state)
+        return _prove_undivided(lowered, not_proven, arithmetic, runs, state)
+    result = _run(lowered, runs, tolerance, state)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
-    task = judge_task(lowered, context, state)
+    task = judge_task(lowered, state)
     evidence = VariantEvidence(
         name=plan.name,
         comparisons=comparisons,
@@ -208,12 +208,10 @@ def prove(lowered: LoweredModel, context: BuildContext, state: BuildState) -> Ju
     return JudgedVariant(proven=proven, breach=breach)
 
 
-def _not_proven(
-    lowered: LoweredModel, why: str, context: BuildContext, state: BuildState
-) -> AotcError:
+def _not_proven(lowered: LoweredModel, why: str, state: BuildState) -> AotcError:
     """The refusal of a variant that may not stay unproven, with what its plan breaches."""
     where = f"variant {lowered.plan.name}"
-    place = context.places.of("unproven")
+    place = state.context.places.of("unproven")
     error = AotcError(
         "AOTC-N002",
         why,
@@ -227,7 +225,7 @@ def _not_proven(
     judged = [Judged(gates=(gate,), breaches=(error,))]
     if lowered.planned_placement:
         planned = placement_of(lowered.planned_placement, observed=False)
-        judged.append(_judge_placement(planned, lowered, context))
+        judged.append(_judge_placement(planned, lowered, state.context))
     judge_together(judged, state.journal)
     return error
 
@@ -236,12 +234,12 @@ def _run(
     lowered: LoweredModel,
     runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
     tolerance: Tolerance,
-    context: BuildContext,
     state: BuildState,
     *,
     divided: bool = True,
 ) -> JobResult:
     """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
+    context = state.context
     analyzed = lowered.analyzed
     plan = lowered.plan
     folder = state.work / f"prove-{plan.name}"
@@ -270,20 +268,20 @@ def _prove_undivided(
     reason: str,
     arithmetic: Arithmetic,
     runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
-    context: BuildContext,
     state: BuildState,
 ) -> JudgedVariant:
     """Prove a variant that this machine cannot run: its placement is the planned one.
 
     Its undivided graph is compared on the CPU, which checks all passes.
     """
+    context = state.context
     plan = lowered.plan
     placement = placement_of(lowered.planned_placement, observed=False)
     tolerance = tolerance_of(lowered, context)
-    result = _run(lowered, runs, tolerance, context, state, divided=False)
+    result = _run(lowered, runs, tolerance, state, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
     where = f"variant {plan.name}, undivided on the CPU"
-    task = judge_task(lowered, context, state, divided=False)
+    task = judge_task(lowered, state, divided=False)
     breach = judge_together(
         (
             _judge_placement(placement, lowered, context),

@@ -98,21 +98,19 @@ class CachedBuild:
     title: str
 
 
-def cache_slot(
-    source: str | None, name: str, context: BuildContext, state: BuildState
-) -> CachedBuild | None:
+def cache_slot(source: str | None, name: str, state: BuildState) -> CachedBuild | None:
     """The cache entry for a model with the digest `source`; None without a cache or digest."""
     if state.cache is None or source is None:
         return None
-    parts = artifact_key_parts(source, name, context)
+    parts = artifact_key_parts(source, name, state.context)
     if parts is None:
         return None
-    title = f"{name}, profile {context.profile.name}"
+    title = f"{name}, profile {state.context.profile.name}"
     return CachedBuild(state.cache, state.cache.key(ARTIFACT, parts), title)
 
 
 def cached_artifact(
-    slot: CachedBuild, folder: Path, context: BuildContext, state: BuildState
+    slot: CachedBuild, folder: Path, state: BuildState
 ) -> tuple[Artifact, Evidence] | None:
     """The artifact, with a verified payload in `folder/payload`; None if it is not in the cache.
 
@@ -128,7 +126,7 @@ def cached_artifact(
     try:
         evidence = decode(Evidence, document["evidence"])
         findings = tuple(decode(Finding, finding) for finding in document["findings"])
-        tell_judgements(document["judged"], state.journal, context.places)
+        tell_judgements(document["judged"], state.journal, state.context.places)
     except (ParseError, KeyError, TypeError) as error:
         raise RuntimeError(f"a cached build cannot be read: {error}") from error
     state.journal.model_sha256 = evidence.model_sha256
@@ -324,7 +322,6 @@ def part_key(
     text: bytes,
     weights: Path,
     backend: Backend,
-    context: BuildContext,
     state: BuildState,
 ) -> str:
     """The key of what `compile_job` makes from `request`; empty without a cache.
@@ -339,7 +336,7 @@ def part_key(
         "constants": constants_digest(part, weights),
         "fingerprint": backend.fingerprint(),
         "aotc": source_digest(),
-        "host": sorted(context.host.isa or ()),
+        "host": sorted(state.context.host.isa or ()),
     }
     return state.cache.key(PARTITION, parts)
 

@@ -48,13 +48,13 @@ def measure_original(
     source: SourceModel,
     domain: Domain,
     padding: Padding | None,
-    context: BuildContext,
     state: BuildState,
 ) -> TaskOriginal | None:
     """The original's metric; None if the profile judges by no task.
 
     Raises AOTC-I079 to I081, N025 and N027 where it has none, at the line of the profile.
     """
+    context = state.context
     task = context.profile.gates.task
     if task is None:
         return None
@@ -70,7 +70,7 @@ def measure_original(
             )
         path = labelled_set(task, context)
         files = task_files(path)
-        value = _run(source, domain, padding, files, None, context, state, "the original model")
+        value = _run(source, domain, padding, files, None, state, "the original model")
     except AotcError as error:
         error.place = error.place or _place(error.code, context)
         raise
@@ -79,13 +79,12 @@ def measure_original(
     )
 
 
-def judge_task(
-    lowered: LoweredModel, context: BuildContext, state: BuildState, *, divided: bool = True
-) -> JudgedTask:
+def judge_task(lowered: LoweredModel, state: BuildState, *, divided: bool = True) -> JudgedTask:
     """The gate of one variant: AOTC-N024 if its metric dropped too far, N025 if it has none.
 
     A variant for other sizes than those of the set is not judged.
     """
+    context = state.context
     task, analyzed = context.profile.gates.task, lowered.analyzed
     original = analyzed.task
     if task is None or original is None:
@@ -104,13 +103,13 @@ def judge_task(
         )
 
     try:
-        value = _of_variant(lowered, original.files, context, state, divided=divided)
+        value = _of_variant(lowered, original.files, state, divided=divided)
         if not value["samples"]:
             text = "it takes none of the sizes of the labelled set"
             return JudgedTask(judged=Judged(gates=(gate("not-judged", text),)))
         expected = original.value
         if len(value["files"]) < len(original.files):
-            expected = _of_original(analyzed, value["files"], context, state)
+            expected = _of_original(analyzed, value["files"], state)
     except AotcError as error:
         error.place = error.place or _place(error.code, context)
         measured = error.found or error.what
@@ -169,7 +168,6 @@ def judge_task(
 def _of_variant(
     lowered: LoweredModel,
     files: Sequence[Path],
-    context: BuildContext,
     state: BuildState,
     *,
     divided: bool,
@@ -180,8 +178,7 @@ def _of_variant(
         analyzed.domain,
         analyzed.padding,
         files,
-        variant_request(lowered, context, divided=divided),
-        context,
+        variant_request(lowered, state.context, divided=divided),
         state,
         f"variant {lowered.plan.name}",
         folder=state.work / f"task-{lowered.plan.name}",
@@ -190,9 +187,7 @@ def _of_variant(
     )
 
 
-def _of_original(
-    analyzed: AnalyzedModel, files: Sequence[str], context: BuildContext, state: BuildState
-) -> float:
+def _of_original(analyzed: AnalyzedModel, files: Sequence[str], state: BuildState) -> float:
     paths = [Path(name) for name in files]
     value = _run(
         analyzed.source,
@@ -200,7 +195,6 @@ def _of_original(
         analyzed.padding,
         paths,
         None,
-        context,
         state,
         "the original",
     )
@@ -213,7 +207,6 @@ def _run(
     padding: Padding | None,
     files: Sequence[Path],
     variant: Json,
-    context: BuildContext,
     state: BuildState,
     where: str,
     *,
@@ -221,7 +214,7 @@ def _run(
     buckets: Mapping[str, int] | None = None,
     served: Sequence[Mapping[str, int]] = ({},),
 ) -> Json:
-    task = context.profile.gates.task
+    task = state.context.profile.gates.task
     assert task is not None
     output = _output(task, source)
     model, weights = source.answering
@@ -242,7 +235,7 @@ def _run(
             "buckets": dict(buckets or {}),
             "served": [dict(each) for each in served],
             "folders": list(
-                dict.fromkeys(str(each) for each in (profile_folder(context), Path.cwd()))
+                dict.fromkeys(str(each) for each in (profile_folder(state.context), Path.cwd()))
             ),
             "where": f"{where}, output {output!r}",
         },

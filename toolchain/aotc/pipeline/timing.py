@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
@@ -38,7 +38,6 @@ _NO_GAIN: Final = 0.97
 def time_alternately(
     lowered: Sequence[LoweredModel],
     reference: ReferenceRun,
-    context: BuildContext,
     state: BuildState,
     *,
     rounds: int,
@@ -56,7 +55,7 @@ def time_alternately(
         "aotc.pipeline.timing:measure_job",
         {
             "rounds": rounds,
-            "libraries": {s.provider: s.library for s in context.profile.plugins.values()},
+            "libraries": {s.provider: s.library for s in state.context.profile.plugins.values()},
             "inputs": reference.input_paths,
             "candidates": [
                 {
@@ -169,16 +168,14 @@ def _run_of(
 # The payload holds both whatever the times say: it is the same for equal inputs, and times are not.
 
 
-def time_both_forms(
-    proven: Sequence[ProvenModel], context: BuildContext, state: BuildState
-) -> list[ProvenModel]:
+def time_both_forms(proven: Sequence[ProvenModel], state: BuildState) -> list[ProvenModel]:
     """All variants; the first companion of each of the profile's, with its time and the other's."""
     done: set[str] = set()
     found = []
     for item in proven:
         other = next((each for each in proven if is_companion(item.plan, each.plan)), None)
         timed = other is not None and item.plan.spec not in done
-        found.append(_timed(item, other, context, state) if other is not None and timed else item)
+        found.append(_timed(item, other, state) if other is not None and timed else item)
         if timed:
             done.add(item.plan.spec)
     return found
@@ -203,15 +200,12 @@ def _finding(name: str, timed: FormTiming) -> Finding:
     )
 
 
-def _timed(
-    item: ProvenModel, other: ProvenModel, context: BuildContext, state: BuildState
-) -> ProvenModel:
+def _timed(item: ProvenModel, other: ProvenModel, state: BuildState) -> ProvenModel:
     reference = _reference(item)
     try:
         (own, others), same_bytes = time_alternately(
             [item.lowered, other.lowered],
             reference,
-            context,
             state,
             rounds=_ROUNDS,
             folder=state.work / f"forms-{item.plan.name}",

@@ -70,16 +70,15 @@ class Choice:
     measured_on: str = ""
 
 
-def choose_by_trials(
-    analyzed: AnalyzedModel, context: BuildContext, state: BuildState, *, tune: bool
-) -> Steps[Choice]:
+def choose_by_trials(analyzed: AnalyzedModel, state: BuildState, *, tune: bool) -> Steps[Choice]:
     """Choose among the profile's candidates; without `tune` among the forms of `precision: auto`.
 
     Raises AOTC-O006 if no candidate passes, and P004 and P007 if a chosen provider is missing.
     """
+    context = state.context
     with_orders = replace(context, budget_orders=stated_orders(context.profile))
     try:
-        table = yield from try_candidates(analyzed, with_orders, state, tune=tune)
+        table = yield from try_candidates(analyzed, state.asking(with_orders), tune=tune)
     except AotcError as error:
         if tune or error.code != "AOTC-O006":
             raise
@@ -158,7 +157,6 @@ def _form_text(row: TuningCandidate) -> str:
 
 def try_candidates(
     analyzed: AnalyzedModel,
-    context: BuildContext,
     state: BuildState,
     *,
     tune: bool = True,
@@ -169,7 +167,7 @@ def try_candidates(
     are proven as the profile allows, and not timed.  Raises AOTC-O006 if none is left, and what
     says nothing of a candidate: a missing provider, data that cannot be used, R999.
     """
-    clock = state.clock
+    context, clock = state.context, state.clock
     reference = next(
         (run for run in analyzed.references if run.name == "opt"), analyzed.references[0]
     )
@@ -184,11 +182,9 @@ def try_candidates(
         with clock.stage("tune", _title(tried, tune=tune)):
             clock.reporter.count(index, len(asked), "candidates")
             own = replace(context, profile=_trial_profile(tried, context.profile, tune=tune))
-            trial = state.trial(f"tune-{index}")
+            trial = state.trial(f"tune-{index}", own)
             try:
-                made = yield from _candidate(
-                    analyzed, tried, reference, context.profile, own, trial
-                )
+                made = yield from _candidate(analyzed, tried, reference, context.profile, trial)
                 state.blames.update(trial.blames)
                 found = replace(
                     tried,
@@ -212,7 +208,7 @@ def try_candidates(
                 )
     for by_candidate in proven.values():
         with clock.stage("tune", "timing"):
-            table += measure(by_candidate, reference, context, state)
+            table += measure(by_candidate, reference, state)
     order = {candidate: index for index, candidate in enumerate(asked)}
     table.sort(key=lambda row: order[without_measurements(row)])
     return choose(table)
@@ -259,7 +255,6 @@ def _candidate(
     tried: TuningCandidate,
     reference: ReferenceRun,
     whole: Profile,
-    context: BuildContext,
     state: BuildState,
 ) -> Steps[Passed]:
     """One candidate through all stages, in its own folder, at the sizes that are timed.
@@ -267,7 +262,7 @@ def _candidate(
     `whole` is the build's profile, that of `context` the candidate's.  What `auto` tries is run at
     all sizes, as all must pass in it.
     """
-    plans, _ = wanted_variants(analyzed.ranges, context)
+    plans, _ = wanted_variants(analyzed.ranges, state.context)
     if not plans:
         raise AotcError("AOTC-N002", "this host is not the target")
     plan = next(
@@ -275,8 +270,8 @@ def _candidate(
     )
     if is_auto(whole, tried.variant) and tried.precision != "keep":
         others = [planned for planned in plans if planned is not plan]
-        return (yield from passing_form([plan, *others], context, state))
-    settled = yield from settle([plan], context, state)
+        return (yield from passing_form([plan, *others], state))
+    settled = yield from settle([plan], state)
     refusal = settled.forms[plan.name].first
     if refusal and refusal.code == "AOTC-N001" and has_lower_precision(tried, whole):
         # The forms that pass instead leave what is inexact to other providers.
@@ -294,7 +289,6 @@ def _candidate(
 def measure(
     proven: Mapping[TuningCandidate, ProvenModel],
     reference: ReferenceRun,
-    context: BuildContext,
     state: BuildState,
 ) -> tuple[TuningCandidate, ...]:
     """Median seconds of the candidates of one variant, run alternately on one fixture.
@@ -305,13 +299,12 @@ def measure(
     here = {candidate: item for candidate, item in proven.items() if item.parity.status == "passed"}
     firsts = first_equals({candidate: item.lowered for candidate, item in here.items()})
     tried = list(dict.fromkeys(firsts.values()))
-    rounds = context.profile.tune.rounds
+    rounds = state.context.profile.tune.rounds
     timed: dict[TuningCandidate, Timed] = {}
     if tried:
         found, _ = time_alternately(
             [here[candidate].lowered for candidate in tried],
             reference,
-            context,
             state,
             rounds=rounds,
             folder=state.work / f"measure-{tried[0].variant}",
@@ -357,9 +350,7 @@ class Passed:
     kept: tuple[str, ...] = ()
 
 
-def passing_form(
-    plans: Sequence[VariantPlan], context: BuildContext, state: BuildState
-) -> Steps[Passed]:
+def passing_form(plans: Sequence[VariantPlan], state: BuildState) -> Steps[Passed]:
     """Run one lower precision; where it breaches its gates, with ever more nodes in float32.
 
     Raises the last refusal where it does not pass, and where the model does not change in it.
@@ -368,12 +359,12 @@ def passing_form(
     for number in range(_ROUNDS):
         at_round = state.below(f"kept-{number}")
         asked = [replace(p, keep_float32=(*p.keep_float32, *kept)) for p in plans]
-        settled = yield from settle(asked, context, at_round, others=False)
+        settled = yield from settle(asked, at_round, others=False)
         failure = _failure(settled)
         if failure is None:
             return Passed(proven=_timed(settled, plans[0]), kept=kept)
         lowered, error = failure
-        found = blame(lowered, error, context, at_round) if lowered is not None else None
+        found = blame(lowered, error, at_round) if lowered is not None else None
         if found is None:
             break
         more = [name for name in found.keep_float32 if name not in kept]
@@ -382,7 +373,7 @@ def passing_form(
             break
         kept = (*kept, *more)
     # Whatever fails, another form of the graph may pass.
-    settled = yield from settle(plans, context, state.below("other-forms"))
+    settled = yield from settle(plans, state.below("other-forms"))
     failure = _failure(settled)
     if failure is not None:
         raise first_refusal(settled.forms, failure[1])

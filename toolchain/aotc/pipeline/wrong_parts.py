@@ -18,7 +18,7 @@ from aotc.base.records import record, replace
 from aotc.graph import values
 from aotc.graph.partition.extraction import Extractor
 from aotc.graph.view import PartitionGraph, read_graph
-from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.context import BuildState
 from aotc.pipeline.types import ClaimedModel, LoweredModel, ReferenceRun
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import outputs_of, with_outputs
@@ -54,14 +54,15 @@ def locate_wrong_nodes(
     lowered: LoweredModel,
     reference: ReferenceRun,
     tolerance: Tolerance,
-    context: BuildContext,
     state: BuildState,
 ) -> tuple[WrongNodes, ...]:
     """Compare part by part with the inputs of `reference`; empty if no part is at fault."""
     plan = lowered.plan
     assert lowered.report is not None
     compiled = {part.name: part.provider for part in lowered.report.partitions if part.compiled}
-    names = {backend_of(name, context.profile.plugins).ort_name: name for name in plan.providers}
+    names = {
+        backend_of(name, state.context.profile.plugins).ort_name: name for name in plan.providers
+    }
     value = state.workers.run(
         "aotc.pipeline.wrong_parts:locate_job",
         {
@@ -72,7 +73,7 @@ def locate_wrong_nodes(
             "graph": str(lowered.partitioned.claimed.graph),
             "graph_weights": str(lowered.partitioned.claimed.weights),
             "parts": {part: names[provider] for part, provider in compiled.items()},
-            "plugins": context.plugins(),
+            "plugins": state.context.plugins(),
             "precision": plan.precision,
             "tolerance": encode(tolerance),
             "inputs": reference.input_paths,

@@ -264,11 +264,8 @@ class _Comparison:
         work = self.work / "source"
         work.mkdir()
         host = probe(gpus=False)
-        source = import_model(
-            model,
-            BuildContext(profile=self._profile, target=host, host=host),
-            BuildState(work=work, workers=self._workers),
-        )
+        context = BuildContext(profile=self._profile, target=host, host=host)
+        source = import_model(model, BuildState(context=context, work=work, workers=self._workers))
         if source.capture.external_data != self.given.manifest.source.external_data:
             raise AotcError(
                 "AOTC-I083",

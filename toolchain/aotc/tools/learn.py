@@ -145,11 +145,11 @@ def _learned(
     with temporary_folder("learn") as folder, Workers(base.limits) as jobs:
         host = probe()
         context = BuildContext(profile=base, target=host, host=host)
-        state = BuildState(work=folder, workers=jobs)
+        state = BuildState(context=context, work=folder, workers=jobs)
         source = None
         if model is not None:
             announce("import")
-            source = import_model(model, context, state)
+            source = import_model(model, state)
         announce("read the traffic")
         recorded = read_traffic(traffic, source.inputs if source is not None else None)
         stated = source.symbols.relations if source is not None else ()
@@ -159,7 +159,7 @@ def _learned(
         else:
             assert source is not None  # Without `costs` there is a model.
             announce("measure")
-            table = _measure_costs(source, varying, context, state, seconds, threads)
+            table = _measure_costs(source, varying, state, seconds, threads)
     announce("plan")
     requests = Traffic(varying.counts(), Costs(table), padding=padding)
     return learn_report(recorded, varying, requests, base, _max_sizes(base, max_variants)), table
@@ -177,11 +177,11 @@ def _max_sizes(base: Profile, wanted: int | None) -> int:
 def _measure_costs(
     source: SourceModel,
     varying: VaryingDims,
-    context: BuildContext,
     state: BuildState,
     seconds: float,
     threads: int | None,
 ) -> CostTable:
+    context = state.context
     maximum = MAX_ONE_DIM if len(varying.planned) == 1 else MAX_TWO_DIMS
     columns = zip(*varying.counts(), strict=True)
     recorded = {
