@@ -36,7 +36,7 @@ IMPORTED = {
     ("session/worker.py", "traceback"): "of a job, into its answer or its log",
     ("trust/keyless_verification.py", "logging"): "to keep sigstore quiet",
     ("pipeline/task_metrics.py", "traceback"): "reads the lines of frames alone",
-    ("pipeline/optimizer_settings.py", "logging"): "to keep onnxscript quiet",
+    ("providers/cuda.py", "logging"): "to keep onnxscript quiet",
     ("trust/key_loading.py", "getpass"): "its prompt is checked below",
 }
 # Uses of the streams, by function, with how often.

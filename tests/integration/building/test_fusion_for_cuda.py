@@ -16,7 +16,7 @@ from aotc.graph.passes.base import walk_nodes
 from aotc.host.probe import probe
 from aotc.pipeline.context import BuildContext
 from aotc.pipeline.reuse import artifact_key_parts
-from aotc.pipeline.tune_choices import candidate_spec, candidates
+from aotc.pipeline.tune import candidate_spec, candidates
 from aotc.spec.profile import Profile, TuneSpec, VariantSpec
 from aotc.spec.profile_files import load_profile
 from aotc.spec.providers import CudaOptions

@@ -30,7 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.base.errors import AotcError
 from aotc.graph.passes.fuse_for_cuda import fuse
-from aotc.pipeline.optimizer_settings import fusion_job
+from aotc.pipeline.optimize import fusion_job
 
 
 @pytest.mark.parametrize("name", BOOLEANS)

@@ -19,12 +19,14 @@ from aotc.pipeline import tune as candidate_trials
 from aotc.pipeline import tune as kept_trials
 from aotc.pipeline.attempts import Attempt
 from aotc.pipeline.context import BuildContext, BuildState
-from aotc.pipeline.tune import passing_form, precision_findings, try_candidates
-from aotc.pipeline.tune_choices import (
+from aotc.pipeline.tune import (
     candidate_spec,
     candidates,
     choose,
+    passing_form,
+    precision_findings,
     profile_with_choices,
+    try_candidates,
     wants_auto,
 )
 from aotc.pipeline.types import AnalyzedModel, ProvenVariants, VariantPlan

@@ -9,7 +9,7 @@ import pytest
 from aotc.base.errors import AotcError
 from aotc.graph.partition.assignment import Part
 from aotc.graph.view import GraphNode, PartitionGraph
-from aotc.pipeline.compile import CompileFailures
+from aotc.pipeline.lower import CompileFailures
 from aotc.session import worker_pool
 from aotc.spec.payload import Finding
 from aotc.spec.variant import RefusedNode

@@ -17,8 +17,7 @@ from aotc.base.errors import AotcError
 from aotc.graph import values
 from aotc.pipeline import tune as candidate_trials
 from aotc.pipeline.timing import measure_job
-from aotc.pipeline.tune import measure
-from aotc.pipeline.tune_choices import choose
+from aotc.pipeline.tune import choose, measure
 from aotc.pipeline.types import LoweredModel
 from aotc.spec.codec import encode
 from aotc.spec.evidence import TuningCandidate

@@ -16,8 +16,7 @@ from aotc.host.probe import probe
 from aotc.pipeline import attempts, tune
 from aotc.pipeline.attempts import Attempt
 from aotc.pipeline.context import BuildContext, BuildState
-from aotc.pipeline.tune import try_candidates
-from aotc.pipeline.tune_choices import candidates
+from aotc.pipeline.tune import candidates, try_candidates
 from aotc.pipeline.types import AnalyzedModel, ProvenVariants, ReferenceRun
 from aotc.providers.base import SessionUse
 from aotc.spec.evidence import TuningCandidate

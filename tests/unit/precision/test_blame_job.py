@@ -13,7 +13,7 @@ from planted_models import products, residual_network, with_outliers
 
 from aotc.base.errors import AotcError
 from aotc.graph import values
-from aotc.pipeline.blame_trials import blame_job
+from aotc.pipeline.blame import blame_job
 from aotc.spec.codec import decode, encode
 from aotc.spec.precision import GateSpec, OutputGate, Tolerance
 from aotc.spec.variant import SessionSpec

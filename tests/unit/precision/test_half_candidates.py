@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from openvino_models import model_of, weight
 
 from aotc.graph import values
-from aotc.pipeline.blame_trials import write_half
+from aotc.pipeline.blame import write_half
 
 node = partial(model_parts.node, name="n_{output}")
 

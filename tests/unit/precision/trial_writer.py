@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
-from aotc.pipeline.blame_trials import TrialGraph
+from aotc.pipeline.blame import TrialGraph
 from aotc.spec.codec import Json
 
 

@@ -14,7 +14,7 @@ from aotc.base.records import field, record, replace
 from aotc.pipeline.blame import precision_is_to_blame, with_evidence_of_blame, with_nodes_to_blame
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left
-from aotc.pipeline.optimizer_settings import lower_level
+from aotc.pipeline.optimize import lower_level
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.timing import time_alternately

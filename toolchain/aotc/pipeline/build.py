@@ -63,9 +63,10 @@ from aotc.pipeline.tune import (
     choose_as_before,
     choose_by_trials,
     precision_findings,
+    requested_specs,
     tuning_findings,
+    wants_auto,
 )
-from aotc.pipeline.tune_choices import requested_specs, wants_auto
 from aotc.pipeline.types import (
     AnalyzedModel,
     Artifact,

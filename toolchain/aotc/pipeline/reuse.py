@@ -357,7 +357,7 @@ def cached_or_compiled(
     if cache is not None and (found := cache.get(key, folder)) is not None:
         return found
     value = state.workers.run(
-        "aotc.pipeline.compile:compile_job",
+        "aotc.pipeline.lower:compile_job",
         {**request, "weights": str(weights)},
         folder=folder,
         where=where,

@@ -22,9 +22,8 @@ from aotc.base.records import field, record
 from aotc.graph.passes.base import walk_nodes
 from aotc.graph.passes.fix_dims import FixDims
 from aotc.pipeline.half import to_half, why_left
-from aotc.pipeline.optimize import write_weights
-from aotc.pipeline.optimizer_settings import FUSED, fusion_job
-from aotc.pipeline.tune_choices import wanted_precision
+from aotc.pipeline.optimize import FUSED, fusion_job, write_weights
+from aotc.pipeline.tune import wanted_precision
 from aotc.pipeline.types import SourceModel, wanted_in_float32
 from aotc.precision.half_types import HALF_TYPES
 from aotc.providers.base import Backend, SessionUse
