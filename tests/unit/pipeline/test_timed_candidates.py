@@ -44,6 +44,8 @@ def times(folder: Path, *candidates: Mapping[str, Any]) -> Any:
         "model": str(model),
         "contexts": False,
         "weights": str(model.parent),
+        "libraries": {},
+        "twin": None,
         "session": encode(SESSION),
         "providers": [CPU],
         "captures": False,
@@ -54,7 +56,6 @@ def times(folder: Path, *candidates: Mapping[str, Any]) -> Any:
         return measure_job(
             {
                 "rounds": 1,
-                "libraries": {},
                 "inputs": {"x": str(given)},
                 "candidates": [{**common, **fields} for fields in candidates],
             }

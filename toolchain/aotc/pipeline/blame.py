@@ -21,8 +21,7 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import half_graph, half_graph_request
 from aotc.pipeline.integer_products import rewrite_products
 from aotc.pipeline.integers import QUANTIZED, asked_of, prepared_graph, write_quantized
-from aotc.pipeline.proof_job import compared_references, compared_runs
-from aotc.pipeline.prove import tolerance_of
+from aotc.pipeline.prove import compared_references, compared_runs, tolerance_of
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.precision.blame_search import (
     Candidate,

@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import count
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import onnx
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 from aotc.base.errors import EXIT_NO, AotcError, Place
 from aotc.base.records import record, replace, values_of
@@ -36,13 +39,16 @@ from aotc.pipeline.types import (
     VariantPlan,
 )
 from aotc.providers.base import Backend, CompileRequest, Payload, SessionUse, names_in_message
+from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import WEIGHTS_PLACEHOLDER
 from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Precision
+from aotc.spec.providers import CPU
 from aotc.spec.target import Target
 from aotc.spec.variant import (
+    HALF_PRECISION,
     DroppedVariant,
     MemoryPlan,
     NodePlacement,
@@ -775,3 +781,73 @@ def compile_job(request: Json) -> Json:
         "attributes": dict(payload.attributes),
         "options": dict(payload.options),
     }
+
+
+# A lowered variant as a worker is given it, and its session there.
+
+
+def variant_request(lowered: LoweredModel, context: BuildContext, *, divided: bool = True) -> Json:
+    """The variant, or with `divided=False` its undivided graph on the CPU."""
+    claimed = lowered.partitioned.claimed
+    # Its calls have many sizes, each run once: no graph is captured.
+    session = lowered.session if divided else SessionSpec(optimization="disable")
+    plugins = context.profile.plugins
+    return {
+        "model": str(lowered.model if divided else claimed.graph),
+        "contexts": bool(lowered.contexts) and divided,
+        "weights": str(lowered.weights if divided else claimed.weights),
+        "twin": None if divided else _twin(lowered, context),
+        "session": encode(session),
+        "providers": list(lowered.providers) if divided else [CPU],
+        "libraries": {spec.provider: spec.library for spec in plugins.values()},
+    }
+
+
+def _twin(lowered: LoweredModel, context: BuildContext) -> Json:
+    """Of what the CPU runs a twin in float32: the type and the provider; None for other graphs.
+
+    It has no kernels for bfloat16, and computes in float32 what is in float16.
+    """
+    plan = lowered.plan
+    made = {record.name for record in lowered.optimized.passes}
+    if plan.precision != "bfloat16" and not (
+        plan.precision == "float16" and HALF_PRECISION in made
+    ):
+        return None
+    backend = backend_of(plan.providers[0], context.profile.plugins)
+    return {"to": plan.precision, "ep": backend.ort_name}
+
+
+def _graph_bytes(model: Path, twin: Json) -> bytes:
+    if not twin:
+        return model.read_bytes()
+    from aotc.precision.half_twins import float_twin
+
+    made = float_twin(onnx.load(model, load_external_data=False), twin["ep"], twin["to"])
+    return made.SerializeToString()
+
+
+def open_variant(
+    request: Json,
+    settings: Mapping[str, Mapping[str, str]] | None = None,
+    spec: Json = None,
+    *,
+    records: bool = True,
+) -> ort.InferenceSession:
+    """In a worker: the session of the variant that `request` describes.
+
+    `spec` replaces how the session is created; with `records` it records placement.
+    """
+    from aotc.session.sessions import create_session
+
+    model = Path(request["model"])
+    return create_session(
+        model if request["contexts"] else _graph_bytes(model, request["twin"]),
+        decode(SessionSpec, spec or request["session"]),
+        providers=request["providers"],
+        weights_folder=Path(request["weights"]),
+        context_path=model,
+        libraries={name: Path(path) for name, path in request["libraries"].items()},
+        record_placement=records,
+        settings=settings,
+    )

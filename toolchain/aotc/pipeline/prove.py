@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.graph import values
 from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
+from aotc.graph.passes.same_sign_weights import exact_feature
+from aotc.graph.values import Data
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
     judge_costs,
@@ -19,38 +24,40 @@ from aotc.pipeline.gates import (
     output_figures,
     output_gates,
     refused_gate,
+    repeat_calls,
     repeat_request,
+    repeated_fixture,
     variant_figures,
 )
 from aotc.pipeline.integer_products import companion_left_out
-from aotc.pipeline.lower import not_capturable
+from aotc.pipeline.lower import not_capturable, open_variant, variant_request
 from aotc.pipeline.package import digest_weights, weight_bytes
-from aotc.pipeline.proof_job import (
-    compared_references,
-    compared_runs,
-    platform_mismatch,
-    saturation_mismatch,
-    variant_request,
-)
 from aotc.pipeline.task import judge_task
 from aotc.pipeline.types import (
+    AnalyzedModel,
     JudgedVariant,
     LoweredModel,
     LoweredVariants,
     ProvenModel,
     ProvenVariants,
     ReferenceRun,
+    VariantPlan,
 )
 from aotc.providers.named_backends import backend_of
 from aotc.session.sessions import placement_of
-from aotc.session.worker import steps_of
+from aotc.session.worker import steps_of, tell_steps
 from aotc.session.worker_pool import JobResult
-from aotc.spec.codec import decode, encode
-from aotc.spec.evidence import Comparison, Repeats, VariantEvidence
-from aotc.spec.payload import Finding
-from aotc.spec.precision import Arithmetic, Tolerance
+from aotc.sizes.inputs.fixtures import lower_edge
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import Comparison, OutputError, Repeats, VariantEvidence
+from aotc.spec.payload import Finding, Value
+from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
 from aotc.spec.run_report import Gate
+from aotc.spec.shapes import Domain, Padding, raised_to_buckets
 from aotc.spec.variant import Parity, Placement, TransferTotals
+
+if TYPE_CHECKING:
+    import onnxruntime as ort
 
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
@@ -245,7 +252,7 @@ def _run(
     folder = state.work / f"prove-{plan.name}"
     state.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
     return state.workers.run(
-        "aotc.pipeline.proof_job:prove_job",
+        "aotc.pipeline.prove:prove_job",
         {
             **variant_request(lowered, context, divided=divided),
             "captures": lowered.captures and divided,
@@ -357,3 +364,198 @@ def _judge_placement(placement: Placement, lowered: LoweredModel, context: Build
         where=f"variant {plan.name}",
         places=context.places,
     )
+
+
+# The worker job of a proof: a variant runs every fixture once, and its answers are compared.
+
+
+def prove_job(request: Json) -> Json:
+    """In the worker: load the variant, observe placement, run every fixture once and compare."""
+    from aotc.session.padding import Padder
+    from aotc.session.parity import compare
+    from aotc.session.sessions import observe, run
+
+    gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
+    tolerance = decode(Tolerance, request["tolerance"])
+    started = time.perf_counter()
+
+    def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
+        return open_variant(request, settings)
+
+    session: ort.InferenceSession | None = opened({})
+    load_seconds = time.perf_counter() - started
+    padding = decode(Padding, request["padding"]) if request["padding"] else None
+    padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
+    comparisons: list[Comparison] = []
+    run_seconds: dict[str, float] = {}
+    first = None
+
+    def inputs_of(reference: Json) -> dict[str, Data]:
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        if reference["wanted"] != reference["sizes"]:
+            inputs = padder.pad(inputs, reference["sizes"], reference["wanted"]).inputs
+        return inputs
+
+    for number, reference in enumerate(request["references"]):
+        tell_steps(number, len(request["references"]))
+        inputs = inputs_of(reference)
+        names = list(reference["outputs"])
+        sizes, wanted = reference["sizes"], reference["wanted"]
+        started = time.perf_counter()
+        outputs = run(session, inputs, names, refusal="AOTC-N001")
+        seconds = time.perf_counter() - started
+        first = seconds if first is None else first
+        run_seconds[reference["name"]] = seconds
+        if wanted != sizes:
+            outputs = padder.crop(names, outputs, sizes)
+        errors: list[OutputError] = []
+        for name, output in zip(names, outputs, strict=True):
+            golden = values.load(Path(reference["outputs"][name]))
+            errors.append(compare(golden, output, tolerance, name, gates.get(name)))
+        comparisons.append(
+            Comparison(
+                fixture=reference["name"],
+                sizes=sizes,
+                padded_to=wanted if wanted != sizes else {},
+                outputs=tuple(errors),
+            )
+        )
+    placement, not_captured = encode(observe(session)), ""
+    repeats = None
+    if request["repeats"] is not None and run_seconds:
+
+        def call() -> list[Data]:
+            return run(session, repeated, names, refusal="AOTC-N001")
+
+        def reopened(other: Json) -> Callable[[], list[Data]]:
+            nonlocal session
+            # Ended first; and still a name, where the next one cannot be opened.
+            session = None
+            session = open_variant(request, {}, other)
+            return call
+
+        chosen = repeated_fixture(run_seconds)
+        repeated = inputs_of(next(e for e in request["references"] if e["name"] == chosen))
+        repeats = encode(repeat_calls(request["repeats"], chosen, names, call, reopened))
+    if request["captures"]:
+        from aotc.session.device.cuda_place import why_not_captured
+
+        # Its memory is for the session that captures.
+        del session
+        not_captured = why_not_captured(opened, inputs, request["model"])
+    return {
+        "placement": placement,
+        "not_captured": not_captured,
+        "repeats": repeats,
+        "comparisons": [encode(item) for item in comparisons],
+        "load_seconds": load_seconds,
+        "first_run_seconds": first,
+        "run_seconds": run_seconds,
+    }
+
+
+def compared_runs(
+    analyzed: AnalyzedModel, plan: VariantPlan
+) -> list[tuple[ReferenceRun, Mapping[str, int]]]:
+    """The reference runs that a variant accepts, each with the sizes at which it runs it.
+
+    Raises AOTC-S019 if the variant accepts padded calls, and none of them could be compared.
+    """
+    domain, references = analyzed.domain, analyzed.references_of(plan)
+    if not any(dim.buckets or dim.pad_from is not None for dim in domain.dims.values()):
+        return [(reference, reference.sizes) for reference in references]
+    runs: list[tuple[ReferenceRun, Mapping[str, int]]] = []
+    for reference in references:
+        compared = _compared_sizes(domain, plan, reference.sizes)
+        runs += [(reference, wanted) for wanted in compared]
+    if not plan.buckets:
+        for buckets in plan.served:
+            _require_padded(analyzed, buckets, runs, f"variant {plan.name}")
+        return runs
+    # If only some buckets are loaded, the smallest calls may go to any of them.
+    smallest = min(references, key=lambda reference: sum(reference.sizes.values()))
+    raised = raised_to_buckets(domain, plan.buckets, smallest.sizes)
+    if raised is not None and all(reference is not smallest for reference, _ in runs):
+        runs.append((smallest, raised))
+    _require_padded(analyzed, plan.buckets, runs, f"variant {plan.name}")
+    return runs
+
+
+def compared_references(
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+) -> list[Json]:
+    """What a worker is told of each of `compared_runs`."""
+    return [
+        {
+            "name": reference.name,
+            "sizes": dict(reference.sizes),
+            "wanted": dict(wanted),
+            "inputs": reference.input_paths,
+            "outputs": reference.output_paths,
+        }
+        for reference, wanted in runs
+    ]
+
+
+def _compared_sizes(
+    domain: Domain, plan: VariantPlan, sizes: Mapping[str, int]
+) -> list[Mapping[str, int]]:
+    """The sizes at which a variant runs a call of `sizes`: in a bucket, and as it is if routed."""
+    found: list[Mapping[str, int]] = []
+    for buckets in plan.served:
+        wanted = domain.padded_sizes(buckets, sizes)
+        if wanted is not None and wanted not in found:
+            found.append(wanted)
+    routed = any(dim.buckets and "route" in dim.outside for dim in domain.dims.values())
+    return found if routed else found[:1]
+
+
+def _require_padded(
+    analyzed: AnalyzedModel,
+    buckets: Mapping[str, int],
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    where: str,
+) -> None:
+    """Raise AOTC-S019 if calls are padded to `buckets`, and none of them could be compared."""
+    domain = analyzed.domain
+    padded = any(
+        wanted != reference.sizes and all(wanted.get(name) == buckets[name] for name in buckets)
+        for reference, wanted in runs
+    )
+    if analyzed.padding is not None and not padded and (edge := lower_edge(domain, buckets)):
+        raise AotcError(
+            "AOTC-S019",
+            "padded and unpadded answers could not be compared",
+            where=where,
+            expected="a size between "
+            + " and ".join(
+                f"{name}={size} and {name}={domain.dims[name].padded_size(size)}"
+                for name, size in edge.items()
+            ),
+            found="none at which the original model runs",
+        )
+
+
+# Why a run on the build host says nothing of the target.
+
+
+def platform_mismatch(context: BuildContext) -> str:
+    """Why this host's platform differs from the target's; empty if it does not."""
+    host, target = context.host, context.target
+    here, there = (
+        f"{system.os} on {system.architecture} with "
+        f"{system.libc.name if system.libc else 'any libc'}"
+        for system in (host, target)
+    )
+    if target.libc is None or host.libc is None:
+        here, there = (text.partition(" with ")[0] for text in (here, there))
+    return f"built on {here} for {there}" if here != there else ""
+
+
+def saturation_mismatch(lowered: LoweredModel, context: BuildContext) -> str:
+    """Why results of integer products say nothing of the target; empty if they do."""
+    here, there = exact_feature(context.host.isa), exact_feature(context.target.isa)
+    if not lowered.optimized.saturating or bool(here) == bool(there):
+        return ""
+    having = "has VNNI, which the target lacks" if here else "lacks VNNI, which the target has"
+    return f"its integer products are exact only with VNNI, and this CPU {having}"

@@ -16,8 +16,8 @@ from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
 from aotc.graph.values import read_members
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.lower import open_variant, variant_request
 from aotc.pipeline.plan import labelled_set, profile_folder
-from aotc.pipeline.proof_job import open_variant, variant_request
 from aotc.pipeline.types import AnalyzedModel, LoweredModel, SourceModel, TaskOriginal
 from aotc.session.worker import steps_of, tell_steps
 from aotc.spec.buckets import sizes_in_graph

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +13,13 @@ from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import is_companion
+from aotc.pipeline.lower import open_variant, variant_request
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
 from aotc.session.worker import steps_of, tell_steps
-from aotc.spec.codec import Json, decode, encode
+from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, FormTiming
 from aotc.spec.payload import Finding
-from aotc.spec.variant import SessionSpec
 
 _WARM_UP_RUNS: Final = 3
 # A round of a slow model is one run; of a fast one as many as fill this time.
@@ -55,15 +56,10 @@ def time_alternately(
         "aotc.pipeline.timing:measure_job",
         {
             "rounds": rounds,
-            "libraries": {s.provider: s.library for s in state.context.profile.plugins.values()},
             "inputs": reference.input_paths,
             "candidates": [
                 {
-                    "model": str(item.model),
-                    "contexts": bool(item.contexts),
-                    "weights": str(item.weights),
-                    "session": encode(item.session),
-                    "providers": list(item.providers),
+                    **variant_request(item, state.context),
                     "captures": bool(item.captures),
                     "on_refusal": item.plan.cuda.graphs.on_refusal,
                 }
@@ -89,8 +85,7 @@ def measure_job(request: Json) -> Json:
     from aotc.session.parity import same_bits
 
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
-    libraries = {name: Path(path) for name, path in request["libraries"].items()}
-    opened = [_run_or_refusal(item, inputs, libraries) for item in request["candidates"]]
+    opened = [_run_or_refusal(item, inputs) for item in request["candidates"]]
     runs = [run for run in opened if not isinstance(run, AotcError)]
     repeats = []
     for run in runs:
@@ -123,43 +118,27 @@ def measure_job(request: Json) -> Json:
     }
 
 
-def _run_or_refusal(
-    candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
-) -> Callable[[], Any] | AotcError:
+def _run_or_refusal(candidate: Json, inputs: Mapping[str, Any]) -> Callable[[], Any] | AotcError:
     try:
-        return _run_of(candidate, inputs, libraries)
+        return _run_of(candidate, inputs)
     except AotcError as error:
         if not candidate["captures"] or error.code not in _REFUSED:
             raise
         if candidate["on_refusal"] == "fail":
             return error
-    return _run_of({**candidate, "captures": False}, inputs, libraries)
+    return _run_of({**candidate, "captures": False}, inputs)
 
 
-def _run_of(
-    candidate: Json, inputs: Mapping[str, Any], libraries: Mapping[str, Path]
-) -> Callable[[], Any]:
+def _run_of(candidate: Json, inputs: Mapping[str, Any]) -> Callable[[], Any]:
     """A run of a candidate; one that captures graphs replays that of these sizes."""
-    from aotc.session.device.cuda_place import Settings, captured_run
-    from aotc.session.sessions import create_session, run
+    from aotc.session.device.cuda_place import captured_run
+    from aotc.session.sessions import run
 
-    model = Path(candidate["model"])
-
-    def opened(settings: Settings) -> Any:
-        return create_session(
-            model if candidate["contexts"] else model.read_bytes(),
-            decode(SessionSpec, candidate["session"]),
-            providers=candidate["providers"],
-            weights_folder=Path(candidate["weights"]),
-            context_path=model,
-            libraries=libraries,
-            settings=settings,
-        )
-
+    opened = partial(open_variant, candidate, records=False)
     if candidate["captures"]:
-        runner = captured_run(opened, inputs, str(model))
+        runner = captured_run(opened, inputs, candidate["model"])
         return lambda: runner.run(inputs, None, {})
-    session = opened({})
+    session = opened()
     return lambda: run(session, inputs)
 
 
