@@ -451,14 +451,10 @@ class VariantPlan:
     may_be_static: bool = False
 
     @property
-    def on_cuda(self) -> bool:
-        """Whether CUDA is the first provider."""
-        return self.providers[:1] == (CAPTURING.name,)
-
-    @property
     def wants_graphs(self) -> bool:
         """Whether sizes are to be captured as CUDA graphs, at warm-up or at their first call."""
-        return self.on_cuda and self.cuda.graphs.capture != "none" and bool(self.captures)
+        wanted = self.providers[:1] == (CAPTURING.name,)
+        return wanted and self.cuda.graphs.capture != "none" and bool(self.captures)
 
     @property
     def served(self) -> tuple[Mapping[str, int], ...]:
