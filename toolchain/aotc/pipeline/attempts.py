@@ -15,6 +15,7 @@ from aotc.pipeline.blame import precision_is_to_blame, with_evidence_of_blame, w
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left
 from aotc.pipeline.optimize import lower_level
+from aotc.pipeline.partition import WrongNodes, all_compiled_nodes, locate_wrong_nodes
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.prove import tolerance_of
 from aotc.pipeline.timing import time_alternately
@@ -26,7 +27,6 @@ from aotc.pipeline.types import (
     ReferenceRun,
     VariantPlan,
 )
-from aotc.pipeline.wrong_parts import WrongNodes, all_compiled_nodes, locate_wrong_nodes
 from aotc.providers.base import WRONG, GivenUp
 from aotc.providers.named_backends import backend_of
 from aotc.spec.codec import Json
