@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.text import nearest
 from aotc.graph.values import Data, describe, numpy_dtype
 from aotc.spec.manifest import Manifest
@@ -202,7 +202,7 @@ class Guard:
             more = len(problems) - _MAX_NAMES
             if more > 0:
                 problems[_MAX_NAMES:] = [f"{more} more names do not fit"]
-            errors = [
+            raise with_others(
                 AotcError(
                     "AOTC-R001",
                     problem,
@@ -211,9 +211,7 @@ class Guard:
                     found=_first_names(str(name) for name in inputs) or "no inputs",
                 )
                 for problem in problems
-            ]
-            errors[0].also = tuple(errors[1:])
-            raise errors[0]
+            )
         return {plan.name: inputs.get(plan.name) for plan in self._plans}
 
     def _refuse_dim(self, plan: _Plan, dim: str, before: int, size: int) -> NoReturn:
@@ -258,7 +256,7 @@ class Guard:
                 name: f"{stated_range[0]}..{stated_range[-1]}"
                 for name, stated_range in self._stated_ranges.items()
             }
-        errors = [
+        raise with_others(
             AotcError(
                 "AOTC-S010",
                 f"dim {name!r} is outside the proven range",
@@ -268,9 +266,7 @@ class Guard:
                 fix=_STATED_FIX if name in self._stated else "",
             )
             for name in outside
-        ]
-        errors[0].also = tuple(errors[1:])
-        raise errors[0]
+        )
 
 
 def _stated_ranges(domain: Domain) -> dict[str, range]:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_write
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.replacing import check_output
@@ -246,16 +246,14 @@ def _read_costs(path: Path, varying: VaryingDims, source: SourceModel | None) ->
             "AOTC-I001", "cannot read the costs", where=str(path), found=str(error.strerror)
         ) from None
     except ParseError as error:
-        first, *others = [
+        raise with_others(
             AotcError(
                 problem.code or "AOTC-S026",
                 problem.what,
                 where=f"{path}: {problem.path or '(top)'}",
             )
             for problem in error.problems
-        ]
-        first.also = tuple(others)
-        raise first from None
+        ) from None
     if set(table.dims) != set(varying.planned):
         raise AotcError(
             "AOTC-S026",
