@@ -22,7 +22,7 @@ from typer.main import get_command
 
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
 from aotc.base.records import record, replace
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.cli.terminal import listing, may_be_lost, prose, section, show, write_lines
 
 if TYPE_CHECKING:
@@ -148,9 +148,7 @@ class Group(TyperGroup):
 
 def _refuse_name(word: str, known: tuple[str, ...], prog: str) -> NoReturn:
     kind = "option" if word.startswith("-") else "command"
-    close = nearest(word, known)
-    hint = f"; did you mean {close!r}?" if close else ""
-    refuse(f"there is no {kind} {word!r}{hint}", prog)
+    refuse(f"there is no {kind} {word!r}{did_you_mean(word, known)}", prog)
 
 
 def new_app(about: str | None = None, cls: type[Group] = Group) -> typer.Typer:
@@ -507,8 +505,8 @@ def _refuse_excluded(
 
 def _refuse_unknown(words: Sequence[str], options: Mapping[str, TyperOption], prog: str) -> None:
     for word in words:
-        close = nearest(word.partition("=")[0], (*options, *HELP)) if word[:1] == "-" else ""
-        hint = f"; did you mean {close!r}?" if close else ""
+        spelled = (*options, *HELP) if word[:1] == "-" else ()
+        hint = did_you_mean(word.partition("=")[0], spelled)
         refuse(f"there is no argument {word!r}{hint}", prog)
 
 

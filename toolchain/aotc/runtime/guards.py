@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from aotc.base.errors import AotcError, with_others
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.graph.values import Data, describe, numpy_dtype
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Value
@@ -192,8 +192,7 @@ class Guard:
         for name in inputs:
             if name not in self._names:
                 is_shown = len(problems) < _MAX_NAMES
-                close = nearest(str(name), tuple(plan.name for plan in missing)) if is_shown else ""
-                hint = f"; did you mean {close!r}?" if close else ""
+                hint = did_you_mean(name, (plan.name for plan in missing)) if is_shown else ""
                 problems.append(f"the model has no input {name!r}{hint}")
         for plan in missing:
             if plan.value.kind != "optional":
