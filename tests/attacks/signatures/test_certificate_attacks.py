@@ -123,6 +123,7 @@ def test_an_unknown_extension_that_is_not_critical_is_ignored(root: Issued) -> N
     assert verify_payload(bundle, (root.authority,))
 
 
+MAPPINGS = x509.UnrecognizedExtension(ObjectIdentifier("2.5.29.33"), b"\x30\x00")
 CONSTRAINED = x509.NameConstraints([x509.DNSName("example.com")], None)
 BAD_AUTHORITIES: dict[str, tuple[dict[str, Any], str]] = {
     "expired": ({"ends": NOW - timedelta(hours=1)}, "CN=lower: it expired at"),
@@ -134,6 +135,7 @@ BAD_AUTHORITIES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown critical": ({"more": ((UNKNOWN, True),)}, "unknown critical extension"),
     "constraints": ({"more": ((CONSTRAINED, True),)}, "constraints that are not supported"),
     "quiet constraints": ({"more": ((CONSTRAINED, False),)}, "that are not supported"),
+    "quiet mappings": ({"more": ((MAPPINGS, False),)}, "that are not supported"),
     "small RSA": ({"secret": rsa.generate_private_key(65537, 1024)}, "RSA key has 1024 bits"),
     "secp256k1": ({"secret": ec.generate_private_key(ec.SECP256K1())}, "neither RSA nor on"),
 }
@@ -156,6 +158,10 @@ def test_path_length_and_length_of_the_chain(root: Issued) -> None:
         "AOTC-G037",
         "CN=release: CN=upper: it allows 0 CAs below it, and there are 1",
     )
+    # One that renewed itself is not counted (RFC 5280, 6.1.4).
+    renewed = authority("upper", upper, path_length=0)
+    bundle = oms.sign(DIGESTS, leaf(renewed).signer(renewed, upper))
+    assert verify_payload(bundle, (root.authority,))
     above: list[Issued] = []
     for number in range(8):
         above.insert(0, authority(f"ca {number}", above[0] if above else root))
