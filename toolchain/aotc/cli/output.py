@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files.failures import cannot_write
 from aotc.base.files.replacing import check_output
-from aotc.base.files.writing import is_written_through, write_atomically
+from aotc.base.files.writing import is_written_through
 from aotc.base.text import printable
 from aotc.cli.terminal import (
     answering,
@@ -109,14 +109,6 @@ def _overwriting(option: str, path: Path, what: str, found: str) -> AotcError:
         found=found,
         fix="Name another file.",
     )
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text, all of it or none; raises AOTC-I018 (full disk) and I026."""
-    try:
-        write_atomically(path, text.encode("utf-8"))
-    except OSError as error:
-        raise cannot_write(error, "cannot write the file", str(path)) from None
 
 
 def write_output(text: str) -> None:

@@ -7,7 +7,6 @@ Runtime that comes with the same libraries.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -31,6 +30,7 @@ from aotc.providers.base import (
     SessionUse,
     Shape,
     installed_version,
+    package_folder,
 )
 from aotc.providers.ort import import_onnxruntime
 from aotc.spec.precision import Precision
@@ -218,7 +218,8 @@ class TensorRtRtxBackend(Backend):
         """Version and digest of the builder with its libraries, and version of the plugin."""
         if missing := _missing_builder():
             raise AotcError("AOTC-I019", missing, fix=_INSTALL)
-        files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
+        folders = filter(None, map(package_folder, (MODULE, _LIBRARIES)))
+        files = [file for folder in folders for file in libraries_in(folder)]
         plugin = _plugin_version()
         digest = libraries_digest(files)
         return f"{self.name} {installed_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
@@ -251,21 +252,13 @@ def _plugin_version() -> str:
     return installed_version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
 
 
-def _folder(package: str) -> Path:
-    spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent
-
-
 def _missing_builder() -> str:
-    missing = [name for name in (MODULE, _LIBRARIES) if importlib.util.find_spec(name) is None]
+    missing = [name for name in (MODULE, _LIBRARIES) if package_folder(name) is None]
     return f"TensorRT for RTX is not installed ({missing[0]}): {_INSTALL}" if missing else ""
 
 
 def _plugin_folder() -> Path | None:
-    if not installed_version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
-        return None
-    return _folder(_PLUGIN_PACKAGE)
+    return package_folder(_PLUGIN_PACKAGE) if installed_version(_PLUGIN) else None
 
 
 def _missing_for_sessions() -> str:

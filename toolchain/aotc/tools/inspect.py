@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from aotc.base.errors import AotcError, install_extra
+from aotc.base.errors import AotcError, install_extra, with_others
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
 from aotc.base.records import replace
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, kind_of
@@ -164,12 +164,10 @@ def read_manifest(content: bytes) -> Manifest:
             raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
         return decode(Manifest, data, allow_unknown=version[1] > ours[1])
     except ParseError as error:
-        first, *others = [
+        raise with_others(
             AotcError("AOTC-G009", problem.what, where=f"{MANIFEST}: {problem.path or '(top)'}")
             for problem in error.problems
-        ]
-        first.also = tuple(others)
-        raise first from None
+        ) from None
 
 
 def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:

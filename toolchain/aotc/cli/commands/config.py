@@ -19,7 +19,8 @@ from aotc.spec.config import OPTIONS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from typer._click.core import Parameter
+
+    from aotc.cli.grammar import Parameter
 
 
 app = new_app()

@@ -86,7 +86,8 @@ def diff(
 
 def _write_page(a: Path, b: Path, report: DiffReport, html: str) -> AotcError | None:
     """Write the page of a comparison, in place of one that exists; why it could not be written."""
-    from aotc.cli.output import needs, write_output, write_text
+    from aotc.base.files.writing import write_text
+    from aotc.cli.output import needs, write_output
 
     try:
         with needs("diff --html", "report"):

@@ -142,7 +142,8 @@ def _write_page(
     errors: Mapping[str, NodeErrors],
 ) -> None:
     """Write the page of an artifact; a file that exists is replaced."""
-    from aotc.cli.output import needs, write_output, write_text
+    from aotc.base.files.writing import write_text
+    from aotc.cli.output import needs, write_output
 
     with needs("inspect --html", "report"):
         from aotc.report.html.artifact_page import artifact_page

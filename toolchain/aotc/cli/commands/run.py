@@ -204,7 +204,7 @@ def _metrics_of(model: Model, artifact: Path, path: Path | None) -> Iterator[Non
 
 
 def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
-    from aotc.cli.output import write_text
+    from aotc.base.files.writing import write_text
 
     if str(path) == "-":
         from aotc.cli.output import write_document
