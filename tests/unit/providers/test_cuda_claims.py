@@ -259,7 +259,7 @@ def test_tensor_cores_are_used_unless_float32_is_kept(precision: Precision) -> N
 def test_convolutions_get_channels_last(
     layout: Layout, convolutions: bool, channels_last: bool
 ) -> None:
-    use = SessionUse(cuda=CudaOptions(layout=layout), convolutional=convolutions)
+    use = SessionUse(cuda=CudaOptions(layout=layout), operators=("Conv",) * (4 * convolutions))
     (options,) = CudaBackend().session("all", "tf32", use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "HEURISTIC"
     assert ("prefer_nhwc" in options, "fuse_conv_bias" in options) == (channels_last,) * 2
@@ -267,7 +267,7 @@ def test_convolutions_get_channels_last(
 
 @pytest.mark.parametrize("precision", CudaBackend.precisions)
 def test_convolutions_are_searched_only_where_the_profile_says_so(precision: Precision) -> None:
-    use = SessionUse(cuda=CudaOptions(conv_algo_search="exhaustive"), convolutional=True)
+    use = SessionUse(cuda=CudaOptions(conv_algo_search="exhaustive"), operators=("Conv",) * 4)
     (options,) = CudaBackend().session("all", precision, use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "EXHAUSTIVE"
 
