@@ -15,7 +15,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record, values_of
 from aotc.graph.partition.assignment import Assignment, Part, sizes_at
 from aotc.graph.partition.extraction import Extractor, boundary_values
-from aotc.graph.view import GraphNode, PartitionGraph
+from aotc.graph.view import GraphView, names_inside, op_of
 from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.partition import divide
 from aotc.pipeline.reuse import cached_or_compiled, part_key
@@ -94,7 +94,7 @@ class _PartCompiler:
         self,
         claimed: ClaimedModel,
         model: onnx.ModelProto,
-        graph: PartitionGraph,
+        graph: GraphView,
         backends: Mapping[str, Backend],
         options: BuildOptions,
     ) -> None:
@@ -227,7 +227,8 @@ def _subgraph_findings(
     for name, backend in backends.items():
         stays = [
             node.name
-            for node in division.graph.subgraph_nodes
+            for body in division.graph.bodies
+            for node in body.nodes
             if node.name in claims[name] and division.assignment.providers[node.name] != name
         ]
         if backend.compiles and stays:
@@ -246,7 +247,7 @@ class CompileFailures:
     """The nodes that move to the next provider because a part with them could not be compiled."""
 
     def __init__(
-        self, graph: PartitionGraph, variant: str, refusals: Sequence[RefusedNode] = ()
+        self, graph: GraphView, variant: str, refusals: Sequence[RefusedNode] = ()
     ) -> None:
         """`refusals` are those of nodes that were not claimed."""
         self._graph = graph
@@ -266,11 +267,11 @@ class CompileFailures:
         # The details of a crash or a hang would differ the next time.
         reason = error.found if error.code == "AOTC-P005" and error.found else error.what
         for name in [candidate for candidate in nodes if candidate in left]:
-            refused.update(nodes[name].inner_nodes)
+            refused.update(names_inside(nodes[name]))
             self.refusals.append(
                 RefusedNode(
                     node=name,
-                    op=nodes[name].op,
+                    op=op_of(nodes[name]),
                     provider=part.provider,
                     reason=f"could not be compiled: {reason}"[:300],
                 )
@@ -285,16 +286,18 @@ class CompileFailures:
         )
 
 
-def _nodes_named_in(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+def _nodes_named_in(text: str, nodes: Mapping[str, onnx.NodeProto]) -> frozenset[str]:
     """Nodes that a message names, by their names or by their outputs."""
-    made = {value: name for name, node in nodes.items() for value in node.outputs}
+    made = {value: name for name, node in nodes.items() for value in node.output if value}
     words = names_in_message(text, {**nodes, **made})
     return frozenset(made.get(word, word) for word in words)
 
 
-def _ort_operators(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+def _ort_operators(nodes: Mapping[str, onnx.NodeProto]) -> frozenset[str]:
     """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
-    found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
+    found = frozenset(
+        name for name, node in nodes.items() if node.domain.startswith("com.microsoft")
+    )
     return found if len(found) < len(nodes) else frozenset()
 
 

@@ -17,8 +17,15 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.graph import values
-from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.graph.view import covered_nodes, has_subgraphs, standing_for
+from aotc.graph.passes.base import run_passes
+from aotc.graph.view import (
+    covered_nodes,
+    every_graph,
+    every_node,
+    has_subgraphs,
+    names_inside,
+    standing_for,
+)
 from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
@@ -230,7 +237,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     del typed.graph.value_info[:]
     model.CopyFrom(typed)
     counts = Counter(reasons.values())
-    left = {node.name for node in walk_nodes(typed)}
+    left = {node.name for node in every_node(typed)}
     matched = {
         "converted": len(left.intersection(changed)),
         "casts": count_casts(model, before),
@@ -238,7 +245,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     }
     if masks:
         matched["masks"] = masks
-    kept = tuple(node.name for node in walk_nodes(before) if node.name in reasons)
+    kept = tuple(node.name for node in every_node(before) if node.name in reasons)
     return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
 
 
@@ -258,7 +265,7 @@ def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
     if not request["keep_float32"]:
         return frozenset()
     source = onnx.load(request["source"], load_external_data=False)
-    names = frozenset(node.name for node in walk_nodes(source))
+    names = frozenset(node.name for node in every_node(source))
     wanted = matching_names(names, request["keep_float32"])
     return standing_for(source.graph, model.graph, wanted)
 
@@ -283,7 +290,7 @@ class Chooser:
         """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
         found = self._reasons(graph)
         for inner in self._bodies(graph):
-            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
+            if any(one.op_type in _PRODUCTS or one.domain for one in every_node(inner.model)):
                 found |= self.all_reasons(inner)
             else:
                 found |= {
@@ -300,7 +307,7 @@ class Chooser:
         """
         wide = frozenset(self.wide)
         found = {}
-        for node in walk_nodes(model):
+        for node in every_node(model):
             if node.name in self.kept:
                 found[node.name] = PROFILE
             elif wide.intersection(node.output):
@@ -620,7 +627,7 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[A
 def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
     return {
         (at, tensor.name): tensor
-        for at, graph in enumerate(walk_graphs(model))
+        for at, graph in enumerate(every_graph(model))
         for tensor in large_weights(graph)
     }
 
@@ -628,7 +635,7 @@ def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
 def _float_bytes(model: onnx.ModelProto) -> int:
     return sum(
         4 * math.prod(tensor.dims)
-        for graph in walk_graphs(model)
+        for graph in every_graph(model)
         for tensor in graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT
     )
@@ -699,17 +706,12 @@ def float32_job(request: Json) -> Json:
     nodes = {name: _WORDS[why] for name, why in reasons.items()}
     for node in typed.graph.node:
         # An engine holds control flow with all that is in it, or nothing of it.
-        inner = [name for name in _inside(node) if name in reasons]
+        inside = names_inside(node)
+        inner = [name for name in inside if name in reasons]
         if inner:
-            nodes |= dict.fromkeys([node.name, *_inside(node)], nodes[inner[0]])
+            nodes |= dict.fromkeys([node.name, *inside], nodes[inner[0]])
     findings += overflow_findings(wide, typed, chooser.half, request)
     return {"nodes": nodes, "findings": [encode(item) for item in findings]}
-
-
-def _inside(node: onnx.NodeProto) -> list[str]:
-    model = onnx.ModelProto()
-    model.graph.node.append(node)
-    return [inner.name for inner in walk_nodes(model) if inner.name != node.name]
 
 
 # Twins of a variant's half-precision graph that the CPU runs, with any further nodes in float32.

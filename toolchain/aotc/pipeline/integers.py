@@ -13,10 +13,10 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
+from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.name_nodes import NameNodes
 from aotc.graph.passes.strip_metadata import StripMetadata
-from aotc.graph.view import covered_nodes, standing_for
+from aotc.graph.view import covered_nodes, every_graph, every_node, standing_for
 from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
 from aotc.pipeline.integer_products import needs_one_sign
@@ -114,10 +114,10 @@ def _why_left(specialized: SpecializedModel) -> str:
     if capture.half_precision:
         return "the model is in half precision"
     model = onnx.load(specialized.graph, load_external_data=False)
-    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
+    types = {tensor.data_type for graph in every_graph(model) for tensor in graph.initializer}
     types |= {
         attribute.t.data_type
-        for graph in walk_graphs(model)
+        for graph in every_graph(model)
         for node in graph.node
         if node.op_type == "Constant"
         for attribute in node.attribute
@@ -146,7 +146,7 @@ def quantize_request(specialized: SpecializedModel, options: BuildOptions) -> Js
     form = quantized_form(plan, options)
     samples = calibration_samples(specialized.analyzed, options) if form == "static" else ()
     _require_possible(form, spec, where)
-    names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
+    names = [node.name for node in every_node(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
     digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
     calibration = options.profile.calibration

@@ -16,8 +16,7 @@ from aotc.graph.model import tensors
 from aotc.graph.partition.assignment import Sizes
 from aotc.graph.partition.division import partition_report
 from aotc.graph.partition.extraction import hybrid_model
-from aotc.graph.passes.base import walk_nodes
-from aotc.graph.view import shape_nodes
+from aotc.graph.view import every_node, has_subgraphs, names_inside, shape_nodes
 from aotc.pipeline.compile import CompiledModel, compile_parts
 from aotc.pipeline.optimizer_settings import is_convolutional, load_level
 from aotc.pipeline.options import BuildOptions
@@ -275,7 +274,7 @@ def _planned_placement(
     for part, name in zip(assignment.parts, compiled.names, strict=True):
         provider_by_node.setdefault(name, part.provider)
         nodes = [graph.nodes[index] for index in part.nodes]
-        inside = [name for node in nodes for name in (node.name, *node.inner_nodes)]
+        inside = [name for node in nodes for name in (node.name, *names_inside(node))]
         flops[name] = sum(flops.get(name, 0) for name in inside)
     return tuple(
         NodePlacement(
@@ -284,7 +283,7 @@ def _planned_placement(
             provider=provider_by_node[node.name],
             flops=flops.get(node.name, 0),
         )
-        for node in walk_nodes(model)
+        for node in every_node(model)
         if node.name in provider_by_node
     )
 
@@ -344,8 +343,8 @@ def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[s
     """The nodes that prevent a capture, each with the reason."""
     shapes = shape_nodes(model)
     found = {}
-    for node in walk_nodes(model):
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+    for node in every_node(model):
+        if has_subgraphs(node):
             found[node.name] = f"{node.op_type} is control flow"
         elif not node.domain and node.op_type in SIZED_BY_VALUES:
             found[node.name] = f"the size of {node.op_type} depends on values"
@@ -427,10 +426,9 @@ def divided_session(
 
 def _operators_elsewhere(compiled: CompiledModel, provider: str) -> set[str]:
     """Operators of the nodes on other providers, those in subgraphs included."""
-    ops = {node.name: node.op for node in compiled.division.graph.nodes}
-    ops |= {node.name: node.op for node in compiled.division.graph.subgraph_nodes}
     placed = compiled.division.assignment.providers
-    return {op.rpartition("::")[2] for name, op in ops.items() if placed[name] != provider}
+    nodes = every_node(compiled.division.graph.graph)
+    return {node.op_type for node in nodes if placed[node.name] != provider}
 
 
 def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:

@@ -13,9 +13,8 @@ from aotc.base.records import replace, values_of
 from aotc.graph import values
 from aotc.graph.partition.assignment import NodeCompute, Rules, Sizes, assign, sizes_at
 from aotc.graph.partition.budgets import refusal_rows
-from aotc.graph.passes.base import walk_nodes
 from aotc.graph.types import fix_sizes
-from aotc.graph.view import PartitionGraph, read_graph
+from aotc.graph.view import GraphView, every_node
 from aotc.pipeline.half import nodes_in_float32
 from aotc.pipeline.integers import quantized_form, require_form
 from aotc.pipeline.options import BuildOptions, requested_backend
@@ -256,7 +255,7 @@ def claim_job(request: Json) -> Json:
         )
     )
     model = onnx.load(request["graph"], load_external_data=False)
-    names = {node.name for node in walk_nodes(model)}
+    names = {node.name for node in every_node(model)}
     answered = found.nodes | {refusal.node for refusal in found.refusals}
     if names - answered:
         raise RuntimeError(f"{backend.name} does not report on {sorted(names - answered)[:3]}")
@@ -279,7 +278,7 @@ def partition(
 def _partition(claimed: ClaimedModel, options: BuildOptions) -> PartitionedModel | UndividedModel:
     if claimed.plan.cpu_only:
         return PartitionedModel(claimed=claimed)
-    graph = read_graph(onnx.load(claimed.graph, load_external_data=False))
+    graph = GraphView(onnx.load(claimed.graph, load_external_data=False).graph)
     try:
         division = divide(claimed, graph, {}, claimed.refusals, options)
     except AotcError as error:
@@ -289,7 +288,7 @@ def _partition(claimed: ClaimedModel, options: BuildOptions) -> PartitionedModel
 
 def divide(
     claimed: ClaimedModel,
-    graph: PartitionGraph,
+    graph: GraphView,
     refused: Mapping[str, set[str]],
     refusals: Sequence[RefusedNode],
     options: BuildOptions,

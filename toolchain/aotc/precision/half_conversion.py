@@ -22,11 +22,9 @@ from aotc.graph.passes.base import (
     rename_captured,
     rename_read,
     set_nodes,
-    walk_graphs,
-    walk_nodes,
 )
 from aotc.graph.types import stated_types
-from aotc.graph.view import captured_by, captured_values
+from aotc.graph.view import captured_by, captured_values, every_graph, every_node
 from aotc.precision.half_types import (
     HALF_TYPES,
     MOVING,
@@ -142,8 +140,8 @@ def retype(
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
     """How many casts `model` has that `before` had not."""
-    names = {node.name for node in walk_nodes(before)}
-    return sum(node.op_type == "Cast" and node.name not in names for node in walk_nodes(model))
+    names = {node.name for node in every_node(before)}
+    return sum(node.op_type == "Cast" and node.name not in names for node in every_node(model))
 
 
 @record(frozen=False, kw_only=False)
@@ -452,7 +450,7 @@ def interface_elements(graph: onnx.GraphProto) -> set[int]:
 # A cast takes about as many bytes as a smaller weight would save.
 MIN_BYTES: Final = 1024
 
-# A graph, as its place in `walk_graphs`, and the name of its initializer: two bodies
+# A graph, as its place in `every_graph`, and the name of its initializer: two bodies
 # may both have one of that name.
 Weight = tuple[int, str]
 
@@ -481,7 +479,7 @@ class StoreInHalf(Pass):
         half = HALF_TYPES[self.to]
         used = all_names(model)
         # Bodies are found after the nodes around them are replaced by copies.
-        for at, graph in enumerate(walk_graphs(model)):
+        for at, graph in enumerate(every_graph(model)):
             casts = []
             for tensor in list(large_weights(graph)):
                 if (at, tensor.name) in self.kept:

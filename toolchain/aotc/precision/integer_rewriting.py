@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from aotc.base.records import record
-from aotc.graph.passes.base import all_names, set_nodes, walk_graphs
-from aotc.graph.view import read_values, subgraphs
+from aotc.graph.passes.base import all_names, set_nodes
+from aotc.graph.view import every_graph, read_values, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -207,7 +207,7 @@ class Placeholders:
 
     def restore(self, model: onnx.ModelProto) -> None:
         """Give `model` its names again, and made names a number where they are in use."""
-        for graph in walk_graphs(model):
+        for graph in every_graph(model):
             _rename(graph, self._restored, self._restored)
 
     def _fresh(self, name: str) -> str:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import numpy as np
 
 from aotc.base.records import field, record, replace
-from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.graph.passes.base import Pass
+from aotc.graph.view import every_graph, every_node
 from aotc.precision.integer_rewriting import (
     Scheme,
     Scope,
@@ -126,7 +127,7 @@ def quantize_blocks(
 
     if not chosen:
         return
-    left = [node.name for node in walk_nodes(model) if node.name not in chosen]
+    left = [node.name for node in every_node(model) if node.name not in chosen]
     quantizer = MatMulNBitsQuantizer(
         model, bits=bits, block_size=block_size, is_symmetric=True, nodes_to_exclude=left
     )
@@ -134,7 +135,7 @@ def quantize_blocks(
     logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
     quantizer.process()
     # Products that share weights have them quantized once each, under the same names.
-    for graph in walk_graphs(model):
+    for graph in every_graph(model):
         seen: set[str] = set()
         for index, tensor in reversed(list(enumerate(graph.initializer))):
             if tensor.name in seen:
@@ -401,7 +402,7 @@ def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
 
     A node of the static form reads or makes what is quantized, or is part of another and gone.
     """
-    left = {node.name: node for node in walk_nodes(model)}
+    left = {node.name: node for node in every_node(model)}
     quantized = {
         name
         for node in model.graph.node

@@ -153,7 +153,7 @@ class PluginBackend(Backend):
         """Ask ONNX Runtime with a session of the whole graph; on failure see `_guess_claims`."""
         import onnx
 
-        from aotc.graph.view import with_inner_nodes
+        from aotc.graph.view import every_node
 
         runtime = import_onnxruntime()
         graph = onnx.load(request.model, load_external_data=False).graph
@@ -161,7 +161,7 @@ class PluginBackend(Backend):
         nodes = {
             node.name: ("" if node is owner else owner.name, node.op_type)
             for owner in graph.node
-            for node in with_inner_nodes(owner)
+            for node in every_node(owner)
         }
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")

@@ -115,7 +115,7 @@ class TensorRtRtxBackend(Backend):
         """What the parser accepts; a control-flow node with all its subgraphs, or not at all."""
         import onnx
 
-        from aotc.graph.view import with_inner_nodes
+        from aotc.graph.view import every_node
 
         model = onnx.load(request.model, load_external_data=False)
         unfit = _unfit_boundary(model.graph)
@@ -126,7 +126,7 @@ class TensorRtRtxBackend(Backend):
         claimed: list[str] = []
         reasons: list[Refusal] = []
         for owner in model.graph.node:
-            for node in with_inner_nodes(owner):
+            for node in every_node(owner):
                 if owner.name not in refused:
                     claimed.append(node.name)
                 elif node is owner:
@@ -500,9 +500,9 @@ def new_network(builder: Any) -> Any:
 
 def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
     """Reasons by name of the main-graph node that they concern; "": not a single node."""
-    from aotc.graph.view import with_inner_nodes
+    from aotc.graph.view import every_node
 
-    owners = {node.name: owner.name for owner in graph.node for node in with_inner_nodes(owner)}
+    owners = {node.name: owner.name for owner in graph.node for node in every_node(owner)}
     makers = {value: node.name for node in graph.node for value in node.output if value}
     found: dict[str, str] = {}
     for index in range(parser.num_errors):
@@ -641,9 +641,9 @@ def data_type(element: int) -> Any:
 
 
 def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
-    from aotc.graph.view import with_inner_nodes
+    from aotc.graph.view import every_node
 
-    for node in with_inner_nodes(owner):
+    for node in every_node(owner):
         for value in (*node.input, *node.output):
             if value in types and (why := unfit_type(types[value])):
                 return f"TensorRT has no such values: {value!r} is {why}"

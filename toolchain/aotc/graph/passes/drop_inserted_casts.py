@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
-from aotc.graph.view import subgraphs
+from aotc.graph.passes.base import Pass
+from aotc.graph.view import every_node, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -31,7 +31,7 @@ class DropInsertedCasts(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         twins = {
             node.output[0]: node.input[0]
-            for node in walk_nodes(model)
+            for node in every_node(model)
             if _is_inserted(node) and not node.input[0].startswith(_PREFIX)
         }
         _remove_casts(model.graph, twins)
@@ -47,7 +47,7 @@ def has_inserted_casts(model: onnx.ModelProto) -> bool:
     """
     return any(
         name.startswith(_PREFIX)
-        for node in walk_nodes(model)
+        for node in every_node(model)
         for name in (*node.input, *node.output)
     )
 
@@ -61,9 +61,9 @@ def types_agree(model: onnx.ModelProto, source: onnx.ModelProto) -> bool:
     """
     import onnx
 
-    remaining = {node.name for node in walk_nodes(model)}
+    remaining = {node.name for node in every_node(model)}
     folded = {tensor.name for tensor in model.graph.initializer}
-    for node in walk_nodes(source):
+    for node in every_node(source):
         if node.op_type == "Cast" and node.name not in remaining and node.output[0] not in folded:
             return False
     try:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, all_names, free_name, walk_graphs
-from aotc.graph.view import subgraphs
+from aotc.graph.passes.base import Pass, all_names, free_name
+from aotc.graph.view import every_graph, subgraphs
 from aotc.spec.providers import MICROSOFT, STANDARD
 from aotc.spec.variant import Operands
 
@@ -131,11 +131,11 @@ def _zero(
 def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:
     """Remove replaced constants that nothing reads any more."""
     read: set[str] = set()
-    for graph in walk_graphs(model):
+    for graph in every_graph(model):
         read.update(value.name for value in graph.output)
         for node in graph.node:
             read.update(node.input)
-    for graph in walk_graphs(model):
+    for graph in every_graph(model):
         kept = [t for t in graph.initializer if t.name in read or t.name not in replaced]
         if len(kept) < len(graph.initializer):
             del graph.initializer[:]

@@ -105,11 +105,11 @@ def read_graph_job(request: Json) -> Json:
     import onnx
 
     from aotc.graph.partition.assignment import Rules, assign, flops_of, sizes_at
-    from aotc.graph.view import op_of, read_graph
+    from aotc.graph.view import GraphView, names_inside, op_of
 
     assert isinstance(request, dict)
     model = onnx.ModelProto.FromString(Path("model.onnx").read_bytes())
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     inferred = with_standard_operators(model)
     optimal: Any = request["optimal"]
     largest: Any = request["largest"]
@@ -120,29 +120,26 @@ def read_graph_job(request: Json) -> Json:
     stated: Any = request["providers"]
     providers = {node.name: stated.get(node.name, "") for node in graph.nodes}
     names = dict.fromkeys((*stated.values(), *providers.values()))
-    inner = frozenset(node.name for node in graph.subgraph_nodes)
+    inner = frozenset(node.name for body in graph.bodies for node in body.nodes)
     claims = [
         (name, frozenset(node for node, found in providers.items() if found == name) | inner)
         for name in names
     ]
     assignment, _ = assign(graph, claims, Rules())
-    weights = {tensor.name for tensor in model.graph.initializer}
-    weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    made = {value for node in graph.nodes for value in node.outputs} | set(graph.inputs)
-    values = made - weights
+    values = {*graph.producers, *graph.inputs} - graph.constants
     nodes: list[Json] = []
-    for node, seen in zip(model.graph.node, graph.nodes, strict=True):
+    for node, read in zip(graph.nodes, graph.reads, strict=True):
         shapes = [sizes.shapes.get(name) if name else None for name in node.input]
         outputs = [sizes.shapes[name] for name in node.output if name in sizes.shapes]
         nodes.append(
             {
                 "name": node.name,
                 "op": op_of(node),
-                "inputs": list(seen.inputs),
+                "inputs": [name for name in read if name not in graph.constants],
                 "outputs": [name for name in node.output if name],
-                "weights": [name for name in node.input if name in weights],
+                "weights": [name for name in node.input if name in graph.constants],
                 "flops": flops_of(node.op_type, shapes, outputs) if outputs else 0,
-                "inner": list(seen.inner_nodes),
+                "inner": names_inside(node),
             }
         )
     return {
