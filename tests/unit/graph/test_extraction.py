@@ -290,7 +290,7 @@ def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() ->
         ],
     )
     graph = GraphView(model.graph)
-    assert set(graph.reads[4]) - graph.constants == {"positive", "a", "b", "x"}
+    assert set(graph.reads[4]) - graph.initializers == {"positive", "a", "b", "x"}
     assert set(names_inside(graph.nodes[4])) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
     bodies = {node.name: (body.owner, body.label) for body in graph.bodies for node in body.nodes}
     assert bodies["inner_mul"] == ("if", "inner_if.then_branch")
@@ -363,7 +363,7 @@ def test_a_subgraph_that_returns_an_outer_value_unchanged() -> None:
         [constant("zero", np.float32(0))],
     )
     graph = GraphView(model.graph)
-    assert set(graph.reads[3]) - graph.constants == {"positive", "a"}
+    assert set(graph.reads[3]) - graph.initializers == {"positive", "a"}
     assert boundary_values(graph, (3,))[0] == ("positive", "a")
 
 

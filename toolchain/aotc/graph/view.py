@@ -245,9 +245,9 @@ class GraphView(NodeLinks):
         self.label = f"{self.holder}.{attribute}"
 
     @cached_property
-    def constants(self) -> frozenset[str]:
+    def initializers(self) -> frozenset[str]:
         """The names of the initializers that nodes see, those of the graphs around too."""
-        outer = self.around.constants - defined_names(self.graph) if self.around else frozenset()
+        outer = self.around.initializers - defined_names(self.graph) if self.around else frozenset()
         return outer | constant_names(self.graph)
 
     @cached_property

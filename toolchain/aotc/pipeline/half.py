@@ -55,7 +55,6 @@ from aotc.precision.half_types import (
     TypedGraph,
     body_models,
     lift_constants,
-    typed_graph,
 )
 from aotc.precision.integer_rewriting import scopes_of
 from aotc.providers.base import Backend, Claims
@@ -284,7 +283,7 @@ class Chooser:
 
     def graph_of(self, model: onnx.ModelProto) -> TypedGraph:
         """The main graph of `model`, whose values all have types."""
-        return typed_graph(model, self.half.tensor_name, self.backend.ort_name)
+        return TypedGraph(model, self.half.tensor_name, self.backend.ort_name)
 
     def all_reasons(self, graph: TypedGraph) -> dict[str, str]:
         """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 import numpy as np
 
 from aotc.base.records import field, record, replace
-from aotc.graph.passes.base import Pass
-from aotc.graph.view import every_graph, every_node
+from aotc.graph.passes.base import Pass, drop_unread
+from aotc.graph.view import NodeLinks, every_graph, every_node, made_values
 from aotc.precision.integer_rewriting import (
     Scheme,
     Scope,
     add_constant,
-    drop_unread,
     placeholder_names,
     quantized,
     replace_nodes,
@@ -317,7 +316,7 @@ def quantize_static(
             "WeightSymmetric": scheme.weights == "int8",
         },
     )
-    before = {name for node in model.graph.node for name in node.output}
+    before = set(made_values(model.graph))
     logger = logging.getLogger()
     level = logger.level
     # It warns of weights that several nodes share, and of values without a type.
@@ -338,17 +337,17 @@ def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collect
 
     A product writes float32 even if its result is quantized for another.
     """
-    makers = {name: node for node in model.graph.node for name in node.output}
-    quantizes = {node.output[0]: node for node in model.graph.node if node.op_type == _QUANTIZE}
+    links = NodeLinks(model.graph.node)
     exact = {}
-    for node in model.graph.node:
-        if node.op_type != _DEQUANTIZE or node.input[0] not in quantizes:
+    for node in links.nodes:
+        quantizer = links.maker(node.input[0]) if node.op_type == _DEQUANTIZE else None
+        if quantizer is None or quantizer.op_type != _QUANTIZE:
             continue
-        value = quantizes[node.input[0]].input[0]
-        maker = makers.get(value)
+        value = quantizer.input[0]
+        maker = links.maker(value)
         if maker is None or maker.name not in chosen or maker.op_type in FLOAT_OUTPUTS:
             exact[node.output[0]] = value
-    for node in model.graph.node:
+    for node in links.nodes:
         if node.name in chosen or node.op_type in (_QUANTIZE, _DEQUANTIZE):
             continue
         for at, name in enumerate(node.input):

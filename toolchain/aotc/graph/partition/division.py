@@ -176,10 +176,10 @@ def transferred_values(
         producers[view] = known
         for node in view.nodes:
             for value in dict.fromkeys(node.input):
-                if value in known and value not in view.constants:
+                if value in known and value not in view.initializers:
                     read(value, known[value], providers[node.name])
         for value in view.outputs if view.around is not None else ():
-            if value in known and value not in view.constants:
+            if value in known and value not in view.initializers:
                 read(value, known[value], supplier)
     result = [(value, producer[0], consumer) for value, producer, consumer in found]
     for value in graph.outputs:

@@ -26,7 +26,7 @@ def boundary_values(
     """
     own = set(nodes)
     made = {value for index in nodes for value in graph.makes[index]}
-    inside = made | graph.constants
+    inside = made | graph.initializers
     read = [value for index in nodes for value in graph.reads[index] if value not in inside]
     written = [
         value

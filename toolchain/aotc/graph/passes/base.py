@@ -16,7 +16,7 @@ from aotc.graph.view import (
 from aotc.spec.variant import PassRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     import onnx
 
@@ -101,6 +101,18 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     copied = [type(node).FromString(node.SerializeToString()) for node in nodes]
     del graph.node[:]
     graph.node.extend(copied)
+
+
+def drop_unread(model: onnx.ModelProto, among: Collection[str] | None = None) -> None:
+    """Remove initializers that nothing reads, of all graphs; `among`: only those of these names."""
+    graphs = list(every_graph(model))
+    read = {name for graph in graphs for node in graph.node for name in node.input}
+    read |= {value.name for graph in graphs for value in (*graph.input, *graph.output)}
+    for graph in graphs:
+        for index in reversed(range(len(graph.initializer))):
+            name = graph.initializer[index].name
+            if name not in read and (among is None or name in among):
+                del graph.initializer[index]
 
 
 def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:

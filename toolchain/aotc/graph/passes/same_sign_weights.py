@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, all_names, free_name
-from aotc.graph.view import every_graph, subgraphs
+from aotc.graph.passes.base import Pass, all_names, drop_unread, free_name
+from aotc.graph.view import subgraphs
 from aotc.spec.providers import MICROSOFT, STANDARD
 from aotc.spec.variant import Operands
 
@@ -70,7 +70,7 @@ class SameSignWeights(Pass):
         for product in list(saturating_operands(model)):
             if product.fixable:
                 _rewrite(product, new_names, used_names)
-        _drop_unread(model, {name for _, name in new_names})
+        drop_unread(model, {name for _, name in new_names})
 
     def ensures(self, model: onnx.ModelProto) -> str:
         left = [product.node.name for product in saturating_operands(model) if product.fixable]
@@ -126,20 +126,6 @@ def _zero(
         new_names[key] = free_name(f"{name}_zero_point", used_names)
         weights.graph.initializer.append(onnx.numpy_helper.from_array(value, new_names[key]))
     return new_names[key]
-
-
-def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:
-    """Remove replaced constants that nothing reads any more."""
-    read: set[str] = set()
-    for graph in every_graph(model):
-        read.update(value.name for value in graph.output)
-        for node in graph.node:
-            read.update(node.input)
-    for graph in every_graph(model):
-        kept = [t for t in graph.initializer if t.name in read or t.name not in replaced]
-        if len(kept) < len(graph.initializer):
-            del graph.initializer[:]
-            graph.initializer.extend(kept)
 
 
 # Integer products of ONNX Runtime's CPU kernels whose results depend on the CPU's features.

@@ -126,7 +126,7 @@ def read_graph_job(request: Json) -> Json:
         for name in names
     ]
     assignment, _ = assign(graph, claims, Rules())
-    values = {*graph.producers, *graph.inputs} - graph.constants
+    values = {*graph.producers, *graph.inputs} - graph.initializers
     nodes: list[Json] = []
     for node, read in zip(graph.nodes, graph.reads, strict=True):
         shapes = [sizes.shapes.get(name) if name else None for name in node.input]
@@ -135,9 +135,9 @@ def read_graph_job(request: Json) -> Json:
             {
                 "name": node.name,
                 "op": op_of(node),
-                "inputs": [name for name in read if name not in graph.constants],
+                "inputs": [name for name in read if name not in graph.initializers],
                 "outputs": [name for name in node.output if name],
-                "weights": [name for name in node.input if name in graph.constants],
+                "weights": [name for name in node.input if name in graph.initializers],
                 "flops": flops_of(node.op_type, shapes, outputs) if outputs else 0,
                 "inner": names_inside(node),
             }
