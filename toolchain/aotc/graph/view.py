@@ -184,11 +184,8 @@ class Links:
             if index is None or index in found:
                 continue
             found.add(index)
-            for name in self.reads[index]:
-                if name in stops:
-                    read[name] = None
-                else:
-                    pending.append(name)
+            read |= {name: None for name in self.reads[index] if name in stops}
+            pending += [name for name in reversed(self.reads[index]) if name not in stops]
         return sorted(found), tuple(read)
 
 

@@ -19,6 +19,8 @@ from aotc.base.records import field, record, replace
 from aotc.graph import values
 from aotc.graph.passes.base import run_passes
 from aotc.graph.view import (
+    NodeLinks,
+    constant_tensors,
     covered_nodes,
     every_graph,
     every_node,
@@ -179,15 +181,8 @@ def request_of(specialized: SpecializedModel, options: BuildOptions) -> Json:
 
 def why_left(graph: onnx.GraphProto, wanted: str) -> str:
     """Why a graph is not changed; `wanted` itself if it is in that type already, "" if it is."""
-    elements = {tensor.data_type for tensor in graph.initializer}
+    elements = {tensor.data_type for tensor in constant_tensors(graph).values()}
     elements |= interface_elements(graph)
-    elements |= {
-        attribute.t.data_type
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
     found = [half.name for half in HALF_TYPES.values() if half.onnx_type in elements]
     if found:
         return wanted if wanted in found else f"the model is in {found[0]}"
@@ -477,13 +472,13 @@ def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[s
 
     Where several nodes of the source became one, it is the last of them.
     """
-    makers = {name: node.name for node in source.node for name in node.output if name}
-    covered = covered_nodes(source, rewritten)
+    links, covered = NodeLinks(source.node), covered_nodes(source, rewritten)
     found = {}
     for node in rewritten.node:
+        stands_for = covered.get(node.name) or (node.name,)
         for name in node.output:
-            stands_for = covered.get(node.name) or (node.name,)
-            found[name] = makers.get(name, stands_for[-1])
+            maker = links.maker(name)
+            found[name] = maker.name if maker is not None else stands_for[-1]
     return found
 
 

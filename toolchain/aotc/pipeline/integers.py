@@ -16,7 +16,7 @@ from aotc.base.records import replace
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.name_nodes import NameNodes
 from aotc.graph.passes.strip_metadata import StripMetadata
-from aotc.graph.view import covered_nodes, every_graph, every_node, standing_for
+from aotc.graph.view import constant_tensors, covered_nodes, every_graph, every_node, standing_for
 from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
 from aotc.pipeline.integer_products import needs_one_sign
@@ -114,15 +114,8 @@ def _why_left(specialized: SpecializedModel) -> str:
     if capture.half_precision:
         return "the model is in half precision"
     model = onnx.load(specialized.graph, load_external_data=False)
-    types = {tensor.data_type for graph in every_graph(model) for tensor in graph.initializer}
-    types |= {
-        attribute.t.data_type
-        for graph in every_graph(model)
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
+    constants = (constant_tensors(graph).values() for graph in every_graph(model))
+    types = {tensor.data_type for tensors in constants for tensor in tensors}
     return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
 
 

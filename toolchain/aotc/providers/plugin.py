@@ -312,10 +312,12 @@ def _guess_claims(
     Control flow is left out too, as providers fail on subgraphs with nodes that they cannot take.
     Claimed nodes are compiled partition by partition, which shows whether the guess is right.
     """
+    from aotc.graph.view import NodeLinks
+
     # A provider may name a node by its output.
-    producers = {value: node.name for node in graph.node for value in node.output if value}
-    words = names_in_message(message, {**nodes, **producers})
-    named = {producers.get(word, word) for word in words}
+    links = NodeLinks(graph.node)
+    words = names_in_message(message, {**nodes, **links.producers})
+    named = {maker.name if (maker := links.maker(word)) is not None else word for word in words}
     refused = {name: f"{provider} failed on it: {message[:300]}" for name in nodes if name in named}
     for name, (owner, op) in nodes.items():
         if owner or op in _CONTROL_FLOW:

@@ -21,7 +21,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph.passes.base import rename_captured
 from aotc.graph.values import Data, dtype_name
-from aotc.graph.view import read_values
+from aotc.graph.view import GraphView, read_values
 from aotc.host.cpu import usable_cores
 from aotc.precision.node_comparison import BLOCKED_DOMAIN, MatchedValue, Place, Side, matched_values
 from aotc.session.inference import outputs_of, with_outputs
@@ -225,25 +225,10 @@ class Cut:
     inputs: tuple[str, ...]
 
 
-def cut(graph: onnx.GraphProto, value: str, stops: Collection[str]) -> Cut:
+def cut(graph: GraphView, value: str, stops: Collection[str]) -> Cut:
     """The nodes between `stops`, or the graph's inputs, and `value`."""
-    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    given = {info.name for info in graph.input}
-    given -= {tensor.name for tensor in graph.initializer}
-    found: set[int] = set()
-    inputs: dict[str, None] = {}
-    pending = [value]
-    while pending:
-        name = pending.pop()
-        if name in given or (name in stops and name != value):
-            inputs[name] = None
-            continue
-        index = makers.get(name)
-        if index is None or index in found:
-            continue
-        found.add(index)
-        pending += reversed(read_values(graph.node[index]))
-    return Cut(tuple(graph.node[index] for index in sorted(found)), tuple(inputs))
+    found, inputs = graph.behind((value,), {*stops, *graph.inputs})
+    return Cut(tuple(graph.nodes[index] for index in found), inputs)
 
 
 class PartModel:
@@ -443,6 +428,7 @@ class SmallestFailing:
         self._source, self._variant = source, variant
         self._inputs, self._tolerance = inputs, tolerance
         self._model, self._rewritten = source.read(), variant.read()
+        self._graphs = GraphView(self._model.graph), GraphView(self._rewritten.graph)
         matched, _ = matched_values(self._model, self._rewritten)
         self._matched = {value.name: value for value in matched}
         self._placed = _placed(variant, self._rewritten)
@@ -497,8 +483,8 @@ class SmallestFailing:
     def _trial(self, value: MatchedValue, inner: Collection[str]) -> FailingPart | None:
         """The part that ends in `value` and holds the values `inner`; None if it cannot run."""
         stops, owners = stops_of(list(self._matched.values()), {*inner, value.name})
-        theirs = cut(self._model.graph, value.name, stops)
-        ours = cut(self._rewritten.graph, value.place.value, owners.keys())
+        theirs = cut(self._graphs[0], value.name, stops)
+        ours = cut(self._graphs[1], value.place.value, owners.keys())
         if not ours.nodes or any(node.op_type == EP_CONTEXT for node in ours.nodes):
             return None
         self.trials += 1

@@ -69,24 +69,25 @@ class Extractor:
         part.graph.node.extend(model.graph.node[index] for index in nodes)
         part.graph.input.extend(value_types[value] for value in inputs)
         part.graph.output.extend(value_types[value] for value in outputs)
-        self.keep_constants(part.graph)
+        keep_constants(part.graph, model.graph)
         made = set(made_values(part.graph)) & value_types.keys() - set(outputs)
         part.graph.value_info.extend(value_types[value] for value in sorted(made))
         return part
 
-    def keep_constants(self, target: onnx.GraphProto) -> None:
-        """Copy those constants of the model to `target` that it reads, in the model's order.
 
-        Its nodes, their subgraphs and its outputs count as reading.
-        """
-        # Removed first, because a value that the target defines is not one that it captures.
-        del target.initializer[:]
-        del target.sparse_initializer[:]
-        read, graph = captured_values(target), self.model.graph
-        target.initializer.extend(tensor for tensor in graph.initializer if tensor.name in read)
-        target.sparse_initializer.extend(
-            tensor for tensor in graph.sparse_initializer if tensor.values.name in read
-        )
+def keep_constants(target: onnx.GraphProto, source: onnx.GraphProto) -> None:
+    """Copy those constants of `source` to `target` that it reads, in the source's order.
+
+    Its nodes, their subgraphs and its outputs count as reading.
+    """
+    # Removed first, because a value that the target defines is not one that it captures.
+    del target.initializer[:]
+    del target.sparse_initializer[:]
+    read = captured_values(target)
+    target.initializer.extend(tensor for tensor in source.initializer if tensor.name in read)
+    target.sparse_initializer.extend(
+        tensor for tensor in source.sparse_initializer if tensor.values.name in read
+    )
 
 
 def hybrid_model(
@@ -103,8 +104,7 @@ def hybrid_model(
     """
     import onnx
 
-    extractor = Extractor(model, graph)
-    value_types = extractor.value_types
+    value_types = _typed_values(model.graph)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
@@ -129,7 +129,7 @@ def hybrid_model(
         )
         made += outputs
     _check_order(result.graph, parts)
-    extractor.keep_constants(result.graph)
+    keep_constants(result.graph, model.graph)
     _set_value_infos(result.graph, value_types, made)
     if all(opset.domain != MICROSOFT for opset in result.opset_import):
         result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass
 from aotc.graph.types import inferred
-from aotc.graph.view import every_graph, every_node, has_subgraphs, subgraphs
+from aotc.graph.view import (
+    constant_tensors,
+    declared_values,
+    every_graph,
+    every_node,
+    has_subgraphs,
+    subgraphs,
+)
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -308,14 +315,11 @@ class Values:
         found: dict[str, list[onnx.TensorProto]] = {}
         for graph in every_graph(self._model):
             given = {info.name for info in graph.input}
-            for tensor in graph.initializer:
-                if tensor.name not in given:
-                    found.setdefault(tensor.name, []).append(tensor)
-            for node in graph.node:
-                if node.op_type == "Constant" and node.attribute[0].HasField("t"):
-                    tensor = copy.deepcopy(node.attribute[0].t)
-                    tensor.name = node.output[0]
-                    found.setdefault(tensor.name, []).append(tensor)
+            for name, constant in constant_tensors(graph).items():
+                if name not in given:
+                    tensor = copy.deepcopy(constant)
+                    tensor.name = name
+                    found.setdefault(name, []).append(tensor)
         return {
             name: tensors[0]
             for name, tensors in found.items()
@@ -328,7 +332,7 @@ class Values:
 
         found: dict[str, list[onnx.ValueInfoProto]] = {}
         for graph in every_graph(inferred(self._model, by_values=False)):
-            for info in (*graph.input, *graph.output, *graph.value_info):
+            for info in declared_values(graph):
                 found.setdefault(info.name, []).append(info)
             for tensor in graph.initializer:
                 info = make_info(tensor.name, tensor.data_type, list(tensor.dims))

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, all_names, drop_unread, free_name
-from aotc.graph.view import subgraphs
-from aotc.spec.providers import MICROSOFT, STANDARD
+from aotc.graph.view import constant_tensors, declared_values, subgraphs
+from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import Operands
 
 if TYPE_CHECKING:
@@ -300,13 +300,7 @@ def _cannot_saturate(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
-    found = {tensor.name: Constant(tensor, graph) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.domain in STANDARD and node.output:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    found[node.output[0]] = Constant(attribute.t, graph)
-    return found
+    return {name: Constant(tensor, graph) for name, tensor in constant_tensors(graph).items()}
 
 
 def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
@@ -314,11 +308,10 @@ def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
     found = dict(outer)
     found |= {
         value.name: value.type.tensor_type.elem_type
-        for value in (*graph.value_info, *graph.output, *graph.input)
-        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type
+        for value in declared_values(graph)
+        if value.type.tensor_type.elem_type
     }
-    for tensor in graph.initializer:
-        found[tensor.name] = tensor.data_type
+    found |= {name: tensor.data_type for name, tensor in constant_tensors(graph).items()}
     for node in graph.node:
         if (element := _output_type(node, found)) is not None:
             found[node.output[0]] = element
@@ -326,15 +319,13 @@ def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
 
 
 def _output_type(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
-    """Element type of the first output of a constant, or a node that quantizes or keeps types."""
+    """Element type of the first output of a node that quantizes or keeps types."""
     import onnx
 
     if not node.output:
         return None
     if node.op_type == "DynamicQuantizeLinear":
         return int(onnx.TensorProto.UINT8)
-    if node.op_type == "Constant":
-        return next((a.t.data_type for a in node.attribute if a.HasField("t")), None)
     if node.op_type == "QuantizeLinear":
         zero = _input(node, 2)
         stated = next((int(a.i) for a in node.attribute if a.name == "output_dtype" and a.i), None)

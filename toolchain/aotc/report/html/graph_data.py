@@ -7,6 +7,7 @@ that crashes or hangs the parser gives a reason code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from xml.etree.ElementTree import Element
@@ -14,6 +15,7 @@ from xml.etree.ElementTree import Element
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph.types import fix_sizes
+from aotc.graph.view import Links, constant_tensors, declared_values
 from aotc.report.html.page import swatch, tag
 from aotc.spec.codec import Json
 from aotc.spec.evidence import NodeError, NodeErrors
@@ -44,7 +46,7 @@ class DrawnPart:
     nodes: tuple[int, ...]
 
 
-@record
+@record(slots=False)
 class DrawnGraph:
     """A main graph; sizes are in bytes by value, those that shape inference finds."""
 
@@ -57,6 +59,16 @@ class DrawnGraph:
     shapes: Annotated[Mapping[str, tuple[int, ...]], "at the optimal sizes"] = field(
         default_factory=dict
     )
+
+    @cached_property
+    def links(self) -> Links:
+        """Who makes and reads its values."""
+        return links_of(self.nodes)
+
+
+def links_of(nodes: Sequence[DrawnNode]) -> Links:
+    """Who makes and reads the values of drawn nodes."""
+    return Links((node.inputs for node in nodes), (node.outputs for node in nodes))
 
 
 @record
@@ -300,16 +312,8 @@ def _constants(model: onnx.ModelProto) -> dict[str, Any]:
 
     from onnx import TensorProto, numpy_helper
 
-    tensors = [(tensor.name, tensor) for tensor in model.graph.initializer]
-    tensors += [
-        (node.output[0], attribute.t)
-        for node in model.graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    ]
     found = {}
-    for name, tensor in tensors:
+    for name, tensor in constant_tensors(model.graph).items():
         small = math.prod(tensor.dims) <= _MAX_ELEMENTS
         if small and tensor.data_location != TensorProto.EXTERNAL:
             try:
@@ -328,7 +332,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         return {}
     found = {}
-    for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+    for value in declared_values(inferred.graph):
         tensor = value.type.tensor_type
         if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
             found[value.name] = tuple(d.dim_value for d in tensor.shape.dim)
