@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from aotc.spec.providers import STANDARD
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     Holder = onnx.ModelProto | onnx.GraphProto | onnx.NodeProto
 
+T = TypeVar("T")
 _SOURCES = ("Shape", "Size")
 
 
@@ -140,6 +141,18 @@ def op_of(node: onnx.NodeProto) -> str:
     """The operator as `domain::op_type`; without the domain for ONNX's own."""
     own = node.domain in STANDARD
     return node.op_type if own else f"{node.domain}::{node.op_type}"
+
+
+def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
+    """The value of a node's attribute, text as `str`; `default` if it has none of that name."""
+    import onnx
+
+    for attribute in node.attribute:
+        if attribute.name == name:
+            value = onnx.helper.get_attribute_value(attribute)
+            text = isinstance(value, bytes)
+            return cast("T", value.decode("utf-8", "replace") if text else value)
+    return default
 
 
 class Links:
@@ -283,18 +296,8 @@ class GraphView(NodeLinks):
         }
 
 
-def count_shape_nodes(model: onnx.ModelProto) -> int:
-    """The number of nodes of the main graph whose value depends only on the inputs' shapes."""
-    return len(_shape_nodes(model))
-
-
-def shape_nodes(model: onnx.ModelProto) -> frozenset[str]:
-    """Names of the nodes of the main graph whose value depends only on the inputs' shapes."""
-    return frozenset(node.name for node in _shape_nodes(model))
-
-
-def _shape_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The nodes that only compute shapes.
+def shape_nodes(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes of the main graph whose value depends only on the inputs' shapes.
 
     These are `Shape` and `Size`, and every node that reads only their results and constants.
     """
@@ -309,7 +312,7 @@ def _shape_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
         elif node.op_type in _SOURCES or (
             given and not has_subgraph and all(name in shape_values for name in given)
         ):
-            found.append(node)
+            found.append(node.name)
             shape_values.update(node.output)
     return found
 

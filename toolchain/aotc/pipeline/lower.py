@@ -341,7 +341,7 @@ def without_graphs(where: str, why: str) -> Finding:
 
 def uncapturable(model: onnx.ModelProto, providers: Mapping[str, str]) -> dict[str, str]:
     """The nodes that prevent a capture, each with the reason."""
-    shapes = shape_nodes(model)
+    shapes = frozenset(shape_nodes(model))
     found = {}
     for node in every_node(model):
         if has_subgraphs(node):

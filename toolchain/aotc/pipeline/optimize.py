@@ -17,7 +17,7 @@ from aotc.graph.passes.name_nodes import NameNodes
 from aotc.graph.passes.same_sign_weights import may_have_products
 from aotc.graph.passes.strip_metadata import StripMetadata
 from aotc.graph.passes.transpose_weights import TransposeWeights, products_with_weights
-from aotc.graph.view import count_shape_nodes, every_node, has_subgraphs
+from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.graph.weights import (
     EXTERNAL_BYTES,
     digests,
@@ -292,7 +292,7 @@ def optimize_job(request: Json) -> Json:
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
     nodes_before = len(source.graph.node)
-    shape_nodes_before = count_shape_nodes(onnx.load(request["imported"], load_external_data=False))
+    shape_nodes_before = len(shape_nodes(onnx.load(request["imported"], load_external_data=False)))
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
     rewritten = 0
@@ -373,7 +373,7 @@ def optimize_job(request: Json) -> Json:
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
-        "shape_nodes": count_shape_nodes(model),
+        "shape_nodes": len(shape_nodes(model)),
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
         "nodes": [

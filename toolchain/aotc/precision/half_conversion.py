@@ -26,6 +26,7 @@ from aotc.graph.passes.base import (
 from aotc.graph.types import stated_types
 from aotc.graph.view import (
     NodeLinks,
+    attribute_of,
     captured_by,
     captured_values,
     declared_values,
@@ -324,9 +325,7 @@ class _Rewrite:
 
 
 def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
-    return node.op_type == "Cast" and any(
-        one.name == "to" and one.i == half.onnx_type for one in node.attribute
-    )
+    return node.op_type == "Cast" and attribute_of(node, "to", 0) == half.onnx_type
 
 
 def _copy(message: Any) -> Any:

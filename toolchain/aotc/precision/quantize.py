@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from aotc.base.records import field, record, replace
 from aotc.graph.passes.base import Pass, drop_unread
-from aotc.graph.view import NodeLinks, every_graph, every_node, made_values
+from aotc.graph.view import NodeLinks, attribute_of, every_graph, every_node, made_values
 from aotc.precision.integer_rewriting import (
     Scheme,
     Scope,
@@ -44,7 +44,6 @@ _QUANTIZE: Final = "QuantizeLinear"
 _DEQUANTIZE: Final = "DequantizeLinear"
 # What the tool asks for, so that it does not infer the types of the graph again by way of a file.
 _INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
-T = TypeVar("T")
 # What products of the dynamic form have become.
 _DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
 
@@ -383,17 +382,6 @@ def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
                 made[node.name].append(bias)
         replace_nodes(scope.graph, made)
     drop_unread(model)
-
-
-def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
-    """The value of an attribute, or `default`."""
-    import onnx
-
-    for attribute in node.attribute:
-        if attribute.name == name:
-            value: T = onnx.helper.get_attribute_value(attribute)
-            return value
-    return default
 
 
 def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:

@@ -604,7 +604,7 @@ def _without_names(why: str, node: onnx.NodeProto) -> str:
 
 
 def _types(model: onnx.ModelProto) -> dict[str, int]:
-    """Element types by value, 0 for what is no tensor; of a name used again, the outermost graph's."""
+    """Element types by value, 0 for what is no tensor; those of outer graphs count first."""
     from aotc.graph.view import declared_values, every_graph
 
     types: dict[str, int] = {}

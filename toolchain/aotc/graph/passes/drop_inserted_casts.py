@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass
-from aotc.graph.view import every_node, subgraphs
+from aotc.graph.view import every_graph, every_node
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,8 @@ class DropInsertedCasts(Pass):
             for node in every_node(model)
             if _is_inserted(node) and not node.input[0].startswith(_PREFIX)
         }
-        _remove_casts(model.graph, twins)
+        for graph in every_graph(model):
+            _remove_casts(graph, twins)
 
     def ensures(self, model: onnx.ModelProto) -> str:
         return "casts are left" if has_inserted_casts(model) else ""
@@ -96,8 +97,6 @@ def _remove_casts(graph: onnx.GraphProto, twins: dict[str, str]) -> None:
             for index, name in enumerate(names):
                 if name.startswith(_PREFIX):
                     names[index] = twins.get(name, name.removeprefix(_PREFIX))
-        for subgraph in subgraphs(node):
-            _remove_casts(subgraph, twins)
     del graph.node[:]
     graph.node.extend(kept)
     infos = [info for info in graph.value_info if not info.name.startswith(_PREFIX)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, all_names, drop_unread, free_name
-from aotc.graph.view import constant_tensors, declared_values, subgraphs
+from aotc.graph.view import attribute_of, constant_tensors, declared_values, subgraphs
 from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import Operands
 
@@ -328,8 +328,9 @@ def _output_type(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
         return int(onnx.TensorProto.UINT8)
     if node.op_type == "QuantizeLinear":
         zero = _input(node, 2)
-        stated = next((int(a.i) for a in node.attribute if a.name == "output_dtype" and a.i), None)
-        return stated or (types.get(zero) if zero else int(onnx.TensorProto.UINT8))
+        return attribute_of(node, "output_dtype", 0) or (
+            types.get(zero) if zero else int(onnx.TensorProto.UINT8)
+        )
     return types.get(_input(node, 0)) if node.op_type in _TYPE_PRESERVING else None
 
 

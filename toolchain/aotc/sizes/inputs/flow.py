@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.base.records import record
-from aotc.graph.view import named_subgraphs
+from aotc.graph.view import attribute_of, named_subgraphs
 from aotc.spec.codec import Json
 
 if TYPE_CHECKING:
@@ -264,17 +264,6 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     with suppress(onnx.checker.ValidationError, ValueError, RuntimeError):
         return onnx.inliner.inline_local_functions(model)
     return model
-
-
-def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """The value of a node's attribute, text as `str`; `default` if it has none of that name."""
-    from onnx import helper
-
-    for attribute in node.attribute:
-        if attribute.name == name:
-            value = helper.get_attribute_value(attribute)
-            return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return default
 
 
 @record(kw_only=False)
