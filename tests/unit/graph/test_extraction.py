@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Part, Rules, assign
 from aotc.graph.partition.extraction import Extractor, boundary_values, hybrid_model
-from aotc.graph.view import GraphView, every_node, names_inside, op_of
+from aotc.graph.view import GraphView, every_node, op_of
 from aotc.session.inference import with_types
 from aotc.spec.providers import EP_CONTEXT
 
@@ -291,7 +291,7 @@ def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() ->
     )
     graph = GraphView(model.graph)
     assert set(graph.reads[4]) - graph.initializers == {"positive", "a", "b", "x"}
-    assert set(names_inside(graph.nodes[4])) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
+    assert set(graph.inside["if"]) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
     bodies = {node.name: (body.owner, body.label) for body in graph.bodies for node in body.nodes}
     assert bodies["inner_mul"] == ("if", "inner_if.then_branch")
     for sign in (1, -1):

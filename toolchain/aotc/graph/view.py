@@ -83,11 +83,6 @@ def every_node(holder: Holder) -> Iterator[onnx.NodeProto]:
         yield from graph.node
 
 
-def names_inside(node: onnx.NodeProto) -> list[str]:
-    """The names of the nodes in a node's subgraphs, at any depth."""
-    return [inner.name for _, graph in inner_graphs(node) for inner in graph.node]
-
-
 def declared_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     """What a graph declares of values: of a name that it declares twice, the last counts."""
     yield from (*graph.value_info, *graph.output, *graph.input)
@@ -282,6 +277,23 @@ class GraphView(NodeLinks):
                 for attribute, graph in named_subgraphs(node)
             )
         return tuple(found[1:])
+
+    @cached_property
+    def inside(self) -> dict[str, list[str]]:
+        """By node that has subgraphs: the names of all nodes in them."""
+        found: dict[str, list[str]] = {}
+        for body in self.bodies:
+            found.setdefault(body.owner, []).extend(node.name for node in body.nodes)
+        return found
+
+    @cached_property
+    def constant_places(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The indices of the graph's own initializers by name, and of the sparse ones."""
+        dense, sparse = self.graph.initializer, self.graph.sparse_initializer
+        return (
+            {tensor.name: index for index, tensor in enumerate(dense)},
+            {tensor.values.name: index for index, tensor in enumerate(sparse)},
+        )
 
     @cached_property
     def element_types(self) -> dict[str, str]:

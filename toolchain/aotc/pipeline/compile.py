@@ -15,7 +15,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record, values_of
 from aotc.graph.partition.assignment import Assignment, Part, sizes_at
 from aotc.graph.partition.extraction import Extractor, boundary_values
-from aotc.graph.view import GraphView, names_inside, op_of
+from aotc.graph.view import GraphView, op_of
 from aotc.pipeline.options import BuildOptions, requested_backend
 from aotc.pipeline.partition import divide
 from aotc.pipeline.reuse import cached_or_compiled, part_key
@@ -267,7 +267,7 @@ class CompileFailures:
         # The details of a crash or a hang would differ the next time.
         reason = error.found if error.code == "AOTC-P005" and error.found else error.what
         for name in [candidate for candidate in nodes if candidate in left]:
-            refused.update(names_inside(nodes[name]))
+            refused.update(self._graph.inside.get(name, ()))
             self.refusals.append(
                 RefusedNode(
                     node=name,

@@ -25,7 +25,6 @@ from aotc.graph.view import (
     every_graph,
     every_node,
     has_subgraphs,
-    names_inside,
     standing_for,
 )
 from aotc.pipeline.calibration import calibration_samples
@@ -382,7 +381,6 @@ class Chooser:
     def _without_kernel(self, graph: TypedGraph, kept: set[int]) -> set[int]:
         """Nodes that the provider would refuse in half precision, as it predicts."""
         found: set[int] = set()
-        positions = {node.name: index for index, node in enumerate(graph.nodes)}
         with_bodies = {index for index, node in enumerate(graph.nodes) if has_subgraphs(node)}
         for _ in range(_MAX_ROUNDS):
             trial = onnx.ModelProto()
@@ -394,7 +392,7 @@ class Chooser:
             if claims is None:
                 return found
             refused = {
-                positions[refusal.node] for refusal in claims.refusals if refusal.node in positions
+                graph.places[item.node] for item in claims.refusals if item.node in graph.places
             }
             new = {index for index in refused - kept - found if graph.slots[index]}
             if not new:
@@ -698,12 +696,11 @@ def float32_job(request: Json) -> Json:
     wide = beyond(largest, chooser.half)
     reasons = replace(chooser, wide=tuple(wide)).stated_reasons(typed)
     nodes = {name: _WORDS[why] for name, why in reasons.items()}
-    for node in typed.graph.node:
+    for holder, inside in graph.inside.items():
         # An engine holds control flow with all that is in it, or nothing of it.
-        inside = names_inside(node)
         inner = [name for name in inside if name in reasons]
         if inner:
-            nodes |= dict.fromkeys([node.name, *inside], nodes[inner[0]])
+            nodes |= dict.fromkeys([holder, *inside], nodes[inner[0]])
     findings += overflow_findings(wide, typed, chooser.half, request)
     return {"nodes": nodes, "findings": [encode(item) for item in findings]}
 

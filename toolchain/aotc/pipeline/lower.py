@@ -16,7 +16,7 @@ from aotc.graph.model import tensors
 from aotc.graph.partition.assignment import Sizes
 from aotc.graph.partition.division import partition_report
 from aotc.graph.partition.extraction import hybrid_model
-from aotc.graph.view import every_node, has_subgraphs, names_inside, shape_nodes
+from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.pipeline.compile import CompiledModel, compile_parts
 from aotc.pipeline.optimizer_settings import is_convolutional, load_level
 from aotc.pipeline.options import BuildOptions
@@ -274,7 +274,7 @@ def _planned_placement(
     for part, name in zip(assignment.parts, compiled.names, strict=True):
         provider_by_node.setdefault(name, part.provider)
         nodes = [graph.nodes[index] for index in part.nodes]
-        inside = [name for node in nodes for name in (node.name, *names_inside(node))]
+        inside = [name for node in nodes for name in (node.name, *graph.inside.get(node.name, ()))]
         flops[name] = sum(flops.get(name, 0) for name in inside)
     return tuple(
         NodePlacement(

@@ -17,7 +17,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph import values
 from aotc.graph.partition.extraction import Extractor
-from aotc.graph.view import GraphView, names_inside
+from aotc.graph.view import GraphView
 from aotc.pipeline.options import BuildOptions
 from aotc.pipeline.types import ClaimedModel, LoweredModel, ReferenceRun
 from aotc.providers.named_backends import backend_of
@@ -197,7 +197,7 @@ def locate_job(request: Json) -> Json:
                 "nodes": [
                     n
                     for node_in_part in names.values()
-                    for n in (node_in_part.name, *names_inside(node_in_part))
+                    for n in (node_in_part.name, *graph.inside.get(node_in_part.name, ()))
                 ],
                 "value": wrong[0][0],
                 "error": wrong[0][1],

@@ -176,8 +176,7 @@ class _Rewrite:
         main = self.graph.model.graph
         for index, original in enumerate(self.graph.nodes):
             self._node(index, _copy(original))
-        del main.node[:]
-        main.node.extend(self.nodes)
+        set_nodes(main, self.nodes)
         read = {name for node in self.nodes for name in read_values(node)}
         read.update(self.graph.outputs)
         unread = [

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.records import record
 from aotc.graph.kernels import KernelTable, opsets_of, pair_values, signature_of_node
+from aotc.graph.passes.base import set_nodes
 from aotc.graph.types import stated_types, type_proto
 from aotc.graph.view import GraphView, captured_values, has_subgraphs, made_values, subgraphs
 from aotc.spec.providers import STANDARD
@@ -104,8 +105,7 @@ def lift_constants(model: onnx.ModelProto) -> None:
         model.graph.initializer.append(found)
     if len(kept) < len(model.graph.node):
         model.ir_version = max(model.ir_version, onnx.Version.IR_VERSION_2017_11_3 + 1)
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
+        set_nodes(model.graph, kept)
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:

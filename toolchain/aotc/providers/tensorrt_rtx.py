@@ -684,5 +684,5 @@ class _Source:
         extract.graph.output.extend(
             self.infos.get(value, onnx.ValueInfoProto(name=value)) for value in outputs
         )
-        keep_constants(extract.graph, self.model.graph)
+        keep_constants(extract.graph, self.graph)
         return extract, untyped

@@ -19,9 +19,10 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
+from aotc.graph.partition.extraction import keep_constants
 from aotc.graph.passes.base import rename_captured
 from aotc.graph.values import Data, dtype_name
-from aotc.graph.view import GraphView, read_values
+from aotc.graph.view import GraphView
 from aotc.host.cpu import usable_cores
 from aotc.precision.node_comparison import BLOCKED_DOMAIN, MatchedValue, Place, Side, matched_values
 from aotc.session.inference import outputs_of, with_outputs
@@ -278,20 +279,13 @@ class PartModel:
 
     def finished(self) -> onnx.ModelProto:
         """The model, with the constants that its nodes read."""
-        nodes = [*self._before, *self._nodes, *self._after]
-        self.model.graph.node.extend(nodes)
-        read = {name for node in nodes for name in read_values(node)}
-        for tensor in self._source.graph.initializer:
-            if tensor.name in read:
-                kept = _copy(tensor)
-                if kept.data_location == onnx.TensorProto.EXTERNAL:
-                    load_external_data_for_tensor(kept, str(self._weights))
-                    kept.data_location = onnx.TensorProto.DEFAULT
-                    del kept.external_data[:]
-                self.model.graph.initializer.append(kept)
-        self.model.graph.sparse_initializer.extend(
-            tensor for tensor in self._source.graph.sparse_initializer if tensor.values.name in read
-        )
+        self.model.graph.node.extend([*self._before, *self._nodes, *self._after])
+        keep_constants(self.model.graph, GraphView(self._source.graph))
+        for tensor in self.model.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                load_external_data_for_tensor(tensor, str(self._weights))
+                tensor.data_location = onnx.TensorProto.DEFAULT
+                del tensor.external_data[:]
         return self.model
 
     def _rename(self, name: str, wanted: str) -> None:

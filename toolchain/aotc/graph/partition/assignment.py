@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import record
 from aotc.graph.types import Scope, Shape, scopes
-from aotc.graph.view import GraphView, has_subgraphs, names_inside
+from aotc.graph.view import GraphView, has_subgraphs
 from aotc.spec.providers import Rates
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class _PartitionCosts:
         }
         # An owner's cost includes its subgraphs, run where they run if it is on this provider.
         for index, node in enumerate(graph.nodes):
-            inside = names_inside(node)
+            inside = graph.inside.get(node.name, ())
             for name in claimants[index] if inside else ():
                 self._seconds[name][index] += sum(
                     _seconds(inner, rates[places.provider_of(inner, name)], rules.sizes)

@@ -169,18 +169,17 @@ def transferred_values(
 
     for view in (graph, *graph.bodies):
         supplier = providers[view.holder] if view.around is not None else ""
-        outer = producers[view.around] if view.around is not None else ChainMap()
-        known = outer.new_child(dict.fromkeys(view.inputs, (supplier, view)))
-        for node, values in zip(view.nodes, view.makes, strict=True):
-            known.update(dict.fromkeys(values, (providers[node.name], view)))
-        producers[view] = known
-        for node in view.nodes:
-            for value in dict.fromkeys(node.input):
-                if value in known and value not in view.initializers:
-                    read(value, known[value], providers[node.name])
-        for value in view.outputs if view.around is not None else ():
+        outer = producers[view.around].maps if view.around is not None else ()
+        own: dict[str, _Producer] = dict.fromkeys(view.inputs, (supplier, view))
+        for value, index in view.producers.items():
+            own[value] = providers[view.nodes[index].name], view
+        producers[view] = known = ChainMap(own, *outer)
+        consumed = [(value, providers[node.name]) for node in view.nodes for value in node.input]
+        if view.around is not None:
+            consumed += [(value, supplier) for value in view.outputs]
+        for value, consumer in consumed:
             if value in known and value not in view.initializers:
-                read(value, known[value], supplier)
+                read(value, known[value], consumer)
     result = [(value, producer[0], consumer) for value, producer, consumer in found]
     for value in graph.outputs:
         producer, _ = producers[graph].get(value, ("", graph))

@@ -69,13 +69,13 @@ class Extractor:
         part.graph.node.extend(model.graph.node[index] for index in nodes)
         part.graph.input.extend(value_types[value] for value in inputs)
         part.graph.output.extend(value_types[value] for value in outputs)
-        keep_constants(part.graph, model.graph)
+        keep_constants(part.graph, graph)
         made = set(made_values(part.graph)) & value_types.keys() - set(outputs)
         part.graph.value_info.extend(value_types[value] for value in sorted(made))
         return part
 
 
-def keep_constants(target: onnx.GraphProto, source: onnx.GraphProto) -> None:
+def keep_constants(target: onnx.GraphProto, source: GraphView) -> None:
     """Copy those constants of `source` to `target` that it reads, in the source's order.
 
     Its nodes, their subgraphs and its outputs count as reading.
@@ -83,10 +83,13 @@ def keep_constants(target: onnx.GraphProto, source: onnx.GraphProto) -> None:
     # Removed first, because a value that the target defines is not one that it captures.
     del target.initializer[:]
     del target.sparse_initializer[:]
-    read = captured_values(target)
-    target.initializer.extend(tensor for tensor in source.initializer if tensor.name in read)
+    read, (dense, sparse) = captured_values(target), source.constant_places
+    graph = source.graph
+    target.initializer.extend(
+        graph.initializer[at] for at in sorted(dense[name] for name in read & dense.keys())
+    )
     target.sparse_initializer.extend(
-        tensor for tensor in source.sparse_initializer if tensor.values.name in read
+        graph.sparse_initializer[at] for at in sorted(sparse[name] for name in read & sparse.keys())
     )
 
 
@@ -129,7 +132,7 @@ def hybrid_model(
         )
         made += outputs
     _check_order(result.graph, parts)
-    keep_constants(result.graph, model.graph)
+    keep_constants(result.graph, graph)
     _set_value_infos(result.graph, value_types, made)
     if all(opset.domain != MICROSOFT for opset in result.opset_import):
         result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass
+from aotc.graph.passes.base import Pass, set_nodes
 from aotc.graph.view import every_graph, every_node
 
 if TYPE_CHECKING:
@@ -97,8 +97,7 @@ def _remove_casts(graph: onnx.GraphProto, twins: dict[str, str]) -> None:
             for index, name in enumerate(names):
                 if name.startswith(_PREFIX):
                     names[index] = twins.get(name, name.removeprefix(_PREFIX))
-    del graph.node[:]
-    graph.node.extend(kept)
+    set_nodes(graph, kept)
     infos = [info for info in graph.value_info if not info.name.startswith(_PREFIX)]
     del graph.value_info[:]
     graph.value_info.extend(infos)

@@ -117,7 +117,7 @@ def read_graph_job(request: Json) -> Json:
     import onnx
 
     from aotc.graph.partition.assignment import Rules, assign, flops_of, sizes_at
-    from aotc.graph.view import GraphView, names_inside, op_of
+    from aotc.graph.view import GraphView, op_of
 
     assert isinstance(request, dict)
     model = onnx.ModelProto.FromString(Path("model.onnx").read_bytes())
@@ -151,7 +151,7 @@ def read_graph_job(request: Json) -> Json:
                 "outputs": [name for name in node.output if name],
                 "weights": [name for name in node.input if name in graph.initializers],
                 "flops": flops_of(node.op_type, shapes, outputs) if outputs else 0,
-                "inner": names_inside(node),
+                "inner": graph.inside.get(node.name, []),
             }
         )
     return {
