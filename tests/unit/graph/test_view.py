@@ -21,6 +21,7 @@ from aotc.graph.model import tensors
 from aotc.graph.partition.assignment import Assignment
 from aotc.graph.partition.division import transferred_values
 from aotc.graph.passes.base import all_names, drop_unread, rename_captured, set_nodes
+from aotc.graph.passes.same_sign_weights import saturating_operands
 from aotc.graph.passes.strip_metadata import StripMetadata
 from aotc.graph.view import (
     GraphView,
@@ -38,6 +39,7 @@ from aotc.graph.view import (
     subgraphs,
 )
 from aotc.precision.half_conversion import interface_elements
+from aotc.precision.integer_rewriting import scopes_of
 from aotc.precision.quantized_nodes import Observed, Weighing
 from aotc.session.inference import with_types
 from aotc.session.sessions import create_session
@@ -214,6 +216,24 @@ def test_a_constant_of_a_body_hides_a_value_around_it(kind: str) -> None:
     # It keeps its name where the one around it gets another.
     rename_captured(holder, {"v": "w", "x": "z"})
     assert [list(each.node[0].input) for each in subgraphs(holder)] == [["z"], ["z", "v"]]
+
+
+def test_a_sparse_constant_of_a_body_is_not_the_dense_one_around_it() -> None:
+    """Neither where weights are quantized nor where they get another sign."""
+    product = node("MatMulInteger", "q w", "i")
+    then = body([product, node("Cast", "i", "t", to=TensorProto.FLOAT)], "t")
+    before = [node("Cast", "x", "q", to=TensorProto.UINT8)]
+    model = choice(then, before, [constant("w", [127, -128], np.int8)])
+    (outer,) = saturating_operands(model)
+    assert outer.weights is not None
+    assert [scope.constant("w") is None for scope in scopes_of(model.graph)] == [False] * 3
+    values = constant("w", [1], np.int8)
+    where = constant("w_at", [1], np.int64)
+    held = subgraphs(model.graph.node[-1])[1]
+    held.sparse_initializer.append(helper.make_sparse_tensor(values, where, [2]))
+    (inner,) = saturating_operands(model)
+    assert inner.weights is None
+    assert [scope.constant("w") is None for scope in scopes_of(model.graph)] == [False, False, True]
 
 
 @pytest.mark.parametrize(

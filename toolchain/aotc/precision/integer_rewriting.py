@@ -109,7 +109,8 @@ class Scope:
             for tensor in graph.initializer:
                 if tensor.name == name:
                     return tensor, graph
-            if any(name in node.output for node in graph.node):
+            sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+            if name in sparse or any(name in node.output for node in graph.node):
                 return None
         return None
 

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass, all_names, drop_unread, free_name
-from aotc.graph.view import attribute_of, constant_tensors, declared_values, subgraphs
+from aotc.graph.view import (
+    attribute_of,
+    constant_tensors,
+    declared_values,
+    defined_names,
+    subgraphs,
+)
 from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import Operands
 
@@ -227,7 +233,9 @@ class _NodeOperands:
 def _graph_products(
     graph: onnx.GraphProto, outer: Mapping[str, Constant], outer_types: Mapping[str, int]
 ) -> Iterator[_NodeOperands]:
-    constants = {**outer, **_constants(graph)}
+    own = defined_names(graph)
+    constants = {name: found for name, found in outer.items() if name not in own}
+    constants |= _constants(graph)
     types = _types(graph, outer_types)
     for node in graph.node:
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
