@@ -285,11 +285,10 @@ def _unfit_values(graph: onnx.GraphProto) -> dict[str, str]:
     """Values of types that TensorRT lacks, with the type; those of subgraphs are not looked at."""
     import onnx
 
+    from aotc.graph.view import declared_values
+
     unfit: dict[int, str] = {onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.STRING: "text"}
-    typed = {
-        value.name: value.type.tensor_type.elem_type
-        for value in (*graph.input, *graph.output, *graph.value_info)
-    }
+    typed = {value.name: value.type.tensor_type.elem_type for value in declared_values(graph)}
     typed |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name: unfit[kind] for name, kind in typed.items() if kind in unfit}
 

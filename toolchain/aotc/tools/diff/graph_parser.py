@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import onnx
 from google.protobuf.message import DecodeError
 
-from aotc.graph.model import graphs, tensor_bytes
-from aotc.graph.view import op_of
+from aotc.graph.model import tensor_bytes
+from aotc.graph.view import constant_tensors, inner_graphs, op_of
 from aotc.spec.codec import Json
 from aotc.tools.diff.stored_graph import HELD, MODEL, unreadable
 
@@ -37,8 +37,8 @@ def read_graph_job(request: Json) -> Json:
     nodes: list[Json] = []
     tensors: dict[str, Json] = {}
     with Path(HELD).open("wb") as held:
-        for path, graph in graphs(model):
-            for short, tensor in _tensors(graph):
+        for path, graph in (("", model.graph), *inner_graphs(model)):
+            for short, tensor in constant_tensors(graph).items():
                 full = f"{path}/{short}" if path else short
                 tensors[full] = _stored(tensor, full, request, held)
             nodes += [
@@ -56,17 +56,6 @@ def read_graph_job(request: Json) -> Json:
         "outputs": [value.name for value in model.graph.output],
         "tensors": tensors,
     }
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Initializers, and the values of Constant nodes by the names of these nodes' outputs."""
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.HasField("t") and node.output:
-                    yield node.output[0], attribute.t
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, Json]:
