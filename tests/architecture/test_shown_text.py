@@ -94,7 +94,7 @@ SHOWN = {
         "table.add_row(_cell(name, '  '), _cell(str(number)), bar, _cell(marked, style='bold'))",
         "Text('  ').append_text(line)",  # a part of what `_cell` made
         # Of `printable`, in a branch of the expression.
-        "Text(f'  {printable(status)}' if status else '', style=f'bold {style}'.strip())",
+        "Text(f'  {printable(part.status)}' if part.status else '', style=style)",
         "line.append_text(said)",
         "name.append_text(self.status)",
         "console.print(text, soft_wrap=True)",

@@ -236,10 +236,10 @@ def build(
 
         write_document(report)
     else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.summary import build_view, built_summary
+        from aotc.cli.terminal import show_sheet
+        from aotc.report.sheets.summary import build_view, built_summary
         from aotc.tools.inspect import inspect
 
         view = build_view if current().verbose and not summary else built_summary
-        show(view(report, inspect(report.artifact)))
+        show_sheet(view(report, inspect(report.artifact)))
     return EXIT_YES

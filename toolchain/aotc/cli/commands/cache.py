@@ -12,8 +12,7 @@ from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json, byte_count
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from aotc.report.sheet import Sheet
     from aotc.spec.command_reports import CacheListReport, PruneReport
 
 
@@ -80,10 +79,10 @@ def clear(json: Json = False) -> int:
     return _report(BuildCache().clear(), json)
 
 
-def list_view(answer: CacheListReport) -> list[RenderableType]:
+def list_view(answer: CacheListReport) -> Sheet:
     """How much of the cache is taken, and by what."""
     from aotc.base.text import size
-    from aotc.cli.terminal import count, heading, sections, short, to_minute
+    from aotc.report.sheet import Heading, Table, count, short, to_minute
 
     number = len(answer.entries)
     entries = "1 entry" if number == 1 else f"{number} entries"
@@ -101,20 +100,20 @@ def list_view(answer: CacheListReport) -> list[RenderableType]:
         for entry in answer.entries
     ]
     columns = ("", "kind", "size", "", "created, UTC", "last used")
-    return [heading(answer.folder, status), *sections("entries", columns, rows)]
+    return [Heading(answer.folder, status), Table("entries", columns, rows)]
 
 
-def prune_view(report: PruneReport) -> list[RenderableType]:
+def prune_view(report: PruneReport) -> Sheet:
     """What was removed, and what is left."""
     from aotc.base.text import size
-    from aotc.cli.terminal import facts, heading
+    from aotc.report.sheet import Facts, Heading
 
     rows = [
         ("removed", f"{report.removed}, {size(report.removed_bytes)}"),
         ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
         ("leftovers removed", str(report.leftovers or "")),
     ]
-    return [heading(report.folder), facts(rows)]
+    return [Heading(report.folder), Facts(rows)]
 
 
 def _report(report: PruneReport, json: bool) -> int:

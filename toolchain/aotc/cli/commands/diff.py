@@ -64,7 +64,7 @@ def diff(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
-    from aotc.cli.views.differences import diff_view
+    from aotc.report.sheets.differences import diff_view
     from aotc.tools.diff.artifacts import diff as compare
 
     if html is not None:

@@ -112,11 +112,10 @@ def inspect(
         report = inspect_path(path, traffic=traffic)
     if errors:
         report = replace(report, node_errors=errors)
-    if summary:
-        from aotc.cli.views.summary import inspected_summary as view
-    else:
-        from aotc.cli.views.artifact import inspect_view as view
-    respond(report, view, json=json)
+    from aotc.report.sheets.artifact import inspect_view
+    from aotc.report.sheets.summary import inspected_summary
+
+    respond(report, inspected_summary if summary else inspect_view, json=json)
     return EXIT_YES
 
 

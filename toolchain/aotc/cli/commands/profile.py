@@ -171,7 +171,7 @@ def learn(
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
     from aotc.cli.output import needs, refuse_existing, refuse_overwriting, write_output, write_text
-    from aotc.cli.views.learned import learn_view
+    from aotc.report.sheets.learned import learn_view
 
     page = Path(html) if html is not None and html != "-" else None
     options = (("-o", output), ("--save-costs", save_costs), ("--html", page))

@@ -168,11 +168,11 @@ def explain(
 
         write_document(report)
     else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.policy import decision_view
-        from aotc.cli.views.verification import verify_view
+        from aotc.cli.terminal import show_sheet
+        from aotc.report.sheets.policy import decision_view
+        from aotc.report.sheets.verification import verify_view
 
-        show([*verify_view(report), *decision_view(report.policy)])
+        show_sheet([*verify_view(report), *decision_view(report.policy)])
     return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
 
 
@@ -235,7 +235,7 @@ def root(
     Put it at /etc/aotc/root.yaml, owned by root. A host that has one only accepts the policy of
     that name, or one that replaces it, and only if enough of the root keys signed it.
     """
-    from aotc.cli.views.policy import root_view
+    from aotc.report.sheets.policy import root_view
     from aotc.spec.command_reports import RootReport
     from aotc.spec.trust_anchors import key_id
     from aotc.trust.key_loading import load_one_public
@@ -256,7 +256,7 @@ def root(
 
 
 def _show(answer: TrustReport, json: bool) -> int:
-    from aotc.cli.views.policy import policy_view
+    from aotc.report.sheets.policy import policy_view
 
     respond(answer, policy_view, json=json)
     return EXIT_YES

@@ -85,13 +85,13 @@ def verify(
 
         write_document(report)
     else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.verification import verify_view
+        from aotc.cli.terminal import show_sheet
+        from aotc.report.sheets.verification import verify_view
 
         shown = verify_view(report)
         if explain:
-            from aotc.cli.views.policy import decision_view
+            from aotc.report.sheets.policy import decision_view
 
             shown += decision_view(report.policy)
-        show(shown)
+        show_sheet(shown)
     return status

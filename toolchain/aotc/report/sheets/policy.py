@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from aotc.cli.terminal import facts, findings_view, heading, section, sections, short
+from aotc.report.sheet import Facts, Heading, Sheet, Table, findings_table, short
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from aotc.spec.command_reports import RootReport, TrustReport
     from aotc.spec.reports import ArtifactRelease, PolicyDecision, RequirementResult
 
 
-def policy_view(answer: TrustReport) -> list[RenderableType]:
+def policy_view(answer: TrustReport) -> Sheet:
     """A policy, in short."""
     revoked = [f"{name} ({why})" if why else name for name, why in answer.revoked_keys.items()]
     roots = ""
     if answer.counting is not None:
         roots = f"{len(answer.counting)} of {answer.threshold} so far"
     return [
-        heading(answer.file, "usable on this host now" if answer.checked else ""),
-        facts(
+        Heading(answer.file, "usable on this host now" if answer.checked else ""),
+        Facts(
             [
                 ("policy", f"{answer.name}, sequence {answer.sequence}"),
                 ("expires", answer.expires),
@@ -35,11 +33,11 @@ def policy_view(answer: TrustReport) -> list[RenderableType]:
                 ("roots of this host", roots),
             ]
         ),
-        *findings_view(answer.findings),
+        findings_table(answer.findings),
     ]
 
 
-def root_view(answer: RootReport) -> list[RenderableType]:
+def root_view(answer: RootReport) -> Sheet:
     """A host's root keys."""
     keys = ", ".join(short(key) for key in answer.keys)
     rows = [
@@ -47,40 +45,28 @@ def root_view(answer: RootReport) -> list[RenderableType]:
         ("it needs", f"{answer.threshold} of {len(answer.keys)} roots"),
         ("roots", keys),
     ]
-    return [heading(answer.file), facts(rows)]
+    return [Heading(answer.file), Facts(rows)]
 
 
-def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
+def decision_view(decision: PolicyDecision | None) -> Sheet:
     """Which rule decided, and each requirement with the attestations that were looked at."""
     if decision is None:
-        return [facts([("policy", "none decided")])]
-    signed = ", ".join(short(key) for key in decision.roots) or "no one: unsigned"
-    parts: list[RenderableType] = [
-        section(
-            "policy",
-            ("",),
-            [
-                ("policy", f"{decision.policy}, sequence {decision.sequence}"),
-                ("signed by", signed),
-                ("expires", decision.expires),
-                ("artifact", decision.artifact),
-                ("channel", _channel(decision)),
-                ("rule", decision.rule or "none decided"),
-                ("release", _release(decision.release)),
-                ("seen before", _release(decision.highest_release)),
-                ("decision", "accepted" if decision.accepted else "refused"),
-            ],
-        ),
-        section(
-            "rules",
-            ("name", "channel", "result"),
-            [
-                (rule.rule, rule.name, rule.channel, "matches" if rule.matches else "")
-                for rule in decision.rules
-            ],
-        ),
+        return [Facts([("policy", "none decided")])]
+    policy = [
+        ("policy", f"{decision.policy}, sequence {decision.sequence}"),
+        ("signed by", ", ".join(short(key) for key in decision.roots) or "no one: unsigned"),
+        ("expires", decision.expires),
+        ("artifact", decision.artifact),
+        ("channel", _channel(decision)),
+        ("rule", decision.rule or "none decided"),
+        ("release", _release(decision.release)),
+        ("seen before", _release(decision.highest_release)),
+        ("decision", "accepted" if decision.accepted else "refused"),
     ]
-    needed = [_summary(need) for need in decision.requirements]
+    rules = [
+        (rule.rule, rule.name, rule.channel, "matches" if rule.matches else "")
+        for rule in decision.rules
+    ]
     considered = [
         (
             each.path.rpartition("/")[2],
@@ -92,9 +78,14 @@ def decision_view(decision: PolicyDecision | None) -> list[RenderableType]:
         for each in need.considered
     ]
     return [
-        *parts,
-        *sections("requirements", ("result", "signers", "count"), needed),
-        *sections("attestations", ("signer", "key", "result"), considered),
+        Table("policy", ("",), policy),
+        Table("rules", ("name", "channel", "result"), rules),
+        Table(
+            "requirements",
+            ("result", "signers", "count"),
+            [_summary(need) for need in decision.requirements],
+        ),
+        Table("attestations", ("signer", "key", "result"), considered),
     ]
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from aotc.base.text import size
-from aotc.cli.terminal import count, facts, findings_view, heading, sections, short, to_minute
+from aotc.report.sheet import Facts, Heading, Sheet, Table, count, findings_table, short, to_minute
 from aotc.spec.command_reports import (
     InstallReport,
     PackReport,
@@ -14,11 +12,8 @@ from aotc.spec.command_reports import (
     UnpackReport,
 )
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
-
-def install_view(report: InstallReport) -> list[RenderableType]:
+def install_view(report: InstallReport) -> Sheet:
     """What was installed, and where."""
     status = (
         "installed"
@@ -33,13 +28,13 @@ def install_view(report: InstallReport) -> list[RenderableType]:
         ("added", f"{added}: {', '.join(report.attestations)}" if report.attestations else ""),
     ]
     return [
-        heading(f"artifact {report.name}", status),
-        facts(rows),
-        *findings_view(report.findings),
+        Heading(f"artifact {report.name}", status),
+        Facts(rows),
+        findings_table(report.findings),
     ]
 
 
-def list_view(answer: StoreListReport) -> list[RenderableType]:
+def list_view(answer: StoreListReport) -> Sheet:
     """What a store holds."""
     status = f"{count(len(answer.entries), 'artifact')}, {size(answer.bytes)}"
     rows = [
@@ -55,10 +50,10 @@ def list_view(answer: StoreListReport) -> list[RenderableType]:
         for entry in answer.entries
     ]
     columns = ("name", "size", "bundles", "installed, UTC", "last used", "in use")
-    return [heading(answer.store, status), *sections("artifacts", columns, rows)]
+    return [Heading(answer.store, status), Table("artifacts", columns, rows)]
 
 
-def prune_view(report: StorePruneReport) -> list[RenderableType]:
+def prune_view(report: StorePruneReport) -> Sheet:
     """What was removed, and what is left."""
     rows = [
         ("removed", f"{len(report.removed)}, {size(report.removed_bytes)}"),
@@ -66,12 +61,10 @@ def prune_view(report: StorePruneReport) -> list[RenderableType]:
         ("kept, as in use", ", ".join(short(artifact_id) for artifact_id in report.in_use)),
         ("leftovers removed", str(report.leftovers or "")),
     ]
-    return [heading(report.store), facts(rows)]
+    return [Heading(report.store), Facts(rows)]
 
 
-def packing_view(
-    report: PackReport | UnpackReport, written: str, done: str
-) -> list[RenderableType]:
+def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> Sheet:
     """What `aotc pack` and `aotc unpack` wrote."""
     rows = [("artifact", report.artifact_id), ("size", size(report.bytes))]
-    return [heading(written, f"{count(report.files, 'file')} {done}"), facts(rows)]
+    return [Heading(written, f"{count(report.files, 'file')} {done}"), Facts(rows)]

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.base.text import duration
-from aotc.cli.terminal import PASSED, facts, heading, histogram, listing, section
+from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, Table, passed
 from aotc.spec.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from aotc.spec.command_reports import SizeCount
 
 
@@ -23,24 +21,33 @@ _WIDTHS = (
 _LISTED = 10
 
 
-def learn_view(answer: LearnReport) -> list[RenderableType]:
+def learn_view(answer: LearnReport) -> Sheet:
     """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
     from aotc.spec.codec import encode
     from aotc.spec.yaml import yaml_text
 
     chosen = next(plan for plan in answer.plans if plan.chosen)
-    parts = [
-        heading(answer.path, answer.verdict, PASSED),
-        facts(
+    fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
+    return [
+        Heading(answer.path, answer.verdict, PASSED),
+        *plans_sheet(answer),
+        *(_bars(name, sizes, chosen) for name, sizes in answer.sizes.items()),
+        Lines(yaml_text({"dims": fields}).rstrip().split("\n")),
+    ]
+
+
+def plans_sheet(answer: LearnReport) -> Sheet:
+    """What was learned, and the plans by the expected cost of a request."""
+    ranges = [f"{name} {low}..{high}" for name, (low, high) in answer.ranges.items()]
+    columns = ("#variants", "#a request", "#to the best", "#padding", "")
+    return [
+        Facts(
             [
                 ("requests", f"{answer.requests}, {answer.coverage:.2%} accepted"),
                 ("planned for", ", ".join(answer.dims)),
                 ("never vary", ", ".join(f"{name}={size}" for name, size in answer.fixed.items())),
                 ("follow", "; ".join(f"{k} = {' + '.join(v)}" for k, v in answer.follows.items())),
-                (
-                    "keep a range",
-                    ", ".join(f"{k} {low}..{high}" for k, (low, high) in answer.ranges.items()),
-                ),
+                ("keep a range", ", ".join(ranges)),
                 ("accepts", _accepted(answer)),
                 ("padding", f"{answer.padding:.1%} of elements added"),
                 ("measured on", answer.backend),
@@ -48,17 +55,8 @@ def learn_view(answer: LearnReport) -> list[RenderableType]:
                 ("noise", f"{answer.noise:.1%}, drift {answer.drift:.1%}"),
             ]
         ),
-        section(
-            "plan",
-            ("variants", "a request", "to the best", "padding", ""),
-            [_plan(plan) for plan in answer.plans],
-        ),
+        Table("plan", columns, [_plan(plan) for plan in answer.plans]),
     ]
-    for name, sizes in answer.sizes.items():
-        parts.append(_histogram(name, sizes, chosen))
-    fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
-    parts.append(listing(yaml_text({"dims": fields}).rstrip().split("\n")))
-    return parts
 
 
 def _accepted(answer: LearnReport) -> str:
@@ -68,11 +66,8 @@ def _accepted(answer: LearnReport) -> str:
 
 def _new_sizes(answer: LearnReport) -> str:
     """Empty if their first call takes no longer."""
-    return (
-        f"{duration(answer.new_size_seconds)} more at the first call"
-        if answer.new_size_seconds
-        else ""
-    )
+    longer = answer.new_size_seconds
+    return f"{duration(longer)} more at the first call" if longer else ""
 
 
 def _plan(plan: PlanRow) -> tuple[str, ...]:
@@ -84,7 +79,7 @@ def _plan(plan: PlanRow) -> tuple[str, ...]:
         duration(plan.seconds),
         f"{plan.ratio:.3f}",
         f"{plan.padding:.1%}",
-        ", ".join(filter(None, ("chosen" if plan.chosen else "", refused))),
+        passed(", ".join(filter(None, ("chosen", refused)))) if plan.chosen else refused,
     )
 
 
@@ -93,7 +88,7 @@ def _listed(sizes: tuple[int, ...]) -> str:
     return f"{text}, ..." if len(sizes) > _LISTED else text
 
 
-def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> RenderableType:
+def _bars(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> Bars:
     """Requests by spans of sizes, with the chosen buckets where they lie."""
     buckets = chosen.buckets.get(name, ())
     spans = _spans(min(counted.size for counted in sizes), max(sizes[-1].size, *buckets, 0))
@@ -109,7 +104,7 @@ def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> Rend
         )
         for (low, high), requests in zip(spans, held, strict=True)
     ]
-    return histogram(f"sizes of {name}", ("requests", "", "buckets"), rows)
+    return Bars(f"sizes of {name}", ("requests", "", "buckets"), rows)
 
 
 def _spans(low: int, high: int) -> list[tuple[int, int]]:

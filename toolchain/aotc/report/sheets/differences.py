@@ -1,0 +1,209 @@
+"""What `aotc diff` shows: what changed first, and what did not in one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from aotc.base.text import duration, listed, size
+from aotc.report.sheet import (
+    Cell,
+    Facts,
+    Heading,
+    Sheet,
+    Table,
+    first,
+    fixture_in_words,
+    provider,
+    refusals_table,
+    short,
+    stated,
+)
+from aotc.report.wording import both_values, only_pair, what_changed
+from aotc.spec.diff_report import (
+    AREAS,
+    AreaDiff,
+    ComparedArtifact,
+    DiffReport,
+    MeasuredRow,
+    NodeChange,
+    NodesDiff,
+    TensorChange,
+    WeightsDiff,
+)
+
+# Of one area, of one kind of nodes, and of weights, on a terminal; `--json` has all.
+_MAX_CHANGES: Final = 6
+_MAX_TENSORS: Final = 10
+# Characters of a value, on a terminal.
+_WIDEST_VALUE: Final = 44
+
+
+def diff_view(report: DiffReport) -> Sheet:
+    """Two artifacts and what changed from one to the other."""
+    changed = [area for area in report.areas if area.status == "changed"]
+    skipped = [area for area in report.areas if area.status == "not-compared"]
+    status = f"{len(changed)} of {len(AREAS)} areas differ"
+    if not changed:
+        status = "nothing differs" if not skipped else "nothing that was compared differs"
+    same = ", ".join(area.area for area in report.areas if area.status == "same")
+    equal = "both have one id: their manifests are equal, byte for byte" if report.same_id else ""
+    return [
+        Heading(f"{report.a.path} -> {report.b.path}", f"{status}; nothing here was verified"),
+        Facts([("A", _artifact(report.a)), ("B", _artifact(report.b)), ("same", equal)]),
+        refusals_table("failed", report.failed),
+        changes_table(report, _WIDEST_VALUE),
+        Table(
+            "nodes",
+            ("", ""),
+            [(n.variant, _matched(n), _nodes(n)) for n in report.nodes if _nodes(n)],
+        ),
+        *weights_sheet(report.weights),
+        Facts(
+            [
+                ("unchanged", same),
+                ("not compared", _by_reason(skipped)),
+                ("compared in part", _by_reason([area for area in changed if area.reason])),
+            ]
+        ),
+        measured_table(report.measured),
+        refusals_table("problems", report.problems),
+    ]
+
+
+def _by_reason(areas: Sequence[AreaDiff]) -> list[str]:
+    """A line for each reason, with all areas that have it."""
+    reasons = dict.fromkeys(area.reason for area in areas)
+    return [
+        f"{', '.join(area.area for area in areas if area.reason == reason)}: {reason}"
+        for reason in reasons
+    ]
+
+
+def _artifact(artifact: ComparedArtifact) -> str:
+    built = f", built {artifact.built_at}" if artifact.built_at else ""
+    return (
+        f"{artifact.name}, {size(artifact.payload_bytes)}{built}, id {short(artifact.artifact_id)}"
+    )
+
+
+def changes_table(report: DiffReport, widest: int) -> Table:
+    """What differs, by area; values of at most `widest` characters."""
+    only = only_pair(report)
+    rows = [
+        (
+            area.area,
+            what_changed(area, change, only),
+            *both_values(area, change, widest),
+            "" if change.ratio is None else f"{change.ratio:.4g}",
+        )
+        for area in report.areas
+        for change in area.changes
+    ]
+    return Table("changed", ("", "A", "B", "#B / A"), rows, _MAX_CHANGES, grouped=True)
+
+
+def _matched(nodes: NodesDiff) -> str:
+    how = "" if nodes.by_structure else ", by name alone"
+    return f"{nodes.nodes_a} -> {nodes.nodes_b}, {nodes.matched} in both{how}"
+
+
+def _nodes(nodes: NodesDiff) -> list[str]:
+    """What became of the nodes that differ, a line for each way."""
+    return [
+        *_moved(nodes.moved),
+        *_counted("added", nodes.added, "op_b"),
+        *_counted("removed", nodes.removed, "op_a"),
+        *_named("replaced", [f"{n.a}: {n.op_a} -> {n.op_b}" for n in nodes.replaced]),
+        *_named("altered", [f"{n.a}: {', '.join(n.attributes)}" for n in nodes.altered]),
+        *_named("renamed", [f"{n.a} -> {n.b}" for n in nodes.renamed]),
+    ]
+
+
+def _moved(moved: Sequence[NodeChange]) -> list[str]:
+    ways = Counter((provider(node.provider_a), provider(node.provider_b)) for node in moved)
+    return [
+        f"{number} moved {one} -> {other}: "
+        + _operators(
+            [n for n in moved if (provider(n.provider_a), provider(n.provider_b)) == (one, other)],
+            "op_b",
+        )
+        for (one, other), number in ways.most_common()
+    ]
+
+
+def _counted(what: str, nodes: Sequence[NodeChange], op: str) -> list[str]:
+    return [f"{len(nodes)} {what}: {_operators(nodes, op)}"] if nodes else []
+
+
+def _operators(nodes: Sequence[NodeChange], op: str) -> str:
+    kinds = Counter(str(getattr(node, op)) for node in nodes)
+    return listed([f"{number} {name}" for name, number in kinds.most_common()])
+
+
+def _named(what: str, names: Sequence[str]) -> list[str]:
+    return [f"{len(names)} {what}: {first(names, _MAX_CHANGES)}"] if names else []
+
+
+def weights_sheet(weights: Sequence[WeightsDiff]) -> Sheet:
+    """How many weights are equal, and those that are not, the most changed first."""
+    parts: Sheet = []
+    for each in weights:
+        if not (each.changed or each.added or each.removed or each.renamed):
+            continue
+        words = (
+            f"{each.equal} equal",
+            f"{each.renamed} equal under another name" if each.renamed else "",
+            f"{len(each.changed)} changed" if each.changed else "",
+            f"{len(each.added)} added" if each.added else "",
+            f"{len(each.removed)} removed" if each.removed else "",
+        )
+        text = f"{', '.join(each.variants)}: {', '.join(filter(None, words))}"
+        ranked = sorted(each.changed, key=lambda tensor: -(tensor.max_rel or 0.0))
+        rows = [_tensor(tensor) for tensor in (*ranked, *each.added, *each.removed)]
+        columns = ("", "#max abs", "#max rel")
+        parts += [Facts([("weights", text)])]
+        parts += [Table("weights that differ", columns, rows, _MAX_TENSORS)]
+    return parts
+
+
+def _tensor(tensor: TensorChange) -> Sequence[Cell]:
+    # The new name of a converted weight is long, and says no more than its new type.
+    is_kept = tensor.a and tensor.b.startswith(tensor.a)
+    types = (_type(tensor.dtype_a, tensor.shape_a), _type(tensor.dtype_b, tensor.shape_b))
+    return (
+        tensor.a if is_kept else f"{tensor.a} -> {tensor.b}".strip(),
+        types[0] if types[0] == types[1] else " -> ".join(types).strip(),
+        "" if tensor.max_abs is None else f"{tensor.max_abs:.3g}",
+        "" if tensor.max_rel is None else f"{tensor.max_rel:.3g}",
+    )
+
+
+def _type(dtype: str, shape: tuple[int, ...] | None) -> str:
+    return "" if shape is None else f"{dtype} [{', '.join(map(str, shape))}]"
+
+
+def measured_table(measured: Sequence[MeasuredRow]) -> Table:
+    """What was measured at both builds, unless all of it is the same."""
+    rows = [
+        (
+            row.variant,
+            _timed(row.what),
+            *(stated(value, _FORMS[row.unit]) for value in (row.a, row.b)),
+            "" if row.ratio is None else f"{row.ratio:.3g}",
+        )
+        for row in measured
+        if any(other.a != other.b for other in measured)
+    ]
+    columns = ("", "#A", "#B", "#B / A")
+    note = "Times and peaks say as much of the two hosts, and are no difference."
+    return Table("measured, not compared", columns, rows, grouped=True, note=note)
+
+
+_FORMS: Final = {"seconds": duration, "bytes": lambda value: size(round(value))}
+
+
+def _timed(what: str) -> str:
+    word, _, fixture = what.partition(" ")
+    return f"run, {fixture_in_words(fixture)}" if word == "run" else what
