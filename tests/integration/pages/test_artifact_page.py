@@ -73,7 +73,7 @@ def test_claims_are_told_as_claims(page: Element, artifact: Path) -> None:
     assert "It claims that 1 of 1 variants gave the model's answers" in claims
     assert "None of these signatures was checked." in claims
     for name in ("oms", "evidence", "provenance", "sbom"):
-        assert f"attestations/{name}.sigstore.json" in claims
+        assert name in claims
 
 
 def test_every_node_is_drawn_once_and_in_the_table(page: Element, artifact: Path) -> None:
@@ -164,11 +164,10 @@ def test_memory_has_the_node_at_the_peak(page: Element, artifact: Path) -> None:
 
 def test_sizes_exactness_passes_and_manifest_are_there(page: Element, artifact: Path) -> None:
     rows = [[text_of(cell) for cell in row] for row in part(page, "shapes").iter("tr")]
-    assert ["batch", "1..8", "3", "none"] in [row[:4] for row in rows]
+    assert ["batch", "1..8, optimal 3"] in [row[:2] for row in rows]
     assert "No traffic is known" in text_of(part(page, "shapes"))
     exact = text_of(part(page, "exactness"))
-    assert "portable: passed" in exact
-    assert "logits" in exact
+    assert "logits passed" in exact
     assert "Errors of single nodes were not measured" in exact
     manifest = json.loads((artifact / "payload/aotc.json").read_text("utf-8"))
     passes = text_of(part(page, "passes"))
@@ -185,7 +184,7 @@ def test_traffic_is_shown_where_it_is_known(artifact: Path, tmp_path: Path) -> N
     traffic = tmp_path / "traffic.jsonl"
     traffic.write_text('{"batch": 2, "count": 3}\n{"batch": 99}\n')
     shapes = text_of(part(read_page(artifact_page(artifact, traffic=traffic)), "shapes"))
-    assert "Of 4 recorded requests 75.0% are accepted" in shapes
+    assert "4, 75.0% accepted" in shapes
     assert "refused: " in shapes
 
 
@@ -206,7 +205,7 @@ def test_a_graph_that_cannot_be_read_leaves_the_rest(artifact: Path, tmp_path: P
         model.write_bytes(b"\x0a\xff not a model")
     page = read_page(artifact_page(broken))
     assert "Not drawn: AOTC-I056" in text_of(part(page, "graph"))
-    assert "portable: passed" in text_of(part(page, "exactness"))
+    assert "logits passed" in text_of(part(page, "exactness"))
 
 
 def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
@@ -269,7 +268,7 @@ def test_a_run_and_its_artifact_are_on_one_page(artifact: Path, tmp_path: Path) 
     file = tmp_path / "run.html"
     write_run_page(artifact, file, run)
     page = read_page(file.read_text("ascii"))
-    assert "aotc build: passed" in text_of(part(page, "run"))
+    assert "aotc build passed" in text_of(part(page, "run"))
     assert "1e+06" in text_of(part(page, "run"))
     assert part(page, "graph") is not None
 
@@ -295,6 +294,4 @@ def test_boundaries_and_refusals_of_two_providers(tmp_path: Path) -> None:
     for refused in stated["refusals"]:
         assert refused["reason"] in text_of(graph)
     assert stated["refusals"]
-    assert "NOT PROVEN" in text_of(graph) or "portable: NOT PROVEN" in text_of(
-        part(read_page(artifact_page(artifact)), "exactness")
-    )
+    assert "NOT PROVEN" in text_of(part(read_page(artifact_page(artifact)), "exactness"))

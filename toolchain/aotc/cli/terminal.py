@@ -167,26 +167,21 @@ def _facts(part: Facts, *, one_line: bool) -> RenderableType | None:
 
 
 def _table(part: Table, *, one_line: bool) -> RenderableType | None:
-    rows = [row for group in _groups(part) for row in group]
-    last = len(part.columns) - part.extra
-    used = [n for n in range(1, last + 1) if any(row[n] for row in rows)]
-    heads = [part.columns[n - 1].removeprefix("#") for n in used]
-    shown = [(row[0], *(row[n] for n in used)) for row in rows]
-    return section(part.title, heads, shown, one_line=one_line) if rows else None
+    end = len(part.columns) + 1 - part.extra
+    heads, rows = part.filled([[*row[:end], *[""] * part.extra] for row in _in_groups(part)])
+    titles = [head.removeprefix("#") for head in heads[1:]]
+    return section(part.title, titles, rows, one_line=one_line) if rows else None
 
 
-def _groups(part: Table) -> Iterator[list[Sequence[Cell]]]:
-    """The rows of a table by its groups, of each as many as a terminal shows."""
+def _in_groups(part: Table) -> Iterator[Sequence[Cell]]:
+    """The rows of a table, of each group as many as a terminal shows."""
     found = groupby(part.rows, lambda row: row[0]) if part.grouped else ((None, part.rows),)
     for _, group in found:
         rows = list(group)
         if (left := len(rows) - (part.limit or len(rows))) > 0:
-            more = f"and {left} more"
-            named = (rows[0][0], more) if part.grouped else (more,)
+            named = (rows[0][0], f"and {left} more")[not part.grouped :]
             rows[part.limit :] = [(*named, *[""] * (len(rows[0]) - len(named)))]
-        if part.grouped:
-            rows[1:] = [("", *row[1:]) for row in rows[1:]]
-        yield rows
+        yield from ([("", *row[1:]) if n and part.grouped else row for n, row in enumerate(rows)])
 
 
 def section(

@@ -62,6 +62,12 @@ class Table:
     extra: Annotated[int, "last columns, which a terminal has no room for"] = 0
     note: Annotated[str, "what explains it; likewise"] = ""
 
+    def filled(self, rows: Sequence[Sequence[Cell]]) -> tuple[list[str], list[list[Cell]]]:
+        """Heads, that of the names empty, and `rows`, without columns in which there is nothing."""
+        heads = ("", *self.columns)
+        used = [n for n in range(len(heads)) if not n or any(row[n] for row in rows)]
+        return [heads[n] for n in used], [[row[n] for n in used] for row in rows]
+
 
 @record(kw_only=False)
 class Bars:

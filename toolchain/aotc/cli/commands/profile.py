@@ -201,7 +201,7 @@ def learn(
             progress=progress,
         )
     if html is not None:
-        from aotc.cli.learned_page import learn_page
+        from aotc.report.html.learned_page import learn_page
 
         text = learn_page(answer)
         write_output(text) if page is None else write_text(page, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -17,7 +16,7 @@ from aotc.spec.codec import ParseError, decode
 from aotc.spec.evidence import Evidence
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
-from aotc.spec.reports import InspectReport
+from aotc.spec.reports import ArtifactSummary, InspectReport
 from aotc.spec.versions import stated_id
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
 from aotc.tools.inspect import inspect
@@ -48,6 +47,12 @@ class Contents:
     manifest_json: Annotated[bytes, "aotc.json as it stands"]
     evidence: Evidence | None
     drawn: tuple[DrawnVariant, ...]
+
+    @property
+    def summary(self) -> ArtifactSummary:
+        """The part of the report that only artifacts have."""
+        assert self.report.artifact is not None
+        return self.report.artifact
 
 
 def read_contents(artifact: Path, *, traffic: Path | None = None) -> Contents:
@@ -160,11 +165,6 @@ def _evidence(container: Container, artifact_id: str) -> Evidence | None:
         except (AotcError, ParseError):
             continue
     return None
-
-
-def sizes_text(sizes: Mapping[str, int]) -> str:
-    """Sizes of dims in one line; `fixed` where no dim is free."""
-    return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "fixed"
 
 
 # Measured times of nodes, from what `aotc bench --nodes --json` printed.

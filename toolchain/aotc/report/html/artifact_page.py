@@ -94,12 +94,10 @@ def artifact_page(
     what `aotc.inspect` and `read_node_times` do.
     """
     contents = read_contents(artifact, traffic=traffic)
-    report = contents.report
-    summary = report.artifact
-    assert summary is not None
+    summary = contents.summary
     seconds = read_node_times(times, summary.artifact_id) if times is not None else {}
     return page(
-        report.name,
+        contents.report.name,
         (
             tag(
                 "p",
@@ -112,10 +110,10 @@ def artifact_page(
         ),
         (
             *((run_section(run_report),) if run_report is not None else ()),
-            overview_section(report, summary),
+            overview_section(contents.report, summary),
             graph_section(contents, seconds, errors or {}),
             memory_section(contents),
-            shapes_section(report, summary.shapes),
+            shapes_section(contents.report),
             exactness_section(summary, contents.evidence, errors or {}),
             passes_section(summary),
             manifest_section(contents.manifest_json),

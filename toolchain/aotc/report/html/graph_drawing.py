@@ -12,7 +12,8 @@ from xml.etree.ElementTree import Element
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import field, record
 from aotc.report.html.graph_data import DrawnGraph, DrawnNode, error_class, error_text
-from aotc.report.html.page import bytes_text, short_provider, shown_name, tag
+from aotc.report.html.page import bytes_text, shown_name, tag
+from aotc.report.sheet import provider as short_provider
 from aotc.spec.evidence import NodeError
 
 # A folded graph as inline SVG: all levels are in it, those within closed groups hidden.

@@ -7,42 +7,16 @@ from typing import Annotated, Final
 from xml.etree.ElementTree import Element
 
 from aotc.base.records import record
-from aotc.report.html.artifact_contents import Contents, sizes_text
+from aotc.report.html.artifact_contents import Contents
 from aotc.report.html.graph_data import DrawnGraph
-from aotc.report.html.page import bytes_text, section, shown_name, table, tag
+from aotc.report.html.page import bytes_text, elements, section, shown_name, tag
+from aotc.report.html.sections import sizes_text
+from aotc.report.sheets.variants import cost_table
 
 
 def memory_section(contents: Contents) -> Element:
     """Plan and measurement by variant, and a curve for each graph."""
-    measured = {
-        found.name: found.peak_memory_bytes
-        for found in (contents.evidence.variants if contents.evidence is not None else ())
-    }
-    parts: list[Element] = [
-        table(
-            (
-                "variant",
-                "#weights",
-                "#inputs, at most",
-                "#activations, at most",
-                "#process, measured",
-            ),
-            (
-                (
-                    variant.name,
-                    bytes_text(variant.memory.weights_bytes),
-                    bytes_text(variant.memory.input_bytes_max),
-                    bytes_text(variant.memory.activation_bytes_max),
-                    "not measured"
-                    if measured.get(variant.name) is None
-                    else bytes_text(measured[variant.name]),
-                )
-                for variant in contents.manifest.variants
-            ),
-            caption="As planned in the manifest: activations are the sum of all nodes' outputs, an "
-            "upper bound. The measured peak is of a whole process at build.",
-        )
-    ]
+    parts = [*elements([cost_table(contents.summary.variants)])]
     variants = {variant.name: variant for variant in contents.manifest.variants}
     for drawn in contents.drawn:
         graph = drawn.graph

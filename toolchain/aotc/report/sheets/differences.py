@@ -42,34 +42,50 @@ _WIDEST_VALUE: Final = 44
 
 def diff_view(report: DiffReport) -> Sheet:
     """Two artifacts and what changed from one to the other."""
-    changed = [area for area in report.areas if area.status == "changed"]
-    skipped = [area for area in report.areas if area.status == "not-compared"]
-    status = f"{len(changed)} of {len(AREAS)} areas differ"
-    if not changed:
-        status = "nothing differs" if not skipped else "nothing that was compared differs"
-    same = ", ".join(area.area for area in report.areas if area.status == "same")
     equal = "both have one id: their manifests are equal, byte for byte" if report.same_id else ""
     return [
-        Heading(f"{report.a.path} -> {report.b.path}", f"{status}; nothing here was verified"),
-        Facts([("A", _artifact(report.a)), ("B", _artifact(report.b)), ("same", equal)]),
+        Heading(
+            f"{report.a.path} -> {report.b.path}", f"{outcome(report)}; nothing here was verified"
+        ),
+        Facts([("A", side_text(report.a)), ("B", side_text(report.b)), ("same", equal)]),
         refusals_table("failed", report.failed),
         changes_table(report, _WIDEST_VALUE),
         Table(
             "nodes",
             ("", ""),
-            [(n.variant, _matched(n), _nodes(n)) for n in report.nodes if _nodes(n)],
+            [
+                (nodes.variant, matched_text(nodes), lines)
+                for nodes in report.nodes
+                if (lines := nodes_text(nodes))
+            ],
         ),
         *weights_sheet(report.weights),
-        Facts(
-            [
-                ("unchanged", same),
-                ("not compared", _by_reason(skipped)),
-                ("compared in part", _by_reason([area for area in changed if area.reason])),
-            ]
-        ),
+        unchanged_facts(report),
         measured_table(report.measured),
         refusals_table("problems", report.problems),
     ]
+
+
+def outcome(report: DiffReport) -> str:
+    """How many areas differ."""
+    status = {area.status for area in report.areas}
+    if "changed" in status:
+        changed = sum(area.status == "changed" for area in report.areas)
+        return f"{changed} of {len(AREAS)} areas differ"
+    return "nothing that was compared differs" if "not-compared" in status else "nothing differs"
+
+
+def unchanged_facts(report: DiffReport) -> Facts:
+    """The areas that did not change, and those that were not compared, with the reason."""
+    skipped = [area for area in report.areas if area.status == "not-compared"]
+    partly = [area for area in report.areas if area.status == "changed" and area.reason]
+    return Facts(
+        [
+            ("unchanged", ", ".join(area.area for area in report.areas if area.status == "same")),
+            ("not compared", _by_reason(skipped)),
+            ("compared in part", _by_reason(partly)),
+        ]
+    )
 
 
 def _by_reason(areas: Sequence[AreaDiff]) -> list[str]:
@@ -81,7 +97,8 @@ def _by_reason(areas: Sequence[AreaDiff]) -> list[str]:
     ]
 
 
-def _artifact(artifact: ComparedArtifact) -> str:
+def side_text(artifact: ComparedArtifact) -> str:
+    """One of the two artifacts in a line."""
     built = f", built {artifact.built_at}" if artifact.built_at else ""
     return (
         f"{artifact.name}, {size(artifact.payload_bytes)}{built}, id {short(artifact.artifact_id)}"
@@ -104,12 +121,13 @@ def changes_table(report: DiffReport, widest: int) -> Table:
     return Table("changed", ("", "A", "B", "#B / A"), rows, _MAX_CHANGES, grouped=True)
 
 
-def _matched(nodes: NodesDiff) -> str:
+def matched_text(nodes: NodesDiff) -> str:
+    """How many nodes there are on both sides, and how many are the same."""
     how = "" if nodes.by_structure else ", by name alone"
     return f"{nodes.nodes_a} -> {nodes.nodes_b}, {nodes.matched} in both{how}"
 
 
-def _nodes(nodes: NodesDiff) -> list[str]:
+def nodes_text(nodes: NodesDiff) -> list[str]:
     """What became of the nodes that differ, a line for each way."""
     return [
         *_moved(nodes.moved),

@@ -1,0 +1,101 @@
+"""What a run judged, as reports tell it: breaches, gates, findings and what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from aotc.base.text import duration
+from aotc.report.sheet import FAILED, NOTICED, PASSED, Facts, Heading, Note, Sheet, Table, by_status
+from aotc.report.wording import breach_issue, issues_of
+from aotc.spec.reports import Refusal
+from aotc.spec.run_report import Measurement, RunReport
+
+# The report in JSON lists all.
+_MAX_BREACHES: Final = 20
+_OUTCOMES: Final = {
+    "passed": ("passed", PASSED),
+    "failed": ("failed", FAILED),
+    "error": ("ended with an error", NOTICED),
+}
+
+
+def run_sheet(report: RunReport) -> Sheet:
+    """The outcome, every breach with its fix, and tables of all that was judged."""
+    names = ("model", "model_sha256", "profile", "target", "artifact", "artifact_id")
+    # Breaches of one variant are often about the same nodes.
+    concerned = dict.fromkeys(
+        tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.refusals
+    )
+    return [
+        Heading(f"aotc {report.command}", *_OUTCOMES[report.outcome]),
+        Facts([(name.replace("_", " "), getattr(report, name)) for name in names]),
+        *_gates_in_words(report),
+        *map(_breach, report.refusals[:_MAX_BREACHES]),
+        *(_concerned(rows) for rows in concerned if rows),
+        Table(
+            "Gates",
+            ("of", "limit", "measured", "", "stated at"),
+            [
+                (
+                    gate.name,
+                    gate.subject,
+                    gate.limit,
+                    gate.measured,
+                    by_status(gate.status),
+                    "" if gate.place is None else str(gate.place).removeprefix(":"),
+                )
+                for gate in report.gates
+            ],
+        ),
+        Table(
+            "Measured",
+            ("of", "#value"),
+            [(each.name, each.subject, _value(each)) for each in report.measurements],
+        ),
+        Table(
+            "Findings",
+            ("", "where", "what"),
+            [
+                (each.code, each.title, each.where, each.what)
+                for each in issues_of(report)
+                if not each.breach
+            ],
+        ),
+        Table(
+            "Stages",
+            ("#time",),
+            [(name, duration(seconds)) for name, seconds in report.stages.items()],
+        ),
+        Note(f"aotc {report.tool_version}, {report.seconds:.1f} s"),
+    ]
+
+
+def _gates_in_words(report: RunReport) -> Iterator[Note]:
+    failed = sum(gate.status == "failed" for gate in report.gates)
+    judged = sum(gate.status != "not-judged" for gate in report.gates)
+    if failed:
+        yield Note(f"{failed} of {judged} gates failed.", FAILED)
+    elif judged and report.outcome == "passed":
+        yield Note(f"All {judged} gates passed.")
+    if (more := len(report.refusals) - _MAX_BREACHES) > 0:
+        yield Note(f"Of the breaches {_MAX_BREACHES} are shown, and {more} more are in JSON.")
+
+
+def _breach(refusal: Refusal) -> Facts:
+    issue = breach_issue(refusal)
+    names = ("what", "where", "expected", "found", "fix")
+    place = "" if issue.place is None else str(issue.place).removeprefix(":")
+    rows = [(name, getattr(issue, name)) for name in names]
+    return Facts([*rows, ("stated at", place)], f"{issue.code} {issue.title}")
+
+
+def _concerned(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Table:
+    title, *columns = (name for name, _ in rows[0])
+    return Table(title, columns, [[text for _, text in row] for row in rows])
+
+
+def _value(measurement: Measurement) -> str:
+    """A measured value with its unit; bytes are counted, and so in full."""
+    digits = ",.0f" if measurement.unit == "B" else ",.6g"
+    return f"{measurement.value:{digits}} {measurement.unit}"
