@@ -141,10 +141,9 @@ def _write_page(
     errors: Mapping[str, NodeErrors],
 ) -> None:
     """Write the page of an artifact; a file that exists is replaced."""
-    from aotc.cli.output import needs, write_output, write_text
+    from aotc.cli.output import write_output, write_text
+    from aotc.report.html.artifact_page import artifact_page
 
-    with needs("inspect --html", "report"):
-        from aotc.report.html.artifact_page import artifact_page
     text = artifact_page(path, traffic=traffic, times=times, errors=errors)
     if html == "-":
         write_output(text)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
 from aotc.base.records import record
@@ -27,6 +29,7 @@ from aotc.trust.opening import open_container
 
 # Larger graphs are not drawn: nobody reads them, and a page would take minutes.
 MAX_NODES: Final = 5000
+_DRAWING: Final = ("fast_sugiyama", "onnx", "numpy")
 
 
 @record
@@ -36,6 +39,12 @@ class DrawnVariant:
     names: tuple[str, ...]
     graph: DrawnGraph | None = None
     refusal: AotcError | None = None
+
+    @property
+    def why_not(self) -> str:
+        """Why it is not drawn; empty if it is."""
+        fix = f". {self.refusal.fix}" if self.refusal is not None and self.refusal.fix else ""
+        return f"Not drawn: {self.refusal.line()}{fix}" if self.refusal is not None else ""
 
 
 @record
@@ -58,7 +67,8 @@ class Contents:
 def read_contents(artifact: Path, *, traffic: Path | None = None) -> Contents:
     """Read an artifact, a folder or a packed file, and the graphs of its variants.
 
-    A graph that cannot be read is a refusal AOTC-I056 among the rest.  Raises AOTC-I057 if there is
+    A graph that cannot be read is a refusal AOTC-I056 among the rest; without a package that draws,
+    all graphs are an AOTC-I019.  Raises AOTC-I057 if there is
     a model instead, and what `aotc.inspect` does.
     """
     if stated_id(artifact) is None and artifact.is_file() and not is_packed(artifact):
@@ -96,6 +106,8 @@ def _model(container: Container, path: str) -> bytes | AotcError:
 
 def _drawn(manifest: Manifest, models: list[bytes | AotcError]) -> tuple[DrawnVariant, ...]:
     """Each graph once: variants for other CPUs often have equal ones."""
+    if (missing := _missing_package()) is not None:
+        return (DrawnVariant(names=tuple(v.name for v in manifest.variants), refusal=missing),)
     names: dict[tuple[bytes, tuple[tuple[str, str], ...]] | int, list[str]] = {}
     requests: list[GraphRequest] = []
     refusals: dict[int, AotcError] = {}
@@ -150,6 +162,17 @@ def _drawn(manifest: Manifest, models: list[bytes | AotcError]) -> tuple[DrawnVa
         else:
             found.append(DrawnVariant(names=own, graph=graph))
     return tuple(found)
+
+
+def _missing_package() -> AotcError | None:
+    """Why nothing can be drawn on this host: all else of a page needs the base install alone."""
+    for name in _DRAWING:
+        with suppress(ImportError):
+            if find_spec(name) is not None:
+                continue
+        what = f"graphs, and the memory over them, need the package {name}"
+        return AotcError("AOTC-I019", what, fix=install_extra("report"))
+    return None
 
 
 def _evidence(container: Container, artifact_id: str) -> Evidence | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
@@ -25,8 +24,6 @@ from aotc.spec.evidence import NodeErrors
 from aotc.spec.run_report import RunReport
 from aotc.spec.versions import artifact_path
 
-_MISSING_LIBRARY: Final = "AOTC-I019"
-
 
 def write_page(
     artifact: str | Path,
@@ -40,11 +37,11 @@ def write_page(
     `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store;
     nothing of it is verified.  `traffic` is a file of recorded shapes, of which the page then tells
     what the artifact would do with them; `times` what `aotc bench --nodes --json` printed of it.  A
-    file that exists is replaced.
+    file that exists is replaced.  Graphs, and the memory over them, need the extra `report`: where
+    it is missing, the page says so in their place.
 
-    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model,
-    I058 for times of another artifact, what `aotc.inspect` raises, and I018 (full disk) and I026
-    where the page cannot be written.
+    Raises AOTC-I057 for a model, I058 for times of another artifact, what `aotc.inspect` raises,
+    and I018 (full disk) and I026 where the page cannot be written.
     """
     text = artifact_page(
         artifact_path(artifact),
@@ -58,15 +55,13 @@ def write_run_page(artifact: Path | None, file: Path, run_report: RunReport) -> 
     """Write the page of a run into `file`, with that of its artifact (None: nothing was built).
 
     Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises
-    AOTC-I019 where a library is missing, and I018 (full disk) and I026 for the file.
+    AOTC-I018 (full disk) and I026 for the file.
     """
     text, why = "", ""
     if artifact is not None:
         try:
             text = artifact_page(artifact, run_report=run_report)
         except AotcError as error:
-            if error.code == _MISSING_LIBRARY:
-                raise
             why = error.line()
     _write(text or run_page(run_report, why=why), file)
 
@@ -90,8 +85,7 @@ def artifact_page(
 
     `errors` are by variant, as `debug_parity.measure_nodes` measures them.
 
-    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
-    what `aotc.inspect` and `read_node_times` do.
+    Raises AOTC-I057 for a model, and what `aotc.inspect` and `read_node_times` do.
     """
     contents = read_contents(artifact, traffic=traffic)
     summary = contents.summary

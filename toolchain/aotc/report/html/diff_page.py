@@ -93,8 +93,8 @@ def _graphs(a: Contents, b: Contents, report: DiffReport) -> list[Element]:
         drawn.add(sides)
         first, second = a.drawn[sides[0]], b.drawn[sides[1]]
         for side in (first, second):
-            if side.refusal is not None:
-                found.append(tag("p", f"Not drawn: {side.refusal.line()}", class_="bad"))
+            if side.graph is None:
+                found.append(tag("p", side.why_not, class_="bad"))
         if first.graph is None or second.graph is None:
             continue
         placed = _placed(a, pair.a), _placed(b, pair.b)

@@ -91,9 +91,7 @@ def _figure(
 ) -> Element:
     graph = drawn.graph
     if graph is None:
-        assert drawn.refusal is not None
-        said = f"Not drawn: {drawn.refusal.line()}"
-        return tag("div", tag("p", said, class_="bad"), id=name, class_="variant")
+        return tag("div", tag("p", drawn.why_not, class_="bad"), id=name, class_="variant")
     placed = {node.name: node.provider for node in variant.placement.nodes}
     report = variant.partitioning
     providers = tuple(dict.fromkeys((*variant.providers, *placed.values())))

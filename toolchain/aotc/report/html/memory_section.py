@@ -21,6 +21,7 @@ def memory_section(contents: Contents) -> Element:
     for drawn in contents.drawn:
         graph = drawn.graph
         if graph is None:
+            parts.append(tag("p", drawn.why_not, class_="bad"))
             continue
         domain = variants[drawn.names[0]].domain or contents.manifest.domain
         curves = [("optimal sizes", graph.sizes, {n: d.opt for n, d in domain.dims.items()})]
@@ -55,14 +56,11 @@ def memory_section(contents: Contents) -> Element:
             parts.append(
                 tag("p", f"At the peak runs {shown_name(node.op, 60)} {shown_name(node.name)}.")
             )
-    parts.append(
-        tag(
-            "p",
-            "The curve has what is live by the order of nodes, without weights and inputs. ONNX "
-            "Runtime may reuse an input's memory for an output, and keep more than it needs.",
-            class_="quiet",
-        )
+    said = (
+        "A curve has what is live by the order of nodes, without weights and inputs. ONNX Runtime "
+        "may reuse an input's memory for an output, and keep more than it needs."
     )
+    parts.append(tag("p", said, class_="quiet"))
     return section("memory", "Memory", *parts)
 
 

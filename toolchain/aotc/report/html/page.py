@@ -137,7 +137,8 @@ def table(part: Table, *, rows: int = _MAX_ROWS) -> Iterator[Element]:
     names = [head.removeprefix("#") for head in heads]
     found = tag("table", tag("caption", part.note) if part.note else None)
     cells = (tag("th", name, scope="col", class_=k) for name, k in zip(names, kinds, strict=True))
-    found.append(tag("thead", tag("tr", *cells)))
+    if any(names):
+        found.append(tag("thead", tag("tr", *cells)))
     body = tag("tbody")
     for name, *others in shown:
         texts = [(shown_name(str(name)),), *map(_cell, others)]

@@ -43,9 +43,14 @@ def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element
         f"It claims that {len(proven)} of {len(summary.variants)} variants gave the model's "
         "answers when they were built."
     )
+    toolchain = summary.toolchain
+    more = [
+        ("model's sha256", report.source.sha256),
+        ("toolchain", f"onnx {toolchain.onnx}, Python {toolchain.python}"),
+    ]
     sheet: Sheet = [
         Note(claim, "verdict"),
-        Facts(identity(report)),
+        Facts([*identity(report), *more]),
         claims_table(summary.claims),
         requirements_table(summary.variants),
         findings_table(report.findings),
