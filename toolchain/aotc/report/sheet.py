@@ -8,11 +8,12 @@ any sheet, and knows of no answer: `aotc.cli.terminal`, `aotc.report.html.page` 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from aotc.base.errors import expected_and_found
 from aotc.base.records import record
+from aotc.base.text import duration
 
 if TYPE_CHECKING:
     from aotc.spec.payload import Finding
@@ -57,16 +58,32 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    name: Annotated[str, "head of the first column, where the title is not"] = ""
     limit: Annotated[int, "rows of the table or a group that a terminal shows; 0 for all"] = 0
     grouped: bool = False
     extra: Annotated[int, "last columns, which a terminal has no room for"] = 0
     note: Annotated[str, "what explains it; likewise"] = ""
 
     def filled(self, rows: Sequence[Sequence[Cell]]) -> tuple[list[str], list[list[Cell]]]:
-        """Heads, that of the names empty, and `rows`, without columns in which there is nothing."""
-        heads = ("", *self.columns)
+        """Heads, that of the names first, and `rows`, without columns in which there is nothing."""
+        heads = (self.name, *self.columns)
         used = [n for n in range(len(heads)) if not n or any(row[n] for row in rows)]
         return [heads[n] for n in used], [[row[n] for n in used] for row in rows]
+
+
+def table(
+    title: str,
+    items: Iterable[T],
+    *columns: tuple[str, Callable[[T], Cell]],
+    **options: Any,
+) -> Table:
+    """A table with a row for each item: heads of columns, with what makes a cell of an item.
+
+    `options` are the other fields of `Table`.
+    """
+    (name, _), *others = columns
+    rows = [[cell(item) for _, cell in columns] for item in items]
+    return Table(title, [head for head, _ in others], rows, name=name, **options)
 
 
 @record(kw_only=False)
@@ -145,6 +162,11 @@ def by_status(status: str) -> str:
 def stated(value: T | None, form: Callable[[T], str]) -> str:
     """A value in its form; `-` for one that is not known."""
     return "-" if value is None else form(value)
+
+
+def span(low: float, high: float) -> str:
+    """From some seconds to some more."""
+    return f"{duration(low)} to {duration(high)}"
 
 
 def short(digest: str) -> str:

@@ -82,25 +82,23 @@ def clear(json: Json = False) -> int:
 def list_view(answer: CacheListReport) -> Sheet:
     """How much of the cache is taken, and by what."""
     from aotc.base.text import size
-    from aotc.report.sheet import Heading, Table, count, short, to_minute
+    from aotc.report.sheet import Heading, count, short, table, to_minute
 
     number = len(answer.entries)
     entries = "1 entry" if number == 1 else f"{number} entries"
     status = f"{entries}, {size(answer.bytes)} of {size(answer.limit_bytes)}"
-    rows = [
-        (
-            short(entry.key),
-            entry.title,
-            entry.kind,
-            size(entry.bytes),
-            count(entry.files, "file"),
-            to_minute(entry.created_at),
-            to_minute(entry.used_at),
-        )
-        for entry in answer.entries
-    ]
-    columns = ("", "kind", "size", "", "created, UTC", "last used")
-    return [Heading(answer.folder, status), Table("entries", columns, rows)]
+    rows = table(
+        "entries",
+        answer.entries,
+        ("key", lambda entry: short(entry.key)),
+        ("", lambda entry: entry.title),
+        ("kind", lambda entry: entry.kind),
+        ("size", lambda entry: size(entry.bytes)),
+        ("", lambda entry: count(entry.files, "file")),
+        ("created, UTC", lambda entry: to_minute(entry.created_at)),
+        ("last used", lambda entry: to_minute(entry.used_at)),
+    )
+    return [Heading(answer.folder, status), rows]
 
 
 def prune_view(report: PruneReport) -> Sheet:

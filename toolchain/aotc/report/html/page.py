@@ -104,11 +104,11 @@ def elements(parts: Iterable[Part]) -> Iterator[Element]:
             case Facts():
                 yield from _facts(part)
             case Table():
-                yield from table(part)
+                yield from _table(part)
             case Bars():
                 largest = max((number for _, number, _ in part.rows), default=1)
                 rows = [(name, f"{number / largest:.0%}", text) for name, number, text in part.rows]
-                yield from table(Table(part.title, part.columns, rows))
+                yield from _table(Table(part.title, part.columns, rows))
             case Lines():
                 yield tag("pre", *_cell(part.lines))
             case Note():
@@ -126,13 +126,13 @@ def _facts(part: Facts) -> Iterator[Element]:
         yield found
 
 
-def table(part: Table, *, rows: int = _MAX_ROWS) -> Iterator[Element]:
+def _table(part: Table) -> Iterator[Element]:
     """A table with its title and note, if it has rows; of many the first."""
     if not part.rows:
         return
     if part.title:
         yield tag("h3", shown_name(part.title))
-    heads, shown = part.filled(part.rows[:rows])
+    heads, shown = part.filled(part.rows[:_MAX_ROWS])
     kinds = ["n" if head.startswith("#") else None for head in heads]
     names = [head.removeprefix("#") for head in heads]
     found = tag("table", tag("caption", part.note) if part.note else None)
@@ -151,7 +151,7 @@ def table(part: Table, *, rows: int = _MAX_ROWS) -> Iterator[Element]:
     else:
         label = part.title or ", ".join(filter(None, names))
         yield tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=label)
-    if (left := len(part.rows) - rows) > 0:
+    if (left := len(part.rows) - _MAX_ROWS) > 0:
         yield tag("p", f"And {left} more, which --json lists.")
 
 

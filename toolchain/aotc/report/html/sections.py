@@ -8,7 +8,7 @@ from typing import Final
 from xml.etree.ElementTree import Element
 
 from aotc.base.text import printable
-from aotc.report.html.page import elements, section, shown_name, table, tag
+from aotc.report.html.page import elements, section, shown_name, tag
 from aotc.report.sheet import (
     Facts,
     Heading,
@@ -19,6 +19,8 @@ from aotc.report.sheet import (
     first,
     fixture_in_words,
     refusals_table,
+    stated,
+    table,
 )
 from aotc.report.sheets.artifact import claims_table, identity, shapes_sheet
 from aotc.report.sheets.run import run_sheet
@@ -86,7 +88,7 @@ def exactness_section(
         )
         parts += elements([Note(said, "quiet")])
     if evidence is not None:
-        parts += table(_noise(evidence))
+        parts += elements([_noise(evidence)])
     return section("exactness", "Exactness", *parts)
 
 
@@ -94,7 +96,7 @@ def _folded(rows: Table, what: str) -> Iterator[Element]:
     """A table that a click shows."""
     if rows.rows:
         title = f"All {len(rows.rows)} {shown_name(what)}"
-        yield tag("details", tag("summary", title), *table(rows))
+        yield tag("details", tag("summary", title), *elements([rows]))
 
 
 def _comparisons(found: VariantEvidence) -> Table:
@@ -111,7 +113,7 @@ def _comparisons(found: VariantEvidence) -> Table:
             )
             for error in each.outputs
         ]
-    return Table("", ("sizes", "output", "#max abs", "#max rel"), rows)
+    return Table("", ("sizes", "output", "#max abs", "#max rel"), rows, name="fixture")
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
@@ -131,18 +133,16 @@ def _nodes(variant: str, errors: NodeErrors) -> Sheet:
 
 def _noise(evidence: Evidence) -> Table:
     """What float32 itself loses, as the original in float64 shows."""
-    rows = [
-        (
-            item.output,
-            f"{item.max_abs:.2g}",
-            f"{item.max_rel:.2g}",
-            "" if item.sqnr_db is None else f"{item.sqnr_db:.1f} dB",
-            "; ".join(item.breached),
-        )
-        for item in evidence.noise
-    ]
-    note = "The original's own noise: its answers in float32 against those in float64."
-    return Table("noise", ("#max abs", "#max rel", "#SQNR", "below it"), rows, note=note)
+    return table(
+        "noise",
+        evidence.noise,
+        ("output", lambda item: item.output),
+        ("#max abs", lambda item: f"{item.max_abs:.2g}"),
+        ("#max rel", lambda item: f"{item.max_rel:.2g}"),
+        ("#SQNR", lambda item: stated(item.sqnr_db, "{:.1f} dB".format)),
+        ("below it", lambda item: "; ".join(item.breached)),
+        note="The original's own noise: its answers in float32 against those in float64.",
+    )
 
 
 _MAX_KEPT: Final = 20
@@ -153,28 +153,29 @@ def passes_section(summary: ArtifactSummary) -> Element:
     grouped: dict[str, tuple[list[str], tuple[PassRecord, ...]]] = {}
     for variant in summary.variants:
         grouped.setdefault(repr(variant.passes), ([], variant.passes))[0].append(variant.name)
-    columns = ("options", "#nodes before", "#after", "#change", "what it found")
-    sheet: Sheet = [
-        Table(", ".join(names), columns, [_pass(ran) for ran in passes])
-        if passes
-        else Heading(", ".join(names), "no pass ran")
-        for names, passes in grouped.values()
-    ]
+    sheet = [_passes(", ".join(names), passes) for names, passes in grouped.values()]
     return section("passes", "Passes", *elements(sheet))
 
 
-def _pass(ran: PassRecord) -> Sequence[str]:
+def _passes(names: str, passes: Sequence[PassRecord]) -> Table | Heading:
+    if not passes:
+        return Heading(names, "no pass ran")
+    return table(
+        names,
+        passes,
+        ("pass", lambda ran: ran.name),
+        ("options", lambda ran: ", ".join(f"{k} {_plain(v)}" for k, v in ran.options.items())),
+        ("#nodes before", lambda ran: str(ran.nodes_before)),
+        ("#after", lambda ran: str(ran.nodes_after)),
+        ("#change", lambda ran: f"{ran.nodes_after - ran.nodes_before:+d}".replace("+0", "0")),
+        ("what it found", _found),
+    )
+
+
+def _found(ran: PassRecord) -> str:
     found = ", ".join(f"{shown_name(name, 80)} {number}" for name, number in ran.matched.items())
     kept = first([shown_name(name, 60) for name in ran.kept], _MAX_KEPT)
-    change = ran.nodes_after - ran.nodes_before
-    return (
-        ran.name,
-        ", ".join(f"{name} {_plain(value)}" for name, value in ran.options.items()),
-        str(ran.nodes_before),
-        str(ran.nodes_after),
-        f"{change:+d}" if change else "0",
-        found + (f"; kept as they were: {kept}" if kept else ""),
-    )
+    return found + (f"; kept as they were: {kept}" if kept else "")
 
 
 def _plain(value: Json) -> str:

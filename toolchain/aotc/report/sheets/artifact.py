@@ -18,6 +18,8 @@ from aotc.report.sheet import (
     fixture_in_words,
     refusals_table,
     short,
+    span,
+    table,
 )
 from aotc.report.sheets.variants import (
     cost_table,
@@ -32,7 +34,7 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
 from aotc.spec.manifest import Capture
 from aotc.spec.payload import Value
-from aotc.spec.reports import ArtifactSummary, Claim, DimCoverage, InspectReport, TrafficCoverage
+from aotc.spec.reports import ArtifactSummary, Claim, InspectReport, TrafficCoverage
 from aotc.spec.shapes import Dim, Domain, Relation
 
 # Its words, and their mood.
@@ -186,14 +188,27 @@ def shapes_sheet(report: InspectReport) -> Sheet:
     parts.append(Table(title, ("", "", "other sizes"), rows))
     if shapes is None:
         return parts
-    outputs = [
-        (value.name, *map(_shape, (value.declared, value.inferred, value.produced)))
-        for value in shapes.outputs
+    parts += [
+        table(
+            "outputs",
+            shapes.outputs,
+            ("output", lambda value: value.name),
+            ("declared", lambda value: _shape(value.declared)),
+            ("inferred", lambda value: _shape(value.inferred)),
+            ("produced", lambda value: _shape(value.produced)),
+        ),
+        table(
+            "coverage",
+            shapes.dims if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims) else (),
+            ("dim", lambda dim: dim.dim),
+            ("sizes compared at build", lambda dim: first(list(map(str, dim.compared)), _LISTED)),
+            ("of all", lambda dim: f"{dim.share:.1%}"),
+            (
+                "widest gap between",
+                lambda dim: f"{dim.gap[0]}..{dim.gap[1]}" if dim.gap else "none",
+            ),
+        ),
     ]
-    parts.append(Table("outputs", ("declared", "inferred", "produced"), outputs))
-    if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims):
-        columns = ("sizes compared at build", "of all", "widest gap between")
-        parts.append(Table("coverage", columns, [_coverage(dim) for dim in shapes.dims]))
     if (learned := shapes.learned) is not None:
         text = (
             f"{count(learned.requests, 'request')}, {learned.coverage:.1%} accepted, "
@@ -253,11 +268,6 @@ def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "unknown" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
 
 
-def _coverage(dim: DimCoverage) -> tuple[str, ...]:
-    gap = f"{dim.gap[0]}..{dim.gap[1]}" if dim.gap else "none"
-    return dim.dim, first([str(size) for size in dim.compared], _LISTED), f"{dim.share:.1%}", gap
-
-
 def _traffic(traffic: TrafficCoverage) -> Table:
     rows = [
         ("requests", f"{traffic.requests}, {traffic.accepted:.1%} accepted"),
@@ -306,16 +316,14 @@ def attested_view(answer: AttestReport) -> Sheet:
 
 def claims_table(claims: Sequence[Claim]) -> Table:
     """What each attestation says, and whom it names as its signer."""
-    rows = [
-        (
-            claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX),
-            _signer(claim) if claim.key_id else "",
-            claim.summary or f"unknown: {claim.predicate_type}",
-        )
-        for claim in claims
-    ]
-    note = "None of these signatures was checked."
-    return Table("attestations", ("claimed key", "says"), rows, note=note)
+    return table(
+        "attestations",
+        claims,
+        ("file", lambda claim: claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX)),
+        ("claimed key", lambda claim: _signer(claim) if claim.key_id else ""),
+        ("says", lambda claim: claim.summary or f"unknown: {claim.predicate_type}"),
+        note="None of these signatures was checked.",
+    )
 
 
 def _qualification(measured: Qualification) -> Sheet:
@@ -330,18 +338,13 @@ def _qualification(measured: Qualification) -> Sheet:
                 ("fixtures", f"{measured.fixtures} matched"),
             ]
         ),
-        Table(
+        table(
             "latency",
-            ("variant", "median", "quartiles"),
-            [
-                (
-                    fixture_in_words(latency.fixture),
-                    latency.variant,
-                    duration(latency.median_seconds),
-                    f"{duration(latency.lower_seconds)} to {duration(latency.upper_seconds)}",
-                )
-                for latency in measured.latency
-            ],
+            measured.latency,
+            ("fixture", lambda each: fixture_in_words(each.fixture)),
+            ("variant", lambda each: each.variant),
+            ("median", lambda each: duration(each.median_seconds)),
+            ("quartiles", lambda each: span(each.lower_seconds, each.upper_seconds)),
         ),
         findings_table(measured.findings),
     ]

@@ -118,7 +118,7 @@ def changes_table(report: DiffReport, widest: int) -> Table:
         for area in report.areas
         for change in area.changes
     ]
-    return Table("changed", ("", "A", "B", "#B / A"), rows, _MAX_CHANGES, grouped=True)
+    return Table("changed", ("", "A", "B", "#B / A"), rows, limit=_MAX_CHANGES, grouped=True)
 
 
 def matched_text(nodes: NodesDiff) -> str:
@@ -182,7 +182,7 @@ def weights_sheet(weights: Sequence[WeightsDiff]) -> Sheet:
         rows = [_tensor(tensor) for tensor in (*ranked, *each.added, *each.removed)]
         columns = ("", "#max abs", "#max rel")
         parts += [Facts([("weights", text)])]
-        parts += [Table("weights that differ", columns, rows, _MAX_TENSORS)]
+        parts += [Table("weights that differ", columns, rows, limit=_MAX_TENSORS)]
     return parts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.base.text import duration
-from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, Table, passed
+from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, passed, table
 from aotc.spec.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def learn_view(answer: LearnReport) -> Sheet:
 def plans_sheet(answer: LearnReport) -> Sheet:
     """What was learned, and the plans by the expected cost of a request."""
     ranges = [f"{name} {low}..{high}" for name, (low, high) in answer.ranges.items()]
-    columns = ("#variants", "#a request", "#to the best", "#padding", "")
     return [
         Facts(
             [
@@ -55,7 +54,21 @@ def plans_sheet(answer: LearnReport) -> Sheet:
                 ("noise", f"{answer.noise:.1%}, drift {answer.drift:.1%}"),
             ]
         ),
-        Table("plan", columns, [_plan(plan) for plan in answer.plans]),
+        table(
+            "plan",
+            answer.plans,
+            (
+                "plan",
+                lambda plan: (
+                    f"{plan.name} {'; '.join(map(_listed, plan.buckets.values()))}".strip()
+                ),
+            ),
+            ("#variants", lambda plan: str(plan.variants)),
+            ("#a request", lambda plan: duration(plan.seconds)),
+            ("#to the best", lambda plan: f"{plan.ratio:.3f}"),
+            ("#padding", lambda plan: f"{plan.padding:.1%}"),
+            ("", _chosen),
+        ),
     ]
 
 
@@ -70,17 +83,9 @@ def _new_sizes(answer: LearnReport) -> str:
     return f"{duration(longer)} more at the first call" if longer else ""
 
 
-def _plan(plan: PlanRow) -> tuple[str, ...]:
+def _chosen(plan: PlanRow) -> str:
     refused = f"refuses {1 - plan.coverage:.1%}" if plan.coverage < 1 else ""
-    buckets = "; ".join(_listed(sizes) for sizes in plan.buckets.values())
-    return (
-        f"{plan.name} {buckets}".strip(),
-        str(plan.variants),
-        duration(plan.seconds),
-        f"{plan.ratio:.3f}",
-        f"{plan.padding:.1%}",
-        passed(", ".join(filter(None, ("chosen", refused)))) if plan.chosen else refused,
-    )
+    return passed(", ".join(filter(None, ("chosen", refused)))) if plan.chosen else refused
 
 
 def _listed(sizes: tuple[int, ...]) -> str:

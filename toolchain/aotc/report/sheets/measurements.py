@@ -19,10 +19,12 @@ from aotc.report.sheet import (
     fixture_in_words,
     provider,
     short,
+    span,
     stated,
+    table,
 )
-from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime, Timing
-from aotc.spec.command_reports import CallRoute, DoctorReport, RunOutput, RunReport
+from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime
+from aotc.spec.command_reports import CallRoute, DoctorReport, RunReport
 from aotc.spec.reports import LoadReport
 
 # What bench shows: times of each side, of the slowest nodes, and the verdict on a baseline.
@@ -47,10 +49,18 @@ def bench_view(answer: BenchReport) -> Sheet:
     return [
         Heading(answer.artifact, f"{count(answer.runs, 'run')}{turns}{streams}"),
         Facts([*load_facts(answer.load, answer.artifact), ("sizes", sizes)]),
-        Table(
+        table(
             "times",
-            ("session", "first run", "p50", "p90", "p99", "quartiles", "mean", "runs/s"),
-            [_times(timing) for timing in answer.timings],
+            answer.timings,
+            ("side", lambda each: each.name),
+            ("session", lambda each: duration(each.load_seconds)),
+            ("first run", lambda each: duration(each.first_run_seconds)),
+            ("p50", lambda each: duration(each.latency_seconds.get("p50", each.median_seconds))),
+            ("p90", lambda each: stated(each.latency_seconds.get("p90"), duration)),
+            ("p99", lambda each: stated(each.latency_seconds.get("p99"), duration)),
+            ("quartiles", lambda each: span(each.lower_seconds, each.upper_seconds)),
+            ("mean", lambda each: stated(each.mean_seconds, duration)),
+            ("runs/s", lambda each: stated(each.calls_per_second, _rate)),
         ),
         Table("not stated", ("",), [(k, f"needs {count(n, 'run')}") for k, n in needed.items()]),
         Table(
@@ -64,18 +74,8 @@ def bench_view(answer: BenchReport) -> Sheet:
     ]
 
 
-def _times(timing: Timing) -> tuple[str, ...]:
-    latency, rate = timing.latency_seconds, timing.calls_per_second
-    return (
-        timing.name,
-        duration(timing.load_seconds),
-        duration(timing.first_run_seconds),
-        duration(latency.get("p50", timing.median_seconds)),
-        *(stated(latency.get(name), duration) for name in ("p90", "p99")),
-        f"{duration(timing.lower_seconds)} to {duration(timing.upper_seconds)}",
-        stated(timing.mean_seconds, duration),
-        "-" if rate is None else f"{rate:.3g}" if rate < 100 else f"{rate:.0f}",
-    )
+def _rate(rate: float) -> str:
+    return f"{rate:.3g}" if rate < 100 else f"{rate:.0f}"
 
 
 def _comparison(found: Comparison) -> Sheet:
@@ -102,10 +102,6 @@ def _comparison(found: Comparison) -> Sheet:
 
 
 def _nodes(found: NodesReport) -> Sheet:
-    by_provider = [
-        (provider(each.provider), str(each.nodes), duration(each.seconds), f"{each.share:.1%}")
-        for each in found.providers
-    ]
     slowest = [
         (
             node.name,
@@ -134,7 +130,14 @@ def _nodes(found: NodesReport) -> Sheet:
     early = f"of {names}: a node may end before its device has computed it" if names else ""
     return [
         Facts([*rows, ("launches", early)]),
-        Table("providers", ("nodes", "time", "share"), by_provider),
+        table(
+            "providers",
+            found.providers,
+            ("provider", lambda each: provider(each.provider)),
+            ("nodes", lambda each: str(each.nodes)),
+            ("time", lambda each: duration(each.seconds)),
+            ("share", lambda each: f"{each.share:.1%}"),
+        ),
         Table(f"nodes of {found.variant}", ("operator", "provider", "time", "share", ""), slowest),
     ]
 
@@ -152,10 +155,15 @@ def _provider(node: NodeTime) -> str:
 def run_view(answer: RunReport) -> Sheet:
     """Outputs of every run."""
     runs = [
-        Table(
+        table(
             f"run: {fixture_in_words(case.name)} ({duration(case.seconds)}{_route(case.route)})",
-            ("output", "minimum", "mean", "maximum", "file"),
-            [_output(output) for output in case.outputs],
+            case.outputs,
+            ("name", lambda output: output.name),
+            ("output", lambda output: output.value),
+            ("minimum", lambda output: stated(output.minimum, "{:.6g}".format)),
+            ("mean", lambda output: stated(output.mean, "{:.6g}".format)),
+            ("maximum", lambda output: stated(output.maximum, "{:.6g}".format)),
+            ("file", lambda output: output.file or "-"),
         )
         for case in answer.runs
     ]
@@ -175,12 +183,6 @@ def _route(route: CallRoute | None) -> str:
         f"{name}={size}" for name, size in route.padded_to.items() if size != route.sizes.get(name)
     )
     return f", on {route.variant}" + (f", padded to {sizes}" if sizes else "")
-
-
-def _output(output: RunOutput) -> tuple[str, ...]:
-    numbers = (output.minimum, output.mean, output.maximum)
-    figures = (stated(number, "{:.6g}".format) for number in numbers)
-    return (output.name, output.value, *figures, output.file or "-")
 
 
 def load_facts(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
@@ -213,35 +215,33 @@ def load_facts(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
 
 def _variants(report: LoadReport) -> Table:
     """What each variant cost, where there are several."""
-    rows = [
+    return table(
+        "variants",
+        report.variants if len(report.variants) > 1 else (),
+        ("variant", lambda each: each.name),
+        ("session", lambda each: duration(each.session_seconds)),
+        ("warm-up", lambda each: duration(each.warmup_seconds)),
+        ("first run", lambda each: stated(each.first_run_seconds, duration)),
         (
-            variant.name,
-            duration(variant.session_seconds),
-            duration(variant.warmup_seconds),
-            stated(variant.first_run_seconds, duration),
-            f"{count(variant.fixtures, 'fixture')} matched"
-            if variant.fixtures
-            else "nothing compared",
-        )
-        for variant in report.variants
-        if len(report.variants) > 1
-    ]
-    return Table("variants", ("session", "warm-up", "first run", ""), rows)
+            "",
+            lambda each: (
+                f"{count(each.fixtures, 'fixture')} matched"
+                if each.fixtures
+                else "nothing compared"
+            ),
+        ),
+    )
 
 
 def doctor_view(answer: DoctorReport) -> Sheet:
     """Every check, what is bad first to be seen in the heading."""
     bad = sum(check.status == "failed" for check in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
-    rows = [
-        (
-            check.name,
-            by_status(check.status),
-            (check.found, check.fix) if check.fix else check.found,
-        )
-        for check in answer.checks
-    ]
-    return [
-        Heading("aotc doctor", status, PASSED if answer.healthy else FAILED),
-        Table("checks", ("", ""), rows),
-    ]
+    checks = table(
+        "checks",
+        answer.checks,
+        ("check", lambda check: check.name),
+        ("", lambda check: by_status(check.status)),
+        ("", lambda check: (check.found, check.fix) if check.fix else check.found),
+    )
+    return [Heading("aotc doctor", status, PASSED if answer.healthy else FAILED), checks]

@@ -56,7 +56,12 @@ def check_models_view(answer: CheckModelsReport) -> Sheet:
         ),
         Table("outcome", ("models",), [(name, str(n)) for name, n in answer.summary.items()]),
         Table("models", ("outcome", ""), _rows(shown)),
-        Table("skipped", ("",), [(each.path, each.reason) for each in answer.skipped], _MAX_LISTED),
+        Table(
+            "skipped",
+            ("",),
+            [(each.path, each.reason) for each in answer.skipped],
+            limit=_MAX_LISTED,
+        ),
         *_against(answer),
     ]
 
@@ -105,7 +110,8 @@ def _against(answer: CheckModelsReport) -> Sheet:
     for title in ("worse", "better", "changed"):
         changes: Sequence[OutcomeChange] = getattr(against, title)
         rows = [(change.model, change.before, change.now) for change in changes]
-        parts.append(Table(title, ("before", "now"), rows, 0 if title == "worse" else _MAX_LISTED))
+        limit = 0 if title == "worse" else _MAX_LISTED
+        parts.append(Table(title, ("before", "now"), rows, limit=limit))
     for title, names in (("new", against.added), ("gone", against.removed)):
         parts.append(Facts([(title, first(names, _MAX_LISTED))]))
     return parts

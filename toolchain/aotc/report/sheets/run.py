@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from aotc.base.errors import Place
 from aotc.base.text import duration
-from aotc.report.sheet import FAILED, NOTICED, PASSED, Facts, Heading, Note, Sheet, Table, by_status
+from aotc.report.sheet import (
+    FAILED,
+    NOTICED,
+    PASSED,
+    Facts,
+    Heading,
+    Note,
+    Sheet,
+    Table,
+    by_status,
+    table,
+)
 from aotc.report.wording import breach_issue, issues_of
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import Measurement, RunReport
@@ -33,39 +45,36 @@ def run_sheet(report: RunReport) -> Sheet:
         *_gates_in_words(report),
         *map(_breach, report.refusals[:_MAX_BREACHES]),
         *(_concerned(rows) for rows in concerned if rows),
-        Table(
+        table(
             "Gates",
-            ("of", "limit", "measured", "", "stated at"),
-            [
-                (
-                    gate.name,
-                    gate.subject,
-                    gate.limit,
-                    gate.measured,
-                    by_status(gate.status),
-                    "" if gate.place is None else str(gate.place).removeprefix(":"),
-                )
-                for gate in report.gates
-            ],
+            report.gates,
+            ("gate", lambda gate: gate.name),
+            ("of", lambda gate: gate.subject),
+            ("limit", lambda gate: gate.limit),
+            ("measured", lambda gate: gate.measured),
+            ("", lambda gate: by_status(gate.status)),
+            ("stated at", lambda gate: _place(gate.place)),
         ),
-        Table(
+        table(
             "Measured",
-            ("of", "#value"),
-            [(each.name, each.subject, _value(each)) for each in report.measurements],
+            report.measurements,
+            ("measurement", lambda each: each.name),
+            ("of", lambda each: each.subject),
+            ("#value", _value),
         ),
-        Table(
+        table(
             "Findings",
-            ("", "where", "what"),
-            [
-                (each.code, each.title, each.where, each.what)
-                for each in issues_of(report)
-                if not each.breach
-            ],
+            [each for each in issues_of(report) if not each.breach],
+            ("code", lambda each: each.code),
+            ("", lambda each: each.title),
+            ("where", lambda each: each.where),
+            ("what", lambda each: each.what),
         ),
-        Table(
+        table(
             "Stages",
-            ("#time",),
-            [(name, duration(seconds)) for name, seconds in report.stages.items()],
+            report.stages.items(),
+            ("stage", lambda each: each[0]),
+            ("#time", lambda each: duration(each[1])),
         ),
         Note(f"aotc {report.tool_version}, {report.seconds:.1f} s"),
     ]
@@ -85,14 +94,17 @@ def _gates_in_words(report: RunReport) -> Iterator[Note]:
 def _breach(refusal: Refusal) -> Facts:
     issue = breach_issue(refusal)
     names = ("what", "where", "expected", "found", "fix")
-    place = "" if issue.place is None else str(issue.place).removeprefix(":")
     rows = [(name, getattr(issue, name)) for name in names]
-    return Facts([*rows, ("stated at", place)], f"{issue.code} {issue.title}")
+    return Facts([*rows, ("stated at", _place(issue.place))], f"{issue.code} {issue.title}")
+
+
+def _place(place: Place | None) -> str:
+    return "" if place is None else str(place).removeprefix(":")
 
 
 def _concerned(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Table:
     title, *columns = (name for name, _ in rows[0])
-    return Table(title, columns, [[text for _, text in row] for row in rows])
+    return Table(title, columns, [[text for _, text in row] for row in rows], name=title)
 
 
 def _value(measurement: Measurement) -> str:

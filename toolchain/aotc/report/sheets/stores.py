@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aotc.base.text import size
-from aotc.report.sheet import Facts, Heading, Sheet, Table, count, findings_table, short, to_minute
+from aotc.report.sheet import Facts, Heading, Sheet, count, findings_table, short, table, to_minute
 from aotc.spec.command_reports import (
     InstallReport,
     PackReport,
@@ -37,20 +37,18 @@ def install_view(report: InstallReport) -> Sheet:
 def list_view(answer: StoreListReport) -> Sheet:
     """What a store holds."""
     status = f"{count(len(answer.entries), 'artifact')}, {size(answer.bytes)}"
-    rows = [
-        (
-            short(entry.artifact_id),
-            entry.name or "unreadable",
-            size(entry.bytes),
-            str(entry.attestations),
-            to_minute(entry.installed_at),
-            to_minute(entry.used_at),
-            "yes" if entry.in_use else "",
-        )
-        for entry in answer.entries
-    ]
-    columns = ("name", "size", "bundles", "installed, UTC", "last used", "in use")
-    return [Heading(answer.store, status), Table("artifacts", columns, rows)]
+    artifacts = table(
+        "artifacts",
+        answer.entries,
+        ("id", lambda entry: short(entry.artifact_id)),
+        ("name", lambda entry: entry.name or "unreadable"),
+        ("size", lambda entry: size(entry.bytes)),
+        ("bundles", lambda entry: str(entry.attestations)),
+        ("installed, UTC", lambda entry: to_minute(entry.installed_at)),
+        ("last used", lambda entry: to_minute(entry.used_at)),
+        ("in use", lambda entry: "yes" if entry.in_use else ""),
+    )
+    return [Heading(answer.store, status), artifacts]
 
 
 def prune_view(report: StorePruneReport) -> Sheet:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,7 @@ from aotc.report.sheet import (
     refusals_table,
     short,
     stated,
+    table,
     verdict,
 )
 from aotc.spec.codec import encode
@@ -57,37 +59,33 @@ _SAMPLE: Final = re.compile(r"sample\d+")
 
 def requirements_table(variants: Variants) -> Table:
     """What a host must have to run each variant."""
-    rows = [(each.name, requirements_in_words(each.requirements)) for each in variants]
-    return Table("variants", ("runs on",), rows)
+    return table(
+        "variants",
+        variants,
+        ("variant", lambda each: each.name),
+        ("runs on", lambda each: requirements_in_words(each.requirements)),
+    )
 
 
 def cost_table(variants: Variants) -> Table:
     """What each variant takes: memory as planned and as measured, and times."""
-    rows = [
-        (
-            each.name,
-            size(each.memory.weights_bytes),
-            stated(each.peak_memory_bytes, size),
-            stated(each.load_seconds, duration),
-            _runs(each) or "-",
-            stated(each.memory.input_bytes_max, size),
-            stated(each.memory.activation_bytes_max, size),
-        )
-        for each in variants
-    ]
-    columns = (
-        "#weights",
-        "#peak memory",
-        "#load",
-        "run",
-        "#inputs, at most",
-        "#activations, at most",
-    )
     note = (
         "Weights, inputs and activations are as planned in the manifest; activations are the sum "
         "of all nodes' outputs, an upper bound. The peak is of a whole process at build."
     )
-    return Table("cost", columns, rows, extra=2, note=note)
+    return table(
+        "cost",
+        variants,
+        ("variant", lambda each: each.name),
+        ("#weights", lambda each: size(each.memory.weights_bytes)),
+        ("#peak memory", lambda each: stated(each.peak_memory_bytes, size)),
+        ("#load", lambda each: stated(each.load_seconds, duration)),
+        ("run", lambda each: _runs(each) or "-"),
+        ("#inputs, at most", lambda each: stated(each.memory.input_bytes_max, size)),
+        ("#activations, at most", lambda each: stated(each.memory.activation_bytes_max, size)),
+        extra=2,
+        note=note,
+    )
 
 
 def _runs(variant: VariantSummary) -> str:
@@ -117,19 +115,14 @@ def placement_sheet(variants: Variants) -> Sheet:
         f"{len(transfers) - crossing} between provider and caller."
     )
     return [
-        Table(
+        table(
             "placement",
-            ("nodes", "", "passes", "that compute shapes"),
-            [
-                (
-                    each.name,
-                    placement_text(each),
-                    each.placement_origin,
-                    _passes(each),
-                    _shape_nodes(each),
-                )
-                for each in variants
-            ],
+            variants,
+            ("variant", lambda each: each.name),
+            ("nodes", placement_text),
+            ("", lambda each: each.placement_origin),
+            ("passes", _passes),
+            ("that compute shapes", _shape_nodes),
         ),
         Table(
             "providers",
@@ -163,14 +156,14 @@ def placement_sheet(variants: Variants) -> Sheet:
                 for name, report in divided
                 for each in report.partitions
             ],
-            _LISTED,
+            limit=_LISTED,
             grouped=True,
         ),
         Table(
             "transfers",
             ("value", "from", "to", "#optimal", "#largest"),
             [row for name, report in divided for row in _transfers(name, report)],
-            _LISTED + 1,
+            limit=_LISTED + 1,
             grouped=True,
             note=between,
         ),
@@ -182,7 +175,7 @@ def placement_sheet(variants: Variants) -> Sheet:
                 for name, report in divided
                 for each in report.refusals
             ],
-            _LISTED,
+            limit=_LISTED,
             grouped=True,
         ),
         Table(
@@ -294,33 +287,20 @@ def tuning_table(candidates: Sequence[TuningCandidate]) -> Table:
     """What `--tune` and `precision: auto` tried, what was taken marked."""
     # What only CUDA has is shown where it was tried.
     names = [n for n in ("fusion", "layout") if len({getattr(each, n) for each in candidates}) > 1]
-    rows = [
-        (
-            each.variant,
-            ", ".join(each.providers),
-            each.precision if each.form == "auto" else f"{each.precision} {each.form}",
-            count(len(each.keep_float32), "node") if each.keep_float32 else "",
-            each.isa,
-            each.optimization,
-            *(getattr(each, name) for name in names),
-            str(each.threads or "all"),
-            stated(each.median_seconds, duration),
-            "chosen" if each.chosen else each.reason[:80],
-        )
-        for each in candidates
-    ]
-    columns = (
-        "providers",
-        "precision",
-        "in float32",
-        "ISA",
-        "level",
-        *names,
-        "threads",
-        "median",
-        "",
+    return table(
+        "tuning",
+        candidates,
+        ("variant", lambda each: each.variant),
+        ("providers", lambda each: ", ".join(each.providers)),
+        ("precision", lambda each: f"{each.precision} {each.form}".removesuffix(" auto")),
+        ("in float32", lambda each: each.keep_float32 and count(len(each.keep_float32), "node")),
+        ("ISA", lambda each: each.isa),
+        ("level", lambda each: each.optimization),
+        *((name, attrgetter(name)) for name in names),
+        ("threads", lambda each: str(each.threads or "all")),
+        ("median", lambda each: stated(each.median_seconds, duration)),
+        ("", lambda each: "chosen" if each.chosen else each.reason[:80]),
     )
-    return Table("tuning", columns, rows)
 
 
 # How exact variants are.
@@ -334,14 +314,13 @@ def exactness_sheet(variants: Variants) -> Sheet:
         if parity.tolerance is not None
     }
     return [
-        Table(
+        table(
             "precision",
-            ("", "form", "nodes that stay in float32"),
-            [
-                (each.name, each.precision, _form(each), _in_float32(each))
-                for each in variants
-                if each.precision != "keep"
-            ],
+            [each for each in variants if each.precision != "keep"],
+            ("variant", lambda each: each.name),
+            ("", lambda each: each.precision),
+            ("form", _form),
+            ("nodes that stay in float32", _in_float32),
         ),
         Table(
             "8-bit integers",
@@ -545,16 +524,6 @@ def parity_view(report: ParityDebugReport) -> Sheet:
         inputs += f", the worst of {len(report.compared)}"
     judged = {error.output for error in report.outputs}
     gates = [(f"gate of {k}", _gate(gate)) for k, gate in report.gates.items() if k in judged]
-    outputs = [
-        (
-            error.output,
-            verdict(error.passed, error.reason),
-            _number(error.max_abs),
-            _number(error.max_rel),
-            "-" if error.cosine is None else _number(1 - error.cosine),
-        )
-        for error in report.outputs
-    ]
     return [
         Heading(
             f"{report.artifact} and {report.model}",
@@ -569,7 +538,15 @@ def parity_view(report: ParityDebugReport) -> Sheet:
                 *gates,
             ]
         ),
-        Table("outputs", ("", "max abs", "max rel", "1 - cosine"), outputs),
+        table(
+            "outputs",
+            report.outputs,
+            ("output", lambda error: error.output),
+            ("", lambda error: verdict(error.passed, error.reason)),
+            ("#max abs", lambda error: _number(error.max_abs)),
+            ("#max rel", lambda error: _number(error.max_rel)),
+            ("#1 - cosine", lambda error: stated(error.cosine, lambda one: _number(1 - one))),
+        ),
         node_facts(report.errors),
         worst_nodes(report.errors),
         *([_submodel(report.submodel)] if report.submodel is not None else []),
@@ -611,21 +588,19 @@ def worst_nodes(errors: NodeErrors) -> Table:
 
 def nodes_table(title: str, errors: Sequence[NodeError]) -> Table:
     """The error of each node, and what it adds."""
-    rows = [
-        (
-            each.node,
-            each.op,
-            listed([name for name in each.covers if name != each.node]),
-            verdict(each.passed, "out", "within"),
-            _number(each.max_rel),
-            "-" if each.sqnr_db is None else f"{each.sqnr_db:.1f} dB",
-            "-" if each.added is None else f"{each.added:.2g}",
-            each.reason,
-        )
-        for each in errors
-    ]
-    columns = ("", "stands for", "", "#max rel", "#SQNR", "#adds", "because")
-    return Table(title, columns, rows, extra=1)
+    return table(
+        title,
+        errors,
+        ("node", lambda each: each.node),
+        ("", lambda each: each.op),
+        ("stands for", lambda each: listed([one for one in each.covers if one != each.node])),
+        ("", lambda each: verdict(each.passed, "out", "within")),
+        ("#max rel", lambda each: _number(each.max_rel)),
+        ("#SQNR", lambda each: stated(each.sqnr_db, "{:.1f} dB".format)),
+        ("#adds", lambda each: stated(each.added, "{:.2g}".format)),
+        ("because", lambda each: each.reason),
+        extra=1,
+    )
 
 
 def _added(error: NodeError) -> float:

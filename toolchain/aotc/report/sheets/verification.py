@@ -10,13 +10,12 @@ from aotc.report.sheet import (
     Facts,
     Heading,
     Sheet,
-    Table,
     by_status,
-    failed,
     findings_table,
-    passed,
     refusals_table,
     short,
+    table,
+    verdict,
 )
 from aotc.spec.reports import VerifyReport
 
@@ -30,15 +29,6 @@ def verify_view(report: VerifyReport) -> Sheet:
     )
     if signers and report.development_key:
         signers += " (this user's development key)"
-    variants = [
-        (
-            variant.name,
-            passed("runs") if variant.runs else failed("does not run"),
-            ", ".join(reason.code for reason in variant.reasons),
-        )
-        for variant in report.variants
-    ]
-    steps = [(step.step, by_status(step.status), step.detail) for step in report.steps]
     return [
         Heading(report.artifact, *_verdict(report)),
         Facts(
@@ -49,8 +39,20 @@ def verify_view(report: VerifyReport) -> Sheet:
                 ("took", f"{duration(report.seconds)}, {size(report.hashed_bytes)} hashed"),
             ]
         ),
-        Table("steps", ("", ""), steps),
-        Table("variants", ("", ""), variants),
+        table(
+            "steps",
+            report.steps,
+            ("step", lambda step: step.step),
+            ("", lambda step: by_status(step.status)),
+            ("", lambda step: step.detail),
+        ),
+        table(
+            "variants",
+            report.variants,
+            ("variant", lambda variant: variant.name),
+            ("", lambda variant: verdict(variant.runs, "does not run", "runs")),
+            ("", lambda variant: ", ".join(reason.code for reason in variant.reasons)),
+        ),
         refusals_table("reasons", report.refusals),
         findings_table(report.findings),
     ]
