@@ -19,6 +19,7 @@ from aotc.spec.evidence import Evidence
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import ArtifactSummary, InspectReport
+from aotc.spec.variant import Variant
 from aotc.spec.versions import stated_id
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
 from aotc.tools.inspect import inspect
@@ -108,60 +109,51 @@ def _drawn(manifest: Manifest, models: list[bytes | AotcError]) -> tuple[DrawnVa
     """Each graph once: variants for other CPUs often have equal ones."""
     if (missing := _missing_package()) is not None:
         return (DrawnVariant(names=tuple(v.name for v in manifest.variants), refusal=missing),)
-    names: dict[tuple[bytes, tuple[tuple[str, str], ...]] | int, list[str]] = {}
-    requests: list[GraphRequest] = []
-    refusals: dict[int, AotcError] = {}
-    keys: list[tuple[bytes, tuple[tuple[str, str], ...]] | int] = []
+    groups: dict[object, tuple[Variant, bytes | AotcError, list[str]]] = {}
+    for variant, model in zip(manifest.variants, models, strict=True):
+        placed = sorted((node.name, node.provider) for node in variant.placement.nodes)
+        key: object = variant.name
+        if isinstance(model, bytes):
+            key = (hashlib.sha256(model).digest(), *placed)
+        groups.setdefault(key, (variant, model, []))[2].append(variant.name)
+    requests: dict[object, GraphRequest] = {}
+    found: dict[object, DrawnGraph | AotcError] = {}
     total = 0
-    for index, (variant, model) in enumerate(zip(manifest.variants, models, strict=True)):
-        placed = {node.name: node.provider for node in variant.placement.nodes}
-        key: tuple[bytes, tuple[tuple[str, str], ...]] | int = index
+    for key, (variant, model, _) in groups.items():
+        nodes = variant.placement.nodes
+        total += len(nodes)
         if isinstance(model, AotcError):
-            refusals[index] = model
-        else:
-            key = (hashlib.sha256(model).digest(), tuple(sorted(placed.items())))
-        if key in names:
-            names[key].append(variant.name)
-            continue
-        names[key] = [variant.name]
-        keys.append(key)
-        total += len(placed)
-        if index not in refusals and total > MAX_NODES and len(keys) > 1:
-            refusals[index] = AotcError(
+            found[key] = model
+        elif len(nodes) < total > MAX_NODES:
+            found[key] = AotcError(
                 "AOTC-I056",
                 "the page already has as many nodes as it can show",
                 where=variant.name,
                 expected=f"at most {MAX_NODES} nodes of all graphs",
                 found=f"{total}",
             )
-            names[index] = names.pop(key)
-            keys[-1] = index
-        elif index not in refusals:
-            assert isinstance(model, bytes)
-            domain = variant.domain or manifest.domain
-            requests.append(
-                GraphRequest(
-                    model=model,
-                    optimal=domain.complete({n: d.opt for n, d in domain.dims.items()}),
-                    largest=domain.complete({n: d.max for n, d in domain.dims.items()}),
-                    providers=placed,
-                )
-            )
-    graphs = iter(read_graphs(requests) if requests else ())
-    found = []
-    for key in keys:
-        graph = refusals[key] if isinstance(key, int) else next(graphs)
-        own = tuple(names[key])
-        if isinstance(graph, AotcError):
-            found.append(DrawnVariant(names=own, refusal=graph))
-        elif len(graph.nodes) > MAX_NODES:
-            error = AotcError(
-                "AOTC-I056", "the graph is too large", found=f"{len(graph.nodes)} nodes"
-            )
-            found.append(DrawnVariant(names=own, refusal=error))
         else:
-            found.append(DrawnVariant(names=own, graph=graph))
-    return tuple(found)
+            domain = variant.domain or manifest.domain
+            requests[key] = GraphRequest(
+                model=model,
+                optimal=domain.complete({n: d.opt for n, d in domain.dims.items()}),
+                largest=domain.complete({n: d.max for n, d in domain.dims.items()}),
+                providers={node.name: node.provider for node in nodes},
+            )
+    graphs = read_graphs(list(requests.values())) if requests else []
+    for key, graph in zip(requests, graphs, strict=True):
+        if isinstance(graph, DrawnGraph) and len(graph.nodes) > MAX_NODES:
+            size = f"{len(graph.nodes)} nodes"
+            found[key] = AotcError("AOTC-I056", "the graph is too large", found=size)
+        else:
+            found[key] = graph
+    return tuple(_variant(tuple(own), found[key]) for key, (_, _, own) in groups.items())
+
+
+def _variant(names: tuple[str, ...], found: DrawnGraph | AotcError) -> DrawnVariant:
+    if isinstance(found, AotcError):
+        return DrawnVariant(names=names, refusal=found)
+    return DrawnVariant(names=names, graph=found)
 
 
 def _missing_package() -> AotcError | None:

@@ -186,12 +186,6 @@ def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> I
 # All nodes of a graph as a table: what the drawing shows by place and colour, in words.
 
 
-HEAD = (
-    *("node", "operator", "module", "provider", "makes", "#bytes", "#estimated share"),
-    *("#time", "#share of time"),
-)
-
-
 def node_table(
     name: str,
     graph: DrawnGraph,
@@ -206,40 +200,29 @@ def node_table(
     """
     operations = sum(node.flops for node in graph.nodes) or 1
     total = sum(seconds.values()) or 1.0
-    columns = (HEAD if seconds else HEAD[:-2]) + (("error",) if errors else ())
-    body = tag("tbody")
+    rows = []
     for index, node in enumerate(graph.nodes):
         made = [value for value in node.outputs if value in graph.sizes]
-        shapes = ", ".join(str(list(graph.shapes.get(value, ()))) for value in made)
-        size = sum(graph.sizes[value] for value in made) if made else None
-        cells = [
-            (shown_name(node.name), ""),
-            (shown_name(node.op, 60), ""),
-            (shown_name(".".join(modules[index]), 120), ""),
-            (provider(placed.get(node.name, "")), ""),
-            (shapes, ""),
-            (bytes_text(size), "n"),
-            (share_text(node.flops / operations), "n"),
-        ]
-        if seconds:
-            taken = seconds.get(node.name)
-            cells += [
-                ("" if taken is None else duration(taken), "n"),
-                ("" if taken is None else share_text(taken / total), "n"),
-            ]
-        if errors:
-            found = errors.get(index)
-            cells.append(("" if found is None else error_text(found), ""))
-        row = tag("tr", id=f"{name}-r{index}")
-        for text, kind in cells:
-            row.append(tag("td", text, class_=kind or None))
-        body.append(row)
-    head = (tag("th", title.removeprefix("#"), scope="col") for title in columns)
-    return tag(
-        "div",
-        tag("table", tag("thead", tag("tr", *head)), body, class_="nodes"),
-        class_="scroll tall",
-        tabindex=0,
-        role="region",
-        aria_label="all nodes",
-    )
+        taken = seconds.get(node.name)
+        found = (errors or {}).get(index)
+        rows.append(
+            (
+                node.name,
+                shown_name(node.op, 60),
+                shown_name(".".join(modules[index]), 120) or "-",
+                provider(placed.get(node.name, "")),
+                ", ".join(str(list(graph.shapes.get(value, ()))) for value in made),
+                bytes_text(sum(graph.sizes[value] for value in made) if made else None),
+                share_text(node.flops / operations),
+                "" if taken is None else duration(taken),
+                "" if taken is None else share_text(taken / total),
+                "" if found is None else error_text(found),
+            )
+        )
+    heads = ["operator", "module", "provider", "makes", "#bytes", "#estimated share"]
+    heads += ["#time", "#share of time", "error"]
+    (frame,) = elements([Table("", heads, rows, name="node")])
+    frame[0].set("class", "nodes")
+    for index, row in enumerate(frame.iterfind(".//tbody/tr")):
+        row.set("id", f"{name}-r{index}")
+    return frame

@@ -89,8 +89,8 @@ def section(anchor: str, title: str, *content: Content) -> Element:
 # A sheet, after the title of its page.
 
 
-# Rows of one table; JSON has all.
-_MAX_ROWS: Final = 1000
+# Rows of one table, as many as a graph that is drawn has nodes; JSON has all.
+_MAX_ROWS: Final = 5000
 # A table with more rows scrolls in a frame of its own.
 _SHORT: Final = 14
 
