@@ -10,20 +10,17 @@ from typing import Annotated, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.failures import cannot_read
-from aotc.base.files.folders import ATTESTATIONS, MANIFEST
 from aotc.base.records import record
 from aotc.report.html.graph_data import DrawnGraph, GraphRequest, read_graphs
-from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
-from aotc.spec.codec import ParseError, decode
+from aotc.spec.codec import ParseError
 from aotc.spec.evidence import Evidence
-from aotc.spec.json import MAX_JSON_BYTES, strict_json
+from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import ArtifactSummary, InspectReport
 from aotc.spec.variant import Variant
 from aotc.spec.versions import stated_id
 from aotc.tools.diff.opened_artifact import MAX_MODEL_BYTES
-from aotc.tools.inspect import inspect
-from aotc.trust import dsse, statements
+from aotc.tools.inspect import inspect_artifact, read_artifact
 from aotc.trust.archive import is_packed
 from aotc.trust.container import Container, reread
 from aotc.trust.opening import open_container
@@ -69,33 +66,29 @@ def read_contents(artifact: Path, *, traffic: Path | None = None) -> Contents:
     """Read an artifact, a folder or a packed file, and the graphs of its variants.
 
     A graph that cannot be read is a refusal AOTC-I056 among the rest; without a package that draws,
-    all graphs are an AOTC-I019.  Raises AOTC-I057 if there is
-    a model instead, and what `aotc.inspect` does.
+    all graphs are an AOTC-I019.  Raises AOTC-I057 if there is a model instead, and what
+    `aotc.inspect` does.
     """
     if stated_id(artifact) is None and artifact.is_file() and not is_packed(artifact):
         raise AotcError(
             "AOTC-I057", "a page needs an artifact, but this is a model", where=str(artifact)
         )
-    return reread(artifact, lambda: _read(artifact, traffic))
+    return reread(
+        artifact, lambda: _read(artifact, traffic), holds=lambda found: not found.report.problems
+    )
 
 
 def _read(artifact: Path, traffic: Path | None) -> Contents:
-    report = inspect(artifact, traffic=traffic)
-    assert report.artifact is not None
     with open_container(artifact) as container:
-        text = container.read(MANIFEST, MAX_JSON_BYTES)
-        if hashlib.sha256(text).hexdigest() != report.artifact.artifact_id:
-            raise AotcError("AOTC-G006", "the artifact changed while it was read", where=MANIFEST)
-        manifest = decode(Manifest, strict_json(text), allow_unknown=True)
-        evidence = _evidence(container, report.artifact.artifact_id)
-        models = [_model(container, variant.model) for variant in manifest.variants]
-    return Contents(
-        report=report,
-        manifest=manifest,
-        manifest_json=text,
-        evidence=evidence,
-        drawn=_drawn(manifest, models),
-    )
+        opened = read_artifact(artifact, container)
+        manifest = opened.manifest
+        return Contents(
+            report=inspect_artifact(opened, traffic),
+            manifest=manifest,
+            manifest_json=opened.manifest_json,
+            evidence=opened.evidence,
+            drawn=_drawn(manifest, [_model(container, each.model) for each in manifest.variants]),
+        )
 
 
 def _model(container: Container, path: str) -> bytes | AotcError:
@@ -164,21 +157,6 @@ def _missing_package() -> AotcError | None:
                 continue
         what = f"graphs, and the memory over them, need the package {name}"
         return AotcError("AOTC-I019", what, fix=install_extra("report"))
-    return None
-
-
-def _evidence(container: Container, artifact_id: str) -> Evidence | None:
-    """The evidence about this manifest, if it can be read; `inspect` told why if it cannot."""
-    kind = KINDS["evidence"].predicate_type
-    for path in container.listing(ATTESTATIONS).files:
-        if not path.endswith(BUNDLE_SUFFIX):
-            continue
-        try:
-            said = statements.read_unverified(container.read(path, dsse.MAX_BUNDLE_BYTES))
-            if said.predicate_type == kind and artifact_id in said.subjects.values():
-                return decode(Evidence, said.predicate, allow_unknown=True)
-        except (AotcError, ParseError):
-            continue
     return None
 
 

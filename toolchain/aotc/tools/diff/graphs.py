@@ -11,7 +11,8 @@ from aotc.base.records import field, record, replace
 from aotc.spec.diff_report import Change, NodeChange, NodesDiff, WeightsDiff
 from aotc.spec.reports import Refusal
 from aotc.spec.variant import Variant
-from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, changes_of
+from aotc.tools.diff.opened_artifact import Pair, changes_of
+from aotc.tools.inspect import ArtifactContents
 
 if TYPE_CHECKING:
     from aotc.tools.diff.stored_graph import StoredGraph

@@ -19,7 +19,8 @@ from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record
 from aotc.session.worker_pool import Workers
 from aotc.spec.variant import Variant
-from aotc.tools.diff.opened_artifact import LIMITS, MAX_MODEL_BYTES, ArtifactContents
+from aotc.tools.diff.opened_artifact import LIMITS, MAX_MODEL_BYTES
+from aotc.tools.inspect import ArtifactContents
 
 # In the folder of a job: the model, and the weights that it holds itself.
 MODEL: Final = "model.onnx"

@@ -16,8 +16,8 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
 from aotc.spec.diff_report import TensorChange, WeightsDiff
-from aotc.tools.diff.opened_artifact import ArtifactContents
 from aotc.tools.diff.stored_graph import StoredGraph, StoredTensor
+from aotc.tools.inspect import ArtifactContents
 from aotc.trust.container import ArtifactFile
 
 # Elements of a block, few enough for the processor's caches.
