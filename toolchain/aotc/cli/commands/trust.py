@@ -156,6 +156,7 @@ def explain(
     The exit status is 0 if the policy accepts the artifact, else 1. Nothing is recorded in the
     trust state.
     """
+    from aotc.report.sheets.verification import explained_view
     from aotc.spec.profile_files import load_target
     from aotc.trust.gate import verify
     from aotc.trust.policy.host_trust import resolve
@@ -163,16 +164,7 @@ def explain(
     described = None if target == "host" else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.terminal import show_sheet
-        from aotc.report.sheets.policy import decision_view
-        from aotc.report.sheets.verification import verify_view
-
-        show_sheet([*verify_view(report), *decision_view(report.policy)])
+    respond(report, explained_view, json=json)
     return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
 
 

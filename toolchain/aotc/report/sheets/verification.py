@@ -58,6 +58,13 @@ def verify_view(report: VerifyReport) -> Sheet:
     ]
 
 
+def explained_view(report: VerifyReport) -> Sheet:
+    """The same, with the rule of the policy that decided, and why."""
+    from aotc.report.sheets.policy import decision_view
+
+    return verify_view(report) + decision_view(report.policy)
+
+
 def _verdict(report: VerifyReport) -> tuple[str, str]:
     if not report.authentic:
         return "REFUSED: not vouched for", FAILED
