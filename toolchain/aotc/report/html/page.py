@@ -93,6 +93,8 @@ def section(anchor: str, title: str, *content: Content) -> Element:
 _MAX_ROWS: Final = 5000
 # A table with more rows scrolls in a frame of its own.
 _SHORT: Final = 14
+# Width of the longest bar.
+_BAR: Final = 320
 
 
 def elements(parts: Iterable[Part]) -> Iterator[Element]:
@@ -106,9 +108,7 @@ def elements(parts: Iterable[Part]) -> Iterator[Element]:
             case Table():
                 yield from _table(part)
             case Bars():
-                largest = max((number for _, number, _ in part.rows), default=1)
-                rows = [(name, f"{number / largest:.0%}", text) for name, number, text in part.rows]
-                yield from _table(Table(part.title, part.columns, rows))
+                yield from _bars(part)
             case Lines():
                 yield tag("pre", *_cell(part.lines))
             case Note():
@@ -155,6 +155,19 @@ def _table(part: Table) -> Iterator[Element]:
         yield tag("p", f"And {left} more, which --json lists.")
 
 
+def _bars(part: Bars) -> Iterator[Element]:
+    largest = max((number for _, number, _ in part.rows), default=0) or 1
+    heads = (tag("th", head, scope="col") for head in ("", *part.columns))
+    found = tag("table", tag("thead", tag("tr", *heads)))
+    for name, number, marked in part.rows:
+        rect = tag("rect", class_="bar", width=_BAR * number / largest, height=12)
+        bar = tag("svg", rect, width=_BAR, height=12, aria_hidden="true")
+        cells = (shown_name(name), str(number), bar, tag("b", marked))
+        found.append(tag("tr", *(tag("td", each) for each in cells)))
+    yield tag("h3", shown_name(part.title))
+    yield tag("div", found, class_="scroll")
+
+
 def _cell(text: Cell) -> Iterator[Content]:
     """The text of a cell, or its lines; a result in the colour of its mood."""
     for index, line in enumerate((text,) if isinstance(text, str) else text):
@@ -189,7 +202,7 @@ def share_text(share: float | None) -> str:
 
 
 def page(
-    title: str, notice: Sequence[Content], sections: Sequence[Element], *, script: bool = True
+    title: str, notice: Iterable[Content], sections: Sequence[Element], *, script: bool = True
 ) -> str:
     """The document as text; each section is linked from the top by its heading.
 

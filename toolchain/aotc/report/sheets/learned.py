@@ -26,12 +26,11 @@ def learn_view(answer: LearnReport) -> Sheet:
     from aotc.spec.codec import encode
     from aotc.spec.yaml import yaml_text
 
-    chosen = next(plan for plan in answer.plans if plan.chosen)
     fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
     return [
         Heading(answer.path, answer.verdict, PASSED),
         *plans_sheet(answer),
-        *(_bars(name, sizes, chosen) for name, sizes in answer.sizes.items()),
+        *distributions(answer),
         Lines(yaml_text({"dims": fields}).rstrip().split("\n")),
     ]
 
@@ -72,6 +71,14 @@ def plans_sheet(answer: LearnReport) -> Sheet:
     ]
 
 
+def distributions(answer: LearnReport) -> Sheet:
+    """The requests by spans of sizes, for each dim, with the chosen buckets where they lie."""
+    chosen = next(plan for plan in answer.plans if plan.chosen)
+    return [
+        _bars(name, sizes, chosen.buckets.get(name, ())) for name, sizes in answer.sizes.items()
+    ]
+
+
 def _accepted(answer: LearnReport) -> str:
     spans = [f"{name} {answer.profile.dims[name].text()}" for name in answer.dims]
     return f"{', '.join(spans)}, as recorded; raise max in the profile for more"
@@ -93,9 +100,7 @@ def _listed(sizes: tuple[int, ...]) -> str:
     return f"{text}, ..." if len(sizes) > _LISTED else text
 
 
-def _bars(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> Bars:
-    """Requests by spans of sizes, with the chosen buckets where they lie."""
-    buckets = chosen.buckets.get(name, ())
+def _bars(name: str, sizes: tuple[SizeCount, ...], buckets: tuple[int, ...]) -> Bars:
     spans = _spans(min(counted.size for counted in sizes), max(sizes[-1].size, *buckets, 0))
     held = [
         sum(counted.requests for counted in sizes if low <= counted.size <= high)
