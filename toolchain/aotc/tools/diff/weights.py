@@ -147,7 +147,7 @@ class _Weights:
 
     def place(self, tensor: StoredTensor) -> object:
         """Equal for equal bytes: of a file with one digest, or in the model itself."""
-        if tensor.held is not None:
+        if tensor.held:
             return tensor.digest
         return self._digests[tensor.path], tensor.offset, tensor.length
 
@@ -178,7 +178,7 @@ class _Weights:
         key = str(tensor.held or tensor.path)
         if key not in self._files:
             opened: ArtifactFile | FileIO
-            if tensor.held is not None:
+            if tensor.held:
                 opened = FileIO(tensor.held)
             else:
                 opened = self._artifact.container.open(f"{PAYLOAD}/{tensor.path}")
