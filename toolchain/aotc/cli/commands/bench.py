@@ -286,13 +286,13 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
 
     from aotc.base.files.writing import write_text
     from aotc.cli.commands.base import respond
-    from aotc.cli.terminal import answering, show
-    from aotc.cli.views.measurements import bench_view
+    from aotc.cli.terminal import answering, show_sheet
+    from aotc.report.sheets.measurements import bench_view
 
     if trace == _STDOUT:
         with answering(sys.stdout):
             sys.stdout.write(text)
-        show(bench_view(report), file=sys.stderr)
+        show_sheet(bench_view(report), file=sys.stderr)
         return
     if trace is not None:
         write_text(trace, text)

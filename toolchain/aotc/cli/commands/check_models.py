@@ -90,7 +90,7 @@ def check_models(
     from aotc.cli.output import document_text, needs, refuse_existing
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import Run, reported
-    from aotc.cli.views.model_checks import check_models_view
+    from aotc.report.sheets.model_checks import check_models_view
 
     stated = {"model": str(folder), "profile": profile}
     others = (output, against)

@@ -17,7 +17,7 @@ from aotc.base.records import field, record
 from aotc.graph.types import fix_sizes
 from aotc.graph.view import Links, constant_tensors, declared_values
 from aotc.report.html.page import swatch, tag
-from aotc.spec.codec import Json
+from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.providers import STANDARD
 
@@ -97,16 +97,10 @@ def read_graphs(requests: Sequence[GraphRequest]) -> list[DrawnGraph | AotcError
             place.mkdir()
             (place / "model.onnx").write_bytes(request.model)
             try:
-                done = workers.run(
-                    f"{__name__}:read_graph_job",
-                    {
-                        "optimal": dict(request.optimal),
-                        "largest": dict(request.largest),
-                        "providers": dict(request.providers),
-                    },
-                    folder=place,
-                )
-                found.append(_graph(done.value))
+                sizes = {"optimal": dict(request.optimal), "largest": dict(request.largest)}
+                asked: Json = {**sizes, "providers": dict(request.providers)}
+                done = workers.run(f"{__name__}:read_graph_job", asked, folder=place)
+                found.append(decode(DrawnGraph, done.value))
             except AotcError as error:
                 found.append(AotcError("AOTC-I056", "the graph cannot be read", found=error.line()))
     return found
@@ -139,55 +133,34 @@ def read_graph_job(request: Json) -> Json:
     ]
     assignment, _ = assign(graph, claims, Rules())
     values = {*graph.producers, *graph.inputs} - graph.initializers
-    nodes: list[Json] = []
+    nodes = []
     for node, read in zip(graph.nodes, graph.reads, strict=True):
         shapes = [sizes.shapes.get(name) if name else None for name in node.input]
         outputs = [sizes.shapes[name] for name in node.output if name in sizes.shapes]
         nodes.append(
-            {
-                "name": node.name,
-                "op": op_of(node),
-                "inputs": [name for name in read if name not in graph.initializers],
-                "outputs": [name for name in node.output if name],
-                "weights": [name for name in node.input if name in graph.initializers],
-                "flops": flops_of(node.op_type, shapes, outputs) if outputs else 0,
-                "inner": graph.inside.get(node.name, []),
-            }
+            DrawnNode(
+                name=node.name,
+                op=op_of(node),
+                inputs=tuple(name for name in read if name not in graph.initializers),
+                outputs=tuple(name for name in node.output if name),
+                weights=tuple(name for name in node.input if name in graph.initializers),
+                flops=flops_of(node.op_type, shapes, outputs) if outputs else 0,
+                inner=tuple(graph.inside.get(node.name, [])),
+            )
         )
-    return {
-        "nodes": nodes,
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
-        "parts": [[part.provider, list(part.nodes)] for part in assignment.parts],
-        "sizes": {name: size for name, size in sizes.values.items() if name in values},
-        "sizes_max": {name: size for name, size in sizes_max.values.items() if name in values},
-        "shapes": {name: list(size) for name, size in sizes.shapes.items() if name in values},
-    }
-
-
-def _graph(value: Any) -> DrawnGraph:
-    nodes = tuple(
-        DrawnNode(
-            name=node["name"],
-            op=node["op"],
-            inputs=tuple(node["inputs"]),
-            outputs=tuple(node["outputs"]),
-            weights=tuple(node["weights"]),
-            flops=node["flops"],
-            inner=tuple(node["inner"]),
+    parts = assignment.parts
+    return encode(
+        DrawnGraph(
+            nodes=tuple(nodes),
+            inputs=tuple(graph.inputs),
+            outputs=tuple(graph.outputs),
+            parts=tuple(
+                DrawnPart(provider=each.provider, nodes=tuple(each.nodes)) for each in parts
+            ),
+            sizes={name: size for name, size in sizes.values.items() if name in values},
+            sizes_max={name: size for name, size in sizes_max.values.items() if name in values},
+            shapes={name: tuple(size) for name, size in sizes.shapes.items() if name in values},
         )
-        for node in value["nodes"]
-    )
-    return DrawnGraph(
-        nodes=nodes,
-        inputs=tuple(value["inputs"]),
-        outputs=tuple(value["outputs"]),
-        parts=tuple(
-            DrawnPart(provider=name, nodes=tuple(indices)) for name, indices in value["parts"]
-        ),
-        sizes=value["sizes"],
-        sizes_max=value["sizes_max"],
-        shapes={name: tuple(shape) for name, shape in value["shapes"].items()},
     )
 
 

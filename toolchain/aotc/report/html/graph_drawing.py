@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import Annotated, Final, Literal
 from xml.etree.ElementTree import Element
 
-from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import field, record
 from aotc.report.html.graph_data import DrawnGraph, DrawnNode, error_class, error_text, links_of
-from aotc.report.html.page import bytes_text, short_provider, shown_name, tag
+from aotc.report.html.page import bytes_text, shown_name, tag
+from aotc.report.sheet import provider as short_provider
 from aotc.spec.evidence import NodeError
 
 # A folded graph as inline SVG: all levels are in it, those within closed groups hidden.
@@ -551,19 +551,12 @@ class Level:
 
 
 def lay_out(count: int, edges: Iterable[tuple[int, int]]) -> Level:
-    """The layout of things 0 to `count` - 1; raises AOTC-I019 where the library is missing.
+    """The layout of things 0 to `count` - 1.
 
     Edges may form circles: folding ties what is no circle among nodes.
     """
-    try:
-        from fast_sugiyama import from_edges
-    except ImportError as error:
-        raise AotcError(
-            "AOTC-I019",
-            "fast-sugiyama cannot be imported",
-            found=str(error),
-            fix=install_extra("report"),
-        ) from None
+    from fast_sugiyama import from_edges
+
     given = sorted({(a, b) for a, b in edges if a != b})
     both = set(given)
     # Of two edges between the same two the library takes one; the other is drawn along it.

@@ -12,7 +12,8 @@ from aotc.graph.view import Links
 from aotc.spec.diff_report import Change, NodeChange, NodesDiff, WeightsDiff
 from aotc.spec.reports import Refusal
 from aotc.spec.variant import Variant
-from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, changes_of
+from aotc.tools.diff.opened_artifact import Pair, changes_of
+from aotc.tools.inspect import ArtifactContents
 
 if TYPE_CHECKING:
     from aotc.tools.diff.stored_graph import StoredGraph
