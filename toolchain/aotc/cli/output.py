@@ -111,6 +111,14 @@ def write_text(path: Path, text: str) -> None:
         raise cannot_write(error, "cannot write the file", str(path)) from None
 
 
+def write_page(text: str, html: str) -> None:
+    """Write a page to the file of --html, in place of one that exists; `-` is standard output."""
+    if html == DASH:
+        write_output(text)
+    else:
+        write_text(Path(html), text)
+
+
 def write_output(text: str) -> None:
     """Write text to standard output; raises AOTC-I018 (full disk) and I026."""
     with answering(sys.stdout):

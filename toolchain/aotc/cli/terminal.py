@@ -157,7 +157,7 @@ def _facts(part: Facts, *, one_line: bool) -> RenderableType | None:
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    rows = _first_rows([row for row in part.rows if row[1]])
+    rows = [row for row in part.rows if row[1]]
     widest = max((len(label) for label, _ in rows), default=0) + 2 if one_line else None
     table.add_column(style="dim", no_wrap=True, min_width=widest)
     table.add_column(no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
@@ -177,10 +177,10 @@ def _in_groups(part: Table) -> Iterator[Sequence[Cell]]:
     """The rows of a table, of each group as many as a terminal shows."""
     found = groupby(part.rows, lambda row: row[0]) if part.grouped else ((None, part.rows),)
     for _, group in found:
-        rows = list(group)
-        if (left := len(rows) - (part.limit or len(rows))) > 0:
+        rows, limit = list(group), part.limit or _MAX_ROWS
+        if (left := len(rows) - limit) > 0:
             named = (rows[0][0], f"and {left} more")[not part.grouped :]
-            rows[part.limit :] = [(*named, *[""] * (len(rows[0]) - len(named)))]
+            rows[limit:] = [(*named, *[""] * (len(rows[0]) - len(named)))]
         yield from ([("", *row[1:]) if n and part.grouped else row for n, row in enumerate(rows)])
 
 
@@ -203,7 +203,7 @@ def section(
         )
     # A name is not broken, and would take the room of the others.
     widest = MAX_CHARACTERS if one_line else _WIDEST_NAME
-    for first, *others in _first_rows(rows):
+    for first, *others in rows:
         table.add_row(_cell(first, "  ", limit=widest), *(_cell(cell) for cell in others))
     return table
 
@@ -246,14 +246,6 @@ def _cell(text: Cell, indent: str = "", style: str = "", limit: int = MAX_CHARAC
     if len(lines) > _MAX_ROWS:
         shown.append(f"{indent}and {len(lines) - _MAX_ROWS} more")
     return Text("\n".join(shown), style=style)
-
-
-def _first_rows(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
-    """The rows of a table, of too many the first; `--json` has all."""
-    left = len(rows) - _MAX_ROWS
-    if left <= 0:
-        return list(rows)
-    return [*rows[:_MAX_ROWS], (f"and {left} more", *("" for _ in rows[0][1:]))]
 
 
 class _Cut:

@@ -86,15 +86,11 @@ def diff(
 
 def _write_page(a: Path, b: Path, report: DiffReport, html: str) -> AotcError | None:
     """Write the page of a comparison, in place of one that exists; why it could not be written."""
-    from aotc.cli.output import write_output, write_text
+    from aotc.cli.output import write_page
     from aotc.report.html.diff_page import comparison_page
 
     try:
-        text = comparison_page(a, b, report)
-        if html != "-":
-            write_text(Path(html), text)
+        write_page(comparison_page(a, b, report), html)
     except AotcError as error:
         return error
-    if html == "-":
-        write_output(text)
     return None

@@ -1,12 +1,14 @@
-"""What `aotc install`, `store`, `pack` and `unpack` show."""
+"""What `aotc install`, `store`, `cache`, `pack` and `unpack` show."""
 
 from __future__ import annotations
 
 from aotc.base.text import size
 from aotc.report.sheet import Facts, Heading, Sheet, count, findings_table, short, table, to_minute
 from aotc.spec.command_reports import (
+    CacheListReport,
     InstallReport,
     PackReport,
+    PruneReport,
     StoreListReport,
     StorePruneReport,
     UnpackReport,
@@ -52,14 +54,49 @@ def list_view(answer: StoreListReport) -> Sheet:
 
 
 def prune_view(report: StorePruneReport) -> Sheet:
-    """What was removed, and what is left."""
+    """What was removed of a store, and what is left."""
+    removed = len(report.removed), report.removed_bytes
+    in_use = ", ".join(short(artifact_id) for artifact_id in report.in_use)
+    return _pruned(
+        report.store, removed, (report.kept, report.kept_bytes), report.leftovers, in_use
+    )
+
+
+def pruned_cache_view(report: PruneReport) -> Sheet:
+    """What was removed of the build cache, and what is left."""
+    removed = report.removed, report.removed_bytes
+    return _pruned(report.folder, removed, (report.kept, report.kept_bytes), report.leftovers)
+
+
+def _pruned(
+    place: str, removed: tuple[int, int], kept: tuple[int, int], leftovers: int, in_use: str = ""
+) -> Sheet:
     rows = [
-        ("removed", f"{len(report.removed)}, {size(report.removed_bytes)}"),
-        ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
-        ("kept, as in use", ", ".join(short(artifact_id) for artifact_id in report.in_use)),
-        ("leftovers removed", str(report.leftovers or "")),
+        ("removed", f"{removed[0]}, {size(removed[1])}"),
+        ("kept", f"{kept[0]}, {size(kept[1])}"),
+        ("kept, as in use", in_use),
+        ("leftovers removed", str(leftovers or "")),
     ]
-    return [Heading(report.store), Facts(rows)]
+    return [Heading(place), Facts(rows)]
+
+
+def cache_view(answer: CacheListReport) -> Sheet:
+    """How much of the build cache is taken, and by what."""
+    number = len(answer.entries)
+    entries = "1 entry" if number == 1 else f"{number} entries"
+    status = f"{entries}, {size(answer.bytes)} of {size(answer.limit_bytes)}"
+    rows = table(
+        "entries",
+        answer.entries,
+        ("key", lambda entry: short(entry.key)),
+        ("", lambda entry: entry.title),
+        ("kind", lambda entry: entry.kind),
+        ("size", lambda entry: size(entry.bytes)),
+        ("", lambda entry: count(entry.files, "file")),
+        ("created, UTC", lambda entry: to_minute(entry.created_at)),
+        ("last used", lambda entry: to_minute(entry.used_at)),
+    )
+    return [Heading(answer.folder, status), rows]
 
 
 def packing_view(report: PackReport | UnpackReport, written: str, done: str) -> Sheet:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from aotc.base.text import duration, size
+from aotc.base.text import duration
 from aotc.report.sheet import (
     FAILED,
     PASSED,
@@ -14,7 +14,6 @@ from aotc.report.sheet import (
     Screen,
     Sheet,
     Table,
-    count,
     failed,
     findings_table,
     first,
@@ -29,7 +28,6 @@ from aotc.report.sheets.artifact import (
     identity,
     model_text,
     operators_text,
-    signers,
     sizes_text,
     tables,
     value_text,
@@ -77,13 +75,9 @@ def _screen(
     if artifact is None:
         rows.append(("operators", operators_text(report.source)))
     else:
-        rows += [
-            ("gates", gates_text(artifact.variants)),
-            ("artifact", artifact.artifact_id),
-            ("profile", f"{artifact.profile}, for target {artifact.target}"),
-            ("signed by", signer or signers(artifact)),
-            ("size", f"{size(artifact.payload_bytes)} in {count(artifact.files, 'file')}"),
-        ]
+        known = dict(identity(report, signer=signer))
+        rows.append(("gates", gates_text(artifact.variants)))
+        rows += [(name, known[name]) for name in ("artifact", "profile", "signed by", "size")]
     noted = [
         ("findings", noticed(_codes([each.code for each in findings]))),
         ("problems", failed(_codes([each.code for each in report.problems]))),
