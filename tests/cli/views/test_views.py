@@ -17,7 +17,7 @@ from aotc.cli import terminal
 from aotc.report.sheets import measurements
 from aotc.report.sheets.artifact import inspect_view
 from aotc.report.sheets.summary import build_view
-from aotc.report.sheets.verification import verify_view
+from aotc.report.sheets.trust import verify_view
 from aotc.spec.command_reports import DoctorCheck, DoctorReport, RunCase, RunOutput, RunReport
 from aotc.spec.evidence import OutputError
 from aotc.spec.manifest import Capture, ControlFlow, ExternalFile

@@ -17,6 +17,8 @@ from aotc.spec.diff_report import AreaDiff, Change, DiffReport
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import RunReport
 
+_LABELS: Final = ("where", "expected", "found", "fix")
+
 
 @record
 class Issue:
@@ -33,16 +35,14 @@ class Issue:
     place: Place | None = None
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def labelled(self) -> list[tuple[str, str]]:
         """What happened, where, what was expected and found, and how to fix it."""
-        labelled = (
-            ("", self.what),
-            ("where: ", self.where),
-            ("expected: ", self.expected),
-            ("found: ", self.found),
-            ("fix: ", self.fix),
-        )
-        return tuple(f"{label}{text}" for label, text in labelled if text)
+        return [(n, text) for n in ("what", *_LABELS) if (text := getattr(self, n))]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The same as lines."""
+        return tuple(f"{n}: {text}".removeprefix("what: ") for n, text in self.labelled)
 
     @property
     def fingerprint(self) -> str:

@@ -156,7 +156,7 @@ def explain(
     The exit status is 0 if the policy accepts the artifact, else 1. Nothing is recorded in the
     trust state.
     """
-    from aotc.report.sheets.verification import explained_view
+    from aotc.report.sheets.trust import explained_view
     from aotc.spec.profile_files import load_target
     from aotc.trust.gate import verify
     from aotc.trust.policy.host_trust import resolve
@@ -227,7 +227,7 @@ def root(
     Put it at /etc/aotc/root.yaml, owned by root. A host that has one only accepts the policy of
     that name, or one that replaces it, and only if enough of the root keys signed it.
     """
-    from aotc.report.sheets.policy import root_view
+    from aotc.report.sheets.trust import root_view
     from aotc.spec.command_reports import RootReport
     from aotc.spec.trust_anchors import key_id
     from aotc.trust.key_loading import load_one_public
@@ -248,7 +248,7 @@ def root(
 
 
 def _show(answer: TrustReport, json: bool) -> int:
-    from aotc.report.sheets.policy import policy_view
+    from aotc.report.sheets.trust import policy_view
 
     respond(answer, policy_view, json=json)
     return EXIT_YES

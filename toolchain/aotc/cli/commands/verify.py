@@ -89,12 +89,12 @@ def verify(
 
 
 def _shown(report: VerifyReport) -> Sheet:
-    from aotc.report.sheets.verification import verify_view
+    from aotc.report.sheets.trust import verify_view
 
     return verify_view(report)
 
 
 def _explained(report: VerifyReport) -> Sheet:
-    from aotc.report.sheets.verification import explained_view
+    from aotc.report.sheets.trust import explained_view
 
     return explained_view(report)

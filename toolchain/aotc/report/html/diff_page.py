@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 from xml.etree.ElementTree import Element
 
 from aotc.base.errors import AotcError
-from aotc.base.records import record
 from aotc.report.html.artifact_contents import Contents, read_contents
 from aotc.report.html.graph_data import DrawnGraph
 from aotc.report.html.graph_drawing import Look, fold, graph_svg
@@ -98,7 +97,7 @@ def _graphs(a: Contents, b: Contents, report: DiffReport) -> list[Element]:
         if first.graph is None or second.graph is None:
             continue
         placed = _placed(a, pair.a), _placed(b, pair.b)
-        found.append(side_by_side(index, (first.graph, second.graph), placed, _marks(nodes)))
+        found.append(side_by_side(index, (first.graph, second.graph), placed, nodes))
     return found
 
 
@@ -109,17 +108,6 @@ def _drawn(contents: Contents, variant: str) -> int:
 def _placed(contents: Contents, variant: str) -> Mapping[str, str]:
     found = next(each for each in contents.manifest.variants if each.name == variant)
     return {node.name: node.provider for node in found.placement.nodes}
-
-
-def _marks(nodes: NodesDiff) -> Marks:
-    in_a: dict[str, str] = {change.a: "removed" for change in nodes.removed}
-    in_b: dict[str, str] = {change.b: "added" for change in nodes.added}
-    changed = (*nodes.renamed, *nodes.replaced, *nodes.altered)
-    for kind, changes in (("changed", changed), ("moved", nodes.moved)):
-        in_a |= {change.a: kind for change in changes}
-        in_b |= {change.b: kind for change in changes}
-    renamed = {change.a: change.b for change in (*nodes.renamed, *nodes.moved)}
-    return Marks(a=in_a, b=in_b, renamed=renamed)
 
 
 def _legend() -> Element:
@@ -160,32 +148,32 @@ def _operator(change: NodeChange) -> str:
 # Two graphs side by side, whose nodes know each other.
 
 
-@record
-class Marks:
-    """What differs between two graphs, by node name."""
-
-    a: Mapping[str, str]
-    b: Mapping[str, str]
-    renamed: Annotated[Mapping[str, str], "name in B by name in A, where they differ"]
-
-
 def side_by_side(
     number: int,
     graphs: tuple[DrawnGraph, DrawnGraph],
     placed: tuple[Mapping[str, str], Mapping[str, str]],
-    marks: Marks,
+    nodes: NodesDiff,
 ) -> Element:
     """Both drawings; colours of providers are the same in both.  `number` makes ids of them."""
     providers = tuple(dict.fromkeys((*placed[0].values(), *placed[1].values())))
+    # What differs, by the name in A and in B.
+    marks: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    marks[0].update({change.a: "removed" for change in nodes.removed})
+    marks[1].update({change.b: "added" for change in nodes.added})
+    changed = (*nodes.renamed, *nodes.replaced, *nodes.altered)
+    for kind, changes in (("changed", changed), ("moved", nodes.moved)):
+        marks[0].update({change.a: kind for change in changes})
+        marks[1].update({change.b: kind for change in changes})
+    renamed = {change.a: change.b for change in (*nodes.renamed, *nodes.moved)}
     places_b = {node.name: index for index, node in enumerate(graphs[1].nodes)}
     peers: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for index, node in enumerate(graphs[0].nodes):
-        other = places_b.get(marks.renamed.get(node.name, node.name))
-        if other is not None and marks.a.get(node.name) != "removed":
+        other = places_b.get(renamed.get(node.name, node.name))
+        if other is not None and marks[0].get(node.name) != "removed":
             peers[0][index] = other
             peers[1][other] = index
     sides = []
-    for side, stated in enumerate((marks.a, marks.b)):
+    for side, stated in enumerate(marks):
         graph, letter = graphs[side], "AB"[side]
         look = Look(
             name=f"{'ab'[side]}{number}",

@@ -93,9 +93,8 @@ def _gates_in_words(report: RunReport) -> Iterator[Note]:
 
 def _breach(refusal: Refusal) -> Facts:
     issue = breach_issue(refusal)
-    names = ("what", "where", "expected", "found", "fix")
-    rows = [(name, getattr(issue, name)) for name in names]
-    return Facts([*rows, ("stated at", _place(issue.place))], f"{issue.code} {issue.title}")
+    rows = [*issue.labelled, ("stated at", _place(issue.place))]
+    return Facts(rows, f"{issue.code} {issue.title}")
 
 
 def _place(place: Place | None) -> str:
