@@ -12,7 +12,8 @@ from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.failures import cannot_read
 from aotc.base.records import record
 from aotc.report.html.graph_data import DrawnGraph, GraphRequest, read_graphs
-from aotc.spec.codec import ParseError
+from aotc.spec.bench_reports import BenchReport
+from aotc.spec.codec import ParseError, decode
 from aotc.spec.evidence import Evidence
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
@@ -163,9 +164,6 @@ def _missing_package() -> AotcError | None:
 # Measured times of nodes, from what `aotc bench --nodes --json` printed.
 
 
-_SCHEMA = "aotc.bench/"
-
-
 def read_node_times(path: Path, artifact_id: str) -> dict[str, dict[str, float]]:
     """Seconds in one run, by variant and node name.
 
@@ -173,31 +171,19 @@ def read_node_times(path: Path, artifact_id: str) -> dict[str, dict[str, float]]
     another artifact than the one with `artifact_id`.
     """
     try:
-        content = path.read_bytes()
+        report = decode(BenchReport, strict_json(path.read_bytes()), allow_unknown=True)
     except OSError as error:
         raise cannot_read(error, "cannot read the times of nodes", str(path)) from None
-    try:
-        document = strict_json(content)
     except ParseError as error:
-        raise _refusal(path, "is no JSON document", str(error.problems[0].what)) from None
-    if not isinstance(document, dict) or not str(document.get("schema")).startswith(_SCHEMA):
-        raise _refusal(path, "is not of 'aotc bench'")
-    load = document.get("load")
-    stated = load.get("artifact_id") if isinstance(load, dict) else None
-    if stated != artifact_id:
-        raise _refusal(path, "is about another artifact", str(stated or ""))
-    report = document.get("nodes")
-    nodes = report.get("nodes") if isinstance(report, dict) else None
-    if not isinstance(report, dict) or not isinstance(nodes, list) or not nodes:
+        raise _refusal(path, "is not of 'aotc bench'", str(error.problems[0])) from None
+    if report.load.artifact_id != artifact_id:
+        raise _refusal(path, "is about another artifact", report.load.artifact_id)
+    if report.nodes is None:
         raise _refusal(path, "has no times of nodes")
     found: dict[str, float] = {}
-    for node in nodes:
-        name = node.get("name") if isinstance(node, dict) else None
-        seconds = node.get("seconds") if isinstance(node, dict) else None
-        if not isinstance(name, str) or not isinstance(seconds, int | float):
-            raise _refusal(path, "has a node without name or seconds")
-        found[name] = found.get(name, 0.0) + max(float(seconds), 0.0)
-    return {str(report.get("variant")): found}
+    for node in report.nodes.nodes:
+        found[node.name] = found.get(node.name, 0.0) + max(node.seconds, 0.0)
+    return {report.nodes.variant: found}
 
 
 def _refusal(path: Path, what: str, found: str = "") -> AotcError:

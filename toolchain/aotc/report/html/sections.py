@@ -26,10 +26,9 @@ from aotc.report.sheets.artifact import claims_table, identity, shapes_sheet
 from aotc.report.sheets.run import run_sheet
 from aotc.report.sheets.variants import (
     exactness_sheet,
-    node_facts,
+    node_errors_sheet,
     nodes_table,
     requirements_table,
-    worst_nodes,
 )
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, NodeErrors, VariantEvidence
@@ -79,7 +78,7 @@ def exactness_section(
     for found in evidence.variants if evidence is not None else ():
         parts += _folded(_comparisons(found), f"comparisons of {found.name}")
     for variant, measured in errors.items():
-        parts += elements(_nodes(variant, measured))
+        parts += elements(node_errors_sheet(variant, measured))
         parts += _folded(nodes_table("", measured.nodes), "compared values")
     if not errors:
         said = (
@@ -119,16 +118,6 @@ def _comparisons(found: VariantEvidence) -> Table:
 def sizes_text(sizes: Mapping[str, int]) -> str:
     """Sizes of dims in one line; `fixed` where no dim is free."""
     return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "fixed"
-
-
-def _nodes(variant: str, errors: NodeErrors) -> Sheet:
-    hint = "While inner values were read, the variant gave other bits: take these as a hint."
-    return [
-        Heading(f"errors by node of {variant}, on {fixture_in_words(errors.fixture)}"),
-        node_facts(errors),
-        *([Note(hint, "warn")] if errors.outputs_changed else ()),
-        worst_nodes(errors),
-    ]
 
 
 def _noise(evidence: Evidence) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from aotc.base.text import MAX_LISTED, duration, listed, size
 from aotc.report.sheet import (
@@ -24,11 +25,10 @@ from aotc.report.sheet import (
 from aotc.report.sheets.variants import (
     cost_table,
     exactness_sheet,
-    node_facts,
+    node_errors_sheet,
     placement_sheet,
     requirements_table,
     tuning_table,
-    worst_nodes,
 )
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
@@ -48,15 +48,7 @@ def inspect_view(report: InspectReport) -> Sheet:
         Heading(report.path, *UNVERIFIED),
         Facts(identity(report)),
         *tables(report),
-        *(
-            part
-            for variant, errors in report.node_errors.items()
-            for part in (
-                Facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")]),
-                node_facts(errors),
-                worst_nodes(errors),
-            )
-        ),
+        *chain(*(node_errors_sheet(*each) for each in report.node_errors.items())),
         claims_table(claims),
     ]
 

@@ -170,14 +170,14 @@ def weights_sheet(weights: Sequence[WeightsDiff]) -> Sheet:
     for each in weights:
         if not (each.changed or each.added or each.removed or each.renamed):
             continue
-        words = (
-            f"{each.equal} equal",
-            f"{each.renamed} equal under another name" if each.renamed else "",
-            f"{len(each.changed)} changed" if each.changed else "",
-            f"{len(each.added)} added" if each.added else "",
-            f"{len(each.removed)} removed" if each.removed else "",
-        )
-        text = f"{', '.join(each.variants)}: {', '.join(filter(None, words))}"
+        numbers = {
+            "equal under another name": each.renamed,
+            "changed": len(each.changed),
+            "added": len(each.added),
+            "removed": len(each.removed),
+        }
+        words = [f"{each.equal} equal", *(f"{n} {what}" for what, n in numbers.items() if n)]
+        text = f"{', '.join(each.variants)}: {', '.join(words)}"
         ranked = sorted(each.changed, key=lambda tensor: -(tensor.max_rel or 0.0))
         rows = [_tensor(tensor) for tensor in (*ranked, *each.added, *each.removed)]
         columns = ("", "#max abs", "#max rel")

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Final
 from aotc.base.text import duration, listed, size
 from aotc.report.sheet import (
     FAILED,
+    NOTICED,
     PASSED,
     Cell,
     Facts,
     Heading,
+    Note,
     Sheet,
     Table,
     count,
@@ -558,6 +560,17 @@ def parity_view(report: ParityDebugReport) -> Sheet:
 def _gate(gate: OutputGate) -> str:
     limits = [f"{name} {limit:g}" for name, limit in gate.limits() if limit is not None]
     return ", ".join(limits) + (", instead of the tolerance" if gate.replaces_tolerance else "")
+
+
+def node_errors_sheet(variant: str, errors: NodeErrors) -> Sheet:
+    """The errors by node of a variant: how much was compared, and the nodes that add most."""
+    hint = "While inner values were read, the variant gave other bits: take these as a hint."
+    return [
+        Facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")]),
+        node_facts(errors),
+        *([Note(hint, NOTICED)] if errors.outputs_changed else ()),
+        worst_nodes(errors),
+    ]
 
 
 def node_facts(errors: NodeErrors) -> Facts:
