@@ -53,9 +53,8 @@ def memory_section(contents: Contents) -> Element:
                     "not find; they are not counted, so the curve is a lower bound."
                 )
                 parts.append(tag("p", said, class_="warn"))
-            parts.append(
-                tag("p", f"At the peak runs {shown_name(node.op, 60)} {shown_name(node.name)}.")
-            )
+            said = f"At the peak runs {shown_name(node.op, 60)} {shown_name(node.name)}."
+            parts.append(tag("p", said))
     said = (
         "A curve has what is live by the order of nodes, without weights and inputs. ONNX Runtime "
         "may reuse an input's memory for an output, and keep more than it needs."

@@ -31,7 +31,7 @@ from aotc.report.sheets.variants import (
     requirements_table,
 )
 from aotc.spec.codec import Json
-from aotc.spec.evidence import Evidence, NodeErrors, VariantEvidence
+from aotc.spec.evidence import Comparison, Evidence, NodeErrors, VariantEvidence
 from aotc.spec.reports import ArtifactSummary, InspectReport
 from aotc.spec.run_report import RunReport
 from aotc.spec.variant import PassRecord
@@ -99,20 +99,21 @@ def _folded(rows: Table, what: str) -> Iterator[Element]:
 
 
 def _comparisons(found: VariantEvidence) -> Table:
-    rows = []
-    for each in (*found.comparisons, *found.unpartitioned):
-        padded = f", padded to {sizes_text(each.padded_to)}" if each.padded_to else ""
-        rows += [
-            (
-                fixture_in_words(each.fixture),
-                sizes_text(each.sizes) + padded,
-                error.output,
-                f"{error.max_abs:.2g}",
-                f"{error.max_rel:.2g}",
-            )
-            for error in each.outputs
-        ]
-    return Table("", ("sizes", "output", "#max abs", "#max rel"), rows, name="fixture")
+    compared = (*found.comparisons, *found.unpartitioned)
+    return table(
+        "",
+        [(each, error) for each in compared for error in each.outputs],
+        ("fixture", lambda pair: fixture_in_words(pair[0].fixture)),
+        ("sizes", lambda pair: _padded_sizes(pair[0])),
+        ("output", lambda pair: pair[1].output),
+        ("#max abs", lambda pair: f"{pair[1].max_abs:.2g}"),
+        ("#max rel", lambda pair: f"{pair[1].max_rel:.2g}"),
+    )
+
+
+def _padded_sizes(compared: Comparison) -> str:
+    padded = f", padded to {sizes_text(compared.padded_to)}" if compared.padded_to else ""
+    return sizes_text(compared.sizes) + padded
 
 
 def sizes_text(sizes: Mapping[str, int]) -> str:

@@ -20,10 +20,11 @@ from aotc.report.sheet import (
     short,
     stated,
 )
-from aotc.report.wording import both_values, only_pair, what_changed
+from aotc.spec.codec import Json
 from aotc.spec.diff_report import (
     AREAS,
     AreaDiff,
+    Change,
     ComparedArtifact,
     DiffReport,
     MeasuredRow,
@@ -107,18 +108,64 @@ def side_text(artifact: ComparedArtifact) -> str:
 
 def changes_table(report: DiffReport, widest: int) -> Table:
     """What differs, by area; values of at most `widest` characters."""
-    only = only_pair(report)
+    # One pair of variants need not be named.
+    only = report.variants[0].label if len(report.variants) == 1 else ""
     rows = [
         (
             area.area,
-            what_changed(area, change, only),
-            *both_values(area, change, widest),
+            _what_changed(area, change, only),
+            *_both_values(area, change, widest),
             "" if change.ratio is None else f"{change.ratio:.4g}",
         )
         for area in report.areas
         for change in area.changes
     ]
     return Table("changed", ("", "A", "B", "#B / A"), rows, limit=_MAX_CHANGES, grouped=True)
+
+
+def _what_changed(area: AreaDiff, change: Change, only: str) -> str:
+    what = change.what.removeprefix(f"{area.area}.")
+    return f"{change.subject}: {what}" if change.subject not in ("", only) else what
+
+
+def _both_values(area: AreaDiff, change: Change, widest: int) -> tuple[str, str]:
+    """Both values, each of at most `widest` characters; of lists, what the other lacks."""
+    one, other = change.a, change.b
+    if isinstance(one, list) and isinstance(other, list):
+        left = [item for item in one if item not in other]
+        right = [item for item in other if item not in one]
+        if not left and not right:
+            return "in this order", "in another order"
+        return _cut(_items(left, one), widest), _cut(_items(right, other), widest)
+    is_bytes = area.area in ("memory", "size") or change.what.endswith(("bytes", "bytes_max"))
+    first, second = (_value(value, is_bytes=is_bytes) for value in (one, other))
+    return _cut(first, widest), _cut(second, widest)
+
+
+def _items(items: Sequence[Json], of: Sequence[Json]) -> str:
+    if not items:
+        return "nothing else" if of else "none"
+    return listed([_value(item) for item in items])
+
+
+def _value(value: Json, *, is_bytes: bool = False) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if is_bytes and isinstance(value, int):
+        return size(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return listed([_value(item) for item in value]) or "none"
+    return str(value) or "none"
+
+
+def _cut(text: str, widest: int) -> str:
+    return text if len(text) <= widest else f"{text[: widest - 3]}..."
 
 
 def matched_text(nodes: NodesDiff) -> str:

@@ -55,27 +55,23 @@ def list_view(answer: StoreListReport) -> Sheet:
 
 def prune_view(report: StorePruneReport) -> Sheet:
     """What was removed of a store, and what is left."""
-    removed = len(report.removed), report.removed_bytes
     in_use = ", ".join(short(artifact_id) for artifact_id in report.in_use)
-    return _pruned(
-        report.store, removed, (report.kept, report.kept_bytes), report.leftovers, in_use
-    )
+    return _pruned(report.store, len(report.removed), report, in_use)
 
 
 def pruned_cache_view(report: PruneReport) -> Sheet:
     """What was removed of the build cache, and what is left."""
-    removed = report.removed, report.removed_bytes
-    return _pruned(report.folder, removed, (report.kept, report.kept_bytes), report.leftovers)
+    return _pruned(report.folder, report.removed, report)
 
 
 def _pruned(
-    place: str, removed: tuple[int, int], kept: tuple[int, int], leftovers: int, in_use: str = ""
+    place: str, removed: int, report: PruneReport | StorePruneReport, in_use: str = ""
 ) -> Sheet:
     rows = [
-        ("removed", f"{removed[0]}, {size(removed[1])}"),
-        ("kept", f"{kept[0]}, {size(kept[1])}"),
+        ("removed", f"{removed}, {size(report.removed_bytes)}"),
+        ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
         ("kept, as in use", in_use),
-        ("leftovers removed", str(leftovers or "")),
+        ("leftovers removed", str(report.leftovers or "")),
     ]
     return [Heading(place), Facts(rows)]
 
