@@ -13,7 +13,7 @@ from drawn_artifacts import DIGITS, built, read_page, text_of
 from third_party_models import MODELS, needs_models
 
 from aotc.base.errors import AotcError, Place
-from aotc.report.html.artifact_page import artifact_page, write_page, write_run_page
+from aotc.report.html.artifact_page import artifact_page, run_page, write_page
 from aotc.spec.bench_reports import BenchReport, NodesReport, NodeTime
 from aotc.spec.codec import encode
 from aotc.spec.reports import LoadReport, Refusal
@@ -276,17 +276,14 @@ def test_a_run_that_built_nothing_has_a_page(tmp_path: Path) -> None:
         ),
         findings=(),
     )
-    file = tmp_path / "run.html"
-    write_run_page(None, file, run)
-    page = read_page(file.read_text("ascii"))
+    page = read_page(run_page(None, run))
     said = text_of(page)
     assert "aotc build: failed" in said
     assert "too much <b>runs</b> on the CPU" in said
     assert "profiles/edge.yaml:7:3" in said
     assert "nothing was built" in said
     # Of an artifact that was refused, as `verify` may have it.
-    write_run_page(tmp_path / "none.aotc", file, run)
-    said = text_of(read_page(file.read_text("ascii")))
+    said = text_of(read_page(run_page(tmp_path / "none.aotc", run)))
     assert "The artifact could not be read: AOTC-I001" in said
     assert "profiles/edge.yaml:7:3" in said
 
@@ -303,9 +300,7 @@ def test_a_run_and_its_artifact_are_on_one_page(artifact: Path, tmp_path: Path) 
         measurements=(Measurement(name="payload", subject="", value=1e6, unit="bytes"),),
         stages={"optimize": 1.5},
     )
-    file = tmp_path / "run.html"
-    write_run_page(artifact, file, run)
-    page = read_page(file.read_text("ascii"))
+    page = read_page(run_page(artifact, run))
     assert "aotc build passed" in text_of(part(page, "run"))
     assert "1e+06" in text_of(part(page, "run"))
     assert part(page, "graph") is not None

@@ -12,7 +12,7 @@ from typing import Final
 
 from aotc.base.text import printable
 from aotc.report.sheet import Bars, Cell, Facts, Heading, Lines, Note, Part, Table
-from aotc.report.sheets.run import run_sheet
+from aotc.report.sheets.judged import run_sheet
 from aotc.spec.run_report import RunReport
 
 # Of a comment.

@@ -28,15 +28,13 @@ TEXTS: Final = Registry(
     ),
 )
 # A page is drawn from the artifact as well, by a function of the artifact's path (None: nothing was
-# built), the path of the page, and the report; it writes the page.
-PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:write_run_page"),))
+# built) and the report.
+PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:run_page"),))
 # `-` alone is JSON, and `-.md` is Markdown.
 STANDARD_OUTPUT: Final = "-"
-# Of a file that a page's own writer could not write.
-_UNWRITTEN: Final = frozenset({"AOTC-I018", "AOTC-I026"})
 
 Text = Callable[[RunReport], str]
-Page = Callable[[Path | None, Path, RunReport], None]
+Page = Callable[[Path | None, RunReport], str]
 
 
 def is_standard_output(file: str) -> bool:
@@ -118,16 +116,11 @@ def write_report(report: RunReport, file: str) -> None:
     try:
         suffix = suffix_of(file)
         if suffix in PAGES:
-            artifact = Path(report.artifact) if report.artifact_id else None
-            try:
-                write_page: Page = PAGES.load(suffix)
-                write_page(artifact, path, report)
-            except AotcError as error:
-                if error.code not in _UNWRITTEN:
-                    raise
-                raise lost_report(file, error.found) from None
+            draw: Page = PAGES.load(suffix)
+            text = draw(Path(report.artifact) if report.artifact_id else None, report)
         else:
-            write_atomically(path, report_text(report, file).encode("utf-8"))
+            text = report_text(report, file)
+        write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise lost_report(file, system_message(error)) from None
     except AotcError:

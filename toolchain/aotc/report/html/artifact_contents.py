@@ -36,14 +36,19 @@ class DrawnVariant:
     """A graph, and the variants that have it; or why it is not drawn."""
 
     names: tuple[str, ...]
-    graph: DrawnGraph | None = None
-    refusal: AotcError | None = None
+    found: DrawnGraph | AotcError
+
+    @property
+    def graph(self) -> DrawnGraph | None:
+        """None where it is not drawn."""
+        return self.found if isinstance(self.found, DrawnGraph) else None
 
     @property
     def why_not(self) -> str:
         """Why it is not drawn; empty if it is."""
-        fix = f". {self.refusal.fix}" if self.refusal is not None and self.refusal.fix else ""
-        return f"Not drawn: {self.refusal.line()}{fix}" if self.refusal is not None else ""
+        if isinstance(self.found, DrawnGraph):
+            return ""
+        return f"Not drawn: {self.found.line()}" + (self.found.fix and f". {self.found.fix}")
 
 
 @record
@@ -102,7 +107,7 @@ def _model(container: Container, path: str) -> bytes | AotcError:
 def _drawn(manifest: Manifest, models: list[bytes | AotcError]) -> tuple[DrawnVariant, ...]:
     """Each graph once: variants for other CPUs often have equal ones."""
     if (missing := _missing_package()) is not None:
-        return (DrawnVariant(names=tuple(v.name for v in manifest.variants), refusal=missing),)
+        return (DrawnVariant(names=tuple(v.name for v in manifest.variants), found=missing),)
     groups: dict[object, tuple[Variant, bytes | AotcError, list[str]]] = {}
     for variant, model in zip(manifest.variants, models, strict=True):
         placed = sorted((node.name, node.provider) for node in variant.placement.nodes)
@@ -141,13 +146,8 @@ def _drawn(manifest: Manifest, models: list[bytes | AotcError]) -> tuple[DrawnVa
             found[key] = AotcError("AOTC-I056", "the graph is too large", found=size)
         else:
             found[key] = graph
-    return tuple(_variant(tuple(own), found[key]) for key, (_, _, own) in groups.items())
-
-
-def _variant(names: tuple[str, ...], found: DrawnGraph | AotcError) -> DrawnVariant:
-    if isinstance(found, AotcError):
-        return DrawnVariant(names=names, refusal=found)
-    return DrawnVariant(names=names, graph=found)
+    drawn = ((tuple(own), found[key]) for key, (_, _, own) in groups.items())
+    return tuple(DrawnVariant(names=own, found=each) for own, each in drawn)
 
 
 def _missing_package() -> AotcError | None:

@@ -48,27 +48,8 @@ def write_page(
         traffic=None if traffic is None else Path(traffic),
         times=None if times is None else Path(times),
     )
-    _write(text, Path(file))
-
-
-def write_run_page(artifact: Path | None, file: Path, run_report: RunReport) -> None:
-    """Write the page of a run into `file`, with that of its artifact (None: nothing was built).
-
-    Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises
-    AOTC-I018 (full disk) and I026 for the file.
-    """
-    text, why = "", ""
-    if artifact is not None:
-        try:
-            text = artifact_page(artifact, run_report=run_report)
-        except AotcError as error:
-            why = error.line()
-    _write(text or run_page(run_report, why=why), file)
-
-
-def _write(text: str, file: Path) -> None:
     try:
-        write_atomically(file, text.encode("ascii"))
+        write_atomically(Path(file), text.encode("ascii"))
     except OSError as error:
         raise cannot_write(error, "cannot write the page", str(file)) from None
 
@@ -115,16 +96,17 @@ def artifact_page(
     )
 
 
-def run_page(run: RunReport, *, why: str = "") -> str:
-    """The page of a run without an artifact: outcome, breaches and gates.
+def run_page(artifact: Path | None, run: RunReport) -> str:
+    """The page of a run, with that of its artifact (None: nothing was built).
 
-    `why` is why the artifact, if there is one, is not on it.
+    Of a run whose artifact is not there or cannot be read, the page has the run alone.
     """
     said = "There is no artifact: nothing was built, and this page shows the results of the run."
-    if why:
+    if artifact is not None:
+        try:
+            return artifact_page(artifact, run_report=run)
+        except AotcError as error:
+            why = error.line()
         said = f"This page shows the results of the run. The artifact could not be read: {why}"
-    return page(
-        f"aotc {run.command}: {run.outcome}",
-        (tag("p", said, class_="notice"),),
-        (run_section(run),),
-    )
+    title = f"aotc {run.command}: {run.outcome}"
+    return page(title, (tag("p", said, class_="notice"),), (run_section(run),))

@@ -23,7 +23,7 @@ from aotc.report.sheet import (
     table,
 )
 from aotc.report.sheets.artifact import claims_table, identity, shapes_sheet
-from aotc.report.sheets.run import run_sheet
+from aotc.report.sheets.judged import run_sheet
 from aotc.report.sheets.variants import (
     exactness_sheet,
     node_errors_sheet,

@@ -187,15 +187,12 @@ def nodes_text(nodes: NodesDiff) -> list[str]:
 
 
 def _moved(moved: Sequence[NodeChange]) -> list[str]:
-    ways = Counter((provider(node.provider_a), provider(node.provider_b)) for node in moved)
-    return [
-        f"{number} moved {one} -> {other}: "
-        + _operators(
-            [n for n in moved if (provider(n.provider_a), provider(n.provider_b)) == (one, other)],
-            "op_b",
-        )
-        for (one, other), number in ways.most_common()
-    ]
+    ways: dict[str, list[NodeChange]] = {}
+    for node in moved:
+        way = f"{provider(node.provider_a)} -> {provider(node.provider_b)}"
+        ways.setdefault(way, []).append(node)
+    ranked = sorted(ways.items(), key=lambda each: -len(each[1]))
+    return [f"{len(nodes)} moved {way}: {_operators(nodes, 'op_b')}" for way, nodes in ranked]
 
 
 def _counted(what: str, nodes: Sequence[NodeChange], op: str) -> list[str]:
