@@ -84,17 +84,11 @@ def verify(
                 findings=report.findings,
             )
     if not run.on_standard_output:
-        respond(report, _explained if explain else _shown, json=json)
+        respond(report, lambda report: _sheet(report, explain=explain), json=json)
     return status
 
 
-def _shown(report: VerifyReport) -> Sheet:
-    from aotc.report.sheets.trust import verify_view
+def _sheet(report: VerifyReport, *, explain: bool) -> Sheet:
+    from aotc.report.sheets.trust import explained_view, verify_view
 
-    return verify_view(report)
-
-
-def _explained(report: VerifyReport) -> Sheet:
-    from aotc.report.sheets.trust import explained_view
-
-    return explained_view(report)
+    return explained_view(report) if explain else verify_view(report)

@@ -16,9 +16,8 @@ from aotc.report.sheet import (
     Sheet,
     Table,
     count,
-    failed,
     first,
-    passed,
+    verdict,
 )
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, OutcomeChange, ToolVersions
 from aotc.tools.check_outcomes import in_words, is_good
@@ -45,6 +44,7 @@ def check_models_view(answer: CheckModelsReport) -> Sheet:
         status, style = (f"{worse} WORSE", FAILED) if worse else ("none is worse", PASSED)
     total = count(len(answer.models), "model")
     shown = answer.models if len(answer.models) <= _ALL else tuple(bad)
+    skipped = [(each.path, each.reason) for each in answer.skipped]
     return [
         Heading(answer.folder, f"{total}, {status}", style),
         Facts(
@@ -56,12 +56,7 @@ def check_models_view(answer: CheckModelsReport) -> Sheet:
         ),
         Table("outcome", ("models",), [(name, str(n)) for name, n in answer.summary.items()]),
         Table("models", ("outcome", ""), _rows(shown)),
-        Table(
-            "skipped",
-            ("",),
-            [(each.path, each.reason) for each in answer.skipped],
-            limit=_MAX_LISTED,
-        ),
+        Table("skipped", ("",), skipped, limit=_MAX_LISTED),
         *_against(answer),
     ]
 
@@ -85,10 +80,7 @@ def _rows(checks: Sequence[ModelCheck]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, group in groups.items():
         listed = group if len(checks) <= _ALL else group[:_MAX_LISTED]
-        rows += [
-            (check.model, passed(name) if is_good(check) else failed(name), _why(check))
-            for check in listed
-        ]
+        rows += [(each.model, verdict(is_good(each), name, name), _why(each)) for each in listed]
         if len(group) > len(listed):
             rows.append((f"and {len(group) - len(listed)} more", name, ""))
     return rows

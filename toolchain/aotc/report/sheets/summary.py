@@ -68,8 +68,8 @@ def _screen(
     sizes = sizes_text(report.domain) if report.domain is not None else {}
     rows = [
         ("model", model_text(report.source)),
-        ("inputs", _values(report.inputs)),
-        ("outputs", _values(report.outputs)),
+        ("inputs", first([_named(value) for value in report.inputs], _MAX_LISTED)),
+        ("outputs", first([_named(value) for value in report.outputs], _MAX_LISTED)),
         ("sizes", first([f"{name} {text}" for name, text in sizes.items()], _MAX_LISTED)),
     ]
     if artifact is None:
@@ -116,8 +116,8 @@ def _run(variant: VariantSummary) -> str:
     return stated(next(named, next(iter(runs.values()), None)), duration)
 
 
-def _values(values: Sequence[Value]) -> str:
-    return first([f"{value.name} {value_text(value)}" for value in values], _MAX_LISTED)
+def _named(value: Value) -> str:
+    return f"{value.name} {value_text(value)}"
 
 
 def build_view(report: BuildReport, inspected: InspectReport) -> Sheet:
