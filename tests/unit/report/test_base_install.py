@@ -10,10 +10,16 @@ from pathlib import Path
 
 import pytest
 from built_wheel import base_install, build_wheel
-from drawn_artifacts import read_page, text_of
+from drawn_artifacts import DIGITS, built, read_page, text_of
 from repository import ROOT, TOOLCHAIN
 
 ENVIRONMENT = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+GATED = """\
+schema: aotc.profile/1
+name: gated
+variants: [{name: portable, isa: baseline}]
+gates: {outputs: {logits: {max_abs: 0.001}}}
+"""
 RELEASE = ROOT / "manifests" / "compat" / "0.1.0"
 MAIN = """
 import sys
@@ -79,21 +85,26 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base_install(folder / "venv", build_wheel(folder))
 
 
-def test_a_page_of_an_artifact_needs_no_extra(python: Path, tmp_path: Path) -> None:
-    """It has all but the graph and the memory over it, and says what brings these."""
-    absent = subprocess.run([python, "-c", "import onnx"], capture_output=True, check=False)
-    assert b"No module named 'onnx'" in absent.stderr
+def inspected(python: Path, artifact: Path, folder: Path) -> dict[str, str]:
+    """The text of each section of the page that `aotc inspect --html` writes there."""
     done = subprocess.run(
-        [python, "-c", MAIN, "inspect", str(RELEASE / "digits.aotc"), "--html", "page.html"],
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "HOME": str(tmp_path)},
+        [python, "-c", MAIN, "inspect", str(artifact), "--html", "page.html"],
+        cwd=folder,
+        env={**ENVIRONMENT, "HOME": str(folder)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
-    page = read_page((tmp_path / "page.html").read_text("ascii"))
-    said = {part.get("id"): text_of(part) for part in page.iter("section")}
+    page = read_page((folder / "page.html").read_text("ascii"))
+    return {part.get("id", ""): text_of(part) for part in page.iter("section")}
+
+
+def test_a_page_of_an_artifact_needs_no_extra(python: Path, tmp_path: Path) -> None:
+    """It has all but the graph and the memory over it, and says what brings these."""
+    absent = subprocess.run([python, "-c", "import onnx"], capture_output=True, check=False)
+    assert b"No module named 'onnx'" in absent.stderr
+    said = inspected(python, RELEASE / "digits.aotc", tmp_path)
     for name in ("graph", "memory"):
         assert "Not drawn: AOTC-I019" in said[name]
         assert "need the package fast_sugiyama" in said[name]
@@ -104,3 +115,11 @@ def test_a_page_of_an_artifact_needs_no_extra(python: Path, tmp_path: Path) -> N
     assert "logits passed" in said["exactness"]
     assert "onnxruntime-optimizer" in said["passes"]
     assert "image" in said["shapes"]
+
+
+def test_limits_of_gates_are_judged_without_an_extra(python: Path, tmp_path: Path) -> None:
+    profile = tmp_path / "gated.yaml"
+    profile.write_text(GATED)
+    artifact = built(tmp_path, DIGITS, "--dim", "batch=1..8", "--profile", str(profile))
+    said = inspected(python, artifact, tmp_path)
+    assert "max absolute error <= 0.001" in said["exactness"]

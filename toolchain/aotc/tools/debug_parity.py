@@ -28,8 +28,9 @@ from aotc.precision.node_comparison import Side, as_loaded, node_errors
 from aotc.runtime.routing import choose
 from aotc.runtime.warmup import warmup_fixtures
 from aotc.session.inference import open_original, outputs_of
+from aotc.session.limits import FORM, stated_limits
 from aotc.session.padding import Padder
-from aotc.session.parity import FORM, TOLERANCE, compare, stated_limits
+from aotc.session.parity import TOLERANCE, compare
 from aotc.session.sessions import import_onnxruntime
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import read_fixtures

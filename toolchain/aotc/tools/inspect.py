@@ -353,7 +353,7 @@ def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummar
     """The limits of a variant's outputs, with the worst of all comparisons."""
     if not variant.parity.gates:
         return ()
-    from aotc.session.parity import judged_limits, stated_limits
+    from aotc.session.limits import judged_limits, stated_limits
 
     measured = {error.output: error for error in worst}
     found: list[LimitSummary] = []
