@@ -154,6 +154,7 @@ def _heading(part: Heading, *, one_line: bool) -> RenderableType:
 
 
 def _facts(part: Facts, *, one_line: bool) -> RenderableType | None:
+    from rich.console import Group
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
@@ -163,7 +164,8 @@ def _facts(part: Facts, *, one_line: bool) -> RenderableType | None:
     table.add_column(no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
     for label, text in rows:
         table.add_row(_cell(label, "  "), _cell(text))
-    return table if rows else None
+    titled = Group(_cell(part.title, style="bold"), table) if part.title else table
+    return titled if rows else None
 
 
 def _table(part: Table, *, one_line: bool) -> RenderableType | None:
