@@ -342,10 +342,13 @@ class RequirementResult:
 
 @record
 class ArtifactRelease:
-    """A release of an artifact, ordered by version, by time of approval, or by time of build."""
+    """A release of an artifact: its version, or the time of its approval or build."""
 
     kind: Literal["version", "approved", "built"]
     value: str
+    made_at: Annotated[
+        str, "of a version: when it was approved or built, as attested; empty: not known"
+    ] = ""
 
 
 @record
