@@ -288,7 +288,7 @@ def test_bits_declared_unused_change_a_certificate(root: Issued) -> None:
 
 def test_files_of_authorities(root: Issued, tmp_path: Any) -> None:
     path = tmp_path / "ca.pem"
-    path.write_text("ours\n" + root.pem + root.pem)
+    path.write_text("# ours\n" + root.pem + root.pem)
     assert [ca.pem for ca in load_authorities(path)] == [root.pem, root.pem]
     cut = root.pem + root.pem.replace("-----END CERTIFICATE-----", "")
     for text in ("", cut, leaf(root).pem, root.pem.replace("M", "A")):

@@ -17,11 +17,13 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record
 from aotc.base.text import printable
 from aotc.spec.trust_anchors import (
+    CERTIFICATE,
     TrustedAuthority,
     TrustedKey,
     der_of_pem,
     key_id,
     split_certificates,
+    text_around,
 )
 from aotc.trust import key_files, p256
 
@@ -124,7 +126,7 @@ def load_authorities(path: Path) -> tuple[TrustedAuthority, ...]:
     found = tuple(
         TrustedAuthority(pem=block, origin=str(path)) for block in split_certificates(text)
     )
-    if not found or text.count("-----BEGIN CERTIFICATE-----") != len(found):
+    if not found or text_around(text, CERTIFICATE):
         raise AotcError("AOTC-G013", "the file is not a list of CA certificates", where=str(path))
     for authority in found:
         _anchor(authority)

@@ -15,7 +15,15 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.base.text import printable
 from aotc.spec.payload import Finding
-from aotc.spec.trust_anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
+from aotc.spec.trust_anchors import (
+    CERTIFICATE,
+    PEM,
+    TrustedKey,
+    key_id,
+    split_certificates,
+    split_pem,
+    text_around,
+)
 from aotc.trust import key_files
 from aotc.trust.p256 import any_key, p256_key, public_pem
 
@@ -25,7 +33,13 @@ if TYPE_CHECKING:
 
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
-_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
+_SECRET = re.compile(
+    r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----", re.ASCII | re.DOTALL
+)
+# OpenSSL writes the parameters of a curve before a key on it, and some tools its public half.
+_BESIDE_SECRET = re.compile(
+    r"-----BEGIN (EC PARAMETERS|PUBLIC KEY)-----\s+[A-Za-z0-9+/=\s]+?-----END \1-----", re.ASCII
+)
 
 FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
 VARIABLE = "AOTC_KEY_PASSWORD"
@@ -74,7 +88,19 @@ def load_private(
     if not isinstance(secret.curve, ec.SECP256R1):
         raise _unusable(path, f"a key on the curve {secret.curve.name}")
     pem = public_pem(secret.public_key())
-    chain = split_certificates(data.decode("ascii", "replace"))
+    text = data.decode("utf-8", "replace")
+    if len(_SECRET.findall(text)) > 1:
+        raise _unusable(path, "several private keys")
+    if other := text_around(text, _SECRET, CERTIFICATE, _BESIDE_SECRET):
+        raise AotcError(
+            "AOTC-I023",
+            "the key file has text besides keys and certificates, which could say not to use them",
+            where=str(path),
+            expected="a private key, its certificates, and lines that start with #",
+            found=printable(other, 80),
+            fix="Remove the text, if the key may be used.",
+        )
+    chain = split_certificates(text)
     if chain:
         from aotc.trust.certificates import check_chain_of_key
 
@@ -111,7 +137,7 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
                 found="another kind of key" if any_key(block) else "bytes that are not a key",
             )
         found.append(TrustedKey(pem=public_pem(public), origin=origin))
-    if not found or not _has_only_keys(text):
+    if not found or text_around(text, PEM):
         content, fix = _other_content(text)
         raise AotcError(
             code,
@@ -151,20 +177,12 @@ def _other_content(text: str) -> tuple[str, str]:
     return "something else", ""
 
 
-def _has_only_keys(text: str) -> bool:
-    """Whether a text has only keys and comments; other text could say that a key is revoked."""
-    lines = PEM.sub("\0", text.removeprefix("\ufeff")).splitlines()
-    return all(
-        line.rstrip() in ("", "\0") or (line.startswith("#") and "\0" not in line) for line in lines
-    )
-
-
 def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
-    secret = block[0] if block else data
+    block = _SECRET.search(data.decode("latin-1"))
+    secret = block[0].encode("latin-1") if block else data
     encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
     given = (password or password_of(path)) if encrypted else None
     try:

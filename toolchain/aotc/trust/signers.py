@@ -21,7 +21,14 @@ from aotc.base.text import printable
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.json import strict_json
 from aotc.spec.payload import Finding
-from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id, split_certificates
+from aotc.spec.trust_anchors import (
+    CERTIFICATE,
+    Anchor,
+    TrustedKey,
+    key_id,
+    split_certificates,
+    text_around,
+)
 from aotc.spec.trust_policy import Sealer, SignedBy, Signer, SignerFile
 from aotc.spec.yaml import located, place_of, strict_yaml
 from aotc.trust import dsse, key_files
@@ -170,6 +177,14 @@ def _chain(file: SignerFile, public_pem: str, path: Path) -> tuple[str, ...]:
             "the file has no PEM certificate",
             where=origin,
             fix="Put the key's certificate into it, or leave 'certificates' out.",
+        )
+    if other := text_around(text, CERTIFICATE):
+        raise AotcError(
+            "AOTC-I023",
+            "the file has text besides certificates, which could say not to use them",
+            where=origin,
+            found=printable(other, 80),
+            fix="Remove the text, if the certificates may be used.",
         )
     check_chain_of_key(chain, public_pem, origin)
     return chain
