@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,6 @@ import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 from made_certificates import authority, leaf, p256, public_pem
-from policy_host import policy_host
 from policy_setting import Setting
 
 from aotc.base.errors import AotcError
@@ -21,12 +20,6 @@ from aotc.trust.policy.document import read_policy, read_roots
 from aotc.trust.signers import load_signer
 
 NOTE = "REVOKED by security, do not use"
-
-
-@pytest.fixture
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
-    with policy_host(tmp_path, monkeypatch) as setting:
-        yield setting
 
 
 def secret_pem(secret: Any) -> str:

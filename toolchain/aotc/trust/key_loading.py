@@ -71,13 +71,18 @@ class PrivateKey:
 
 
 def load_private(
-    path: Path, *, development: bool = False, password: bytes | None = None
+    path: Path,
+    *,
+    development: bool = False,
+    password: bytes | None = None,
+    allow_expired: bool = False,
 ) -> PrivateKey:
     """Load a P-256 private key from a PKCS#8 or SEC1 PEM file, with its certificates if it has any.
 
     An encrypted key is decrypted with `password`, or with the one that `password_of` finds.
-     Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
-    password is missing or wrong, and G037 if a certificate cannot be read.
+    With `allow_expired` a certificate outside its validity period is a finding of the key.
+    Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
+    password is missing or wrong, and G037 if a certificate cannot be read or is not valid now.
     """
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -100,12 +105,12 @@ def load_private(
             found=printable(other, 80),
             fix="Remove the text, if the key may be used.",
         )
+    findings = key_files.exposure_findings(path)
     chain = split_certificates(text)
     if chain:
         from aotc.trust.certificates import check_chain_of_key
 
-        check_chain_of_key(chain, pem, str(path))
-    findings = key_files.exposure_findings(path)
+        findings += check_chain_of_key(chain, pem, str(path), allow_expired=allow_expired)
     return PrivateKey(pem, key_id(pem), development, secret, chain, findings)
 
 
