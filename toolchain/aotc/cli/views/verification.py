@@ -22,7 +22,7 @@ from aotc.cli.terminal import (
     sections,
     short,
 )
-from aotc.spec.reports import Refusal, VerifyReport
+from aotc.spec.reports import Refusal, VerifyReport, refused_because
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,7 +72,7 @@ def verify_view(report: VerifyReport) -> list[RenderableType]:
 
 def _verdict(report: VerifyReport) -> tuple[str, str]:
     if not report.authentic:
-        return "REFUSED: not vouched for", FAILED
+        return f"REFUSED: {refused_because(report)}", FAILED
     if report.verdict == "incompatible":
         return "INCOMPATIBLE: authentic, but no variant runs on this target", FAILED
     if report.verdict == "degraded":
