@@ -24,6 +24,7 @@ from aotc.spec.versions import RELEASE
 POLICY_PREDICATE = "urn:aotc:trust-policy:v1"
 # A century: a longer period is a mistake, and dates are limited.
 MAX_DAYS = 36_500
+WARN_DAYS = 14
 
 KeyName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 Release = Annotated[
@@ -170,6 +171,9 @@ class TrustPolicy:
     ] = ()
     valid_from: Instant | None = None
     expires: Instant
+    warn_days: Annotated[
+        int, Bounds(0, MAX_DAYS), "days before it expires from which on a finding says so; 0: none"
+    ] = WARN_DAYS
     keys: tuple[PolicyKey, ...] = ()
     authorities: Annotated[tuple[PolicyKey, ...], "certificate authorities"] = ()
     identities: Annotated[tuple[PolicyIdentity, ...], "keyless signers"] = ()

@@ -308,6 +308,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "With --unsafe-no-trust-state, nothing is added to the trust state: an older policy, an older release, or a clock "
      "that was set back will not be noticed later.",
      "Set XDG_STATE_HOME to a folder that persists, and remove the option."),
+    ("AOTC-G048", "policy expires soon", FINDING,
+     "The trust policy expires within its warning period: 14 days, or its warn_days. After that nothing is accepted by "
+     "it. Within it a host cannot know by itself whether a later policy exists.",
+     "Get the next policy from whoever signs it."),
     # locks
     ("AOTC-G041", "another process holds a lock", INPUT,
      "Another process is changing a file that only one process at a time may change, and did not finish in time; it "
