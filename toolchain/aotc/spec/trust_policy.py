@@ -39,7 +39,7 @@ class PolicyKey:
     """A key or a certificate authority of the policy, and what it may sign."""
 
     id: Annotated[KeyName, "its name in this policy only"]
-    pem: Annotated[str, "P-256 public key, or certificate of the authority"]
+    pem: Annotated[str, "public key on P-256 or P-384, or certificate of the authority"]
     usage: Annotated[tuple[Usage, ...], Bounds(1)]
     valid_from: Instant | None = None
     valid_until: Instant | None = None
@@ -225,7 +225,7 @@ class RootKeys:
     schema: Annotated[Literal["aotc.root/1"], "version of this schema"]
     policy: Annotated[KeyName, "name of the only policy that is taken"]
     threshold: Annotated[int, Bounds(1), "number of distinct keys that must have signed a policy"]
-    keys: Annotated[tuple[str, ...], Bounds(1), "P-256 public keys, PEM"]
+    keys: Annotated[tuple[str, ...], Bounds(1), "public keys on P-256 or P-384, PEM"]
 
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""

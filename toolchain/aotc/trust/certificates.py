@@ -254,8 +254,8 @@ def _leaf_problems(leaf: x509.Certificate) -> Iterator[str]:
 
     if leaf.version is not x509.Version.v3:
         yield "it is not of version 3"
-    if not p256.is_p256(leaf.public_key()):
-        yield "its key is not on P-256"
+    if not p256.is_verifying(leaf.public_key()):
+        yield "its key is not on P-256 or P-384"
     found = _extensions(leaf)
     basic = found.get(_BASIC_CONSTRAINTS)
     if isinstance(basic, x509.BasicConstraints) and basic.ca:

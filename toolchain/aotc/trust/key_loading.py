@@ -25,7 +25,7 @@ from aotc.spec.trust_anchors import (
     text_around,
 )
 from aotc.trust import key_files
-from aotc.trust.p256 import any_key, p256_key, public_pem
+from aotc.trust.p256 import any_key, public_pem, verifying_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -117,8 +117,8 @@ def load_private(
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
     """The PEM public keys of a file, in their order.
 
-    Raises AOTC-I001 if the file cannot be read, and `code` if it has no key, a key that is not on
-    P-256, or anything other than keys, blank lines and lines that start with `#`.
+    Raises AOTC-I001 if the file cannot be read, and `code` if it has no key, a key that is on
+    neither P-256 nor P-384, or anything other than keys, blank lines and lines that start with `#`.
     """
     text = key_files.read(path).decode("utf-8", "replace")
     return read_public(text, str(path), code=code)
@@ -129,10 +129,10 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
 
     `origin` is the place of the text, for messages and for the keys.
     """
-    wanted = "one or more PEM public keys on P-256"
+    wanted = "one or more PEM public keys on P-256 or P-384"
     found = []
     for number, block in enumerate(split_pem(text), start=1):
-        public = p256_key(block)
+        public = verifying_key(block)
         if public is None:
             raise AotcError(
                 code,

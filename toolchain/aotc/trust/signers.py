@@ -162,6 +162,13 @@ def load_command(path: Path, *, allow_expired: bool = False) -> Signer:
             fix="Keep only the one with which the command signs.",
         )
     pem = public[0].pem
+    if p256_key(pem) is None:
+        raise AotcError(
+            "AOTC-I023",
+            "the public key of the signer file is not on P-256",
+            where=str(path),
+            fix="Sign with a key on P-256, which every verifier takes.",
+        )
     chain, findings = _chain(file, pem, path, allow_expired=allow_expired)
     return CommandSigner(pem, key_id(pem), chain, file, path, findings=findings)
 

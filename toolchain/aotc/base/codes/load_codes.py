@@ -271,7 +271,7 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-G037", "certificate is invalid", NO,
      "The signer's certificate is issued by a trusted CA, but this certificate or one of its issuers is not valid "
      "for this signature: it is outside its validity period, not for code signing, a CA certificate itself, on "
-     "another curve than P-256, too weak, or has a critical extension that is not understood. Commands that sign "
+     "another curve than P-256 or P-384, too weak, or has a critical extension that is not understood. Commands that sign "
      "refuse a certificate outside its validity period too, as nobody would accept the signature.",
      "Sign with a valid certificate for code signing. If the clock of this host is wrong, set it."),
     ("AOTC-G038", "certificate is not from a trusted CA", NO,

@@ -27,7 +27,7 @@ from aotc.spec.trust_anchors import (
 )
 from aotc.spec.trust_policy import PolicyKey, RootKeys, TrustPolicy
 from aotc.spec.yaml import MAX_YAML_BYTES, located, place_of, strict_yaml
-from aotc.trust.p256 import p256_key, public_pem
+from aotc.trust.p256 import public_pem, verifying_key
 
 T = TypeVar("T", TrustPolicy, RootKeys)
 
@@ -110,14 +110,15 @@ def read_roots(path: Path) -> RootKeys:
 
 
 def normalized_public_key(pem: str) -> str:
-    """A P-256 public key in the PEM form that OpenSSL writes; raises ValueError if it is not one.
+    """A public key on P-256 or P-384 in the PEM form that OpenSSL writes.
 
     A key has several encodings (a compressed point, other line lengths), but only this one is
-    compared.
+    compared.  Raises ValueError if it is not one such key, or if there is other text.
     """
     blocks = split_pem(pem)
-    if len(blocks) != 1 or pem.count("-----BEGIN ") != 1 or (key := p256_key(blocks[0])) is None:
-        raise ValueError("is not one PEM public key on P-256")
+    key = verifying_key(blocks[0]) if len(blocks) == 1 else None
+    if key is None or pem.count("-----BEGIN ") != 1:
+        raise ValueError("is not one PEM public key on P-256 or P-384")
     _refuse_text(text_around(pem, PEM, comments=False))
     return public_pem(key)
 
