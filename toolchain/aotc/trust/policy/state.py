@@ -316,27 +316,31 @@ def check_artifact(
     """
     if known is None or allowed:
         return
-    comparable = _states_version(known) == _states_version(release) or _states_nothing(known)
-    if comparable or not has_minimum:
-        if is_older(release, known):
-            what, fix = "a later release of this artifact was accepted on this host", ""
-        elif not comparable:
-            stated, before = ("a", "none") if _states_version(release) else ("no", "one")
-            what = (
-                f"the artifact states {stated} version, and the release that this host has "
-                f"accepted states {before}: which is later cannot be known"
-            )
-            fix = _FIX_OTHER_KIND
-        else:
-            return
-        raise AotcError(
-            "AOTC-G030",
-            what,
-            where=name,
-            expected=f"{release_text(known)} or later",
-            found=release_text(release),
-            fix=fix,
+    older, incomparable = is_older(release, known), _changes_kind(known, release)
+    if incomparable and has_minimum:
+        incomparable = False
+        # A minimum version speaks for all above it; times are still compared.
+        older = older and not _states_version(release)
+    fix = ""
+    if older:
+        what = "a later release of this artifact was accepted on this host"
+    elif incomparable:
+        stated, before = ("a", "none") if _states_version(release) else ("no", "one")
+        what = (
+            f"the artifact states {stated} version, and the release that this host has accepted "
+            f"states {before}: which is later cannot be known"
         )
+        fix = _FIX_OTHER_KIND
+    else:
+        return
+    raise AotcError(
+        "AOTC-G030",
+        what,
+        where=name,
+        expected=f"{release_text(known)} or later",
+        found=release_text(release),
+        fix=fix,
+    )
 
 
 def _read_bytes(path: Path) -> bytes | None:
@@ -409,8 +413,9 @@ def _later(
     if known is None or _states_nothing(known):
         return release
     kept = release if is_older(known, release) else known
-    if has_minimum and _states_version(known) != _states_version(release):
-        kept = release
+    if has_minimum and _changes_kind(known, release):
+        later = _states_version(release) or not is_older(release, known)
+        kept = release if later else known
     if kept.kind != "version":
         return kept
     return replace(kept, made_at=max(_time(known), _time(release)))
@@ -418,6 +423,11 @@ def _later(
 
 def _states_version(release: ArtifactRelease) -> bool:
     return release.kind == "version"
+
+
+def _changes_kind(known: ArtifactRelease, release: ArtifactRelease) -> bool:
+    """Whether one of them states a version and the other none, which may have a time."""
+    return _states_version(known) != _states_version(release) and not _states_nothing(known)
 
 
 def _states_nothing(release: ArtifactRelease) -> bool:
