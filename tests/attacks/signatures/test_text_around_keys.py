@@ -143,6 +143,7 @@ def test_text_around_a_key_is_refused(place: str, host: Setting) -> None:
         f"{NOTE} {text}",
         text + "-----BEGIN REVOKED-----\nAAAA\n-----END REVOKED-----\n",
     ]
+    spoilt.append(text.replace("-----\n", f"-----\nComment: {NOTE}\n\n", 1))
     if len(blocks) > 1:
         spoilt.append(f"{blocks[0]}{NOTE}\n{blocks[1]}")
     for bad in spoilt:

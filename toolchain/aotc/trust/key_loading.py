@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
 _SECRET = re.compile(
-    r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----", re.ASCII | re.DOTALL
+    r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s+"
+    r"(?:(?:Proc-Type|DEK-Info): [A-Za-z0-9,-]+\s+)*"
+    r"[A-Za-z0-9+/=\s]+?-----END \1-----",
+    re.ASCII,
 )
 # OpenSSL writes the parameters of a curve before a key on it, and some tools its public half.
 _BESIDE_SECRET = re.compile(
