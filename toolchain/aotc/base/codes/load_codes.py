@@ -241,7 +241,8 @@ LOADING: Final[tuple[Row, ...]] = (
      "The policy revokes this artifact by its id.",
      "Use another build of the model."),
     ("AOTC-G030", "artifact rollback", NO,
-     "A later release of the artifact of this name was accepted on this host, or the policy requires a later one.",
+     "A later release of the artifact of this name was accepted on this host, or the policy requires a later one. Or "
+     "only one of the two states a version, so that they cannot be compared.",
      "Use the current artifact. To go back on purpose, list the artifact's full id in the policy: 'aotc trust add "
      "POLICY --allow-rollback ID'."),
     ("AOTC-G031", "builder is not allowed", NO,
