@@ -89,7 +89,7 @@ BAD_LEAVES: dict[str, tuple[dict[str, Any], str]] = {
     "CA as leaf": ({"ca": True}, "it is a CA"),
     "may sign certificates": ({"cert_sign": True}, "has keyCertSign"),
     "unknown critical extension": ({"more": ((UNKNOWN, True),)}, "unknown critical extension"),
-    "P-384": ({"secret": ec.generate_private_key(ec.SECP384R1())}, "not on P-256"),
+    "P-521": ({"secret": ec.generate_private_key(ec.SECP521R1())}, "not on P-256 or P-384"),
     "secp256k1": ({"secret": ec.generate_private_key(ec.SECP256K1())}, "not on P-256"),
     "RSA": ({"secret": rsa.generate_private_key(65537, 2048)}, "not on P-256"),
 }

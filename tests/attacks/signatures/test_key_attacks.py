@@ -66,7 +66,6 @@ def message_of(bundle: bytes) -> bytes:
 OTHER_KEYS: dict[str, Callable[[], Any]] = {
     "P-192": lambda: ec.generate_private_key(ec.SECP192R1()),
     "P-224": lambda: ec.generate_private_key(ec.SECP224R1()),
-    "P-384": lambda: ec.generate_private_key(ec.SECP384R1()),
     "P-521": lambda: ec.generate_private_key(ec.SECP521R1()),
     "secp256k1": lambda: ec.generate_private_key(ec.SECP256K1()),
     "brainpool": lambda: ec.generate_private_key(ec.BrainpoolP256R1()),

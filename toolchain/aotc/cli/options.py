@@ -203,6 +203,12 @@ SigningKey = Annotated[
         show_default=f"$AOTC_SIGNING_KEY, or {_OWN_KEY}",
     ),
 ]
+AllowExpired = Annotated[
+    bool,
+    typer.Option(
+        "--allow-expired", help="sign with a certificate that has expired, or is not valid yet"
+    ),
+]
 Keyless = Annotated[
     bool,
     typer.Option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, config_folder, make_folder
-from aotc.spec.trust_anchors import TrustedKey, split_pem
+from aotc.spec.trust_anchors import PEM, TrustedKey, split_pem, text_around
 
 if TYPE_CHECKING:
     from aotc.trust.key_loading import PrivateKey
@@ -60,7 +60,8 @@ def default_trust() -> tuple[TrustedKey, ...]:
         secret_path, public_path = _paths()
         if _belongs_to_others(secret_path.parent) or not secret_path.is_file():
             return ()
-        blocks = split_pem(public_path.read_text("ascii")) if public_path.is_file() else ()
+        text = public_path.read_text("ascii") if public_path.is_file() else ""
+        blocks = () if text_around(text, PEM) else split_pem(text)
     except (AotcError, OSError, UnicodeDecodeError):
         return ()
     if len(blocks) != 1:

@@ -70,7 +70,12 @@ def respond_list(
 
 
 def signer_of(
-    key: Path | None, keyless: bool, identity_token: Path | None, trust_config: Path | None
+    key: Path | None,
+    keyless: bool,
+    identity_token: Path | None,
+    trust_config: Path | None,
+    *,
+    allow_expired: bool = False,
 ) -> Signer | Sealer:
     """Who signs, as --key, --keyless and its options say; raises I027 and what loading raises."""
     if keyless:
@@ -82,7 +87,7 @@ def signer_of(
             raise AotcError("AOTC-I027", f"{option} needs --keyless", where=option)
     from aotc.trust.signers import load_signer
 
-    return load_signer(key)
+    return load_signer(key, allow_expired=allow_expired)
 
 
 def refuse_two_stores(store: Path | None, system: bool) -> None:

@@ -262,17 +262,22 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
 
 
 def _policy(path: Path) -> DoctorCheck:
-    from aotc.trust.policy.host_trust import resolve
+    from aotc.trust.policy.host_trust import EXPIRES_SOON, resolve
 
     if not path.exists():
         return _note("trust policy", f"none at {path}: commands need --trust")
     try:
-        applied = resolve(remember=False).policy
+        trust = resolve(remember=False)
     except AotcError as error:
         return _refused("trust policy", error)
+    applied = trust.policy
     found = f"{path}, usable"
     if applied is not None:
         found = f"{path}, sequence {applied.policy.sequence}, until {applied.policy.expires}"
+    soon = [finding for finding in trust.findings if finding.code == EXPIRES_SOON]
+    if soon:
+        fix = "Get the next one from whoever signs it."
+        return _note("trust policy", f"{found}: {soon[0].code} {soon[0].what}", fix)
     return _ok("trust policy", found)
 
 

@@ -10,7 +10,16 @@ import typer
 from aotc.base.errors import EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Artifact, Channel, Json, TargetHost, pairs, positive, usage_names
+from aotc.cli.options import (
+    AllowExpired,
+    Artifact,
+    Channel,
+    Json,
+    TargetHost,
+    pairs,
+    positive,
+    usage_names,
+)
 
 if TYPE_CHECKING:
     from aotc.spec.command_reports import TrustReport
@@ -183,6 +192,7 @@ def sign(
             help="private key of a root (.pem) or signer file (.yaml)",
         ),
     ],
+    allow_expired: AllowExpired = False,
     json: Json = False,
 ) -> int:
     """Sign a policy with a root key.
@@ -192,7 +202,7 @@ def sign(
     """
     from aotc.trust.policy.authoring import sign_policy_file
 
-    return _show(sign_policy_file(policy, key), json)
+    return _show(sign_policy_file(policy, key, allow_expired=allow_expired), json)
 
 
 @app.command(cls=Command)

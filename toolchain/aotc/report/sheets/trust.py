@@ -72,7 +72,7 @@ def explained_view(report: VerifyReport) -> Sheet:
 
 def _verdict(report: VerifyReport) -> tuple[str, str]:
     if not report.authentic:
-        return "REFUSED: not vouched for", FAILED
+        return f"REFUSED: {refused_because(report)}", FAILED
     if report.verdict == "incompatible":
         return "INCOMPATIBLE: authentic, but no variant runs on this target", FAILED
     if report.verdict == "degraded":
