@@ -20,7 +20,7 @@ from aotc.report.sheet import (
     table,
     verdict,
 )
-from aotc.spec.reports import VerifyReport
+from aotc.spec.reports import VerifyReport, refused_because
 
 if TYPE_CHECKING:
     from aotc.spec.command_reports import RootReport, TrustReport
