@@ -91,7 +91,9 @@ def test_the_terminal_and_the_page_tell(racing: Built) -> None:
     terminal = shown.getvalue()
     assert "differ in y" in terminal
     assert "threads: 1" in terminal
-    assert f"of {RUNS} equal calls had other bytes, in y" in artifact_page(racing.path)
+    page = artifact_page(racing.path)
+    assert "differ in y" in page
+    assert f"{RUNS} calls" in page
 
 
 def test_the_named_setting_gives_equal_bytes(bench: Workbench) -> None:
