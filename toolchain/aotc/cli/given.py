@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.names import is_utf8
 
 _PREFIXES: Final = ("AOTC_", "XDG_")
 _NAMES: Final = frozenset(("HOME", "TMPDIR", "TEMP", "TMP"))
@@ -50,11 +51,6 @@ def refuse_other_bytes(
 def before_operands(words: Sequence[str]) -> Sequence[str]:
     """The words that may be options: what follows `--` is a name, whatever it looks like."""
     return words[: words.index("--")] if "--" in words else words
-
-
-def is_utf8(text: str) -> bool:
-    """Whether a text of the operating system was bytes in UTF-8."""
-    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
 
 
 def _refusal(what: str, where: str, found: str) -> AotcError:
