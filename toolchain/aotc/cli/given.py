@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.names import is_utf8
+from aotc.base.text import is_utf8
 
 _PREFIXES: Final = ("AOTC_", "XDG_")
 _NAMES: Final = frozenset(("HOME", "TMPDIR", "TEMP", "TMP"))

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
+from aotc.base.text import is_utf8
 
 # Below the 255 bytes that file systems take, to leave room for a draft's prefix.
 _MAX_LENGTH: Final = 200
@@ -91,11 +92,6 @@ def data_files(path: Path) -> list[Path]:
     for source in data_sources(path):
         found.update([source] if source.is_file() else source.iterdir())
     return _in_utf8(sorted(file for file in found if file.is_file()))
-
-
-def is_utf8(name: str) -> bool:
-    """Whether a text that the system gave was bytes in UTF-8, and not any others."""
-    return name.isascii() or not any("\ud800" <= each <= "\udfff" for each in name)
 
 
 def _in_utf8(paths: list[Path]) -> list[Path]:
