@@ -174,7 +174,7 @@ def prune_text() -> list[Any]:
 
 def shown(parts: Callable[[], list[Any]]) -> str:
     stream = io.StringIO()
-    terminal.show(parts(), file=stream)
+    terminal.show_sheet(parts(), file=stream)
     return stream.getvalue()
 
 

@@ -20,7 +20,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.precision.half_conversion import HalfPrecision, saving_nodes
 from aotc.precision.half_ranges import LOWEST, lower_masks, position_nodes
 from aotc.precision.half_twins import float_twin
-from aotc.precision.half_types import HALF_TYPES, HalfName, TypedGraph, lift_constants, typed_graph
+from aotc.precision.half_types import HALF_TYPES, HalfName, TypedGraph, lift_constants
 
 node = partial(model_parts.node, name="n_{output}")
 
@@ -33,7 +33,7 @@ def typed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def graph_of(model: onnx.ModelProto, to: HalfName = "float16") -> TypedGraph:
-    return typed_graph(typed(model), HALF_TYPES[to].tensor_name, CUDA)
+    return TypedGraph(typed(model), HALF_TYPES[to].tensor_name, CUDA)
 
 
 def in_half(

@@ -8,7 +8,7 @@ text that a terminal, a log or an exception shows goes through `printable`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 # How much of one text is shown; `--json` has all of it.
@@ -83,6 +83,12 @@ def nearest(word: object, known: tuple[Any, ...]) -> str:
     return close[0] if close else ""
 
 
+def did_you_mean(word: object, known: Iterable[object]) -> str:
+    """The nearest known word as the end of a message, or an empty string."""
+    close = nearest(word, tuple(known))
+    return f"; did you mean {close!r}?" if close else ""
+
+
 def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
     """The nearest known word as the end of a message, else all known words.
 
@@ -91,10 +97,7 @@ def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
     """
     if problems >= _MAX_HINTS or len(str(word)) > _MAX_WORD:
         return ""
-    close = nearest(word, known)
-    if close:
-        return f"; did you mean {close!r}?"
-    return f"; known: {', '.join(sorted(str(k) for k in known))}"
+    return did_you_mean(word, known) or f"; known: {', '.join(sorted(str(k) for k in known))}"
 
 
 def size(count: int) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from aotc.base.errors import AotcError, Place
+from aotc.base.errors import AotcError, Place, with_others
 from aotc.base.records import record
 from aotc.report.report_forms import is_standard_output
 from aotc.spec.codec import ParseError, Problem, decode
@@ -92,9 +92,7 @@ def _refuse_unnamed(settings: Settings) -> None:
                     place=setting.place,
                 )
     if refused:
-        first, *others = refused.values()
-        first.also = tuple(others)
-        raise first
+        raise with_others(refused.values())
 
 
 def _takes_naming(command: str, name: str, value: Any) -> str:
@@ -136,7 +134,7 @@ def _content(path: Path) -> bytes:
 
 
 def _invalid(path: Path, data: bytes, problems: tuple[Problem, ...]) -> AotcError:
-    first, *others = [
+    return with_others(
         AotcError(
             problem.code or "AOTC-I052",
             problem.what,
@@ -144,9 +142,7 @@ def _invalid(path: Path, data: bytes, problems: tuple[Problem, ...]) -> AotcErro
             place=place_of(problem, str(path)),
         )
         for problem in located(problems, data)
-    ]
-    first.also = tuple(others)
-    return first
+    )
 
 
 def _settings(path: Path, data: bytes, config: Config) -> Settings:

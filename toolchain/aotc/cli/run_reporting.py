@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError, with_others
 from aotc.cli.terminal import answering, may_be_lost, no_command, silence, write_lines
 
 if TYPE_CHECKING:
@@ -207,6 +207,5 @@ def reported(run: Run) -> Iterator[Run]:
             raise BrokenPipeError
         return
     if run.record().exit_status == EXIT_YES:
-        lost[0].also = tuple(lost[1:])
-        raise lost[0]
+        raise with_others(lost)
     show_lost(lost)

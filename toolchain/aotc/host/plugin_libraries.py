@@ -10,7 +10,8 @@ from functools import cache
 from pathlib import Path
 
 from aotc.base.errors import AotcError
-from aotc.base.files.folders import belongs_to_others, make_folder
+from aotc.base.files.folders import belongs_to_others, cache_folder, make_folder
+from aotc.base.files.reading import file_sha256
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
@@ -62,7 +63,8 @@ def libraries_digest(files: Iterable[Path]) -> str:
 
 @cache
 def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
-    place = _cache_file()
+    folder = cache_folder()
+    place = folder / "aotc" / _CACHE_NAME if folder is not None else None
     known = _read_cache(place)
     files = [path for path, _ in found]
     states = {str(path): list(state) for path, state in found}
@@ -71,7 +73,7 @@ def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(2) as pool:
-            hashed = zip(missing, pool.map(_sha256, missing), strict=True)
+            hashed = zip(missing, pool.map(file_sha256, missing), strict=True)
             new: dict[str, list[int | str]] = {
                 str(path): [*states[str(path)], digest] for path, digest in hashed
             }
@@ -88,16 +90,6 @@ def _file_state(path: Path) -> tuple[int, ...]:
     # Unlike the modification time, the change time cannot be set.
     found = path.stat()
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _cache_file() -> Path | None:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return Path(home) / "aotc" / _CACHE_NAME if home.startswith("/") else None
 
 
 def _read_cache(place: Path | None) -> dict[str, list[int | str]]:

@@ -13,8 +13,8 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.text import nearest
-from aotc.graph.passes.base import walk_nodes
 from aotc.graph.symbols import Symbols, ambiguous_name, example_equality
+from aotc.graph.view import every_node
 from aotc.pipeline.context import BuildContext
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -482,7 +482,7 @@ def require_kept_nodes(source: SourceModel, plans: Iterable[VariantPlan]) -> Non
             continue
         if not names:
             graph = onnx.load(source.graph, load_external_data=False)
-            names = [node.name for node in walk_nodes(graph)]
+            names = [node.name for node in every_node(graph)]
         for pattern in unmatched(names, plan.keep_float32)[:1]:
             raise AotcError(
                 "AOTC-N016",

@@ -16,7 +16,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph.partition.assignment import Assignment, Sizes
 from aotc.graph.symbols import Symbols
-from aotc.graph.view import PartitionGraph
+from aotc.graph.view import GraphView
 from aotc.providers.base import SessionUse
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
@@ -243,7 +243,7 @@ class Division:
     they claimed.
     """
 
-    graph: PartitionGraph
+    graph: GraphView
     assignment: Assignment
     refusals: tuple[RefusedNode, ...]
 

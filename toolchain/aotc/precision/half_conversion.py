@@ -22,11 +22,19 @@ from aotc.graph.passes.base import (
     rename_captured,
     rename_read,
     set_nodes,
-    walk_graphs,
-    walk_nodes,
 )
 from aotc.graph.types import stated_types
-from aotc.graph.view import captured_by, captured_values
+from aotc.graph.view import (
+    NodeLinks,
+    attribute_of,
+    captured_by,
+    captured_values,
+    declared_values,
+    every_graph,
+    every_node,
+    made_values,
+    read_values,
+)
 from aotc.precision.half_types import (
     HALF_TYPES,
     MOVING,
@@ -34,7 +42,6 @@ from aotc.precision.half_types import (
     TypedGraph,
     adopt_body,
     body_models,
-    typed_graph,
 )
 from aotc.spec.variant import HALF_PRECISION, STORED_IN_HALF
 
@@ -82,7 +89,7 @@ class HalfPrecision(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         half = HALF_TYPES[self.to]
         retype(
-            typed_graph(model, half.tensor_name, self.ep),
+            TypedGraph(model, half.tensor_name, self.ep),
             half,
             self.ep,
             self.kept,
@@ -95,8 +102,7 @@ class HalfPrecision(Pass):
 def what_is_untyped(graph: onnx.GraphProto) -> str:
     """What a rewrite of types lacks: a value of a node without a type; empty if all have one."""
     types = stated_types(graph)
-    made = (name for node in graph.node for name in node.output if name)
-    return next((f"{name} has no type" for name in made if name not in types), "")
+    return next((f"{name} has no type" for name in made_values(graph) if name not in types), "")
 
 
 class WantedType(Protocol):
@@ -142,8 +148,8 @@ def retype(
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
     """How many casts `model` has that `before` had not."""
-    names = {node.name for node in walk_nodes(before)}
-    return sum(node.op_type == "Cast" and node.name not in names for node in walk_nodes(model))
+    names = {node.name for node in every_node(before)}
+    return sum(node.op_type == "Cast" and node.name not in names for node in every_node(model))
 
 
 @record(frozen=False, kw_only=False)
@@ -170,10 +176,9 @@ class _Rewrite:
         main = self.graph.model.graph
         for index, original in enumerate(self.graph.nodes):
             self._node(index, _copy(original))
-        del main.node[:]
-        main.node.extend(self.nodes)
-        read = {name for node in self.nodes for name in (*node.input, *captured_by(node))}
-        read |= self.graph.outputs
+        set_nodes(main, self.nodes)
+        read = {name for node in self.nodes for name in read_values(node)}
+        read.update(self.graph.outputs)
         unread = [
             tensor
             for tensor in main.initializer
@@ -223,7 +228,7 @@ class _Rewrite:
 
         That is cast around it, not in each iteration: the names here by those in the body.
         """
-        graph = typed_graph(inner, self.half.tensor_name, self.ep)
+        graph = TypedGraph(inner, self.half.tensor_name, self.ep)
         kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
         captured = captured_values(body)
         replace(self, graph=graph, kept=kept, outer=self, named={}, nodes=[], constants=[]).run()
@@ -296,7 +301,7 @@ class _Rewrite:
         """The types of all values of the new graph."""
         import onnx
 
-        infos = {info.name: info for info in (*main.value_info, *main.input, *main.output)}
+        infos = {info.name: info for info in declared_values(main)}
         made = {name for node in self.nodes for name in node.output}
         wanted = []
         for (name, in_half), now in self.named.items():
@@ -319,9 +324,7 @@ class _Rewrite:
 
 
 def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
-    return node.op_type == "Cast" and any(
-        one.name == "to" and one.i == half.onnx_type for one in node.attribute
-    )
+    return node.op_type == "Cast" and attribute_of(node, "to", 0) == half.onnx_type
 
 
 def _copy(message: Any) -> Any:
@@ -332,11 +335,10 @@ def _copy(message: Any) -> Any:
 
 def is_half(graph: TypedGraph, name: str, kept: set[int]) -> bool:
     """Whether a value is made in half precision; graph inputs are not."""
-    index = graph.producer.get(name)
+    index = graph.producers.get(name)
     if index is None or index in kept:
         return False
-    position = list(graph.nodes[index].output).index(name)
-    return position in graph.slots[index].outputs
+    return list(graph.nodes[index].output).index(name) in graph.slots[index].outputs
 
 
 def read_in_half(graph: TypedGraph, index: int, name: str, kept: set[int]) -> set[bool]:
@@ -384,7 +386,7 @@ def saving_nodes(graph: TypedGraph, kept: set[int]) -> set[int]:
 
 def _is_beside(graph: TypedGraph, index: int, kept: set[int]) -> bool:
     node = graph.nodes[index]
-    before = {graph.producer.get(name) for name in node.input if graph.is_float(name)}
+    before = {graph.producers.get(name) for name in node.input if graph.is_float(name)}
     after = {
         reader
         for name in node.output
@@ -426,18 +428,13 @@ def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
 
 def interface_elements(graph: onnx.GraphProto) -> set[int]:
     """The element types in which inputs are read and outputs made, apart from casts there."""
-    readers: dict[str, list[onnx.NodeProto]] = {value.name: [] for value in graph.input}
-    cast = set()
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-        if node.op_type == "Cast":
-            cast.add(node.output[0])
+    view = NodeLinks(graph.node)
+    cast = {node.output[0] for node in view.nodes if node.op_type == "Cast"}
     found = {value.type.tensor_type.elem_type for value in graph.output if value.name not in cast}
     for value in graph.input:
-        if readers[value.name] and all(node.op_type == "Cast" for node in readers[value.name]):
-            for node in readers[value.name]:
-                found.update(one.i for one in node.attribute if one.name == "to")
+        readers = [view.nodes[at] for at in view.readers.get(value.name, ())]
+        if readers and all(node.op_type == "Cast" for node in readers):
+            found |= {one.i for node in readers for one in node.attribute if one.name == "to"}
         else:
             found.add(value.type.tensor_type.elem_type)
     return found
@@ -452,7 +449,7 @@ def interface_elements(graph: onnx.GraphProto) -> set[int]:
 # A cast takes about as many bytes as a smaller weight would save.
 MIN_BYTES: Final = 1024
 
-# A graph, as its place in `walk_graphs`, and the name of its initializer: two bodies
+# A graph, as its place in `every_graph`, and the name of its initializer: two bodies
 # may both have one of that name.
 Weight = tuple[int, str]
 
@@ -481,7 +478,7 @@ class StoreInHalf(Pass):
         half = HALF_TYPES[self.to]
         used = all_names(model)
         # Bodies are found after the nodes around them are replaced by copies.
-        for at, graph in enumerate(walk_graphs(model)):
+        for at, graph in enumerate(every_graph(model)):
             casts = []
             for tensor in list(large_weights(graph)):
                 if (at, tensor.name) in self.kept:

@@ -96,7 +96,7 @@ def _spectrum(graph: TypedGraph, logarithm: int) -> set[int]:
 
 def _before(graph: TypedGraph, index: int) -> set[int]:
     names = [name for name in graph.nodes[index].input if graph.is_float(name)]
-    return {graph.producer[name] for name in names if name in graph.producer}
+    return {graph.producers[name] for name in names if name in graph.producers}
 
 
 def _leads(graph: TypedGraph, index: int) -> bool:
@@ -348,7 +348,7 @@ def _cone(graph: TypedGraph, start: int) -> set[int] | None:
     pending = [start]
     while pending:
         for name in graph.nodes[pending.pop()].input:
-            before = graph.producer.get(name)
+            before = graph.producers.get(name)
             if before is None or before in seen or not graph.is_float(name):
                 continue
             if graph.nodes[before].op_type not in _ARITHMETIC:

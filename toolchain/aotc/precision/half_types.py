@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from aotc.base.records import field, record
+from aotc.base.records import record
 from aotc.graph.kernels import KernelTable, opsets_of, pair_values, signature_of_node
+from aotc.graph.passes.base import set_nodes
 from aotc.graph.types import stated_types, type_proto
-from aotc.graph.view import captured_by, captured_values, has_subgraphs, subgraphs
+from aotc.graph.view import GraphView, captured_values, has_subgraphs, made_values, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     import numpy as np
     import onnx
@@ -63,23 +63,24 @@ _NORMAL: Final = 1e-4
 HalfName = Literal["float16", "bfloat16"]
 
 
-@record(frozen=False)
-class TypedGraph:
-    """The nodes of a main graph by position, and who makes and reads each float32 value."""
+class TypedGraph(GraphView):
+    """A main graph whose values all have types, as `half`, in ONNX's spelling, can change it.
 
-    model: onnx.ModelProto
-    types: Mapping[str, str]
-    slots: Sequence[Slots]
-    producer: Mapping[str, int]
-    readers: Mapping[str, Sequence[int]]
-    constants: Mapping[str, onnx.TensorProto]
-    outputs: frozenset[str]
-    captured: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    `slots` are those of its nodes by index, and `constants` what no caller can replace.
+    """
 
-    @property
-    def nodes(self) -> Sequence[onnx.NodeProto]:
-        """The nodes in order."""
-        return self.model.graph.node
+    def __init__(self, model: onnx.ModelProto, half: str, ep: str) -> None:
+        super().__init__(model.graph)
+        self.model = model
+        self.types = stated_types(model.graph)
+        opsets = opsets_of(model)
+        self.slots = [
+            Slots() if has_subgraphs(node) else slots_of(node, self.types, opsets, half, ep)
+            for node in self.nodes
+        ]
+        # Before IR version 4, initializers are defaults of inputs.
+        given = {value.name for value in model.graph.input}
+        self.constants = {t.name: t for t in model.graph.initializer if t.name not in given}
 
     def is_float(self, name: str) -> bool:
         """Whether a value is a tensor of float32."""
@@ -87,43 +88,7 @@ class TypedGraph:
 
     def touches_float(self, index: int) -> bool:
         """Whether a node reads or makes float32, itself or in its subgraphs."""
-        node = self.nodes[index]
-        names = (*node.input, *node.output, *self.captured.get(index, ()))
-        return any(self.is_float(name) for name in names)
-
-
-def typed_graph(model: onnx.ModelProto, half: str, ep: str) -> TypedGraph:
-    """Describe the main graph of `model`, which states the types of all values."""
-    types = stated_types(model.graph)
-    opsets = opsets_of(model)
-    readers: dict[str, list[int]] = defaultdict(list)
-    producer: dict[str, int] = {}
-    captured: dict[int, frozenset[str]] = {}
-    slots = []
-    # Before IR version 4, initializers are defaults of inputs.
-    given = {value.name for value in model.graph.input}
-    for index, node in enumerate(model.graph.node):
-        inner = frozenset(captured_by(node))
-        if inner:
-            captured[index] = inner
-        for name in dict.fromkeys((*node.input, *sorted(inner))):
-            if name:
-                readers[name].append(index)
-        for name in node.output:
-            producer[name] = index
-        slots.append(Slots() if has_subgraphs(node) else slots_of(node, types, opsets, half, ep))
-    return TypedGraph(
-        model=model,
-        types=types,
-        slots=slots,
-        producer=producer,
-        readers=readers,
-        constants={
-            tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in given
-        },
-        outputs=frozenset(value.name for value in model.graph.output),
-        captured=captured,
-    )
+        return any(map(self.is_float, (*self.reads[index], *self.makes[index])))
 
 
 def lift_constants(model: onnx.ModelProto) -> None:
@@ -140,8 +105,7 @@ def lift_constants(model: onnx.ModelProto) -> None:
         model.graph.initializer.append(found)
     if len(kept) < len(model.graph.node):
         model.ir_version = max(model.ir_version, onnx.Version.IR_VERSION_2017_11_3 + 1)
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
+        set_nodes(model.graph, kept)
 
 
 def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
@@ -298,9 +262,7 @@ def body_models(
                 known = False
                 break
             made.graph.input.append(onnx.ValueInfoProto(name=name, type=kind))
-        if known and all(
-            name in types for inner in made.graph.node for name in inner.output if name
-        ):
+        if known and types.keys() >= set(made_values(made.graph)):
             yield body, made
 
 
@@ -308,7 +270,7 @@ def adopt_body(body: onnx.GraphProto, model: onnx.ModelProto) -> None:
     """Give `body` the nodes of its changed model, without what it captures."""
     outer = captured_values(body)
     own = [tensor for tensor in model.graph.initializer if tensor.name not in outer]
-    made = {name for node in model.graph.node for name in node.output}
+    made = set(made_values(model.graph))
     infos = [info for info in model.graph.value_info if info.name in made]
     del body.node[:], body.initializer[:], body.value_info[:]
     body.node.extend(model.graph.node)

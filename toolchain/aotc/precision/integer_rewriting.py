@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 from aotc.base.records import record
-from aotc.graph.passes.base import all_names, set_nodes, walk_graphs
-from aotc.graph.view import read_values, subgraphs
+from aotc.graph.passes.base import all_names, set_nodes
+from aotc.graph.view import NodeLinks, declared_values, every_graph, made_values, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -109,7 +109,8 @@ class Scope:
             for tensor in graph.initializer:
                 if tensor.name == name:
                     return tensor, graph
-            if any(name in node.output for node in graph.node):
+            sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+            if name in sparse or any(name in node.output for node in graph.node):
                 return None
         return None
 
@@ -137,35 +138,17 @@ def require_domain(model: onnx.ModelProto, domain: str) -> None:
         model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
 
 
-def drop_unread(model: onnx.ModelProto) -> None:
-    """Remove initializers that nothing reads, of all graphs."""
-    read: set[str] = set()
-    for scope in scopes_of(model.graph):
-        read.update(value.name for value in (*scope.graph.input, *scope.graph.output))
-        for node in scope.graph.node:
-            read.update(node.input)
-    for scope in scopes_of(model.graph):
-        initializers = scope.graph.initializer
-        for index in reversed(range(len(initializers))):
-            if initializers[index].name not in read:
-                del initializers[index]
-
-
 def sort_nodes(graph: onnx.GraphProto) -> None:
     """Sort the nodes of a main graph; those that are in order stay in the order they have."""
     nodes = list(graph.node)
-    maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
-    needs = [
-        sorted({maker[name] for name in read_values(node) if name in maker}, reverse=True)
-        for node in nodes
-    ]
+    before = NodeLinks(nodes).before
     order: list[int] = []
     placed: set[int] = set()
     for first in range(len(nodes)):
         pending = [first]
         while pending:
             at = pending[-1]
-            missing = [] if at in placed else [need for need in needs[at] if need not in placed]
+            missing = [] if at in placed else [n for n in before[at][::-1] if n not in placed]
             if missing:
                 pending += missing
                 continue
@@ -207,7 +190,7 @@ class Placeholders:
 
     def restore(self, model: onnx.ModelProto) -> None:
         """Give `model` its names again, and made names a number where they are in use."""
-        for graph in walk_graphs(model):
+        for graph in every_graph(model):
             _rename(graph, self._restored, self._restored)
 
     def _fresh(self, name: str) -> str:
@@ -220,7 +203,7 @@ class Placeholders:
         own: dict[str, str] = {}
         defined = [value.name for value in graph.input]
         defined += [tensor.name for tensor in graph.initializer]
-        defined += [name for node in graph.node for name in node.output]
+        defined += made_values(graph)
         for name in defined:
             if name and name not in own:
                 own[name] = self._fresh(name)
@@ -264,7 +247,7 @@ def _rename(
     graph: onnx.GraphProto, value_name: Callable[[str], str], node_name: Callable[[str], str]
 ) -> None:
     """Rename in one graph, without its bodies."""
-    for value in (*graph.input, *graph.output, *graph.value_info):
+    for value in declared_values(graph):
         value.name = value_name(value.name)
     for tensor in graph.initializer:
         tensor.name = value_name(tensor.name)

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
 from aotc.base.records import field, record, replace
-from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.graph.passes.base import Pass, drop_unread
+from aotc.graph.view import NodeLinks, attribute_of, every_graph, every_node, made_values
 from aotc.precision.integer_rewriting import (
     Scheme,
     Scope,
     add_constant,
-    drop_unread,
     placeholder_names,
     quantized,
     replace_nodes,
@@ -44,7 +44,6 @@ _QUANTIZE: Final = "QuantizeLinear"
 _DEQUANTIZE: Final = "DequantizeLinear"
 # What the tool asks for, so that it does not infer the types of the graph again by way of a file.
 _INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
-T = TypeVar("T")
 # What products of the dynamic form have become.
 _DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
 
@@ -126,7 +125,7 @@ def quantize_blocks(
 
     if not chosen:
         return
-    left = [node.name for node in walk_nodes(model) if node.name not in chosen]
+    left = [node.name for node in every_node(model) if node.name not in chosen]
     quantizer = MatMulNBitsQuantizer(
         model, bits=bits, block_size=block_size, is_symmetric=True, nodes_to_exclude=left
     )
@@ -134,7 +133,7 @@ def quantize_blocks(
     logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
     quantizer.process()
     # Products that share weights have them quantized once each, under the same names.
-    for graph in walk_graphs(model):
+    for graph in every_graph(model):
         seen: set[str] = set()
         for index, tensor in reversed(list(enumerate(graph.initializer))):
             if tensor.name in seen:
@@ -316,7 +315,7 @@ def quantize_static(
             "WeightSymmetric": scheme.weights == "int8",
         },
     )
-    before = {name for node in model.graph.node for name in node.output}
+    before = set(made_values(model.graph))
     logger = logging.getLogger()
     level = logger.level
     # It warns of weights that several nodes share, and of values without a type.
@@ -337,17 +336,17 @@ def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collect
 
     A product writes float32 even if its result is quantized for another.
     """
-    makers = {name: node for node in model.graph.node for name in node.output}
-    quantizes = {node.output[0]: node for node in model.graph.node if node.op_type == _QUANTIZE}
+    links = NodeLinks(model.graph.node)
     exact = {}
-    for node in model.graph.node:
-        if node.op_type != _DEQUANTIZE or node.input[0] not in quantizes:
+    for node in links.nodes:
+        quantizer = links.maker(node.input[0]) if node.op_type == _DEQUANTIZE else None
+        if quantizer is None or quantizer.op_type != _QUANTIZE:
             continue
-        value = quantizes[node.input[0]].input[0]
-        maker = makers.get(value)
+        value = quantizer.input[0]
+        maker = links.maker(value)
         if maker is None or maker.name not in chosen or maker.op_type in FLOAT_OUTPUTS:
             exact[node.output[0]] = value
-    for node in model.graph.node:
+    for node in links.nodes:
         if node.name in chosen or node.op_type in (_QUANTIZE, _DEQUANTIZE):
             continue
         for at, name in enumerate(node.input):
@@ -385,23 +384,12 @@ def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     drop_unread(model)
 
 
-def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
-    """The value of an attribute, or `default`."""
-    import onnx
-
-    for attribute in node.attribute:
-        if attribute.name == name:
-            value: T = onnx.helper.get_attribute_value(attribute)
-            return value
-    return default
-
-
 def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
     """The `chosen` nodes that were quantized: the tools pass over some, and say nothing.
 
     A node of the static form reads or makes what is quantized, or is part of another and gone.
     """
-    left = {node.name: node for node in walk_nodes(model)}
+    left = {node.name: node for node in every_node(model)}
     quantized = {
         name
         for node in model.graph.node

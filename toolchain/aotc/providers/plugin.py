@@ -153,7 +153,7 @@ class PluginBackend(Backend):
         """Ask ONNX Runtime with a session of the whole graph; on failure see `_guess_claims`."""
         import onnx
 
-        from aotc.graph.view import with_inner_nodes
+        from aotc.graph.view import every_node
 
         runtime = import_onnxruntime()
         graph = onnx.load(request.model, load_external_data=False).graph
@@ -161,7 +161,7 @@ class PluginBackend(Backend):
         nodes = {
             node.name: ("" if node is owner else owner.name, node.op_type)
             for owner in graph.node
-            for node in with_inner_nodes(owner)
+            for node in every_node(owner)
         }
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -312,10 +312,12 @@ def _guess_claims(
     Control flow is left out too, as providers fail on subgraphs with nodes that they cannot take.
     Claimed nodes are compiled partition by partition, which shows whether the guess is right.
     """
+    from aotc.graph.view import NodeLinks
+
     # A provider may name a node by its output.
-    producers = {value: node.name for node in graph.node for value in node.output if value}
-    words = names_in_message(message, {**nodes, **producers})
-    named = {producers.get(word, word) for word in words}
+    links = NodeLinks(graph.node)
+    words = names_in_message(message, {**nodes, **links.producers})
+    named = {maker.name if (maker := links.maker(word)) is not None else word for word in words}
     refused = {name: f"{provider} failed on it: {message[:300]}" for name in nodes if name in named}
     for name, (owner, op) in nodes.items():
         if owner or op in _CONTROL_FLOW:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -29,16 +28,13 @@ TEXTS: Final = Registry(
     ),
 )
 # A page is drawn from the artifact as well, by a function of the artifact's path (None: nothing was
-# built), the path of the page, and the report; it writes the page.
-PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:write_run_page"),))
+# built) and the report.
+PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:run_page"),))
 # `-` alone is JSON, and `-.md` is Markdown.
 STANDARD_OUTPUT: Final = "-"
-_PAGE_EXTRA: Final = "report"
-_PAGE_MODULES: Final = ("fast_sugiyama", "onnx", "numpy")
-# Of a file that a page's own writer could not write.
-_UNWRITTEN: Final = frozenset({"AOTC-I018", "AOTC-I026"})
 
 Text = Callable[[RunReport], str]
+Page = Callable[[Path | None, RunReport], str]
 
 
 def is_standard_output(file: str) -> bool:
@@ -77,7 +73,7 @@ def require_forms(files: Sequence[str], others: Iterable[Path] = ()) -> None:
     for file in files:
         suffix = suffix_of(file)
         if suffix in PAGES:
-            _page_writer(suffix)
+            PAGES.load(suffix)
         else:
             text_form(suffix)
         if not is_standard_output(file):
@@ -111,17 +107,6 @@ def report_text(report: RunReport, file: str) -> str:
     return text_form(suffix_of(file))(report)
 
 
-def _page_writer(suffix: str) -> Callable[[Path | None, Path, RunReport], None]:
-    try:
-        # Pages import them late: without one the run would be in vain.
-        for module in _PAGE_MODULES:
-            importlib.import_module(module)
-        found: Callable[[Path | None, Path, RunReport], None] = PAGES.load(suffix)
-    except ModuleNotFoundError as error:
-        raise missing_package(error, "a page", _PAGE_EXTRA) from None
-    return found
-
-
 def write_report(report: RunReport, file: str) -> None:
     """Write a report to a file, all of it or none; raises AOTC-I047 where that fails.
 
@@ -131,15 +116,11 @@ def write_report(report: RunReport, file: str) -> None:
     try:
         suffix = suffix_of(file)
         if suffix in PAGES:
-            artifact = Path(report.artifact) if report.artifact_id else None
-            try:
-                _page_writer(suffix)(artifact, path, report)
-            except AotcError as error:
-                if error.code not in _UNWRITTEN:
-                    raise
-                raise lost_report(file, error.found) from None
+            draw: Page = PAGES.load(suffix)
+            text = draw(Path(report.artifact) if report.artifact_id else None, report)
         else:
-            write_atomically(path, report_text(report, file).encode("utf-8"))
+            text = report_text(report, file)
+        write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise lost_report(file, system_message(error)) from None
     except AotcError:

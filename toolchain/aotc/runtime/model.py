@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.base.text import nearest, printable
+from aotc.base.text import did_you_mean, printable
 from aotc.graph import values
 from aotc.graph.values import describe
 from aotc.runtime.guards import CheckedCall, Guard
@@ -338,11 +338,9 @@ class Model:
             )
         for name in wanted:
             if name not in self._outputs:
-                close = nearest(name, self._outputs)
                 raise AotcError(
                     "AOTC-I027",
-                    f"the model has no output {name!r}"
-                    + (f"; did you mean {close!r}?" if close else ""),
+                    f"the model has no output {name!r}{did_you_mean(name, self._outputs)}",
                     expected=", ".join(self._outputs),
                     found=name,
                 )
@@ -390,10 +388,9 @@ class Model:
 
 
 def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
-    close = nearest(name, tuple(loaded))
     return AotcError(
         "AOTC-I027",
-        f"no variant {name!r} is loaded" + (f"; did you mean {close!r}?" if close else ""),
+        f"no variant {name!r} is loaded{did_you_mean(name, loaded)}",
         expected=" or ".join(loaded),
         found=name,
     )

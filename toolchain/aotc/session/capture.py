@@ -19,8 +19,6 @@ from aotc.graph.model import (
     escape_text,
     external_files,
     graph_inputs,
-    graphs,
-    nodes,
     path_with_data,
     read_model,
     refuse_operators,
@@ -28,7 +26,7 @@ from aotc.graph.model import (
     tensors,
 )
 from aotc.graph.values import NUMPY_NAMES
-from aotc.graph.view import captured_values
+from aotc.graph.view import captured_values, every_graph, every_node, named_subgraphs
 from aotc.session.inference import infer_outputs
 from aotc.session.sessions import op_name
 from aotc.spec.json import MAX_INTEGER
@@ -81,11 +79,12 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
     for tensor in tensors(model):
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
     local = {(function.domain, function.name) for function in model.functions}
-    refuse_operators(nodes(model), (t for _, graph in graphs(model) for t in graph.initializer))
+    initializers = [t for graph in every_graph(model) for t in graph.initializer]
+    refuse_operators(every_node(model), initializers)
     op_types: Counter[str] = Counter()
     custom, contrib = set(), set()
     constants = 0
-    for node in nodes(model):
+    for node in every_node(model):
         name = op_name(node.domain, node.op_type)
         op_types[name] += 1
         constants += node.op_type == "Constant"
@@ -95,7 +94,6 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
             contrib.add(name)
         elif node.domain not in ONNX_DOMAINS:
             custom.add(name)
-    initializers = [t for _, graph in graphs(model) for t in graph.initializer]
     return Capture(
         sha256=sha256 or file_sha256(path),
         size=path.stat().st_size,
@@ -120,7 +118,7 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         external_data=external_files(tensors(model), path.parent),
         quantized=any(
             node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
-            for node in nodes(model)
+            for node in every_node(model)
         ),
         half_precision=any(tensor.data_type in _HALF for tensor in initializers),
         metadata_bytes=_metadata_bytes(model),
@@ -229,33 +227,30 @@ def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
 
 
 def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
-    for node in nodes(model):
-        bodies = {
-            a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
-        }
+    for node in every_node(model):
+        bodies = {name: len(graph.node) for name, graph in named_subgraphs(node)}
         if bodies:
             yield ControlFlow(node=node.name, op_type=node.op_type, subgraphs=bodies)
 
 
 def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
-    for node in nodes(model):
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                outer = sorted(captured_values(attribute.g))
-                yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
+    for node in every_node(model):
+        for name, graph in named_subgraphs(node):
+            outer = sorted(captured_values(graph))
+            yield from (f"{node.name or node.op_type}.{name}: {value}" for value in outer)
 
 
 def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:
     doc = len(model.doc_string) + len(model.graph.doc_string)
-    doc += sum(len(node.doc_string) for node in nodes(model))
+    doc += sum(len(node.doc_string) for node in every_node(model))
     props = sum(len(p.key) + len(p.value) for p in model.metadata_props)
-    for node in nodes(model):
+    for node in every_node(model):
         props += sum(len(p.key) + len(p.value) for p in node.metadata_props)
     return {name: size for name, size in (("doc_string", doc), ("metadata_props", props)) if size}
 
 
 def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
-    seen: Counter[str] = Counter(node.name for node in nodes(model))
+    seen: Counter[str] = Counter(node.name for node in every_node(model))
     blank = seen.pop("", 0)
     repeated = sum(count - 1 for count in seen.values() if count > 1)
     if blank or repeated:

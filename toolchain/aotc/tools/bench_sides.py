@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, values_of
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.graph import values
 from aotc.runtime import value_files
 from aotc.runtime.loading import load
@@ -371,11 +371,9 @@ def inputs_of(ready: Model, sizes: Mapping[str, int]) -> tuple[Inputs, dict[str,
     known = tuple(manifest.domain.dims)
     for name in sizes:
         if name not in known:
-            close = nearest(name, known)
             raise AotcError(
                 "AOTC-I027",
-                f"the artifact has no free dim {name!r}"
-                + (f"; did you mean {close!r}?" if close else ""),
+                f"the artifact has no free dim {name!r}{did_you_mean(name, known)}",
                 expected=", ".join(known),
                 found=name,
             )

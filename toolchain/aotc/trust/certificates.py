@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError, with_others
@@ -21,9 +20,8 @@ from aotc.spec.trust_anchors import (
     TrustedKey,
     der_of_pem,
     key_id,
-    split_certificates,
 )
-from aotc.trust import key_files, p256
+from aotc.trust import p256
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -113,22 +111,6 @@ def claimed_name(chain: Sequence[bytes]) -> str:
 def leaf_name(chain: Sequence[bytes]) -> str:
     """The subject of the first certificate, UNVERIFIED; raises AOTC-G037."""
     return certificate_name(_load(chain[0]))
-
-
-def load_authorities(path: Path) -> tuple[TrustedAuthority, ...]:
-    """The CA certificates of a PEM file.
-
-    Raises AOTC-I001 if it cannot be read, and G013 if a certificate is not one of a CA.
-    """
-    text = key_files.read(path).decode("utf-8", "replace")
-    found = tuple(
-        TrustedAuthority(pem=block, origin=str(path)) for block in split_certificates(text)
-    )
-    if not found or text.count("-----BEGIN CERTIFICATE-----") != len(found):
-        raise AotcError("AOTC-G013", "the file is not a list of CA certificates", where=str(path))
-    for authority in found:
-        _anchor(authority)
-    return found
 
 
 def check_chain_of_key(chain: Sequence[str], public_pem: str, where: str) -> None:

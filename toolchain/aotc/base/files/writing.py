@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aotc.base.files.failures import cannot_write
 from aotc.base.files.locks import try_lock
 from aotc.base.files.replacing import rename_new
 
@@ -73,6 +74,14 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666, durable: boo
                 raise _error_about(failed, place) from None
     finally:
         os.close(descriptor)
+
+
+def write_text(path: Path, text: str, what: str = "file") -> None:
+    """Write UTF-8 text atomically; raises AOTC-I018 (full disk) and I026."""
+    try:
+        write_atomically(path, text.encode("utf-8"))
+    except OSError as error:
+        raise cannot_write(error, f"cannot write the {what}", str(path)) from None
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = False) -> None:

@@ -17,7 +17,7 @@ from aotc.cli.grammar import Command, Group, built, new_app
 from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
+    from aotc.cli.grammar import Context
 
 _ROWS: Final = (
     ("init", "init", "Write a profile, a CI job and a .gitignore for a model."),

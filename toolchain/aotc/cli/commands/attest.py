@@ -120,7 +120,7 @@ def attest(
             trust=trust,
             force=force,
         )
-    from aotc.cli.views.artifact import attested_view
+    from aotc.report.sheets.artifact import attested_view
 
     respond(answer, attested_view, json=json)
     return EXIT_YES

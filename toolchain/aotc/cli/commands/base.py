@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from aotc.base.errors import AotcError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from aotc.report.sheet import Sheet
     from aotc.spec.trust_policy import Sealer, Signer
 
 
 Answer = TypeVar("Answer")
 
 
-def respond(
-    answer: Answer, view: Callable[[Answer], Iterable[RenderableType]], *, json: bool
-) -> None:
-    """Write an answer to standard output: as one JSON document, or as `view` shows it."""
+def respond(answer: Answer, view: Callable[[Answer], Sheet], *, json: bool) -> None:
+    """Write an answer to standard output: as one JSON document, or as the sheet of `view`."""
     if json:
         from aotc.cli.output import write_document
 
         write_document(answer)
     else:
-        from aotc.cli.terminal import show
+        from aotc.cli.terminal import show_sheet
 
-        show(view(answer))
+        show_sheet(view(answer))
 
 
 def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:

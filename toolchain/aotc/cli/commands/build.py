@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from aotc.base.errors import EXIT_YES
-from aotc.cli.commands.base import signer_of
+from aotc.cli.commands.base import respond, signer_of
 from aotc.cli.grammar import Command, bare, current, examples, exclusive, new_app
 from aotc.cli.options import (
     Force,
@@ -229,17 +229,10 @@ def build(
             journal=run.journal,
         )
         run.ended(artifact_id=report.artifact_id, artifact=report.artifact)
-    if run.on_standard_output:
-        return EXIT_YES
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.summary import build_view, built_summary
+    if not run.on_standard_output:
+        from aotc.report.sheets.summary import build_view, built_summary
         from aotc.tools.inspect import inspect
 
         view = build_view if current().verbose and not summary else built_summary
-        show(view(report, inspect(report.artifact)))
+        respond(report, lambda report: view(report, inspect(report.artifact)), json=json)
     return EXIT_YES

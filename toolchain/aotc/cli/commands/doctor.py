@@ -41,8 +41,8 @@ def doctor(json: Json = False) -> int:
     Versions, packages that conflict, keys, trust and folders are checked. The exit status is 1 if
     one of them is bad.
     """
-    from aotc.cli.views.measurements import doctor_view
     from aotc.host.nvidia_facts import nvidia_state
+    from aotc.report.sheets.measurements import doctor_view
     from aotc.tools.doctor import gpu_checks
 
     host = probe()

@@ -46,7 +46,7 @@ def sign(
     signature is written to attestations/oms-KEY.sigstore.json. --keyless signs as the identity of
     an OIDC token instead of with a key.
     """
-    from aotc.cli.views.artifact import attested_view
+    from aotc.report.sheets.artifact import attested_view
     from aotc.trust.attesting import sign as add_signature
 
     signer = signer_of(key, keyless, identity_token, trust_config)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES
+from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import (
     Artifact,
@@ -19,6 +20,10 @@ from aotc.cli.options import (
     TargetHost,
     Trust,
 )
+
+if TYPE_CHECKING:
+    from aotc.report.sheet import Sheet
+    from aotc.spec.reports import VerifyReport
 
 app = new_app()
 
@@ -78,20 +83,12 @@ def verify(
                 breaches=verified_breaches(report),
                 findings=report.findings,
             )
-    if run.on_standard_output:
-        return status
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.verification import verify_view
-
-        shown = verify_view(report)
-        if explain:
-            from aotc.cli.views.policy import decision_view
-
-            shown += decision_view(report.policy)
-        show(shown)
+    if not run.on_standard_output:
+        respond(report, lambda report: _sheet(report, explain=explain), json=json)
     return status
+
+
+def _sheet(report: VerifyReport, *, explain: bool) -> Sheet:
+    from aotc.report.sheets.trust import explained_view, verify_view
+
+    return explained_view(report) if explain else verify_view(report)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from aotc.graph.partition.assignment import Assignment, Sizes
-from aotc.graph.view import GraphNode, PartitionGraph, SubgraphNode
+from aotc.graph.view import GraphView, op_of
 from aotc.spec.variant import (
     Certainty,
     Compute,
@@ -19,12 +19,12 @@ from aotc.spec.variant import (
     TransferTotals,
 )
 
-# The provider that makes a value, empty for the caller, and the subgraph's index, None: main graph.
-_Producer = tuple[str, int | None]
+# The provider that makes a value, empty for the caller, and the graph whose value it is.
+_Producer = tuple[str, GraphView]
 
 
 def partition_report(
-    graph: PartitionGraph,
+    graph: GraphView,
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     *,
@@ -49,7 +49,7 @@ def partition_report(
                     name=name,
                     provider=part.provider,
                     nodes=len(part.nodes),
-                    ops=_ops(graph.nodes[index].op for index in part.nodes),
+                    ops=_ops(op_of(graph.nodes[index]) for index in part.nodes),
                     file=compiled.get(number),
                     compiled=number in compiled,
                 )
@@ -63,7 +63,7 @@ def partition_report(
                 value=value,
                 source=producer,
                 target=consumer,
-                dtype=graph.dtypes.get(value, ""),
+                dtype=graph.element_types.get(value, ""),
                 bytes=opt.values.get(value),
                 bytes_max=largest.values.get(value),
             )
@@ -83,13 +83,13 @@ def total_transfers(found: Sequence[Transfer]) -> TransferTotals:
 
 
 def _shares(
-    graph: PartitionGraph,
+    graph: GraphView,
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     providers: Sequence[str],
 ) -> tuple[ProviderShare, ...]:
     provider_by_node = assignment.providers
-    nodes = [node.name for node in graph.nodes] + [node.name for node in graph.subgraph_nodes]
+    nodes = [node.name for view in (graph, *graph.bodies) for node in view.nodes]
     nodes_by_provider = {
         p: [name for name in nodes if provider_by_node[name] == p] for p in providers
     }
@@ -126,13 +126,14 @@ def _ops(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Partition]:
+def _body_partitions(graph: GraphView, assignment: Assignment) -> list[Partition]:
     """Groups of nodes in subgraphs that run on another provider than the subgraph's owner."""
     found: dict[tuple[str, str], list[str]] = {}
-    for node in graph.subgraph_nodes:
-        provider = assignment.providers[node.name]
-        if provider != assignment.providers[node.owner]:
-            found.setdefault((node.subgraph, provider), []).append(node.op)
+    for body in graph.bodies:
+        for node in body.nodes:
+            provider = assignment.providers[node.name]
+            if provider != assignment.providers[body.owner]:
+                found.setdefault((body.label, provider), []).append(op_of(node))
     return [
         Partition(
             name=f"body{number}",
@@ -146,7 +147,7 @@ def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Part
 
 
 def transferred_values(
-    graph: PartitionGraph, assignment: Assignment, devices: Mapping[str, str]
+    graph: GraphView, assignment: Assignment, devices: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """All transferred values: name, producer's and consumer's provider, once for each consumer.
 
@@ -158,8 +159,7 @@ def transferred_values(
     are two values.
     """
     providers = assignment.providers
-    main: ChainMap[str, _Producer] = ChainMap(dict.fromkeys(graph.inputs, ("", None)))
-    main.update(_producers_of(graph.nodes, providers, None))
+    producers: dict[GraphView, ChainMap[str, _Producer]] = {}
     found: dict[tuple[str, _Producer, str], None] = {}
 
     def read(value: str, producer: _Producer, consumer: str) -> None:
@@ -167,35 +167,22 @@ def transferred_values(
         if devices[consumer] != "cpu" if not source else source != consumer:
             found[value, producer, consumer] = None
 
-    for node in graph.nodes:
-        for value in node.inputs:
-            if value not in node.captured:
-                read(value, main.get(value, ("", None)), providers[node.name])
-    producers_in: list[ChainMap[str, _Producer]] = []
-    for index, subgraph in enumerate(graph.subgraphs):
-        holder_provider = providers[subgraph.holder]
-        outer = main if subgraph.parent is None else producers_in[subgraph.parent]
-        producers = outer.new_child(dict.fromkeys(subgraph.inputs, (holder_provider, index)))
-        producers.update(_producers_of(subgraph.nodes, providers, index))
-        producers_in.append(producers)
-        consumed = [
-            (value, providers[node.name]) for node in subgraph.nodes for value in node.inputs
-        ]
-        for value, consumer in (
-            *consumed,
-            *((value, holder_provider) for value in subgraph.outputs),
-        ):
-            if value in producers:
-                read(value, producers[value], consumer)
+    for view in (graph, *graph.bodies):
+        supplier = providers[view.holder] if view.around is not None else ""
+        outer = producers[view.around].maps if view.around is not None else ()
+        own: dict[str, _Producer] = dict.fromkeys(view.inputs, (supplier, view))
+        for value, index in view.producers.items():
+            own[value] = providers[view.nodes[index].name], view
+        producers[view] = known = ChainMap(own, *outer)
+        consumed = [(value, providers[node.name]) for node in view.nodes for value in node.input]
+        if view.around is not None:
+            consumed += [(value, supplier) for value in view.outputs]
+        for value, consumer in consumed:
+            if value in known and value not in view.initializers:
+                read(value, known[value], consumer)
     result = [(value, producer[0], consumer) for value, producer, consumer in found]
     for value in graph.outputs:
-        producer, _ = main.get(value, ("", None))
+        producer, _ = producers[graph].get(value, ("", graph))
         if producer and devices[producer] != "cpu":
             result.append((value, producer, ""))
     return result
-
-
-def _producers_of(
-    nodes: Iterable[GraphNode | SubgraphNode], providers: Mapping[str, str], subgraph: int | None
-) -> dict[str, _Producer]:
-    return {value: (providers[node.name], subgraph) for node in nodes for value in node.outputs}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from aotc.graph.partition.assignment import Part
-from aotc.graph.view import PartitionGraph, captured_values
+from aotc.graph.view import GraphView, NodeLinks, captured_values, declared_values, made_values
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT
 
 if TYPE_CHECKING:
@@ -18,22 +18,21 @@ COMPATIBILITY_KEY = "ep_compatibility_info."
 
 
 def boundary_values(
-    graph: PartitionGraph, nodes: Sequence[int]
+    graph: GraphView, nodes: Sequence[int]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Values that `nodes` read from outside, and values they make that are read outside.
 
     Both are in order of first use or production, without constants.
     """
     own = set(nodes)
-    made = {value for index in nodes for value in graph.nodes[index].outputs}
-    read = [value for index in nodes for value in graph.nodes[index].inputs if value not in made]
-    consumers = graph.consumers
+    made = {value for index in nodes for value in graph.makes[index]}
+    inside = made | graph.initializers
+    read = [value for index in nodes for value in graph.reads[index] if value not in inside]
     written = [
         value
         for index in nodes
-        for value in graph.nodes[index].outputs
-        if value in graph.output_names
-        or any(consumer not in own for consumer in consumers.get(value, ()))
+        for value in graph.makes[index]
+        if value in graph.outputs or any(at not in own for at in graph.readers.get(value, ()))
     ]
     return tuple(dict.fromkeys(read)), tuple(written)
 
@@ -44,12 +43,10 @@ class Extractor:
     The model must not change meanwhile.
     """
 
-    def __init__(self, model: onnx.ModelProto, graph: PartitionGraph) -> None:
+    def __init__(self, model: onnx.ModelProto, graph: GraphView) -> None:
         self.model = model
         self.graph = graph
         self.value_types = _typed_values(model.graph)
-        self._constants = {t.name: (i, t) for i, t in enumerate(model.graph.initializer)}
-        self._sparse = {t.values.name: (i, t) for i, t in enumerate(model.graph.sparse_initializer)}
 
     def extract(self, nodes: Sequence[int], name: str) -> onnx.ModelProto:
         """The model of some nodes of the main graph, with the constants that they read.
@@ -72,39 +69,33 @@ class Extractor:
         part.graph.node.extend(model.graph.node[index] for index in nodes)
         part.graph.input.extend(value_types[value] for value in inputs)
         part.graph.output.extend(value_types[value] for value in outputs)
-        self.keep_constants(part.graph)
-        made = {value for index in nodes for value in graph.nodes[index].outputs} - set(outputs)
-        part.graph.value_info.extend(
-            value_types[value] for value in sorted(made & value_types.keys())
-        )
+        keep_constants(part.graph, graph)
+        made = set(made_values(part.graph)) & value_types.keys() - set(outputs)
+        part.graph.value_info.extend(value_types[value] for value in sorted(made))
         return part
 
-    def keep_constants(self, target: onnx.GraphProto) -> None:
-        """Copy those constants of the model to `target` that it reads, in the model's order.
 
-        Its nodes, their subgraphs and its outputs count as reading.
-        """
-        # Removed first, because a value that the target defines is not one that it captures.
-        del target.initializer[:]
-        del target.sparse_initializer[:]
-        read = captured_values(target) - {value.name for value in target.input}
-        kept = sorted(
-            (self._constants[name] for name in read if name in self._constants), key=_position
-        )
-        sparse = sorted(
-            (self._sparse[name] for name in read if name in self._sparse), key=_position
-        )
-        target.initializer.extend(tensor for _, tensor in kept)
-        target.sparse_initializer.extend(tensor for _, tensor in sparse)
+def keep_constants(target: onnx.GraphProto, source: GraphView) -> None:
+    """Copy those constants of `source` to `target` that it reads, in the source's order.
 
-
-def _position(entry: tuple[int, object]) -> int:
-    return entry[0]
+    Its nodes, their subgraphs and its outputs count as reading.
+    """
+    # Removed first, because a value that the target defines is not one that it captures.
+    del target.initializer[:]
+    del target.sparse_initializer[:]
+    read, (dense, sparse) = captured_values(target), source.constant_places
+    graph = source.graph
+    target.initializer.extend(
+        graph.initializer[at] for at in sorted(dense[name] for name in read & dense.keys())
+    )
+    target.sparse_initializer.extend(
+        graph.sparse_initializer[at] for at in sorted(sparse[name] for name in read & sparse.keys())
+    )
 
 
 def hybrid_model(
     model: onnx.ModelProto,
-    graph: PartitionGraph,
+    graph: GraphView,
     parts: Sequence[Part],
     contexts: Mapping[int, tuple[str, Mapping[str, str | int]]],
     compatibility: Mapping[str, str],
@@ -116,8 +107,7 @@ def hybrid_model(
     """
     import onnx
 
-    extractor = Extractor(model, graph)
-    value_types = extractor.value_types
+    value_types = _typed_values(model.graph)
     result = onnx.ModelProto()
     result.CopyFrom(model)
     del result.graph.node[:]
@@ -142,7 +132,7 @@ def hybrid_model(
         )
         made += outputs
     _check_order(result.graph, parts)
-    extractor.keep_constants(result.graph)
+    keep_constants(result.graph, graph)
     _set_value_infos(result.graph, value_types, made)
     if all(opset.domain != MICROSOFT for opset in result.opset_import):
         result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
@@ -155,15 +145,10 @@ def _set_value_infos(
     graph: onnx.GraphProto, value_types: Mapping[str, onnx.ValueInfoProto], made: Collection[str]
 ) -> None:
     """Keep value infos of values that still exist, and require those of EPContext nodes."""
-    outputs = {value.name for value in graph.output}
-    inputs = {value.name for value in graph.input}
-    remaining = {value for node in graph.node for value in node.output}
+    stated = {value.name for value in (*graph.input, *graph.output)}
+    remaining = set(made_values(graph)) & value_types.keys() - stated
     del graph.value_info[:]
-    graph.value_info.extend(
-        value_types[value]
-        for value in sorted(remaining & value_types.keys())
-        if value not in outputs and value not in inputs
-    )
+    graph.value_info.extend(value_types[value] for value in sorted(remaining))
     for value in made:
         if value not in value_types:
             raise ValueError(f"the type of {value!r} is not known")
@@ -171,16 +156,16 @@ def _set_value_infos(
 
 def _check_order(graph: onnx.GraphProto, parts: Sequence[Part]) -> None:
     """Check that every node comes after its producers; partitions guarantee it."""
-    producers = {value: i for i, node in enumerate(graph.node) for value in node.output if value}
-    for index, node in enumerate(graph.node):
-        if any(producers.get(value, -1) >= index for value in node.input):
-            raise RuntimeError(f"{node.name} of {len(parts)} partitions comes before its inputs")
+    for index, before in enumerate(NodeLinks(graph.node).before):
+        if before and before[-1] >= index:
+            name = graph.node[index].name
+            raise RuntimeError(f"{name} of {len(parts)} partitions comes before its inputs")
 
 
 def _typed_values(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
     """Values whose element type is known, by name."""
     found = {}
-    for value in (*graph.value_info, *graph.output, *graph.input):
+    for value in declared_values(graph):
         kind = value.type.WhichOneof("value")
         if kind is not None and (kind != "tensor_type" or value.type.tensor_type.elem_type):
             found[value.name] = value

@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
-from aotc.graph.view import subgraphs
+from aotc.graph.passes.base import Pass, set_nodes
+from aotc.graph.view import every_graph, every_node
 
 if TYPE_CHECKING:
     import onnx
@@ -31,10 +31,11 @@ class DropInsertedCasts(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         twins = {
             node.output[0]: node.input[0]
-            for node in walk_nodes(model)
+            for node in every_node(model)
             if _is_inserted(node) and not node.input[0].startswith(_PREFIX)
         }
-        _remove_casts(model.graph, twins)
+        for graph in every_graph(model):
+            _remove_casts(graph, twins)
 
     def ensures(self, model: onnx.ModelProto) -> str:
         return "casts are left" if has_inserted_casts(model) else ""
@@ -47,7 +48,7 @@ def has_inserted_casts(model: onnx.ModelProto) -> bool:
     """
     return any(
         name.startswith(_PREFIX)
-        for node in walk_nodes(model)
+        for node in every_node(model)
         for name in (*node.input, *node.output)
     )
 
@@ -61,9 +62,9 @@ def types_agree(model: onnx.ModelProto, source: onnx.ModelProto) -> bool:
     """
     import onnx
 
-    remaining = {node.name for node in walk_nodes(model)}
+    remaining = {node.name for node in every_node(model)}
     folded = {tensor.name for tensor in model.graph.initializer}
-    for node in walk_nodes(source):
+    for node in every_node(source):
         if node.op_type == "Cast" and node.name not in remaining and node.output[0] not in folded:
             return False
     try:
@@ -96,10 +97,7 @@ def _remove_casts(graph: onnx.GraphProto, twins: dict[str, str]) -> None:
             for index, name in enumerate(names):
                 if name.startswith(_PREFIX):
                     names[index] = twins.get(name, name.removeprefix(_PREFIX))
-        for subgraph in subgraphs(node):
-            _remove_casts(subgraph, twins)
-    del graph.node[:]
-    graph.node.extend(kept)
+    set_nodes(graph, kept)
     infos = [info for info in graph.value_info if not info.name.startswith(_PREFIX)]
     del graph.value_info[:]
     graph.value_info.extend(infos)

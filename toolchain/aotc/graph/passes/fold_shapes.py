@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from aotc.base.records import record
 from aotc.graph.passes.base import Pass
+from aotc.graph.view import constant_tensors
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -79,20 +80,13 @@ def _constants(model: onnx.ModelProto) -> dict[str, Any]:
     """Small integer constants by name."""
     from onnx import TensorProto, numpy_helper
 
-    found = {}
-    tensors = [(tensor.name, tensor) for tensor in model.graph.initializer]
-    tensors += [
-        (node.output[0], attribute.t)
-        for node in model.graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    ]
-    for name, tensor in tensors:
-        small = tensor.data_location != TensorProto.EXTERNAL and len(tensor.dims) <= 1
-        if small and tensor.data_type in (TensorProto.INT64, TensorProto.INT32):
-            found[name] = numpy_helper.to_array(tensor)
-    return found
+    return {
+        name: numpy_helper.to_array(tensor)
+        for name, tensor in constant_tensors(model.graph).items()
+        if tensor.data_location != TensorProto.EXTERNAL
+        and len(tensor.dims) <= 1
+        and tensor.data_type in (TensorProto.INT64, TensorProto.INT32)
+    }
 
 
 def _attributes(node: onnx.NodeProto) -> dict[str, int]:

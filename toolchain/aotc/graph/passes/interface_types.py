@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read
+from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read, set_nodes
 
 if TYPE_CHECKING:
     import onnx
@@ -66,9 +66,7 @@ class InterfaceTypes(Pass):
                 node.output[at] = renamed.get(name, name)
         for tensor in graph.initializer:
             tensor.name = renamed.get(tensor.name, tensor.name)
-        nodes = [*before, *graph.node, *after]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        set_nodes(graph, [*before, *graph.node, *after])
 
     def ensures(self, model: onnx.ModelProto) -> str:
         left = self.inputs.keys() & float_tensors(model.graph.input)

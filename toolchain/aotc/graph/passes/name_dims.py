@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from aotc.base.records import field, record
-from aotc.graph.passes.base import Pass, walk_nodes
-from aotc.graph.view import subgraphs
+from aotc.graph.passes.base import Pass
+from aotc.graph.view import declared_values, inner_graphs
 from aotc.spec.relations import is_anonymous
 
 if TYPE_CHECKING:
@@ -94,8 +94,7 @@ def _dims(proto: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto.Dimension]:
 def _inner_values(model: onnx.ModelProto) -> Iterator[onnx.ValueInfoProto]:
     """All typed values except the inputs of the model."""
     yield from (*model.graph.output, *model.graph.value_info)
-    for node in walk_nodes(model):
-        for graph in subgraphs(node):
-            yield from (*graph.input, *graph.output, *graph.value_info)
+    for _, graph in inner_graphs(model):
+        yield from declared_values(graph)
     for function in model.functions:
         yield from function.value_info

@@ -10,7 +10,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.passes.base import Pass
+from aotc.graph.view import every_node
 
 if TYPE_CHECKING:
     import onnx
@@ -23,10 +24,10 @@ class NameNodes(Pass):
     name = "name-nodes"
 
     def apply(self, model: onnx.ModelProto) -> None:
-        taken = {node.name for node in walk_nodes(model)}
+        taken = {node.name for node in every_node(model)}
         seen: set[str] = set()
         numbers: Counter[str] = Counter()
-        for node in walk_nodes(model):
+        for node in every_node(model):
             if not node.name or node.name in seen:
                 stem = node.name or node.op_type
                 while (name := f"{stem}_{numbers[stem]}") in taken:
@@ -36,5 +37,5 @@ class NameNodes(Pass):
             seen.add(node.name)
 
     def ensures(self, model: onnx.ModelProto) -> str:
-        names = [node.name for node in walk_nodes(model)]
+        names = [node.name for node in every_node(model)]
         return "" if "" not in names and len(set(names)) == len(names) else "names are not unique"

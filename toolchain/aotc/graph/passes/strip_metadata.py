@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
-from aotc.graph.view import subgraphs
+from aotc.graph.passes.base import Pass
+from aotc.graph.view import declared_values, every_graph, every_node
 
 if TYPE_CHECKING:
     import onnx
@@ -27,20 +27,23 @@ class StripMetadata(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         _clear(model)
         model.ClearField("training_info")
-        _clear_graph(model.graph)
+        for graph in every_graph(model):
+            _clear(graph)
+            for value in declared_values(graph):
+                _clear(value)
+            for tensor in graph.initializer:
+                _clear(tensor)
         for function in model.functions:
             _clear(function)
-        for node in walk_nodes(model):
+        for node in every_node(model):
             _clear(node)
             for attribute in node.attribute:
                 attribute.doc_string = ""
-            for subgraph in subgraphs(node):
-                _clear_graph(subgraph)
 
     def ensures(self, model: onnx.ModelProto) -> str:
         if model.training_info:
             return "training_info is left"
-        left = [node.name for node in walk_nodes(model) if node.doc_string or node.metadata_props]
+        left = [node.name for node in every_node(model) if node.doc_string or node.metadata_props]
         return f"metadata on {left[:3]}" if left or model.metadata_props else ""
 
 
@@ -54,11 +57,3 @@ def _clear(
 ) -> None:
     proto.doc_string = ""
     proto.ClearField("metadata_props")
-
-
-def _clear_graph(graph: onnx.GraphProto) -> None:
-    _clear(graph)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        _clear(value)
-    for tensor in graph.initializer:
-        _clear(tensor)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_nodes
+from aotc.graph.passes.base import Pass
+from aotc.graph.view import every_node
 from aotc.spec.providers import MICROSOFT
 
 if TYPE_CHECKING:
@@ -78,6 +79,6 @@ def products_with_weights(model: onnx.ModelProto) -> list[onnx.NodeProto]:
         for node in graph.node
         if node.op_type == "MatMul" and not node.domain and node.input[1] in matrices
     ]
-    reads = Counter(name for node in walk_nodes(model) for name in node.input)
+    reads = Counter(name for node in every_node(model) for name in node.input)
     own = Counter(node.input[1] for node in found)
     return [node for node in found if reads[node.input[1]] == own[node.input[1]]]

@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aotc.base.errors import expected_and_found
 from aotc.base.text import duration
-from aotc.cli.terminal import (
+from aotc.report.sheet import (
     FAILED,
     NOTICED,
     PASSED,
+    Facts,
+    Heading,
+    Sheet,
+    Table,
     count,
-    facts,
-    failed,
-    heading,
-    passed,
-    section,
-    sections,
+    first,
+    verdict,
 )
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, OutcomeChange, ToolVersions
 from aotc.tools.check_outcomes import in_words, is_good
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 # Up to so many models are all listed; of more, only those that are not as they should be.
 _ALL: Final = 40
@@ -33,7 +29,7 @@ _MAX_LISTED: Final = 12
 _WIDEST: Final = 160
 
 
-def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
+def check_models_view(answer: CheckModelsReport) -> Sheet:
     """What became of every model, and what changed since."""
     bad = [model for model in answer.models if not is_good(model)]
     status, style = (
@@ -47,23 +43,20 @@ def check_models_view(answer: CheckModelsReport) -> list[RenderableType]:
         worse = len(answer.against.worse)
         status, style = (f"{worse} WORSE", FAILED) if worse else ("none is worse", PASSED)
     total = count(len(answer.models), "model")
-    parts = [
-        heading(answer.folder, f"{total}, {status}", style),
-        facts(
+    shown = answer.models if len(answer.models) <= _ALL else tuple(bad)
+    skipped = [(each.path, each.reason) for each in answer.skipped]
+    return [
+        Heading(answer.folder, f"{total}, {status}", style),
+        Facts(
             [
                 ("profile", answer.profile),
                 ("by", versions_text(answer.versions)),
                 ("took", duration(answer.seconds)),
             ]
         ),
-        section("outcome", ("models",), [(name, str(n)) for name, n in answer.summary.items()]),
-    ]
-    shown = answer.models if len(answer.models) <= _ALL else tuple(bad)
-    skipped = [(each.path, each.reason) for each in answer.skipped[:_MAX_LISTED]]
-    return [
-        *parts,
-        *sections("models", ("outcome", ""), _rows(shown)),
-        *sections("skipped", ("",), skipped),
+        Table("outcome", ("models",), [(name, str(n)) for name, n in answer.summary.items()]),
+        Table("models", ("outcome", ""), _rows(shown)),
+        Table("skipped", ("",), skipped, limit=_MAX_LISTED),
         *_against(answer),
     ]
 
@@ -87,10 +80,7 @@ def _rows(checks: Sequence[ModelCheck]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for name, group in groups.items():
         listed = group if len(checks) <= _ALL else group[:_MAX_LISTED]
-        rows += [
-            (check.model, passed(name) if is_good(check) else failed(name), _why(check))
-            for check in listed
-        ]
+        rows += [(each.model, verdict(is_good(each), name, name), _why(each)) for each in listed]
         if len(group) > len(listed):
             rows.append((f"and {len(group) - len(listed)} more", name, ""))
     return rows
@@ -102,20 +92,18 @@ def _why(check: ModelCheck) -> str:
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 
-def _against(answer: CheckModelsReport) -> list[RenderableType]:
+def _against(answer: CheckModelsReport) -> Sheet:
     against = answer.against
     if against is None:
         return []
-    parts = [facts([("against", against.path), ("by then", versions_text(against.versions))])]
+    parts: Sheet = [
+        Facts([("against", against.path), ("by then", versions_text(against.versions))])
+    ]
     for title in ("worse", "better", "changed"):
         changes: Sequence[OutcomeChange] = getattr(against, title)
-        listed = changes if title == "worse" else changes[:_MAX_LISTED]
-        rows = [(change.model, change.before, change.now) for change in listed]
-        if len(changes) > len(listed):
-            rows.append((f"and {len(changes) - len(listed)} more", "", ""))
-        parts += sections(title, ("before", "now"), rows)
+        rows = [(change.model, change.before, change.now) for change in changes]
+        limit = 0 if title == "worse" else _MAX_LISTED
+        parts.append(Table(title, ("before", "now"), rows, limit=limit))
     for title, names in (("new", against.added), ("gone", against.removed)):
-        if names:
-            more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-            parts.append(facts([(title, ", ".join(names[:_MAX_LISTED]) + more)]))
+        parts.append(Facts([(title, first(names, _MAX_LISTED))]))
     return parts

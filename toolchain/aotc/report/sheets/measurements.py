@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from aotc.base.text import duration
-from aotc.cli.terminal import (
+from aotc.report.sheet import (
     FAILED,
     NOTICED,
     PASSED,
+    Facts,
+    Heading,
+    Sheet,
+    Table,
     by_status,
     count,
-    facts,
-    findings_view,
+    findings_table,
     fixture_in_words,
-    heading,
     provider,
-    section,
-    sections,
     short,
+    span,
+    stated,
+    table,
 )
-from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime, Timing
-from aotc.spec.command_reports import CallRoute, DoctorReport, RunOutput, RunReport
+from aotc.spec.bench_reports import BenchReport, Comparison, NodesReport, NodeTime
+from aotc.spec.command_reports import CallRoute, DoctorReport, RunReport
 from aotc.spec.reports import LoadReport
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 
 # What bench shows: times of each side, of the slowest nodes, and the verdict on a baseline.
 
@@ -36,64 +35,58 @@ _SLOWEST: Final = 20
 _STYLES: Final = {"slower": FAILED, "within": PASSED, "inconclusive": NOTICED}
 
 
-def bench_view(answer: BenchReport) -> list[RenderableType]:
+def bench_view(answer: BenchReport) -> Sheet:
     """Times of all sides, and their ratios."""
     sizes = ", ".join(f"{name}={size}" for name, size in answer.sizes.items())
     streams = f", by {count(answer.streams, 'stream')}" if answer.streams > 1 else ""
     turns = " of each side in turn" if len(answer.timings) > 1 else ""
-    parts = [
-        heading(answer.artifact, f"{count(answer.runs, 'run')}{turns}{streams}"),
-        facts([*load_facts(answer.load, answer.artifact), ("sizes", sizes)]),
-        section(
-            "times",
-            ("session", "first run", "p50", "p90", "p99", "quartiles", "mean", "runs/s"),
-            [_times(timing) for timing in answer.timings],
-        ),
-    ]
-    needed = {
-        name: more for timing in answer.timings for name, more in timing.samples_needed.items()
-    }
-    rows = [(name, f"needs {count(more, 'run')}") for name, more in needed.items()]
-    parts += sections("not stated", ("",), rows)
+    needed = {name: more for each in answer.timings for name, more in each.samples_needed.items()}
     ratios = (
         ("session", answer.load_ratio),
         ("to the first answer, verified", answer.first_ratio),
         ("median run", answer.latency_ratio),
     )
-    stated = [(name, f"{ratio:.2f}") for name, ratio in ratios if ratio is not None]
-    parts += sections("artifact / model", ("",), stated)
-    if answer.comparison is not None:
-        parts += _comparison(answer.comparison)
-    if answer.nodes is not None:
-        parts += _nodes(answer.nodes)
-    return [*parts, *findings_view(answer.findings)]
+    return [
+        Heading(answer.artifact, f"{count(answer.runs, 'run')}{turns}{streams}"),
+        Facts([*load_facts(answer.load, answer.artifact), ("sizes", sizes)]),
+        table(
+            "times",
+            answer.timings,
+            ("side", lambda each: each.name),
+            ("session", lambda each: duration(each.load_seconds)),
+            ("first run", lambda each: duration(each.first_run_seconds)),
+            ("p50", lambda each: duration(each.latency_seconds.get("p50", each.median_seconds))),
+            ("p90", lambda each: stated(each.latency_seconds.get("p90"), duration)),
+            ("p99", lambda each: stated(each.latency_seconds.get("p99"), duration)),
+            ("quartiles", lambda each: span(each.lower_seconds, each.upper_seconds)),
+            ("mean", lambda each: stated(each.mean_seconds, duration)),
+            ("runs/s", lambda each: stated(each.calls_per_second, _rate)),
+        ),
+        Table("not stated", ("",), [(k, f"needs {count(n, 'run')}") for k, n in needed.items()]),
+        Table(
+            "artifact / model",
+            ("",),
+            [(name, f"{ratio:.2f}") for name, ratio in ratios if ratio is not None],
+        ),
+        *(_comparison(answer.comparison) if answer.comparison is not None else ()),
+        *(_nodes(answer.nodes) if answer.nodes is not None else ()),
+        findings_table(answer.findings),
+    ]
 
 
-def _times(timing: Timing) -> tuple[str, ...]:
-    stated = timing.latency_seconds
-    p50 = stated.get("p50", timing.median_seconds)
-    mean, rate = timing.mean_seconds, timing.calls_per_second
-    return (
-        timing.name,
-        duration(timing.load_seconds),
-        duration(timing.first_run_seconds),
-        duration(p50),
-        *(duration(stated[name]) if name in stated else "-" for name in ("p90", "p99")),
-        f"{duration(timing.lower_seconds)} to {duration(timing.upper_seconds)}",
-        "-" if mean is None else duration(mean),
-        "-" if rate is None else f"{rate:.3g}" if rate < 100 else f"{rate:.0f}",
-    )
+def _rate(rate: float) -> str:
+    return f"{rate:.3g}" if rate < 100 else f"{rate:.0f}"
 
 
-def _comparison(found: Comparison) -> list[RenderableType]:
+def _comparison(found: Comparison) -> Sheet:
     verdict = found.verdict.upper() if found.verdict == "slower" else found.verdict
     code = f" ({found.code})" if found.code else ""
     when = f", measured {found.measured_at}" if found.measured_at else ", measured in turn"
     if found.measurements > 1:
         when += f" and {count(found.measurements - 1, 'time')} before"
     return [
-        heading(f"against {found.baseline}", f"{verdict}{code}", _STYLES[found.verdict]),
-        facts(
+        Heading(f"against {found.baseline}", f"{verdict}{code}", _STYLES[found.verdict]),
+        Facts(
             [
                 ("baseline", f"{short(found.artifact_id)}{when}"),
                 ("ratio", f"{found.ratio:.3f} of the median run, artifact / baseline"),
@@ -108,11 +101,7 @@ def _comparison(found: Comparison) -> list[RenderableType]:
     ]
 
 
-def _nodes(found: NodesReport) -> list[RenderableType]:
-    by_provider = [
-        (provider(each.provider), str(each.nodes), duration(each.seconds), f"{each.share:.1%}")
-        for each in found.providers
-    ]
+def _nodes(found: NodesReport) -> Sheet:
     slowest = [
         (
             node.name,
@@ -129,7 +118,6 @@ def _nodes(found: NodesReport) -> list[RenderableType]:
         rest = found.nodes[_SLOWEST:]
         share, seconds = sum(node.share for node in rest), sum(node.seconds for node in rest)
         slowest.append((f"and {left} more", "", "", duration(seconds), f"{share:.1%}", ""))
-    title = f"nodes of {found.variant}"
     rows = [
         (
             "profiled",
@@ -138,13 +126,19 @@ def _nodes(found: NodesReport) -> list[RenderableType]:
         ),
         ("run", f"{duration(found.run_seconds)}, of which nodes {duration(found.node_seconds)}"),
     ]
-    if found.asynchronous:
-        names = ", ".join(map(provider, found.asynchronous))
-        rows.append(("launches", f"of {names}: a node may end before its device has computed it"))
+    names = ", ".join(map(provider, found.asynchronous))
+    early = f"of {names}: a node may end before its device has computed it" if names else ""
     return [
-        facts(rows),
-        section("providers", ("nodes", "time", "share"), by_provider),
-        section(title, ("operator", "provider", "time", "share", ""), slowest),
+        Facts([*rows, ("launches", early)]),
+        table(
+            "providers",
+            found.providers,
+            ("provider", lambda each: provider(each.provider)),
+            ("nodes", lambda each: str(each.nodes)),
+            ("time", lambda each: duration(each.seconds)),
+            ("share", lambda each: f"{each.share:.1%}"),
+        ),
+        Table(f"nodes of {found.variant}", ("operator", "provider", "time", "share", ""), slowest),
     ]
 
 
@@ -158,18 +152,28 @@ def _provider(node: NodeTime) -> str:
 # What run and doctor show, and what a load cost.
 
 
-def run_view(answer: RunReport) -> list[RenderableType]:
+def run_view(answer: RunReport) -> Sheet:
     """Outputs of every run."""
-    parts = [
-        heading(answer.artifact, f"loaded, {answer.load.verdict}"),
-        facts(load_facts(answer.load, answer.artifact)),
+    runs = [
+        table(
+            f"run: {fixture_in_words(case.name)} ({duration(case.seconds)}{_route(case.route)})",
+            case.outputs,
+            ("name", lambda output: output.name),
+            ("output", lambda output: output.value),
+            ("minimum", lambda output: stated(output.minimum, "{:.6g}".format)),
+            ("mean", lambda output: stated(output.mean, "{:.6g}".format)),
+            ("maximum", lambda output: stated(output.maximum, "{:.6g}".format)),
+            ("file", lambda output: output.file or "-"),
+        )
+        for case in answer.runs
     ]
-    parts += _variants(answer.load)
-    for case in answer.runs:
-        rows = [_output(output) for output in case.outputs]
-        title = f"run: {fixture_in_words(case.name)} ({duration(case.seconds)}{_route(case.route)})"
-        parts.append(section(title, ("output", "minimum", "mean", "maximum", "file"), rows))
-    return [*parts, *findings_view(answer.findings)]
+    return [
+        Heading(answer.artifact, f"loaded, {answer.load.verdict}"),
+        Facts(load_facts(answer.load, answer.artifact)),
+        _variants(answer.load),
+        *runs,
+        findings_table(answer.findings),
+    ]
 
 
 def _route(route: CallRoute | None) -> str:
@@ -179,14 +183,6 @@ def _route(route: CallRoute | None) -> str:
         f"{name}={size}" for name, size in route.padded_to.items() if size != route.sizes.get(name)
     )
     return f", on {route.variant}" + (f", padded to {sizes}" if sizes else "")
-
-
-def _output(output: RunOutput) -> tuple[str, ...]:
-    figures = (
-        "-" if number is None else f"{number:.6g}"
-        for number in (output.minimum, output.mean, output.maximum)
-    )
-    return (output.name, output.value, *figures, output.file or "-")
 
 
 def load_facts(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
@@ -217,38 +213,35 @@ def load_facts(report: LoadReport, artifact: str) -> list[tuple[str, str]]:
     ]
 
 
-def _variants(report: LoadReport) -> list[RenderableType]:
+def _variants(report: LoadReport) -> Table:
     """What each variant cost, where there are several."""
-    if len(report.variants) < 2:
-        return []
-    rows = [
+    return table(
+        "variants",
+        report.variants if len(report.variants) > 1 else (),
+        ("variant", lambda each: each.name),
+        ("session", lambda each: duration(each.session_seconds)),
+        ("warm-up", lambda each: duration(each.warmup_seconds)),
+        ("first run", lambda each: stated(each.first_run_seconds, duration)),
         (
-            variant.name,
-            duration(variant.session_seconds),
-            duration(variant.warmup_seconds),
-            duration(variant.first_run_seconds) if variant.first_run_seconds is not None else "-",
-            f"{count(variant.fixtures, 'fixture')} matched"
-            if variant.fixtures
-            else "nothing compared",
-        )
-        for variant in report.variants
-    ]
-    return [section("variants", ("session", "warm-up", "first run", ""), rows)]
+            "",
+            lambda each: (
+                f"{count(each.fixtures, 'fixture')} matched"
+                if each.fixtures
+                else "nothing compared"
+            ),
+        ),
+    )
 
 
-def doctor_view(answer: DoctorReport) -> list[RenderableType]:
+def doctor_view(answer: DoctorReport) -> Sheet:
     """Every check, what is bad first to be seen in the heading."""
     bad = sum(check.status == "failed" for check in answer.checks)
     status = "healthy" if answer.healthy else f"{count(bad, 'problem')} to fix"
-    rows = [
-        (
-            check.name,
-            by_status(check.status),
-            (check.found, check.fix) if check.fix else check.found,
-        )
-        for check in answer.checks
-    ]
-    return [
-        heading("aotc doctor", status, PASSED if answer.healthy else FAILED),
-        section("checks", ("", ""), rows),
-    ]
+    checks = table(
+        "checks",
+        answer.checks,
+        ("check", lambda check: check.name),
+        ("", lambda check: by_status(check.status)),
+        ("", lambda check: (check.found, check.fix) if check.fix else check.found),
+    )
+    return [Heading("aotc doctor", status, PASSED if answer.healthy else FAILED), checks]

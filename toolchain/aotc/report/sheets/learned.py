@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.base.text import duration
-from aotc.cli.terminal import PASSED, facts, heading, histogram, listing, section
+from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, passed, table
 from aotc.spec.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from aotc.spec.command_reports import SizeCount
 
 
@@ -23,24 +21,31 @@ _WIDTHS = (
 _LISTED = 10
 
 
-def learn_view(answer: LearnReport) -> list[RenderableType]:
+def learn_view(answer: LearnReport) -> Sheet:
     """The verdict, the comparison, the distribution of each dim, and the profile's dims."""
     from aotc.spec.codec import encode
     from aotc.spec.yaml import yaml_text
 
-    chosen = next(plan for plan in answer.plans if plan.chosen)
-    parts = [
-        heading(answer.path, answer.verdict, PASSED),
-        facts(
+    fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
+    return [
+        Heading(answer.path, answer.verdict, PASSED),
+        *plans_sheet(answer),
+        *distributions(answer),
+        Lines(yaml_text({"dims": fields}).rstrip().split("\n")),
+    ]
+
+
+def plans_sheet(answer: LearnReport) -> Sheet:
+    """What was learned, and the plans by the expected cost of a request."""
+    ranges = [f"{name} {low}..{high}" for name, (low, high) in answer.ranges.items()]
+    return [
+        Facts(
             [
                 ("requests", f"{answer.requests}, {answer.coverage:.2%} accepted"),
                 ("planned for", ", ".join(answer.dims)),
                 ("never vary", ", ".join(f"{name}={size}" for name, size in answer.fixed.items())),
                 ("follow", "; ".join(f"{k} = {' + '.join(v)}" for k, v in answer.follows.items())),
-                (
-                    "keep a range",
-                    ", ".join(f"{k} {low}..{high}" for k, (low, high) in answer.ranges.items()),
-                ),
+                ("keep a range", ", ".join(ranges)),
                 ("accepts", _accepted(answer)),
                 ("padding", f"{answer.padding:.1%} of elements added"),
                 ("measured on", answer.backend),
@@ -48,17 +53,30 @@ def learn_view(answer: LearnReport) -> list[RenderableType]:
                 ("noise", f"{answer.noise:.1%}, drift {answer.drift:.1%}"),
             ]
         ),
-        section(
+        table(
             "plan",
-            ("variants", "a request", "to the best", "padding", ""),
-            [_plan(plan) for plan in answer.plans],
+            answer.plans,
+            (
+                "plan",
+                lambda plan: (
+                    f"{plan.name} {'; '.join(map(_listed, plan.buckets.values()))}".strip()
+                ),
+            ),
+            ("#variants", lambda plan: str(plan.variants)),
+            ("#a request", lambda plan: duration(plan.seconds)),
+            ("#to the best", lambda plan: f"{plan.ratio:.3f}"),
+            ("#padding", lambda plan: f"{plan.padding:.1%}"),
+            ("", _chosen),
         ),
     ]
-    for name, sizes in answer.sizes.items():
-        parts.append(_histogram(name, sizes, chosen))
-    fields = {name: encode(answer.profile.dims[name]) for name in answer.profile.dims}
-    parts.append(listing(yaml_text({"dims": fields}).rstrip().split("\n")))
-    return parts
+
+
+def distributions(answer: LearnReport) -> Sheet:
+    """The requests by spans of sizes, for each dim, with the chosen buckets where they lie."""
+    chosen = next(plan for plan in answer.plans if plan.chosen)
+    return [
+        _bars(name, sizes, chosen.buckets.get(name, ())) for name, sizes in answer.sizes.items()
+    ]
 
 
 def _accepted(answer: LearnReport) -> str:
@@ -68,24 +86,13 @@ def _accepted(answer: LearnReport) -> str:
 
 def _new_sizes(answer: LearnReport) -> str:
     """Empty if their first call takes no longer."""
-    return (
-        f"{duration(answer.new_size_seconds)} more at the first call"
-        if answer.new_size_seconds
-        else ""
-    )
+    longer = answer.new_size_seconds
+    return f"{duration(longer)} more at the first call" if longer else ""
 
 
-def _plan(plan: PlanRow) -> tuple[str, ...]:
+def _chosen(plan: PlanRow) -> str:
     refused = f"refuses {1 - plan.coverage:.1%}" if plan.coverage < 1 else ""
-    buckets = "; ".join(_listed(sizes) for sizes in plan.buckets.values())
-    return (
-        f"{plan.name} {buckets}".strip(),
-        str(plan.variants),
-        duration(plan.seconds),
-        f"{plan.ratio:.3f}",
-        f"{plan.padding:.1%}",
-        ", ".join(filter(None, ("chosen" if plan.chosen else "", refused))),
-    )
+    return passed(", ".join(filter(None, ("chosen", refused)))) if plan.chosen else refused
 
 
 def _listed(sizes: tuple[int, ...]) -> str:
@@ -93,9 +100,7 @@ def _listed(sizes: tuple[int, ...]) -> str:
     return f"{text}, ..." if len(sizes) > _LISTED else text
 
 
-def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> RenderableType:
-    """Requests by spans of sizes, with the chosen buckets where they lie."""
-    buckets = chosen.buckets.get(name, ())
+def _bars(name: str, sizes: tuple[SizeCount, ...], buckets: tuple[int, ...]) -> Bars:
     spans = _spans(min(counted.size for counted in sizes), max(sizes[-1].size, *buckets, 0))
     held = [
         sum(counted.requests for counted in sizes if low <= counted.size <= high)
@@ -109,7 +114,7 @@ def _histogram(name: str, sizes: tuple[SizeCount, ...], chosen: PlanRow) -> Rend
         )
         for (low, high), requests in zip(spans, held, strict=True)
     ]
-    return histogram(f"sizes of {name}", ("requests", "", "buckets"), rows)
+    return Bars(f"sizes of {name}", ("requests", "", "buckets"), rows)
 
 
 def _spans(low: int, high: int) -> list[tuple[int, int]]:

@@ -2,61 +2,72 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from itertools import chain
 
 from aotc.base.text import MAX_LISTED, duration, listed, size
-from aotc.cli.terminal import (
+from aotc.report.sheet import (
     NOTICED,
     PASSED,
+    Facts,
+    Heading,
+    Sheet,
+    Table,
     count,
-    facts,
-    findings_view,
+    findings_table,
+    first,
     fixture_in_words,
-    heading,
-    section,
-    sections,
+    refusals_table,
     short,
+    span,
+    table,
 )
-from aotc.cli.views.variants import node_facts, tuning_view, variants_view, worst_nodes
-from aotc.cli.views.verification import refusals_view
+from aotc.report.sheets.variants import (
+    cost_table,
+    exactness_sheet,
+    node_errors_sheet,
+    placement_sheet,
+    requirements_table,
+    tuning_table,
+)
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
 from aotc.spec.manifest import Capture
 from aotc.spec.payload import Value
-from aotc.spec.reports import (
-    ArtifactSummary,
-    Claim,
-    DimCoverage,
-    InspectReport,
-    ShapeReport,
-    TrafficCoverage,
-)
+from aotc.spec.reports import ArtifactSummary, Claim, InspectReport, TrafficCoverage
 from aotc.spec.shapes import Dim, Domain, Relation
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-# Its words, and their colour.
+# Its words, and their mood.
 UNVERIFIED = ("UNVERIFIED: nothing here was checked against a signature", NOTICED)
 
 
-def inspect_view(report: InspectReport) -> list[RenderableType]:
+def inspect_view(report: InspectReport) -> Sheet:
     """What an artifact or a model says of itself."""
+    claims = report.artifact.claims if report.artifact is not None else ()
     return [
-        heading(report.path, *UNVERIFIED),
-        facts(identity(report)),
+        Heading(report.path, *UNVERIFIED),
+        Facts(identity(report)),
         *tables(report),
-        *(
-            part
-            for variant, errors in report.node_errors.items()
-            for part in (
-                facts([("errors by node", f"{variant}, on {fixture_in_words(errors.fixture)}")]),
-                node_facts(errors),
-                *worst_nodes(errors),
-            )
-        ),
-        *claims_view(report.artifact.claims if report.artifact is not None else ()),
+        *chain(*(node_errors_sheet(*each) for each in report.node_errors.items())),
+        claims_table(claims),
     ]
+
+
+def tables(report: InspectReport) -> Sheet:
+    """Inputs and outputs, shapes, variants or operators, findings and problems."""
+    artifact = report.artifact
+    parts = shapes_sheet(report)
+    if artifact is None:
+        parts.append(_operators(report.source))
+    else:
+        parts += [
+            requirements_table(artifact.variants),
+            *placement_sheet(artifact.variants),
+            *exactness_sheet(artifact.variants),
+            cost_table(artifact.variants),
+            tuning_table(artifact.tuning),
+        ]
+    return [*parts, findings_table(report.findings), refusals_table("problems", report.problems)]
 
 
 def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:
@@ -122,46 +133,13 @@ def _signer(claim: Claim) -> str:
     return f"{name}, this user's development key" if claim.development_key else name
 
 
-def tables(report: InspectReport) -> list[RenderableType]:
-    """Inputs and outputs, shapes, variants or operators, findings and problems."""
-    parts = [
-        section(
-            "inputs and outputs",
-            ("", ""),
-            [
-                (value.name, way, _value(value))
-                for way, values in (("in", report.inputs), ("out", report.outputs))
-                for value in values
-            ],
-        )
-    ]
-    if report.domain is not None:
-        shapes = report.artifact.shapes if report.artifact is not None else None
-        parts += shapes_view(report.domain, report.strict, shapes)
-    if report.artifact is not None:
-        parts += variants_view(report.artifact)
-        parts += tuning_view(report.artifact.tuning)
-    else:
-        parts += _operators(report.source)
-    return [*parts, *findings_view(report.findings), *refusals_view("problems", report.problems)]
-
-
-def _value(value: Value) -> str:
-    kind = "" if value.kind == "tensor" else f"{value.kind} of "
-    if value.shape is not None:
-        return f"{kind}{value.dtype} [{', '.join(map(str, value.shape))}]"
-    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
-
-
 def operators_text(source: Capture) -> str:
     """The kinds of operators, the most frequent first."""
     ranked = sorted(source.op_types.items(), key=lambda item: (-item[1], item[0]))
-    named = ", ".join(f"{name} {number}" for name, number in ranked[:MAX_LISTED])
-    rest = len(ranked) - MAX_LISTED
-    return named + (f" and {rest} more kinds" if rest > 0 else "")
+    return first([f"{name} {number}" for name, number in ranked], MAX_LISTED)
 
 
-def _operators(source: Capture) -> list[RenderableType]:
+def _operators(source: Capture) -> Facts:
     flow = [f"{node.op_type} {node.node}".strip() for node in source.control_flow]
     rows = [
         ("operators", operators_text(source)),
@@ -172,7 +150,7 @@ def _operators(source: Capture) -> list[RenderableType]:
         ("outer values read", listed(source.outer_scope_values)),
         ("external data", listed([file.location for file in source.external_data])),
     ]
-    return [facts(rows)]
+    return Facts(rows)
 
 
 # Shapes as text: what an artifact takes, what its outputs are, and what was seen of it.
@@ -181,9 +159,15 @@ def _operators(source: Capture) -> list[RenderableType]:
 _LISTED = 12
 
 
-def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> list[RenderableType]:
-    """Sections on the sizes that callers may pass, on outputs and on coverage."""
-    parts: list[RenderableType] = []
+def shapes_sheet(report: InspectReport) -> Sheet:
+    """Inputs and outputs, the sizes that callers may pass, coverage, and traffic."""
+    domain, strict = report.domain, report.strict
+    shapes = report.artifact.shapes if report.artifact is not None else None
+    values = (("in", report.inputs), ("out", report.outputs))
+    named = [(value.name, way, value_text(value)) for way, many in values for value in many]
+    parts: Sheet = [Table("inputs and outputs", ("", ""), named)]
+    if domain is None:
+        return parts
     rows = [
         (name, _range(dim), _origin(dim), _outside(dim, strict))
         for name, dim in domain.dims.items()
@@ -193,27 +177,47 @@ def shapes_view(domain: Domain, strict: bool, shapes: ShapeReport | None) -> lis
         for relation in domain.relations
     ]
     title = "proven shapes" + (", others are refused" if strict else "")
-    parts += sections(title, ("", "", "other sizes"), rows)
+    parts.append(Table(title, ("", "", "other sizes"), rows))
     if shapes is None:
         return parts
-    outputs = [
-        (value.name, *map(_shape, (value.declared, value.inferred, value.produced)))
-        for value in shapes.outputs
+    parts += [
+        table(
+            "outputs",
+            shapes.outputs,
+            ("output", lambda value: value.name),
+            ("declared", lambda value: _shape(value.declared)),
+            ("inferred", lambda value: _shape(value.inferred)),
+            ("produced", lambda value: _shape(value.produced)),
+        ),
+        table(
+            "coverage",
+            shapes.dims if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims) else (),
+            ("dim", lambda dim: dim.dim),
+            ("sizes compared at build", lambda dim: first(list(map(str, dim.compared)), _LISTED)),
+            ("of all", lambda dim: f"{dim.share:.1%}"),
+            (
+                "widest gap between",
+                lambda dim: f"{dim.gap[0]}..{dim.gap[1]}" if dim.gap else "none",
+            ),
+        ),
     ]
-    parts += sections("outputs", ("declared", "inferred", "produced"), outputs)
-    if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims):
-        columns = ("sizes compared at build", "of all", "widest gap between")
-        parts.append(section("coverage", columns, [_coverage(dim) for dim in shapes.dims]))
-    if shapes.learned is not None:
-        learned = shapes.learned
+    if (learned := shapes.learned) is not None:
         text = (
             f"{count(learned.requests, 'request')}, {learned.coverage:.1%} accepted, "
             f"{learned.padding:.1%} of elements added by padding"
         )
-        parts.append(section("learned from", ("",), [(learned.sha256[:12], text)]))
+        parts.append(Table("learned from", ("",), [(short(learned.sha256), text)]))
     if shapes.traffic is not None:
         parts.append(_traffic(shapes.traffic))
     return parts
+
+
+def value_text(value: Value) -> str:
+    """The type and the shape of a value."""
+    kind = "" if value.kind == "tensor" else f"{value.kind} of "
+    if value.shape is not None:
+        return f"{kind}{value.dtype} [{', '.join(map(str, value.shape))}]"
+    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
 
 
 def sizes_text(domain: Domain) -> dict[str, str]:
@@ -256,14 +260,7 @@ def _shape(shape: tuple[int | str, ...] | None) -> str:
     return "unknown" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
 
 
-def _coverage(dim: DimCoverage) -> tuple[str, ...]:
-    listed = ", ".join(str(size) for size in dim.compared[:_LISTED])
-    rest = len(dim.compared) - _LISTED
-    gap = f"{dim.gap[0]}..{dim.gap[1]}" if dim.gap else "none"
-    return dim.dim, listed + (f" and {rest} more" if rest > 0 else ""), f"{dim.share:.1%}", gap
-
-
-def _traffic(traffic: TrafficCoverage) -> RenderableType:
+def _traffic(traffic: TrafficCoverage) -> Table:
     rows = [
         ("requests", f"{traffic.requests}, {traffic.accepted:.1%} accepted"),
         (
@@ -277,13 +274,13 @@ def _traffic(traffic: TrafficCoverage) -> RenderableType:
     rows += [
         (f"refused: {sizes}", count(number, "request")) for sizes, number in traffic.refused.items()
     ]
-    return section(f"traffic of {traffic.path}", ("",), rows)
+    return Table(f"traffic of {traffic.path}", ("",), rows)
 
 
 # Attestations for the terminal: one that was added, and those of an artifact as they claim.
 
 
-def attested_view(answer: AttestReport) -> list[RenderableType]:
+def attested_view(answer: AttestReport) -> Sheet:
     """What was added to an artifact, and what it says."""
     only = " (this user's development key)" if answer.development_key else ""
     rows = [
@@ -300,28 +297,30 @@ def attested_view(answer: AttestReport) -> list[RenderableType]:
             ("note", approval.note),
         ]
     status = "signed" if answer.predicate_type == KINDS["oms"].predicate_type else "attested"
-    parts = [heading(answer.artifact, status, PASSED), facts(rows)]
-    if answer.qualification is not None:
-        parts += _qualification(answer.qualification)
-    return parts + findings_view(list(answer.findings))
-
-
-def claims_view(claims: tuple[Claim, ...]) -> list[RenderableType]:
-    """What each attestation says, and whom it names as its signer."""
-    rows = [
-        (
-            claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX),
-            short(claim.key_id),
-            claim.summary,
-        )
-        for claim in claims
-    ]
-    return sections("attestations", ("claimed key", "says"), rows)
-
-
-def _qualification(measured: Qualification) -> list[RenderableType]:
+    measured = answer.qualification
     return [
-        facts(
+        Heading(answer.artifact, status, PASSED),
+        Facts(rows),
+        *(_qualification(measured) if measured is not None else ()),
+        findings_table(answer.findings),
+    ]
+
+
+def claims_table(claims: Sequence[Claim]) -> Table:
+    """What each attestation says, and whom it names as its signer."""
+    return table(
+        "attestations",
+        claims,
+        ("file", lambda claim: claim.path.rpartition("/")[2].removesuffix(BUNDLE_SUFFIX)),
+        ("claimed key", lambda claim: _signer(claim) if claim.key_id else ""),
+        ("says", lambda claim: claim.summary or f"unknown: {claim.predicate_type}"),
+        note="None of these signatures was checked.",
+    )
+
+
+def _qualification(measured: Qualification) -> Sheet:
+    return [
+        Facts(
             [
                 ("target", short(measured.target_sha256)),
                 ("variants", ", ".join(measured.variants)),
@@ -331,18 +330,13 @@ def _qualification(measured: Qualification) -> list[RenderableType]:
                 ("fixtures", f"{measured.fixtures} matched"),
             ]
         ),
-        section(
+        table(
             "latency",
-            ("variant", "median", "quartiles"),
-            [
-                (
-                    fixture_in_words(latency.fixture),
-                    latency.variant,
-                    duration(latency.median_seconds),
-                    f"{duration(latency.lower_seconds)} to {duration(latency.upper_seconds)}",
-                )
-                for latency in measured.latency
-            ],
+            measured.latency,
+            ("fixture", lambda each: fixture_in_words(each.fixture)),
+            ("variant", lambda each: each.variant),
+            ("median", lambda each: duration(each.median_seconds)),
+            ("quartiles", lambda each: span(each.lower_seconds, each.upper_seconds)),
         ),
-        *findings_view(list(measured.findings)),
+        findings_table(measured.findings),
     ]
