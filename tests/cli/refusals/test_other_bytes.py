@@ -23,6 +23,8 @@ from onnx import numpy_helper
 from repository import TOOLCHAIN
 from typer.core import TyperOption
 
+import aotc as aotc_library
+from aotc.base.errors import AotcError
 from aotc.cli import main as cli
 from aotc.cli.commands import every_command
 from aotc.cli.grammar import label, options_by_name, positionals
@@ -230,3 +232,19 @@ def test_names_in_an_artifact_or_a_folder_of_models(aotc: Command, name: str) ->
     assert {each["outcome"] for each in models} == {"refused", *built}
     for report in ("checked.json", *(f"r.{form}" for form in forms)):
         (aotc.folder / report).read_bytes().decode("utf-8")
+
+
+def test_the_library_refuses_them_too(tmp_path: Path) -> None:
+    model = save(linear(), tmp_path / "m.onnx")
+    folder = tmp_path / OTHER
+    folder.mkdir()
+    options: dict[str, Any] = {"cache": False, "force": True}
+    with pytest.raises(AotcError) as caught:
+        aotc_library.build(model, output=folder / "m.aotc", **options)
+    assert caught.value.code == "AOTC-I027"
+    assert "the path of the artifact is not UTF-8" in caught.value.what
+    with pytest.raises(AotcError) as caught:
+        aotc_library.build(model, output=tmp_path / "m.aotc", invocation_id=OTHER, **options)
+    assert caught.value.code == "AOTC-I027"
+    assert not list(folder.iterdir())
+    assert [path.name for path in tmp_path.glob("*.aotc")] == []
