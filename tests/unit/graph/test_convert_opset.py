@@ -17,7 +17,7 @@ from third_party_models import MODELS, needs_models
 
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, obstacles, opset_of
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.view import every_node
 from aotc.providers.cuda import claim_of
 

@@ -10,8 +10,8 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
+from aotc.graph.passes.after_optimizer import DropInsertedCasts, has_inserted_casts, types_agree
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.drop_inserted_casts import DropInsertedCasts, has_inserted_casts, types_agree
 from aotc.graph.view import every_node
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT

@@ -18,7 +18,7 @@ from model_parts import constant
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Part, Rules, assign
-from aotc.graph.partition.extraction import Extractor, boundary_values, hybrid_model
+from aotc.graph.partition.division import Extractor, boundary_values, hybrid_model
 from aotc.graph.view import GraphView, every_node, op_of
 from aotc.session.inference import with_types
 from aotc.spec.providers import EP_CONTEXT

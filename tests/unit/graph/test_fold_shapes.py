@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.fold_shapes import FoldShapes
+from aotc.graph.passes.with_sizes import FoldShapes
 from aotc.graph.view import shape_nodes
 
 

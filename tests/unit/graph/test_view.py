@@ -21,8 +21,8 @@ from aotc.graph.model import tensors
 from aotc.graph.partition.assignment import Assignment
 from aotc.graph.partition.division import transferred_values
 from aotc.graph.passes.base import all_names, drop_unread, rename_captured, set_nodes
+from aotc.graph.passes.on_import import StripMetadata
 from aotc.graph.passes.same_sign_weights import saturating_operands
-from aotc.graph.passes.strip_metadata import StripMetadata
 from aotc.graph.view import (
     GraphView,
     Links,
@@ -39,7 +39,7 @@ from aotc.graph.view import (
     subgraphs,
 )
 from aotc.precision.half_conversion import interface_elements
-from aotc.precision.integer_rewriting import scopes_of
+from aotc.precision.quantize import scopes_of
 from aotc.precision.quantized_nodes import Observed, Weighing
 from aotc.session.inference import with_types
 from aotc.session.sessions import create_session

@@ -16,10 +16,9 @@ from openvino_models import model_of, weight
 
 from aotc.graph.passes.base import run_passes
 from aotc.graph.view import every_graph, every_node
-from aotc.precision.half_conversion import HalfPrecision, count_casts
+from aotc.precision.half_conversion import HalfName, HalfPrecision, count_casts
 from aotc.precision.half_ranges import LARGEST, observing_graph
 from aotc.precision.half_twins import float_twin
-from aotc.precision.half_types import HalfName
 
 node = partial(model_parts.node, name="n_{output}")
 

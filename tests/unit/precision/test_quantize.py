@@ -15,8 +15,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import every_node
 from aotc.host.probe import probe
-from aotc.precision.integer_rewriting import Scheme
-from aotc.precision.quantize import Chosen, Quantize, written_nodes
+from aotc.precision.quantize import Chosen, Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import BY_FORM, Choice, Observed, choose, observable
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.variant import PassRecord

@@ -16,8 +16,7 @@ from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.view import every_graph, every_node
 from aotc.host.probe import probe
-from aotc.precision.integer_rewriting import Scheme
-from aotc.precision.quantize import Quantize
+from aotc.precision.quantize import Quantize, Scheme
 from aotc.precision.quantized_nodes import Observed, choose, observable
 
 ROWS, WIDTH = 64, 96

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.view import every_node
 from aotc.host.nvidia import missing_gpu
 from aotc.providers.base import BACKENDS, ClaimRequest, Claims, SessionUse

@@ -19,10 +19,9 @@ from third_party_models import MODELS, needs_models
 
 from aotc.base.errors import AotcError
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.view import every_node
-from aotc.precision.half_conversion import HalfPrecision
-from aotc.precision.half_types import HalfName
+from aotc.precision.half_conversion import HalfName, HalfPrecision
 from aotc.providers.base import BACKENDS, ClaimRequest, Claims, CompileRequest, Payload
 from aotc.providers.tensorrt_rtx import TensorRtRtxBackend
 from aotc.spec.precision import Precision

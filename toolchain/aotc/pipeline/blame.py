@@ -31,7 +31,7 @@ from aotc.precision.blame_search import (
     scored_candidates,
     smallest_set,
 )
-from aotc.precision.half_types import HALF_TYPES
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.precision.node_comparison import Side, node_errors
 from aotc.precision.quantized_nodes import BY_FORM, CARRIERS
 from aotc.session.inference import MODEL

@@ -31,13 +31,19 @@ from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.context import BuildState, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
+    ALWAYS_KEPT,
+    HALF_TYPES,
     MIN_BYTES,
     HalfPrecision,
+    HalfType,
     StoreInHalf,
+    TypedGraph,
     Weight,
+    body_models,
     count_casts,
     interface_elements,
     large_weights,
+    lift_constants,
     saving_nodes,
 )
 from aotc.precision.half_ranges import (
@@ -49,15 +55,7 @@ from aotc.precision.half_ranges import (
     position_nodes,
 )
 from aotc.precision.half_twins import float_twin
-from aotc.precision.half_types import (
-    ALWAYS_KEPT,
-    HALF_TYPES,
-    HalfType,
-    TypedGraph,
-    body_models,
-    lift_constants,
-)
-from aotc.precision.integer_rewriting import scopes_of
+from aotc.precision.quantize import scopes_of
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import MODEL, with_types

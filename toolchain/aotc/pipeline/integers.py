@@ -14,8 +14,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_nodes import NameNodes
-from aotc.graph.passes.strip_metadata import StripMetadata
+from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.view import constant_tensors, covered_nodes, every_graph, every_node, standing_for
 from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
@@ -23,9 +22,8 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import needs_one_sign
 from aotc.pipeline.plan import form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
-from aotc.precision.half_types import HALF_TYPES, lift_constants
-from aotc.precision.integer_rewriting import Scheme
-from aotc.precision.quantize import Quantize, written_nodes
+from aotc.precision.half_conversion import HALF_TYPES, lift_constants
+from aotc.precision.quantize import Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import (
     BY_FORM,
     NOT_OBSERVED,

@@ -20,8 +20,7 @@ from aotc.base.records import record, replace, values_of
 from aotc.graph import weights
 from aotc.graph.model import tensors
 from aotc.graph.partition.assignment import Assignment, Part, Sizes, sizes_at
-from aotc.graph.partition.division import partition_report
-from aotc.graph.partition.extraction import Extractor, boundary_values, hybrid_model
+from aotc.graph.partition.division import Extractor, boundary_values, hybrid_model, partition_report
 from aotc.graph.view import GraphView, every_node, op_of
 from aotc.pipeline.context import BuildContext, BuildState, requested_backend
 from aotc.pipeline.optimize import load_level

@@ -12,13 +12,17 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
+from aotc.graph.passes.after_optimizer import (
+    DropInsertedCasts,
+    TransposeWeights,
+    has_inserted_casts,
+    products_with_weights,
+    types_agree,
+)
 from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, opset_of
-from aotc.graph.passes.drop_inserted_casts import DropInsertedCasts, has_inserted_casts, types_agree
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.passes.same_sign_weights import may_have_products
-from aotc.graph.passes.strip_metadata import StripMetadata
-from aotc.graph.passes.transpose_weights import TransposeWeights, products_with_weights
 from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.graph.weights import (
     EXTERNAL_BYTES,
@@ -45,7 +49,7 @@ from aotc.pipeline.integers import is_quantizing, quantize
 from aotc.pipeline.plan import require_kept_nodes
 from aotc.pipeline.specialize import isa_name
 from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
-from aotc.precision.half_types import HALF_TYPES
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, write_optimized

@@ -13,7 +13,7 @@ from aotc.base.records import record, replace, values_of
 from aotc.graph import values
 from aotc.graph.partition.assignment import NodeCompute, Rules, Sizes, assign, sizes_at
 from aotc.graph.partition.budgets import refusal_rows
-from aotc.graph.partition.extraction import Extractor
+from aotc.graph.partition.division import Extractor
 from aotc.graph.types import fix_sizes
 from aotc.graph.view import GraphView, every_node
 from aotc.pipeline.context import BuildContext, BuildState, requested_backend

@@ -9,7 +9,7 @@ from aotc.graph.passes.base import all_names, free_name, set_nodes
 from aotc.graph.passes.convert_opset import opset_of
 from aotc.graph.types import stated_types
 from aotc.graph.view import subgraphs
-from aotc.precision.half_types import FLOAT, MOVING
+from aotc.precision.half_conversion import FLOAT, MOVING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from aotc.precision.half_conversion import Read
-    from aotc.precision.half_types import HalfType, TypedGraph
+    from aotc.precision.half_conversion import HalfType, Read, TypedGraph
 
     Add = Callable[..., str]
 

@@ -17,8 +17,15 @@ from aotc.graph.kernels import (
 from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read, set_nodes
 from aotc.graph.types import constant_type, stated_types, type_name
 from aotc.graph.view import has_subgraphs, subgraphs
-from aotc.precision.half_conversion import retype, what_is_untyped
-from aotc.precision.half_types import FLOAT, HALF_TYPES, HalfName, HalfType, TypedGraph
+from aotc.precision.half_conversion import (
+    FLOAT,
+    HALF_TYPES,
+    HalfName,
+    HalfType,
+    TypedGraph,
+    retype,
+    what_is_untyped,
+)
 from aotc.spec.providers import CPU
 
 if TYPE_CHECKING:

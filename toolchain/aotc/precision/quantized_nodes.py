@@ -12,8 +12,7 @@ import numpy as np
 from aotc.base.records import record
 from aotc.graph.partition.assignment import flops_of
 from aotc.graph.view import NodeLinks, attribute_of, declared_values
-from aotc.precision.integer_rewriting import Scope, scopes_of
-from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen
+from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
 from aotc.spec.variant import KEPT

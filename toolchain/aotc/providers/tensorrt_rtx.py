@@ -656,7 +656,7 @@ class _Source:
         """The model of some nodes, and those nodes that read a value of unknown type."""
         import onnx
 
-        from aotc.graph.partition.extraction import boundary_values, keep_constants
+        from aotc.graph.partition.division import boundary_values, keep_constants
 
         inputs, outputs = boundary_values(self.graph, indices)
         unknown = frozenset(inputs) - self.infos.keys()

@@ -19,7 +19,7 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
-from aotc.graph.partition.extraction import keep_constants
+from aotc.graph.partition.division import keep_constants
 from aotc.graph.passes.base import rename_captured
 from aotc.graph.values import Data, dtype_name
 from aotc.graph.view import GraphView

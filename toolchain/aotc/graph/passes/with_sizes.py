@@ -1,23 +1,62 @@
-"""Replace values computed from a shape by constants if the sizes they need are known.
-
-ONNX Runtime folds a `Shape` whose dims are all known; with a free batch it folds none, although
-most of the sizes used are known.
-Cases: `Shape` of a fully known value; `Gather` (axis 0) and `Slice` (steps of 1) of a `Shape`, with
-constant indices that select known dims only.  Main graph only.
-"""
+"""Passes of a graph whose sizes are stated: they are written in, and what follows from them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotc.base.records import record
+from aotc.base.records import field, record
 from aotc.graph.passes.base import Pass
 from aotc.graph.view import constant_tensors
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
     import onnx
+
+
+# Fix named free dims of the graph inputs to one size.
+#
+# With static shapes ONNX Runtime folds the nodes that compute shapes.
+# Cases: a dim with a name; a dim with neither name nor size, addressed as `INPUT.INDEX`.
+# Outputs and inner values with a fixed dim get its size too.
+
+
+@record
+class FixDims(Pass):
+    """`sizes`: size by dim name."""
+
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    name = "fix-dims"
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        for value in model.graph.input:
+            for index, dim in enumerate(value.type.tensor_type.shape.dim):
+                label = dim.dim_param if dim.dim_param not in ("", "?") else f"{value.name}.{index}"
+                fixed = dim.HasField("dim_value") and dim.dim_value >= 0
+                if not fixed and label in self.sizes:
+                    dim.dim_value = self.sizes[label]
+        for value in (*model.graph.output, *model.graph.value_info):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in self.sizes:
+                    dim.dim_value = self.sizes[dim.dim_param]
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        left = [
+            dim.dim_param
+            for value in model.graph.input
+            for dim in value.type.tensor_type.shape.dim
+            if dim.dim_param in self.sizes
+        ]
+        return f"still free: {left}" if left else ""
+
+
+# Replace values computed from a shape by constants if the sizes they need are known.
+#
+# ONNX Runtime folds a `Shape` whose dims are all known; with a free batch it folds none, although
+# most of the sizes used are known.
+# Cases: `Shape` of a fully known value; `Gather` (axis 0) and `Slice` (steps of 1) of a `Shape`,
+# with
+# constant indices that select known dims only.  Main graph only.
 
 
 Dims = Sequence[int | None]
