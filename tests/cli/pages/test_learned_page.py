@@ -84,7 +84,7 @@ def test_what_it_says() -> None:
     for title in ("sizes of batch", "requests", "buckets", "to the best", "a request"):
         assert title in found.texts, title
     assert text.count("chosen,") + found.texts.count("chosen") == 1
-    assert "learned 0 1, 2, 16, 32, 48, 64, 65, 66, 67, 128, ..." in found.texts
+    assert "learned 0 1, 2, 16, 32, 48, 64, 65, 66, 67, 128 and 3 more" in found.texts
     assert sum(each in ("511", "512", "511, 512") for each in found.texts) > 0
 
 

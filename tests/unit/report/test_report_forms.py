@@ -254,7 +254,7 @@ def test_full_cells_leave_out_the_last_tables(tmp_path: Path) -> None:
     assert len(text) <= MAX_CHARACTERS
     assert text.count("- **AOTC-") == 20
     tables = re.findall(r"<summary>(\w+) ", text)
-    assert tables == ["node"]
+    assert tables == ["Concerned"]
     assert "Too long for a comment: 4 tables are left out." in text
     # What fits is there.
     few = report_text(report, "r.md")

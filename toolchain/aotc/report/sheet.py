@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from aotc.spec.payload import Finding
     from aotc.spec.reports import Refusal
 
-# Moods of a text: a result as it should be, as it should not be, and what refuses nothing.
+# Moods of a text: a result as it should be, as it should not be, and what refuses nothing; pages
+# have more of their own.
 PASSED: Final = "good"
 FAILED: Final = "bad"
 NOTICED: Final = "warn"

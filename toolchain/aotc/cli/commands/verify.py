@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aotc.base.errors import EXIT_NO, EXIT_YES
-from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import (
     Artifact,
@@ -84,6 +83,8 @@ def verify(
                 findings=report.findings,
             )
     if not run.on_standard_output:
+        from aotc.cli.commands.base import respond
+
         respond(report, lambda report: _sheet(report, explain=explain), json=json)
     return status
 

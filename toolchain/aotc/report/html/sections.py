@@ -10,6 +10,7 @@ from xml.etree.ElementTree import Element
 from aotc.base.text import printable
 from aotc.report.html.page import elements, section, shown_name, tag
 from aotc.report.sheet import (
+    FAILED,
     Facts,
     Heading,
     Note,
@@ -39,10 +40,11 @@ from aotc.spec.variant import PassRecord
 
 def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element:
     """What an artifact claims of itself: what it is, who signed it, what a reader must know."""
-    proven = [each for each in summary.variants if each.parity.status == "passed"]
+    lacking = [each for each in summary.variants if each.parity.status != "passed"]
+    total = len(summary.variants)
     claim = (
-        f"It claims that {len(proven)} of {len(summary.variants)} variants gave the model's "
-        "answers when they were built."
+        f"It claims that {total - len(lacking)} of {total} variants gave the model's answers when "
+        "they were built."
     )
     toolchain = summary.toolchain
     more = [
@@ -51,6 +53,7 @@ def overview_section(report: InspectReport, summary: ArtifactSummary) -> Element
     ]
     sheet: Sheet = [
         Note(claim, "verdict"),
+        *(Note(f"NOT PROVEN: {each.name}: {each.parity.reason}", FAILED) for each in lacking),
         Facts([*identity(report), *more]),
         claims_table(summary.claims),
         requirements_table(summary.variants),

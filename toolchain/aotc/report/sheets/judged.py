@@ -102,8 +102,8 @@ def _place(place: Place | None) -> str:
 
 
 def _concerned(rows: tuple[tuple[tuple[str, str], ...], ...]) -> Table:
-    title, *columns = (name for name, _ in rows[0])
-    return Table(title, columns, [[text for _, text in row] for row in rows], name=title)
+    name, *columns = (name for name, _ in rows[0])
+    return Table("Concerned", columns, [[text for _, text in row] for row in rows], name=name)
 
 
 def _value(measurement: Measurement) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from aotc.base.text import duration
-from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, passed, table
+from aotc.report.sheet import PASSED, Bars, Facts, Heading, Lines, Sheet, first, passed, table
 from aotc.spec.command_reports import LearnReport, PlanRow
 
 if TYPE_CHECKING:
@@ -56,12 +56,7 @@ def plans_sheet(answer: LearnReport) -> Sheet:
         table(
             "plan",
             answer.plans,
-            (
-                "plan",
-                lambda plan: (
-                    f"{plan.name} {'; '.join(map(_listed, plan.buckets.values()))}".strip()
-                ),
-            ),
+            ("plan", _plan),
             ("#variants", lambda plan: str(plan.variants)),
             ("#a request", lambda plan: duration(plan.seconds)),
             ("#to the best", lambda plan: f"{plan.ratio:.3f}"),
@@ -90,14 +85,14 @@ def _new_sizes(answer: LearnReport) -> str:
     return f"{duration(longer)} more at the first call" if longer else ""
 
 
+def _plan(plan: PlanRow) -> str:
+    buckets = (first(list(map(str, sizes)), _LISTED) for sizes in plan.buckets.values())
+    return f"{plan.name} {'; '.join(buckets)}".strip()
+
+
 def _chosen(plan: PlanRow) -> str:
     refused = f"refuses {1 - plan.coverage:.1%}" if plan.coverage < 1 else ""
     return passed(", ".join(filter(None, ("chosen", refused)))) if plan.chosen else refused
-
-
-def _listed(sizes: tuple[int, ...]) -> str:
-    text = ", ".join(str(size) for size in sizes[:_LISTED])
-    return f"{text}, ..." if len(sizes) > _LISTED else text
 
 
 def _bars(name: str, sizes: tuple[SizeCount, ...], buckets: tuple[int, ...]) -> Bars:
@@ -120,9 +115,9 @@ def _bars(name: str, sizes: tuple[SizeCount, ...], buckets: tuple[int, ...]) -> 
 def _spans(low: int, high: int) -> list[tuple[int, int]]:
     """Spans of equal width, a power of two or ten sizes wide, of which there are not too many."""
     for width in _WIDTHS:
-        first, last = low // width, high // width
-        if last - first < _ROWS:
+        start, last = low // width, high // width
+        if last - start < _ROWS:
             break
     return [
-        (max(low, at * width), min(high, at * width + width - 1)) for at in range(first, last + 1)
+        (max(low, at * width), min(high, at * width + width - 1)) for at in range(start, last + 1)
     ]
