@@ -66,6 +66,11 @@ def _escaped(text: str) -> str:
     return "".join(parts)
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a text that the system gave was bytes in UTF-8, and not any others."""
+    return name.isascii() or not any("\ud800" <= each <= "\udfff" for each in name)
+
+
 def nearest(word: object, known: tuple[Any, ...]) -> str:
     """The known word that is closest in spelling, or an empty string."""
     text = str(word)

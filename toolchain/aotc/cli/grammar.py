@@ -23,6 +23,7 @@ from typer.main import get_command
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
 from aotc.base.records import record, replace
 from aotc.base.text import did_you_mean
+from aotc.cli.given import before_operands, refuse_other_bytes
 from aotc.cli.terminal import listing, may_be_lost, prose, section, show, write_lines
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ class Command(TyperCommand):
         """Read the words; raises AOTC-I027, or `typer.Exit` after help was shown."""
         prog = ctx.command_path
         ctx.meta[_WORDS] = tuple(args)
-        if any(word in HELP for word in args):
+        if any(word in HELP for word in before_operands(args)):
             show_command(prog, self.help or "", self.params, self.examples)
             raise typer.Exit(EXIT_YES)
         stated = read(
@@ -114,6 +115,7 @@ class Command(TyperCommand):
             choice=getattr(self.callback, _CHOICE, ()),
             bare=getattr(self.callback, _BARE, NO_DEFAULTS),
         )
+        refuse_other_bytes(stated, list(map(label, positionals(self.params))), os.environ, prog)
         set_defaults(ctx, stated, self.params)
         try:
             left = super().parse_args(ctx, stated)
@@ -175,7 +177,7 @@ _INSTEAD: Final = {"key": ("--keyless", "--trust")}
 _SOURCE: Final = "DEFAULT_MAP"
 
 
-def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parameter]) -> None:
+def set_defaults(ctx: Context, words: Sequence[str], parameters: Iterable[Parameter]) -> None:
     """Set what the configuration sets for the command; raises AOTC-I052 and I046."""
     if ctx.command_path not in CONFIGURED:
         return
@@ -183,7 +185,7 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
     from aotc.report.report_forms import is_standard_output
 
     settings = read_settings().get(ctx.command_path.partition(" ")[2], {})
-    given = {word.partition("=")[0] for word in words}
+    given = {word.partition("=")[0] for word in before_operands(words)}
     ctx.default_map = {}
     taken = ctx.meta[_SOURCE] = {}
     for name, setting in settings.items():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -283,11 +284,16 @@ class _Hanging:
 
 
 STDOUT = "standard output"
+_SIZES: Final = ("COLUMNS", "LINES")
 
 
 def prepare() -> None:
     """Make standard streams ready for any text; what is written to a closed one is dropped."""
     _take_closed()
+    for name in _SIZES:
+        # Libraries read them too, and fail on what is a digit and no number.
+        if not re.fullmatch("[1-9][0-9]{0,4}", os.environ.get(name, "1")):
+            del os.environ[name]
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):

@@ -149,6 +149,9 @@ def editing(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     writable.
     """
     path = _resolved(path)
+    if not path.name:
+        error = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise cannot_write(error, "this is no file", str(path))
     place = path.with_name(f".{path.name}.lock")
     if len(os.fsencode(place.name)) > _LONGEST_NAME:
         place = path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.lock")
