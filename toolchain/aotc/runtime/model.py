@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aotc.base.errors import AotcError
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import replace
 from aotc.base.text import nearest, printable
 from aotc.graph import values
@@ -134,6 +135,7 @@ class Model:
         what = f"{recorder.lost} requests could not be recorded"
         return (Finding(code="AOTC-R012", what=what, where=str(recorder.path)),)
 
+    @uninterrupted()
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
@@ -268,6 +270,7 @@ class Model:
             padded_to=dict(found.wanted) if found.pads else {},
         )
 
+    @uninterrupted(discard=lambda call: call.close())
     def bind(
         self,
         inputs: Mapping[str, Any],
@@ -348,6 +351,7 @@ class Model:
                 )
         return wanted
 
+    @uninterrupted()
     def close(self) -> None:
         """Free the sessions and end the recording; calls that are running still answer.
 

@@ -96,23 +96,36 @@ class Telemetry:
         `outside` are dims outside the proven range; `cause` is why `variant` took the call; `given`
         and `added` are the elements of its inputs, and those added by padding.
         """
-        with self._lock:
-            self._all.add(seconds)
-            counters = self._variants.get(variant)
-            if counters is not None:
-                counters.latencies.add(seconds)
-                counters.causes[cause] += 1
-                counters.given += given
-                counters.added += added
-            if outside:
-                self._outside_calls += 1
-                self._outside.update(outside)
+        # On one line: what a tracer raises where a longer `with` ends would leave it locked.
+        with self._lock: self._count(seconds, outside, variant, cause, given, added)  # fmt: skip # noqa: E701
+
+    def _count(
+        self,
+        seconds: float,
+        outside: tuple[str, ...],
+        variant: str,
+        cause: str,
+        given: int,
+        added: int,
+    ) -> None:
+        self._all.add(seconds)
+        counters = self._variants.get(variant)
+        if counters is not None:
+            counters.latencies.add(seconds)
+            counters.causes[cause] += 1
+            counters.given += given
+            counters.added += added
+        if outside:
+            self._outside_calls += 1
+            self._outside.update(outside)
 
     def reject(self, code: str, where: str = "") -> None:
         """Count a call that was refused or failed, by reason code and place."""
-        with self._lock:
-            self._rejects[code] += 1
-            self._guards[code, where] += 1
+        with self._lock: self._count_refusal(code, where)  # fmt: skip # noqa: E701
+
+    def _count_refusal(self, code: str, where: str) -> None:
+        self._rejects[code] += 1
+        self._guards[code, where] += 1
 
     @property
     def first_call_seconds(self) -> float | None:
@@ -126,36 +139,37 @@ class Telemetry:
 
     def outside(self) -> dict[str, int]:
         """The number of calls by the dim that was outside the proven range."""
-        with self._lock:
-            return dict(sorted(self._outside.items()))
+        with self._lock: return dict(sorted(self._outside.items()))  # fmt: skip # noqa: E701
 
     def snapshot(self) -> TelemetryReport:
         """All counters at this moment; latencies in seconds, over the latest calls."""
+        with self._lock: return self._snapshot()  # fmt: skip # noqa: E701
+
+    def _snapshot(self) -> TelemetryReport:
         from aotc.spec.traffic import GuardCount, TelemetryReport
 
-        with self._lock:
-            routes: Counter[str] = Counter()
-            for counters in self._variants.values():
-                routes.update(counters.causes)
-            given = sum(counters.given for counters in self._variants.values())
-            added = sum(counters.added for counters in self._variants.values())
-            return TelemetryReport(
-                calls=self._all.calls,
-                out_of_domain=self._outside_calls,
-                out_of_domain_by_dim=dict(sorted(self._outside.items())),
-                refusals=dict(sorted(self._rejects.items())),
-                refusals_by_place=tuple(
-                    GuardCount(code=code, where=where, calls=calls)
-                    for (code, where), calls in sorted(self._guards.items())
-                ),
-                routes=dict(sorted(routes.items())),
-                input_elements=given,
-                padding_elements=added,
-                padding_share=_share(given, added),
-                first_call_seconds=self._all.first,
-                latency_seconds=self._all.percentiles(),
-                variants={name: counters.snapshot() for name, counters in self._variants.items()},
-            )
+        routes: Counter[str] = Counter()
+        for counters in self._variants.values():
+            routes.update(counters.causes)
+        given = sum(counters.given for counters in self._variants.values())
+        added = sum(counters.added for counters in self._variants.values())
+        return TelemetryReport(
+            calls=self._all.calls,
+            out_of_domain=self._outside_calls,
+            out_of_domain_by_dim=dict(sorted(self._outside.items())),
+            refusals=dict(sorted(self._rejects.items())),
+            refusals_by_place=tuple(
+                GuardCount(code=code, where=where, calls=calls)
+                for (code, where), calls in sorted(self._guards.items())
+            ),
+            routes=dict(sorted(routes.items())),
+            input_elements=given,
+            padding_elements=added,
+            padding_share=_share(given, added),
+            first_call_seconds=self._all.first,
+            latency_seconds=self._all.percentiles(),
+            variants={name: counters.snapshot() for name, counters in self._variants.items()},
+        )
 
     def to_dict(self) -> dict[str, Json]:
         """`snapshot` as JSON-like data."""

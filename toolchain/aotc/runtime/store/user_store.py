@@ -21,6 +21,7 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD, PRIVATE, SHARED
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record
 from aotc.runtime.store.entries import Hold, entry_path, hold, require_ours, unwritable
 from aotc.spec.json import MAX_JSON_BYTES
@@ -69,6 +70,7 @@ class Store:
         self.root = (Path(root) if root is not None else default_root()).absolute()
         self._mode = SHARED if shared else PRIVATE
 
+    @uninterrupted(discard=lambda stored: stored.hold.close())
     def install(
         self,
         path: str | Path,
