@@ -67,6 +67,11 @@ class _Here(threading.local):
 _here = _Here()
 
 
+# The thread that was started last: with its last reference, Python code of `threading` runs, which
+# would swallow an interruption, and so must not in the thread of the caller.
+_latest: list[threading.Thread] = []
+
+
 class _Work(Generic[T]):
     def __init__(self, do: Callable[[], T], discard: Callable[[T], object]) -> None:
         self.do = do
@@ -83,8 +88,10 @@ class _Work(Generic[T]):
 
     def begin(self) -> None:
         """Start the thread of the work; called in one that ends with this."""
+        _latest.clear()
         try:
             self.thread = threading.Thread(target=self._run, name="aotc", daemon=False)
+            _latest.append(self.thread)
             self.thread.start()
         except RuntimeError:
             self.thread = None
