@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,7 +21,7 @@ from aotc.graph import values
 from aotc.graph.values import describe
 from aotc.runtime.guards import CheckedCall, Guard
 from aotc.runtime.routing import Route, Router
-from aotc.runtime.runners import Runner, close_all
+from aotc.runtime.runners import Runner, close_all, closed_error
 from aotc.runtime.store.entries import Hold
 from aotc.runtime.telemetry import Telemetry
 from aotc.runtime.warmup import rehearse_calls, warm
@@ -75,11 +77,14 @@ class Model:
         self._hold = hold
         self._known = known
         self._closed = False
+        self._left = False
+        """Whether it is the parent's, and this process a child that was forked."""
         self._warm_lock = threading.Lock()
         self._guard = Guard(manifest)
         self._router = Router(manifest, self.variants)
         self._padder = Padder(manifest.inputs, manifest.padding)
         self._outputs = tuple(value.name for value in manifest.outputs)
+        _note(self)
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -326,7 +331,7 @@ class Model:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+            raise closed_error(left=self._left)
 
     def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
         if wanted is None:
@@ -369,6 +374,30 @@ class Model:
         if self._hold is not None:
             self._hold.close()
 
+    def _leave_to_parent(self) -> None:
+        """In a forked child: refuse calls from now on, and change nothing that is the parent's.
+
+        ONNX Runtime would end threads that the child does not have, which crashes it: its objects
+        are kept for as long as the process lives.
+        """
+        from ctypes import py_object, pythonapi
+
+        bound = tuple(self._bound)
+        pythonapi.Py_IncRef(py_object((self._runners, bound)))
+        for call in bound:
+            call.leave_to_parent()
+        self._left = not self._closed
+        self._closed = True
+        self._runners = ()
+        # Threads that are not in the child may have held these.
+        self._bound_lock, self._warm_lock = threading.Lock(), threading.Lock()
+        self.telemetry.renew_lock()
+        if self._recorder is not None:
+            self._recorder.leave_to_parent()
+        if self._hold is not None:
+            # The parent has the same lock by its own descriptor.
+            self._hold.close()
+
     def __enter__(self) -> Model:
         """The model; raises AOTC-R005 if it is closed."""
         self._refuse_closed()
@@ -384,13 +413,38 @@ class Model:
 
     def __repr__(self) -> str:
         names = ", ".join(f"{item.name} on {'+'.join(item.providers)}" for item in self.variants)
-        state = "closed" if self._closed else "ready" if self.ready else "open, not all warm"
+        state = "left to the parent process" if self._left else "closed" if self._closed else "ready" if self.ready else "open, not all warm"
         text = f"{self.manifest.name!r}, sha256-{self._report.artifact_id[:12]}, {names}, {state}"
         return f"<aotc model {printable(text)}>"
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
         """Sessions, locks and the hold on the store belong to this process; raises AOTC-R020."""
         raise AotcError("AOTC-R020", "a loaded model cannot be copied or pickled", where=repr(self))
+
+
+# Models of this process, for what it forks.  Not a WeakSet, which has Python code run where the last
+# reference to a model is dropped: an interruption there would be lost.
+_models: dict[int, weakref.ref[Model]] = {}
+_numbers = count()
+
+
+def _note(model: Model) -> None:
+    for number, known in list(_models.items()):
+        if known() is None:
+            _models.pop(number, None)
+    _models[next(_numbers)] = weakref.ref(model)
+
+
+def _leave_all_to_parent() -> None:
+    for known in list(_models.values()):
+        model = known()
+        if model is not None:
+            model._leave_to_parent()
+    _models.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:

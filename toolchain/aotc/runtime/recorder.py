@@ -110,6 +110,12 @@ class ShapeRecorder:
             self._closed = True
             self._flush()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: write nothing, as the waiting lines are the parent's."""
+        atexit.unregister(self.close)
+        self._lock = threading.Lock()
+        self._lines = []
+
     def _flush(self) -> None:
         self._flushed = time.monotonic()
         lines, self._lines = self._lines, []

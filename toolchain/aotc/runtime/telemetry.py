@@ -119,6 +119,10 @@ class Telemetry:
             self._outside_calls += 1
             self._outside.update(outside)
 
+    def renew_lock(self) -> None:
+        """In a forked child: a thread that it does not have may have held the lock."""
+        self._lock = threading.Lock()
+
     def reject(self, code: str, where: str = "") -> None:
         """Count a call that was refused or failed, by reason code and place."""
         with self._lock: self._count_refusal(code, where)  # fmt: skip # noqa: E701
