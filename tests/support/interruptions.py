@@ -1,4 +1,4 @@
-"""Calls that are interrupted as a signal's handler does it: at a line, or at a step within a line."""
+"""Calls that are interrupted as by a signal's handler: at a line, or at a step within a line."""
 
 from __future__ import annotations
 
@@ -75,15 +75,14 @@ def interrupted(
 def opened() -> dict[str, list[str]]:
     """What this process has open: files, threads, children, and what is in the temporary folder."""
     gc.collect()
-    numbers = Path("/proc/self/fd")
     files = []
-    for number in os.listdir(numbers):
+    for number in Path("/proc/self/fd").iterdir():
         try:
-            files.append(os.readlink(numbers / number))
+            files.append(str(number.readlink()))
         except FileNotFoundError:
             continue  # The one that lists them.
     return {
         "files": sorted(files),
         "threads": sorted(thread.name for thread in threading.enumerate()),
-        "temporary": sorted(os.listdir(tempfile.gettempdir())),
+        "temporary": sorted(path.name for path in Path(tempfile.gettempdir()).iterdir()),
     }

@@ -16,7 +16,7 @@ import threading
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
 from functools import wraps
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -29,25 +29,22 @@ class Interrupted(BaseException):
     """
 
 
-def uninterrupted(
-    discard: Callable[[T], object] = lambda _: None,
-) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorates functions that another thread runs while the caller waits.
+def uninterrupted(function: Callable[P, T]) -> Callable[P, T]:
+    """Decorates a function that another thread runs while the caller waits.
 
     An exception that interrupts the caller is raised as soon as the function has ended, which it
-    does early where it calls `stop_if_interrupted`; `discard` is then given its result, if any.  A
+    does early where it calls `stop_if_interrupted`; a result that can be closed is closed then.  A
     second one is raised at once.  Within such a function, others run as they are; so they do where
     the system has no more threads, and while the interpreter ends.
     """
 
-    def decorated(function: Callable[P, T]) -> Callable[P, T]:
-        @wraps(function)
-        def called(*given: P.args, **named: P.kwargs) -> T:
-            return _wait_for(_Work(lambda: function(*given, **named), discard))
+    @wraps(function)
+    def called(*given: P.args, **named: P.kwargs) -> T:
+        if _here.work is not None or sys.is_finalizing():
+            return function(*given, **named)
+        return _wait_for(_Work(lambda: function(*given, **named)))
 
-        return called
-
-    return decorated
+    return called
 
 
 def stop_if_interrupted() -> None:
@@ -60,7 +57,7 @@ def stop_if_interrupted() -> None:
 class _Here(threading.local):
     """The calling thread."""
 
-    work: _Work[object] | None = None
+    work: _Work[Any] | None = None
     """What it does for another one that waits."""
 
 
@@ -73,9 +70,8 @@ _latest: list[threading.Thread] = []
 
 
 class _Work(Generic[T]):
-    def __init__(self, do: Callable[[], T], discard: Callable[[T], object]) -> None:
+    def __init__(self, do: Callable[[], T]) -> None:
         self.do = do
-        self.discard = discard
         self.interrupted = False
         # Each is held until the work has ended, and taken once, as an interruption may come between
         # taking a lock and letting it go.
@@ -117,14 +113,14 @@ class _Work(Generic[T]):
             self.thread.join()
 
     def throw_away(self) -> None:
-        """Discard the result, if there is one."""
+        """Close the result, if there is one that can be closed."""
         while self.results:
-            self.discard(self.results.pop())
+            close = getattr(self.results.pop(), "close", None)
+            if close is not None:
+                close()
 
 
 def _wait_for(work: _Work[T]) -> T:
-    if _here.work is not None or sys.is_finalizing():
-        return work.do()
     started: list[int] = []
     try:
         # `Thread.start`, which is written in Python, must not be interrupted either: it is called
@@ -143,8 +139,8 @@ def _wait_for(work: _Work[T]) -> T:
             work.join()
         work.throw_away()
         raise
-    error, work.error = work.error, None
+    failure, work.error = work.error, None
     try:
-        raise error
+        raise failure
     finally:
-        del error
+        del failure

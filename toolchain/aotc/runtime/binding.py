@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError
 from aotc.graph.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
 from aotc.providers.ort import import_onnxruntime
@@ -24,6 +25,8 @@ from aotc.session.padding import Padder
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+else:
+    ort = Deferred("onnxruntime")
 
 
 # The default stream of CUDA, on which most libraries work unless they are told otherwise.

@@ -10,6 +10,7 @@ from threading import Thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.interruptions import Interrupted, stop_if_interrupted, uninterrupted
 from aotc.base.records import replace
@@ -29,7 +30,10 @@ from aotc.trust.gate import CompatibleArtifact, check_compatibility, remember_re
 from aotc.trust.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
-    from aotc.runtime.model import Model
+    from aotc.runtime import model as models
+else:
+    # With numpy, which loads beside the hashing.
+    models = Deferred("aotc.runtime.model")
 
 
 if missing_gpu():
@@ -42,7 +46,7 @@ if missing_gpu():
 _VARIANT_REFUSALS: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
 
 
-@uninterrupted(discard=lambda model: model.close())
+@uninterrupted
 def load(
     path: str | Path,
     *,
@@ -61,7 +65,7 @@ def load(
     rerun_fixtures: bool = False,
     device: int = 0,
     stream: int | None = None,
-) -> Model:
+) -> models.Model:
     """Load a signed artifact; what was verified is what is loaded.
 
     1. Verify the artifact while it is copied into the store, or verify the store's copy again; in a
@@ -128,7 +132,7 @@ def load(
         while True:
             stop_if_interrupted()
             try:
-                ready: Model = open_model(
+                ready: models.Model = open_model(
                     stored,
                     compatible,
                     chosen,
@@ -165,14 +169,14 @@ def load(
 
 def open_stored(
     stored: StoredArtifact, variant: Sequence[str] | None, libraries: Mapping[str, Path]
-) -> Model:
+) -> models.Model:
     """Steps 2 to 4 for variants of one kind, of an artifact that was verified in place.
 
     With `variant` None the variants that suit this host best are chosen.  `libraries` are those of
     plugins, by ONNX Runtime's name of the provider.  Raises as these steps of `load` do.
     """
     compatible, chosen = _choose_variants(stored, variant, libraries)
-    opened: Model = (
+    opened: models.Model = (
         EngineImports().end().open_model(stored, compatible, chosen, None, libraries, (), None, 0)
     )
     return opened

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import replace
@@ -24,7 +25,7 @@ from aotc.runtime.routing import Route, Router
 from aotc.runtime.runners import Runner, close_all, closed_error
 from aotc.runtime.store.entries import Hold
 from aotc.runtime.telemetry import Telemetry
-from aotc.runtime.warmup import rehearse_calls, warm
+from aotc.runtime.warmup import AcceptedFixtures, rehearse_calls, warm
 from aotc.session.padding import Padder
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding, Value
@@ -32,10 +33,12 @@ from aotc.spec.reports import LoadReport, VariantLoad
 from aotc.spec.variant import Variant
 
 if TYPE_CHECKING:
-    from aotc.runtime.binding import BoundCall
-    from aotc.runtime.recorder import ShapeRecorder
-    from aotc.runtime.warmup import AcceptedFixtures
-    from aotc.spec.command_reports import CallRoute
+    from aotc.runtime import binding, recorder
+    from aotc.spec import command_reports
+else:
+    binding = Deferred("aotc.runtime.binding")
+    recorder = Deferred("aotc.runtime.recorder")
+    command_reports = Deferred("aotc.spec.command_reports")
 
 
 # Refusals about sizes: such calls are relevant for coverage.
@@ -56,7 +59,7 @@ class Model:
         report: LoadReport,
         *,
         payload: Path,
-        recorder: ShapeRecorder | None = None,
+        recorder: recorder.ShapeRecorder | None = None,
         hold: Hold | None = None,
         known: AcceptedFixtures | None = None,
     ) -> None:
@@ -70,7 +73,7 @@ class Model:
         self.payload = payload
         self.telemetry = Telemetry([variant.name for variant in variants])
         self._runners: Sequence[Runner] = tuple(runners)
-        self._bound: weakref.WeakSet[BoundCall] = weakref.WeakSet()
+        self._bound: weakref.WeakSet[binding.BoundCall] = weakref.WeakSet()
         self._bound_lock = threading.Lock()
         self._report = report
         self._recorder = recorder
@@ -140,7 +143,7 @@ class Model:
         what = f"{recorder.lost} requests could not be recorded"
         return (Finding(code="AOTC-R012", what=what, where=str(recorder.path)),)
 
-    @uninterrupted()
+    @uninterrupted
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
@@ -207,7 +210,7 @@ class Model:
         inputs: Mapping[str, values.Data],
         outputs: Sequence[str] | None,
         telemetry: Telemetry,
-        recorder: ShapeRecorder | None,
+        recorder: recorder.ShapeRecorder | None,
     ) -> dict[str, values.Data]:
         """`run`, counted in `telemetry` and recorded by `recorder`."""
         started = time.perf_counter()
@@ -257,32 +260,30 @@ class Model:
         found = self._padder.crop(names, found, sizes)
         return names, checked, route, found, given, added
 
-    def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
+    def route(self, inputs: Mapping[str, values.Data]) -> command_reports.CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.
 
         Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
         """
-        from aotc.spec.command_reports import CallRoute
-
         self._refuse_closed()
         refuse_other_forms(inputs, None, self.inputs)
         checked = self._guard.check(inputs)
         found = self._router.route(checked.sizes, checked.outside)
-        return CallRoute(
+        return command_reports.CallRoute(
             variant=self.variants[found.variant].name,
             cause=found.cause,
             sizes=checked.sizes,
             padded_to=dict(found.wanted) if found.pads else {},
         )
 
-    @uninterrupted(discard=lambda call: call.close())
+    @uninterrupted
     def bind(
         self,
         inputs: Mapping[str, Any],
         outputs: Sequence[str] | None = None,
         *,
         stream: Any = None,
-    ) -> BoundCall:
+    ) -> binding.BoundCall:
         """A call with these inputs and outputs in fixed memory, which is made once and run often.
 
         `inputs` are tensors with DLPack (torch, CuPy, JAX) on the device of the model, whose memory
@@ -294,14 +295,12 @@ class Model:
         Raises what `run` raises, AOTC-R022 for a tensor of another device, and R024 if a graph
         cannot be captured.
         """
-        from aotc.runtime.binding import bind_call
-
         # Before the check: closing leaves none.
         runners = self._runners
         try:
             self._refuse_closed()
             refuse_other_forms(inputs, outputs, self.inputs)
-            call = bind_call(
+            call = binding.bind_call(
                 inputs,
                 self._output_names(outputs),
                 self._guard,
@@ -356,7 +355,7 @@ class Model:
                 )
         return wanted
 
-    @uninterrupted()
+    @uninterrupted
     def close(self) -> None:
         """Free the sessions and end the recording; calls that are running still answer.
 
@@ -413,7 +412,9 @@ class Model:
 
     def __repr__(self) -> str:
         names = ", ".join(f"{item.name} on {'+'.join(item.providers)}" for item in self.variants)
-        state = "left to the parent process" if self._left else "closed" if self._closed else "ready" if self.ready else "open, not all warm"
+        state = "closed" if self._closed else "ready" if self.ready else "open, not all warm"
+        if self._left:
+            state = "left to the parent process"
         text = f"{self.manifest.name!r}, sha256-{self._report.artifact_id[:12]}, {names}, {state}"
         return f"<aotc model {printable(text)}>"
 
@@ -422,8 +423,8 @@ class Model:
         raise AotcError("AOTC-R020", "a loaded model cannot be copied or pickled", where=repr(self))
 
 
-# Models of this process, for what it forks.  Not a WeakSet, which has Python code run where the last
-# reference to a model is dropped: an interruption there would be lost.
+# Models of this process, for what it forks.  Not a WeakSet, which has Python code run where the
+# last reference to a model is dropped: an interruption there would be lost.
 _models: dict[int, weakref.ref[Model]] = {}
 _numbers = count()
 

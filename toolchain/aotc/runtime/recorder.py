@@ -123,7 +123,7 @@ class ShapeRecorder:
             return
         self._write(lines)
 
-    @uninterrupted()
+    @uninterrupted
     def _write(self, lines: list[str]) -> None:
         data = "".join(lines).encode()
         try:

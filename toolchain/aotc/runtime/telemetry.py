@@ -7,13 +7,17 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError, install_extra
 from aotc.spec.codec import Json, encode
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client import core as prometheus
 
-    from aotc.spec.traffic import TelemetryReport, VariantTelemetry
+    from aotc.spec import traffic
+else:
+    prometheus = Deferred("prometheus_client.core")
+    traffic = Deferred("aotc.spec.traffic")
 
 # Number of latest calls whose latencies are kept, so that percentiles are current.
 _WINDOW = 4096
@@ -50,12 +54,10 @@ class _Variant:
         self.given = 0
         self.added = 0
 
-    def snapshot(self) -> VariantTelemetry:
-        from aotc.spec.traffic import VariantTelemetry
-
+    def snapshot(self) -> traffic.VariantTelemetry:
         latencies = self.latencies.percentiles()
         first = self.latencies.first
-        return VariantTelemetry(
+        return traffic.VariantTelemetry(
             calls=self.latencies.calls,
             routes=dict(sorted(self.causes.items())),
             input_elements=self.given,
@@ -145,25 +147,23 @@ class Telemetry:
         """The number of calls by the dim that was outside the proven range."""
         with self._lock: return dict(sorted(self._outside.items()))  # fmt: skip # noqa: E701
 
-    def snapshot(self) -> TelemetryReport:
+    def snapshot(self) -> traffic.TelemetryReport:
         """All counters at this moment; latencies in seconds, over the latest calls."""
         with self._lock: return self._snapshot()  # fmt: skip # noqa: E701
 
-    def _snapshot(self) -> TelemetryReport:
-        from aotc.spec.traffic import GuardCount, TelemetryReport
-
+    def _snapshot(self) -> traffic.TelemetryReport:
         routes: Counter[str] = Counter()
         for counters in self._variants.values():
             routes.update(counters.causes)
         given = sum(counters.given for counters in self._variants.values())
         added = sum(counters.added for counters in self._variants.values())
-        return TelemetryReport(
+        return traffic.TelemetryReport(
             calls=self._all.calls,
             out_of_domain=self._outside_calls,
             out_of_domain_by_dim=dict(sorted(self._outside.items())),
             refusals=dict(sorted(self._rejects.items())),
             refusals_by_place=tuple(
-                GuardCount(code=code, where=where, calls=calls)
+                traffic.GuardCount(code=code, where=where, calls=calls)
                 for (code, where), calls in sorted(self._guards.items())
             ),
             routes=dict(sorted(routes.items())),
@@ -204,7 +204,7 @@ class TelemetryCollector:
         """`models` are the telemetries to report, by the value of the label `model`."""
         self._models = dict(models)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         """All metric families, for all models."""
         core = _client().core
         counter, summary = core.CounterMetricFamily, core.SummaryMetricFamily

@@ -182,7 +182,7 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
     )
 
 
-@uninterrupted()
+@uninterrupted
 def verify(
     artifact: str | Path,
     *,

@@ -31,7 +31,7 @@ from aotc.trust.policy.host_trust import Trust
 from aotc.trust.stores import default_root, system_root
 
 
-@uninterrupted()
+@uninterrupted
 def install(
     artifact: str | Path,
     keys: Trust | Iterable[TrustedKey],

@@ -59,6 +59,10 @@ class StoredArtifact:
     hold: Hold
     hashed: bool = True
 
+    def close(self) -> None:
+        """Release the entry."""
+        self.hold.close()
+
 
 class Store:
     """A folder of verified artifacts: `root`, by default $AOTC_STORE or the user's cache.
@@ -70,7 +74,7 @@ class Store:
         self.root = (Path(root) if root is not None else default_root()).absolute()
         self._mode = SHARED if shared else PRIVATE
 
-    @uninterrupted(discard=lambda stored: stored.hold.close())
+    @uninterrupted
     def install(
         self,
         path: str | Path,
