@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError
+from aotc.base.registry import Deferred
 from aotc.graph.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
 from aotc.providers.ort import import_onnxruntime
 from aotc.runtime.guards import Guard

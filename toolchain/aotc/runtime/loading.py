@@ -10,10 +10,10 @@ from threading import Thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
-from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.interruptions import Interrupted, stop_if_interrupted, uninterrupted
 from aotc.base.records import replace
+from aotc.base.registry import Deferred
 from aotc.host.nvidia import missing_gpu
 from aotc.runtime.routing import choose, spec_of
 from aotc.runtime.store.system_store import take

@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import replace
+from aotc.base.registry import Deferred
 from aotc.base.text import nearest, printable
 from aotc.graph import values
 from aotc.graph.values import describe

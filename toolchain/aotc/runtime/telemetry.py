@@ -7,8 +7,8 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError, install_extra
+from aotc.base.registry import Deferred
 from aotc.spec.codec import Json, encode
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from aotc.base.deferred import Deferred
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
+from aotc.base.registry import Deferred
 from aotc.base.text import printable
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
