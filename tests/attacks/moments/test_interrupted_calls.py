@@ -6,6 +6,8 @@ It reaches the caller as it is, says nothing of the artifact, and leaves nothing
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
@@ -13,7 +15,7 @@ from typing import Any
 
 import pytest
 from interruptions import Interruption, Stop, interrupted, opened
-from user_calls import UserCalls
+from user_calls import ARTIFACT, KEY, UserCalls
 
 CALLS = ("verify", "load", "load and close", "install", "run", "bound", "recorded")
 
@@ -104,3 +106,36 @@ def test_by_a_handler(
         signal.signal(signal.SIGALRM, handler)
     assert raised
     assert opened() == before
+
+
+FIRST = """
+import signal, sys
+
+class Late(Exception):
+    pass
+
+def ring(*_):
+    raise Late
+
+def load():
+    aotc.load(*sys.argv[2:3], key=sys.argv[3]).close()
+
+signal.signal(signal.SIGALRM, ring)
+import aotc
+signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]))
+try:
+    load()
+except Late:
+    pass
+finally:
+    signal.setitimer(signal.ITIMER_REAL, 0)
+load()
+"""
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.06, 0.09, 0.12, 0.18, 0.25])
+def test_the_first_load_of_a_process(seconds: float, setting: UserCalls) -> None:
+    # It imports numpy, whose modules in C cannot be imported again after half of it.
+    command = [sys.executable, "-c", FIRST, str(seconds), str(ARTIFACT), str(KEY)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
