@@ -17,7 +17,7 @@ import pytest
 from interruptions import Interruption, Stop, interrupted, opened
 from user_calls import ARTIFACT, KEY, UserCalls
 
-CALLS = ("verify", "load", "load and close", "install", "run", "bound", "recorded")
+CALLS = ("verify", "load", "load and close", "install", "run", "bind", "bound", "recorded")
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,7 @@ def calls(setting: UserCalls) -> Iterator[dict[str, Callable[[], Any]]]:
         "load and close": lambda: setting.load().close(),
         "install": setting.install,
         "run": lambda: setting.model.run(setting.inputs),
+        "bind": lambda: setting.model.bind(setting.inputs) and None,
         "bound": lambda: bound(setting.inputs),
         "recorded": lambda: recorded.run(setting.inputs),
     }

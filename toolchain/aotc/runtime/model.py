@@ -276,7 +276,6 @@ class Model:
             padded_to=dict(found.wanted) if found.pads else {},
         )
 
-    @uninterrupted
     def bind(
         self,
         inputs: Mapping[str, Any],
@@ -314,8 +313,8 @@ class Model:
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
             raise
-        with self._bound_lock:
-            self._bound.add(call)
+        # On one line, as the locks of telemetry.
+        with self._bound_lock: self._bound.add(call)  # fmt: skip # noqa: E701
         return call
 
     def _counted(self, route: Route, outside: tuple[str, ...]) -> Callable[[float], None]:
