@@ -6,6 +6,7 @@ of which provider took which node, and it compiles through `ModelCompiler`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,16 @@ if TYPE_CHECKING:
 _registered: dict[str, str] = {}
 _registering = threading.Lock()
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+def _renew_lock() -> None:
+    global _registering
+    _registering = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread may hold it while this process is forked.
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def registered_devices(ort_name: str, library: Path) -> list[Any]:

@@ -197,6 +197,10 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-R025", "no such device", NO,
      "CUDA shows no GPU with this index to this process; CUDA_VISIBLE_DEVICES may hide some.",
      "Use one that 'aotc doctor' lists."),
+    ("AOTC-R026", "model belongs to the parent process", NO,
+     "The process was forked after the model was loaded. ONNX Runtime's threads and what it has on a device are not in "
+     "the child, where a call could wait for them forever.",
+     "Call aotc.load in the child, or start children by spawn or forkserver; they share the store's files."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

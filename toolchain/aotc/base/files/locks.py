@@ -19,6 +19,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.base.records import record
 
 LOCK_CODE: Final = "AOTC-G041"
@@ -83,6 +84,7 @@ def wait_for_lock(descriptor: int, *, shared: bool = False, seconds: float | Non
     while not try_lock(descriptor, shared=shared):
         if time.monotonic() >= deadline:
             return False
+        stop_if_interrupted()
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
     return True

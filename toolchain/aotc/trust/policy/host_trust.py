@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from aotc.base.errors import AotcError
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import field, record, replace
 from aotc.spec.payload import Finding
 from aotc.spec.target import Target
@@ -131,6 +132,7 @@ class Trust:
         return (*self.keys, *self.authorities, *self.identities)
 
 
+@uninterrupted
 def resolve(
     trust: str | Path | Trust | None = None,
     key: str | Path | None = None,
