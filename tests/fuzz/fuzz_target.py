@@ -36,6 +36,7 @@ NAMES = (
     "state",
     "statement",
     "traffic",
+    "yaml",
 )
 
 

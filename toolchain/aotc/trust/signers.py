@@ -23,7 +23,7 @@ from aotc.spec.json import strict_json
 from aotc.spec.payload import Finding
 from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id, split_certificates
 from aotc.spec.trust_policy import Sealer, SignedBy, Signer, SignerFile
-from aotc.spec.yaml import located, place_of, strict_yaml
+from aotc.spec.yaml import located, place_of, readable_text, strict_yaml
 from aotc.trust import dsse, key_files
 from aotc.trust.bundles import claimed_signer
 from aotc.trust.development_key import development_key
@@ -129,6 +129,7 @@ def load_command(path: Path) -> Signer:
     """
     data = key_files.read(path)
     try:
+        readable_text(data)
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
         file = decode(SignerFile, parsed)
     except ParseError as error:
