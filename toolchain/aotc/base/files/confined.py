@@ -28,7 +28,7 @@ _ON_THE_WAY: Final = getattr(os, "O_PATH", 0) | FOLDER
 _NO_LINK: Final = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 )
-OUTSIDE: Final = "a file outside of that directory"
+OUTSIDE: Final = "a file outside of that directory, or the directory itself"
 LINKED: Final = "a file behind a link"
 SPECIAL: Final = "what is neither a file nor a folder"
 FIX: Final = (
