@@ -367,6 +367,11 @@ def test_a_profile_is_what_it_was_when_it_was_judged(aotc: Command, checkout: Pa
     read_settings()
     profile.write_text(f"{PROFILE}plugins: {{x: {{provider: XProvider, library: ./x.so}}}}\n")
     assert not load_profile("sub/mine.yaml").plugins
+    # One that was not there was not judged, and is not there later.
+    profile.unlink()
+    read_settings()
+    profile.write_text(f"{PROFILE}plugins: {{x: {{provider: XProvider, library: ./x.so}}}}\n")
+    assert refusal(load_profile, "sub/mine.yaml").code == "AOTC-I001"
     # The next command reads it anew.
     assert "plugin" in refusal(read_settings).what
 

@@ -88,9 +88,9 @@ def hidden_characters(text: str) -> Iterator[tuple[int, str]]:
     The character is told as `U+2028 LINE SEPARATOR`.  Line breaks are `\\n` and `\\r\\n`, and a
     byte order mark may stand at the start.
     """
-    import unicodedata
-
     for found in _HIDDEN.finditer(text, text.startswith("\ufeff")):
+        import unicodedata
+
         character = found[0]
         name = _CONTROLS.get(character) or unicodedata.name(character, "")
         yield found.start(), f"U+{ord(character):04X}{' ' if name else ''}{name}"

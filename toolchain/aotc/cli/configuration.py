@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -140,6 +141,9 @@ def _takes_naming(command: str, name: str, value: Any) -> AotcError | None:
 
 def _require_tame(name: str) -> None:
     """Raise AOTC-I052 for a profile that runs code, or reads files elsewhere."""
+    with suppress(OSError):
+        # A file that appears only later was judged by nobody.
+        confined.read_once(name, MAX_YAML_BYTES + 1)
     try:
         profile = load_profile(name)
     except AotcError as error:

@@ -129,6 +129,8 @@ def is_replaceable(file: str) -> bool:
             found = opened.read(_LOOKED_AT)
     except FileNotFoundError:
         return True
+    except PermissionError:
+        return False
     return not found or _BEGINNING.match(found) is not None
 
 

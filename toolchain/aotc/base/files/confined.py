@@ -36,8 +36,8 @@ FIX: Final = (
 )
 # The path of a folder, its device and its inode.
 Root = tuple[str, int, int]
-# What was read, by its path.
-_read: dict[str, bytes] = {}
+# What was read, or why it was not, by its path.
+_read: dict[str, bytes | OSError] = {}
 
 
 def confine(name: str) -> None:
@@ -90,16 +90,22 @@ def open_file(path: str | Path) -> io.BufferedReader:
 def read_once(path: str | Path, limit: int) -> bytes:
     """The first `limit` bytes of a file; of a confined one, those of the first time.
 
-    Raises AOTC-I052 and OSError.
+    Raises AOTC-I052 and OSError; a confined file that was not there is not there later either.
     """
     if not is_confined(path):
         with open_file(path) as file:
             return file.read(limit)
     place = os.path.abspath(path)  # noqa: PTH100
     if place not in _read:
-        with open_file(path) as file:
-            _read[place] = file.read(limit)
-    return _read[place]
+        try:
+            with open_file(path) as file:
+                _read[place] = file.read(limit)
+        except OSError as error:
+            _read[place] = error
+    found = _read[place]
+    if isinstance(found, OSError):
+        raise OSError(found.errno, found.strerror, str(path))
+    return found
 
 
 def open_confined(path: str | Path, flags: int) -> int | None:

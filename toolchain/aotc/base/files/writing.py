@@ -91,10 +91,8 @@ def _write_confined(path: Path, data: bytes, mode: int, *, durable: bool) -> Non
         folder, name = found
         try:
             # The folder itself, whatever its path leads to by now.
-            above = Path(f"/proc/self/fd/{folder}")
-            if not above.exists():
-                above = path.parent
-            _write_and_name(above / name, data, mode, new=False, durable=durable, like=like)
+            place = Path(f"/proc/self/fd/{folder}/{name}")
+            _write_and_name(place, data, mode, new=False, durable=durable, like=like)
         except OSError as error:
             raise _error_about(error, path) from None
         finally:
