@@ -22,6 +22,7 @@ NAMES = (
     "archive",
     "bundle",
     "certificate",
+    "configuration",
     "inputs",
     "keyless",
     "keys",
