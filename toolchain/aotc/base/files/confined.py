@@ -11,6 +11,7 @@ The paths are kept in the environment, as processes that a build starts open som
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -47,13 +48,23 @@ def confine(name: str) -> None:
     folder.  It need not exist.
     """
     folder = Path.cwd()  # A real path, whatever the variable PWD says.
-    place = Path(os.path.abspath(name))  # noqa: PTH100 - a link must not be followed here
-    if folder not in place.parents:
-        raise _outside(name, OUTSIDE)
     found = folder.stat()
-    known = json.loads(os.environ.get(_VARIABLE, "[[], []]"))[1]
     root = (str(folder), found.st_dev, found.st_ino)
-    os.environ[_VARIABLE] = json.dumps([root, [*known, str(place)]])
+    steps: list[str] = []
+    for part in _below(folder, folder / name):
+        if part != "..":
+            steps.append(part)
+            continue
+        # The system would go up from where a link leads.
+        _require_no_link(root, steps, name)
+        if not steps:
+            raise _outside(name, OUTSIDE)
+        steps.pop()
+    if not steps:
+        raise _outside(name, OUTSIDE)
+    known = json.loads(os.environ.get(_VARIABLE, "[[], []]"))[1]
+    place = str(folder.joinpath(*steps))
+    os.environ[_VARIABLE] = json.dumps([root, [*known, place]])
     try:
         descriptor = open_confined(place, os.O_RDONLY)
     except OSError:
@@ -140,16 +151,34 @@ def folder_of(path: str | Path) -> tuple[int, str] | None:
     if root is None:
         return None
     *above, name = Path(os.path.abspath(path)).relative_to(root[0]).parts  # noqa: PTH100
+    return _walk(root, above, path), name
+
+
+def _below(folder: Path, place: Path) -> tuple[str, ...]:
+    """The steps from a folder to a place, as they are stated."""
+    if not place.is_relative_to(folder):
+        raise _outside(place, OUTSIDE)
+    return place.relative_to(folder).parts
+
+
+def _require_no_link(root: Root, steps: list[str], path: str) -> None:
+    # What is not there, or is no folder, is no link.
+    with contextlib.suppress(OSError):
+        os.close(_walk(root, steps, path))
+
+
+def _walk(root: Root, steps: list[str], path: str | Path) -> int:
+    """A descriptor of the folder that `steps` lead to."""
     at = _open_root(root, path)
     try:
-        for part in above:
+        for part in steps:
             below = _step(at, part, _ON_THE_WAY, path)
             os.close(at)
             at = below
     except BaseException:
         os.close(at)
         raise
-    return at, name
+    return at
 
 
 def _open_root(root: Root, path: str | Path) -> int:
