@@ -252,6 +252,7 @@ def test_reports_of_every_form_are_known_as_reports(tmp_path: Path, report: RunR
         "\n",
         "{}",
         "[1]",
+        "[]",
         '[{"description": "mine"}]',
         '{"schema": "aotc.config/1"}',
         '{"precious": {"schema": "aotc.report/1"}}',

@@ -104,7 +104,7 @@ def _require_apart(file: str, others: Sequence[str]) -> None:
 _BEGINNING: Final = re.compile(
     rb'\{\s*"schema":\s*"aotc\.report/'
     rb'|\{\s*"\$schema":[^{}]*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"aotc"'
-    rb'|\[\s*(?:\]\s*\Z|\{\s*"description":\s*"AOTC-)'
+    rb'|\[\]\n\Z|\[\s*\{\s*"description":\s*"AOTC-'
     rb'|<\?xml [^>]*>\s*<testsuites name="aotc [a-z-]+"'
     rb'|<!doctype html>[^\n]*\n?<html lang="en"><head><meta charset="utf-8">'
     rb'<meta name="generator" content="aotc">'
