@@ -67,6 +67,7 @@ STREAMS = {
     ("cli/run_reporting.py", "_write_out", 3): "a form of `aotc.report`, which escapes all text",
     ("cli/run_reporting.py", "write", 3): "annotations, whose texts are through `printable`",
     ("cli/run_reporting.py", "show_lost", 2): "given to `write_lines`",
+    ("cli/run_reporting.py", "show_replaced", 2): "given to `write_lines` and `may_be_lost`",
     ("session/worker.py", "work", 2): "flushes",
     (
         "base/files/writing.py",

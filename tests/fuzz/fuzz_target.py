@@ -27,6 +27,7 @@ NAMES = (
     "bundle",
     "certificate",
     "checkout",
+    "configuration",
     "inputs",
     "keyless",
     "keys",
@@ -41,6 +42,7 @@ NAMES = (
     "state",
     "statement",
     "traffic",
+    "yaml",
 )
 
 

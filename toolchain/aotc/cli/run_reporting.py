@@ -54,6 +54,7 @@ class Run:
         from aotc.spec.run_report import Journal
 
         require_forms(self.files, [other for other in others if other is not None])
+        show_replaced(self.files)
         self.on_standard_output = any(map(is_standard_output, self.files))
         if self.on_standard_output and json:
             raise AotcError(
@@ -161,6 +162,25 @@ def _write_out(report: RunReport, file: str) -> None:
     with answering(sys.stdout):
         sys.stdout.writelines(map(no_command, text.splitlines(keepends=True)))
         sys.stdout.flush()
+
+
+def show_replaced(files: Iterable[str]) -> None:
+    """Tell on standard error which files reports are going to replace that are no reports.
+
+    A file that the configuration of a folder names is refused before this; one that the user names
+    is the user's choice.
+    """
+    from aotc.report.report_forms import is_replaceable, is_standard_output
+
+    for file in files:
+        try:
+            replaceable = is_standard_output(file) or is_replaceable(file)
+        except OSError:
+            continue
+        if not replaceable:
+            with may_be_lost(sys.stderr):
+                said = f"--report {file}: replaces a file that is not a report of aotc"
+                write_lines([said], file=sys.stderr)
 
 
 def show_lost(lost: Iterable[AotcError]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 import onnx
 
+from aotc.base.files.confined import open_file
 from aotc.base.files.names import data_files
 from aotc.base.records import record, replace
 from aotc.graph.model import MAX_PROTOBUF, tensors
@@ -242,7 +243,7 @@ def folder_digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in data_files(folder):
         digest.update(str(path.relative_to(folder)).encode() + b"\0")
-        with path.open("rb") as file:
+        with open_file(path) as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
 
@@ -261,7 +262,7 @@ def data_digests(context: BuildContext) -> dict[str, str]:
         if path is None:
             continue
         if path.is_file():
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
             found[f"{purpose}/{path.name}"] = digest
         else:

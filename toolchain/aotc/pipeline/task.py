@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError, Place
+from aotc.base.files.confined import open_file
 from aotc.base.records import record
 from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
@@ -376,7 +377,7 @@ def set_digest(path: Path, files: Sequence[Path]) -> str:
     """
     digests = []
     for each in files:
-        with each.open("rb") as opened:
+        with open_file(each) as opened:
             digests.append(hashlib.file_digest(opened, "sha256"))
     if path.is_file():
         return digests[0].hexdigest()
@@ -459,9 +460,11 @@ def _read(file: Path, inputs: Sequence[Value], labels: str) -> tuple[dict[str, A
             what = f"only holds arrays, but the model has an input that is a {value.kind}"
             raise _unusable(what, f"{file}: {value.name}", expected="inputs that are tensors")
     try:
-        with file.open("rb") as opened, np.load(opened, allow_pickle=False) as archive:
+        with open_file(file) as opened, np.load(opened, allow_pickle=False) as archive:
             found = read_members(archive.zip, [*names, labels])
             known = list(archive.files)
+    except AotcError:
+        raise
     except Exception as error:
         # For a damaged archive numpy, zip and zlib raise any kind of error.
         if not isinstance(error, OSError | ValueError | TypeError | EOFError | zipfile.BadZipFile):

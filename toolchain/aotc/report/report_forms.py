@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError, missing_package
+from aotc.base.files.confined import is_confined, open_file
 from aotc.base.files.failures import system_message
 from aotc.base.files.folders import MANIFEST
 from aotc.base.files.writing import write_atomically
@@ -93,6 +96,59 @@ def _require_apart(file: str, others: Sequence[str]) -> None:
             )
 
 
+# How each form begins and ends; whatever it is called, a report may take the place of a report.
+_BEGINNING: Final = re.compile(
+    rb'\{\s*"schema":\s*"aotc\.report/'
+    rb'|\{\s*"\$schema":[^{}]*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"aotc"'
+    rb'|\[\]\n\Z|\[\s*\{\s*"description":\s*"AOTC-'
+    rb'|<\?xml [^>]*>\s*<testsuites name="aotc [a-z-]+"'
+    rb'|<!doctype html>[^\n]*\n?<html lang="en"><head><meta charset="utf-8">'
+    rb'<meta name="generator" content="aotc">'
+    rb"|### [^\n]{1,12} `aotc [a-z-]+` (?=.*\naotc [^\n]+, [0-9.]+ s\n\Z)",
+    re.DOTALL,
+)
+# The longest form whose end counts is the comment of a pull request.
+_LOOKED_AT: Final = 1 << 18
+
+
+def is_replaceable(file: str) -> bool:
+    """Whether nothing but a report is lost if one is written to `file`.
+
+    So it is where there is no file, an empty one, or a report of aotc in any form.  What is no
+    regular file is written to and not replaced.  Raises AOTC-I052 for a confined path that leads
+    elsewhere, and OSError.
+    """
+    try:
+        if not is_confined(file) and not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116
+            return True
+        with open_file(file) as opened:
+            found = opened.read(_LOOKED_AT)
+    except FileNotFoundError:
+        return True
+    except PermissionError:
+        return False
+    return not found or _BEGINNING.match(found) is not None
+
+
+def require_replaceable(file: str) -> None:
+    """Raise AOTC-I052 if a confined file is one that a report must not replace.
+
+    One that cannot be read is left to who writes it.
+    """
+    try:
+        replaceable = is_replaceable(file)
+    except OSError:
+        replaceable = True
+    if not replaceable:
+        raise AotcError(
+            "AOTC-I052",
+            "the configuration in the working directory must not name a file for a report that is "
+            "no report",
+            where=file,
+            fix="Remove the file, name another one, or name this one on the command line.",
+        )
+
+
 def text_form(suffix: str) -> Text:
     """The function that makes a report's text; raises AOTC-I019 where it needs an extra."""
     try:
@@ -108,13 +164,15 @@ def report_text(report: RunReport, file: str) -> str:
 
 
 def write_report(report: RunReport, file: str) -> None:
-    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails.
+    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails, and I052.
 
     That is so whatever fails: the outcome of the run is not the report's to change.
     """
     path = Path(file)
     try:
         suffix = suffix_of(file)
+        if is_confined(file):
+            require_replaceable(file)
         if suffix in PAGES:
             draw: Page = PAGES.load(suffix)
             text = draw(Path(report.artifact) if report.artifact_id else None, report)

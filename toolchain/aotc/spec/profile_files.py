@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotc.base.errors import AotcError, with_others
+from aotc.base.files.confined import read_once
 from aotc.base.records import replace
 from aotc.base.text import did_you_mean
 from aotc.spec.codec import ParseError, Problem, decode
@@ -81,8 +82,7 @@ def _load_document(
         )
     data = b""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_YAML_BYTES + 1)
+        data = read_once(path, MAX_YAML_BYTES + 1)
         document = strict_yaml(data)
         schema = document.get("schema") if isinstance(document, dict) else None
         if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):

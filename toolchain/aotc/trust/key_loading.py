@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
-from aotc.base.text import printable
+from aotc.base.text import hidden_characters, printable
 from aotc.spec.payload import Finding
 from aotc.spec.trust_anchors import (
     CERTIFICATE,
@@ -121,9 +121,19 @@ def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...
     """The PEM public keys of a file, in their order.
 
     Raises AOTC-I001 if the file cannot be read, and `code` if it has no key, a key that is on
-    neither P-256 nor P-384, or anything other than keys, blank lines and lines that start with `#`.
+    neither P-256 nor P-384, anything other than keys, blank lines and lines that start with `#`, or
+    a character that is not seen, behind which a comment could hold a key.
     """
     text = key_files.read(path).decode("utf-8", "replace")
+    for at, character in hidden_characters(text):
+        raise AotcError(
+            code,
+            "the list of public keys has a character that is not seen, or shows otherwise than it "
+            "reads",
+            where=str(path),
+            found=f"{character} on line {text.count(chr(10), 0, at) + 1}",
+            fix="Delete the character, and look at what the list says then.",
+        )
     return read_public(text, str(path), code=code)
 
 

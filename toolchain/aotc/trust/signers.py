@@ -30,7 +30,7 @@ from aotc.spec.trust_anchors import (
     text_around,
 )
 from aotc.spec.trust_policy import Sealer, SignedBy, Signer, SignerFile
-from aotc.spec.yaml import located, place_of, strict_yaml
+from aotc.spec.yaml import located, place_of, readable_text, strict_yaml
 from aotc.trust import dsse, key_files
 from aotc.trust.bundles import claimed_signer
 from aotc.trust.development_key import development_key
@@ -137,6 +137,7 @@ def load_command(path: Path, *, allow_expired: bool = False) -> Signer:
     """
     data = key_files.read(path)
     try:
+        readable_text(data)
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
         file = decode(SignerFile, parsed)
     except ParseError as error:

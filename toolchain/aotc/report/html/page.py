@@ -227,6 +227,8 @@ def page(
         tag(
             "head",
             tag("meta", charset="utf-8"),
+            # By which a page is known for one of ours, where another is to take its place.
+            tag("meta", name="generator", content="aotc"),
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="referrer", content="no-referrer"),

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from aotc.base.errors import AotcError
+from aotc.base.files.confined import open_file
 from aotc.base.files.names import data_sources
 from aotc.graph import values
 from aotc.graph.values import NARROW_BITS, PickledObjects, numpy_dtype, read_members
@@ -582,7 +583,8 @@ def read_test_data(
     arrays: dict[str, Any] = {}
     for file, value in zip(files, inputs, strict=True):
         try:
-            data = file.read_bytes()
+            with open_file(file) as opened:
+                data = opened.read()
             if value.kind == "sequence":
                 arrays[value.name] = numpy_helper.to_list(onnx.SequenceProto.FromString(data))
             elif value.kind == "optional":

@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError
+from aotc.base.files.confined import open_file
 from aotc.graph import values
 from aotc.graph.values import Header, PickledObjects, member_of, read_array, read_header, read_rows
 from aotc.sizes.inputs.fixtures import shape_of
@@ -55,7 +56,7 @@ def read_samples(
 def _samples(
     path: Path, inputs: Sequence[Value], smallest: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
+    with open_file(path) as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
         members = _members(archive, path, inputs)
         cuts: dict[str, tuple[int, int]] = {}
         for value in inputs:
