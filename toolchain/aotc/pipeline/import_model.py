@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256, require_model_file
+from aotc.base.files.reading import require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
@@ -22,6 +23,7 @@ from aotc.spec.variant import PassRecord
 if TYPE_CHECKING:
     import onnx
 
+_GIVEN = "given.onnx"
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"
@@ -102,11 +104,11 @@ def _refuse_undecodable(path: Path) -> None:
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean and name the model, and move its weights out of the graph."""
     from aotc.graph.model import (
-        MAX_PROTOBUF,
         escape_text,
         graph_inputs,
+        model_bytes,
+        parse_model,
         path_with_data,
-        read_model,
         tensors,
     )
     from aotc.graph.passes.base import Pass, run_passes
@@ -122,19 +124,23 @@ def import_job(request: Json) -> Json:
         refuse_sparse,
         value_of,
     )
-    from aotc.session.inference import infer_outputs_with_runtime
+    from aotc.session.inference import infer_outputs_with_runtime, untyped_outputs
     from aotc.sizes.inputs.hints import hints_of
 
     path = Path(request["path"])
+    data = model_bytes(path)
+    size = len(data)
     with ThreadPoolExecutor(1) as pool:
-        # A model that is refused for its size is not hashed.
-        readable = path.is_file() and path.stat().st_size <= MAX_PROTOBUF
-        digest = pool.submit(file_sha256, path) if readable else None
-        model = read_model(path)
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        model = parse_model(data, path)
+        if untyped_outputs(model):
+            # What ONNX Runtime reads is what was read here, whatever the file holds by now.
+            Path(_GIVEN).write_bytes(data)
         escaped = escape_text(model)
         path = path_with_data(tensors(model), path)
-        captured = capture(model, path, digest.result() if digest else None)
-    infer_outputs_with_runtime(model, path)
+        captured = capture(model, path, size, digest.result())
+    del data
+    infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
     retyping = interface_types(model, request["types"])
