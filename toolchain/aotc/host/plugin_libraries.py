@@ -11,9 +11,11 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, make_folder
+from aotc.base.files.reading import file_sha256, read_at_most
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
+_MAX_CACHE_BYTES = 1 << 24
 _CACHE_NAME = "library-digests.json"
 # How long another process is waited for: hashing again costs less than a long wait.
 _LOCK_SECONDS = 1.0
@@ -71,7 +73,7 @@ def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(2) as pool:
-            hashed = zip(missing, pool.map(_sha256, missing), strict=True)
+            hashed = zip(missing, pool.map(file_sha256, missing), strict=True)
             new: dict[str, list[int | str]] = {
                 str(path): [*states[str(path)], digest] for path, digest in hashed
             }
@@ -90,11 +92,6 @@ def _file_state(path: Path) -> tuple[int, ...]:
     return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _cache_file() -> Path | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(home) / "aotc" / _CACHE_NAME if home.startswith("/") else None
@@ -110,7 +107,7 @@ def _read_cache(place: Path | None) -> dict[str, list[int | str]]:
             or belongs_to_others(place)
         ):
             return {}
-        found = json.loads(place.read_text())
+        found = json.loads(read_at_most(place, _MAX_CACHE_BYTES))
     except (OSError, ValueError, AttributeError):
         return {}
     if not isinstance(found, dict):

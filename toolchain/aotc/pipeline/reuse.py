@@ -14,7 +14,7 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
-from aotc.base.files.reading import file_sha256
+from aotc.base.files.reading import file_sha256, open_plain
 from aotc.base.records import record, replace
 from aotc.graph.model import external_files, model_bytes, parse_model, path_with_data, tensors
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
@@ -263,7 +263,7 @@ def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
         if "location" not in entry:
             continue
         left = int(entry.get("length", "0"))
-        with (weights / entry["location"]).open("rb") as file:
+        with open_plain(weights / entry["location"]) as file:
             file.seek(int(entry.get("offset", "0")))
             while left and (block := file.read(min(left, _BLOCK_BYTES))):
                 digest.update(block)

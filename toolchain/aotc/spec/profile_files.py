@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotc.base.errors import AotcError, with_others
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import replace
 from aotc.base.text import nearest
 from aotc.spec.codec import ParseError, Problem, decode
@@ -82,8 +83,7 @@ def _load_document(
         )
     data = b""
     try:
-        with path.open("rb") as file:
-            data = file.read(MAX_YAML_BYTES + 1)
+        data = read_at_most(path, MAX_YAML_BYTES)
         document = strict_yaml(data)
         schema = document.get("schema") if isinstance(document, dict) else None
         if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):

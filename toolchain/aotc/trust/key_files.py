@@ -11,6 +11,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, cannot_write
+from aotc.base.files.reading import read_at_most
 from aotc.spec.payload import Finding
 from aotc.trust.p256 import public_pem
 
@@ -106,8 +107,7 @@ def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
 def read(path: Path) -> bytes:
     """The first `MAX_KEY_FILE_BYTES` bytes of a file; raises AOTC-I001."""
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_KEY_FILE_BYTES)
+        return read_at_most(path, MAX_KEY_FILE_BYTES)[:MAX_KEY_FILE_BYTES]
     except OSError as error:
         raise cannot_read(error, "cannot read the key file", str(path)) from None
     except ValueError as error:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import open_plain
 from aotc.base.records import field, record
 from aotc.base.text import printable
 from aotc.spec.payload import Finding
@@ -196,7 +197,7 @@ def _unusable(path: Path, found: str) -> AotcError:
 def from_file(path: Path) -> bytes:
     """The first line of a file; raises AOTC-I034 if it is empty, too long or cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             line = file.readline(MAX_PASSWORD_BYTES + 3)
     except (OSError, ValueError) as error:
         raise AotcError(

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
+from aotc.base.files.reading import file_sha256
 from aotc.base.records import field, record
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.attestations import BUILD_TYPE, LOCAL_BUILDER, format_instant
@@ -257,14 +258,14 @@ def _given_digests(fixtures: Path | None, tuned_from: Path | None) -> dict[str, 
     """The sha256 of the files that a build read besides the model, by purpose and name."""
     found: dict[str, str] = {}
     if fixtures is not None and fixtures.is_file():
-        found[f"fixtures/{fixtures.name}"] = _sha256(fixtures)
+        found[f"fixtures/{fixtures.name}"] = file_sha256(fixtures)
     elif fixtures is not None:
         for path in data_files(fixtures):
-            found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = _sha256(path)
+            found[f"fixtures/{path.relative_to(fixtures).as_posix()}"] = file_sha256(path)
     if tuned_from is not None:
         evidence = tuned_from / KINDS["evidence"].path
         place = evidence if tuned_from.is_dir() else tuned_from
-        found[f"tuning/{place.name}"] = _sha256(place)
+        found[f"tuning/{place.name}"] = file_sha256(place)
     return found
 
 
@@ -359,11 +360,6 @@ def _required(lines: Iterable[str]) -> list[str]:
         if match and "extra" not in marker:
             names.append(match[1])
     return names
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def release_of_tag() -> str:

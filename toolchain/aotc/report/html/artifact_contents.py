@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record
 from aotc.report.html.graph_data import DrawnGraph, GraphRequest, read_graphs
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
@@ -180,7 +181,7 @@ def read_node_times(path: Path, artifact_id: str) -> dict[str, dict[str, float]]
     another artifact than the one with `artifact_id`.
     """
     try:
-        content = path.read_bytes()
+        content = read_at_most(path, MAX_JSON_BYTES)
     except OSError as error:
         raise cannot_read(error, "cannot read the times of nodes", str(path)) from None
     try:

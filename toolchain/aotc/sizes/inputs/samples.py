@@ -12,7 +12,15 @@ import numpy as np
 
 from aotc.base.errors import AotcError
 from aotc.graph import values
-from aotc.graph.values import Header, PickledObjects, member_of, read_array, read_header, read_rows
+from aotc.graph.values import (
+    Header,
+    Npz,
+    PickledObjects,
+    open_npz,
+    read_array,
+    read_header,
+    read_rows,
+)
 from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.payload import Value
 
@@ -55,11 +63,11 @@ def read_samples(
 def _samples(
     path: Path, inputs: Sequence[Value], smallest: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
-    with path.open("rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
+    with open_npz(path) as archive, ExitStack() as opened:
         members = _members(archive, path, inputs)
         cuts: dict[str, tuple[int, int]] = {}
         for value in inputs:
-            with archive.open(members[value.name]) as member:
+            with archive.opened(members[value.name]) as member:
                 try:
                     header = read_header(member, members[value.name].file_size)
                 except PickledObjects:
@@ -88,7 +96,7 @@ def _samples(
         whole: dict[str, Any] = {}
         rows: dict[str, Iterator[Any]] = {}
         for name, (step, count) in cuts.items():
-            member = opened.enter_context(archive.open(members[name]))
+            member = opened.enter_context(archive.opened(members[name]))
             size = members[name].file_size
             if count > 1:
                 rows[name] = read_rows(member, size, step)
@@ -98,22 +106,21 @@ def _samples(
             yield {**whole, **{name: next(pieces) for name, pieces in rows.items()}}
 
 
-def _members(
-    archive: zipfile.ZipFile, path: Path, inputs: Sequence[Value]
-) -> dict[str, zipfile.ZipInfo]:
-    found = {value.name: member_of(archive, value.name) for value in inputs}
+def _members(archive: Npz, path: Path, inputs: Sequence[Value]) -> dict[str, zipfile.ZipInfo]:
+    found = {value.name: archive.member(value.name) for value in inputs}
     missing = [name for name, member in found.items() if member is None]
     if missing:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
         raise AotcError(
             "AOTC-I074",
             "inputs of the model are missing",
             where=str(path),
             expected=", ".join(value.name for value in inputs),
-            found=", ".join(names) or "no array",
+            found=", ".join(archive.names) or "no array",
             fix=f"Save them under the names of the inputs; there is no {', '.join(missing)}.",
         )
-    return {name: member for name, member in found.items() if member is not None}
+    members = {name: member for name, member in found.items() if member is not None}
+    archive.require_size(members.values())
+    return members
 
 
 def _require_type(header: Header, value: Value, path: Path) -> None:

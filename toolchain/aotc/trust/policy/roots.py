@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.folders import config_folder
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record
 from aotc.spec.trust_anchors import TrustedKey, key_id
 from aotc.trust import dsse, statements
@@ -135,8 +136,7 @@ def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
     from aotc.spec.trust_policy import POLICY_PREDICATE
 
     try:
-        with path.open("rb") as opened:
-            bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
+        bundle = read_at_most(path, dsse.MAX_BUNDLE_BYTES)
     except OSError as error:
         raise cannot_read(error, "cannot read the bundle", str(path)) from None
     attestation = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
