@@ -18,7 +18,7 @@ from aotc.base.records import record
 from aotc.report.report_forms import is_standard_output
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.config import OPTIONS, OWN_ONLY, Config
-from aotc.spec.profile_files import builtin_profiles, builtin_targets, load_profile
+from aotc.spec.profile_files import StatedProfile, builtin_profiles, builtin_targets, load_profile
 from aotc.spec.yaml import (
     MAX_YAML_BYTES,
     located,
@@ -180,4 +180,5 @@ def _from_file(name: str, stated: Any, folder: Path) -> Any:
         return stated
     if name == "report" and is_standard_output(stated):
         return stated
-    return str(folder / stated)
+    path = str(folder / stated)
+    return StatedProfile(path) if name == "profile" else path

@@ -167,6 +167,8 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
     secret = block[0] if block else data
     encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
+    if cost := key_files.refused_cost(secret):
+        raise _unusable(path, cost)
     given = (password or password_of(path)) if encrypted else None
     try:
         return load_pem_private_key(secret, password=given)
