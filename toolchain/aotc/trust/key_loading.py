@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
-_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s.+?-----END \1-----"
+# The text of a block holds no other's beginning, so that none is looked through twice.
+_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s(?:(?!-----).)++-----END \1-----"
 
 FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
 VARIABLE = "AOTC_KEY_PASSWORD"
