@@ -206,7 +206,9 @@ def _der(tag: int, body: bytes) -> bytes:
 MAX_ROUNDS: Final = 10_000_000
 MAX_SCRYPT_BYTES: Final = 1 << 28
 _SCRYPT: Final = bytes.fromhex("06092b06010401da47040b")
-_BODY: Final = re.compile(rb"-----BEGIN (ENCRYPTED )?[A-Z ]*PRIVATE KEY-----((?:(?!-----).)++)-----END ", re.DOTALL)
+_BODY: Final = re.compile(
+    rb"-----BEGIN (ENCRYPTED )?[A-Z ]*PRIVATE KEY-----((?:(?!-----).)++)-----END ", re.DOTALL
+)
 _CONSTRUCTED: Final = 0x20
 _MAX_DEPTH: Final = 16
 

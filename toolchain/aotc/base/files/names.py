@@ -69,7 +69,8 @@ def _with_digest(text: str, data: bytes, suffix: str) -> str:
 
 def data_sources(path: Path) -> list[Path]:
     """The `.npz` files, and then the folders of ONNX test data, at or in `path`, sorted."""
-    if path.is_file() or (path / "input_0.pb").exists():
+    # What is neither a file nor a folder is refused when it is read.
+    if not path.is_dir() or (path / "input_0.pb").exists():
         return [path]
     found = [p for p in sorted(path.iterdir()) if p.suffix == ".npz"]
     return found + [p for p in sorted(path.iterdir()) if (p / "input_0.pb").exists()]
@@ -82,5 +83,5 @@ def data_files(path: Path) -> list[Path]:
     """
     found: set[Path] = set()
     for source in data_sources(path):
-        found.update([source] if source.is_file() else source.iterdir())
+        found.update(source.iterdir() if source.is_dir() else [source])
     return sorted(file for file in found if file.is_file())
