@@ -40,21 +40,18 @@ def builtin_targets() -> tuple[str, ...]:
 class StatedProfile(str):
     """The path of a profile whose file is read once: what was judged is what is used.
 
-    It is a text as any other for who shows it or hands it on, and `load_profile_file` gives what
-    was read, or refused, at first.
+    It is a text as any other for who shows it, and `load_profile_file` gives what was read, or
+    refused, at first.
     """
 
     __slots__ = ("_found",)
     _found: tuple[Profile, DocumentPlaces] | AotcError
 
-    def __str__(self) -> str:
-        return self
-
     def load(self) -> tuple[Profile, DocumentPlaces]:
         """The profile, with the places of its settings; raises as `load_profile` does."""
         if not hasattr(self, "_found"):
             try:
-                self._found = load_profile_file(str.__str__(self))
+                self._found = load_profile_file(str(self))
             except AotcError as error:
                 self._found = error
         if isinstance(self._found, AotcError):
