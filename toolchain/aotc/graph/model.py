@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, require_model_file
-from aotc.graph.wire_count import refuse_costly, too_deep
+from aotc.graph.wire_count import MalformedWire, refuse_costly, too_deep
 from aotc.spec.manifest import ExternalFile
 from aotc.spec.payload import Finding
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT, STANDARD
@@ -71,19 +71,31 @@ def model_bytes(path: Path) -> bytes:
     return data
 
 
+def refuse_junk(data: bytes, path: Path) -> None:
+    """Raise AOTC-I002, without parsing, for what is no model or costs far more than its bytes."""
+    try:
+        refuse_costly(data, str(path))
+    except MalformedWire:
+        raise _no_model(path) from None
+
+
+def _no_model(path: Path) -> AotcError:
+    return AotcError("AOTC-I002", "the file is not a ModelProto", where=str(path))
+
+
 def parse_model(data: bytes, path: Path) -> onnx.ModelProto:
     """The model in the bytes of the file `path`; external data is not read.
 
     Raises AOTC-I002 for what is no complete model, and for one that costs far more than its bytes.
     """
+    refuse_junk(data, path)
     model = onnx.ModelProto()
     try:
-        refuse_costly(data, str(path))
         model.ParseFromString(data)
     except (DecodeError, ValueError) as error:
         if "MaxDepth" in str(error):
             raise too_deep(str(path)) from None
-        raise AotcError("AOTC-I002", "the file is not a ModelProto", where=str(path)) from None
+        raise _no_model(path) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
         raise AotcError(
             "AOTC-I002",

@@ -331,6 +331,13 @@ def read_array(file: IO[bytes], size: int) -> np.ndarray[Any, Any]:
     return np.lib.format.read_array(file, allow_pickle=False)
 
 
+def held_bytes(header: Header, size: int, rows: int | None) -> int:
+    """What reading an array of `size` bytes holds: all of it, or a piece of so many `rows`."""
+    if rows is None or header.column_major:
+        return size
+    return rows * math.prod(header.shape[1:]) * header.dtype.itemsize
+
+
 def read_rows(file: IO[bytes], size: int, rows: int) -> Iterator[np.ndarray[Any, Any]]:
     """The array in the `.npy` file `file`, cut along its first axis into pieces of `rows`.
 
@@ -359,7 +366,7 @@ def read_file(path: Path) -> np.ndarray[Any, Any]:
         return read_array(file, os.fstat(file.fileno()).st_size)
 
 
-# Arrays in `.npz` files, which numpy writes stored or deflated. What they unpack to is bounded, and
+# Arrays in `.npz` files, which numpy writes stored or deflated. What is held is bounded, and
 # counts before it is unpacked: no more is read of a member than its stated size.
 
 MAX_UNPACKED_BYTES: Final = 1 << 28
@@ -386,16 +393,15 @@ class Npz:
     def arrays(self, names: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
         """The arrays that are among `names`, by name; raises as `read_array` and `zipfile` do."""
         members = {name: member for name in names if (member := self.member(name)) is not None}
-        self.require_size(members.values())
+        self.require_size(sum(member.file_size for member in members.values()))
         found = {}
         for name, member in members.items():
             with self.opened(member) as file:
                 found[name] = read_array(file, member.file_size)
         return found
 
-    def require_size(self, members: Iterable[zipfile.ZipInfo]) -> None:
-        """Raise `ValueError` if these members together unpack to more than a file of this size."""
-        total = sum(member.file_size for member in members)
+    def require_size(self, total: int) -> None:
+        """Raise `ValueError` if more bytes would be held than a file of this size may become."""
         if total > self._most:
             raise ValueError(f"it unpacks to {total} bytes, of at most {self._most}")
 

@@ -18,7 +18,7 @@ from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import record, replace
-from aotc.graph.model import read_model
+from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.codec import Json, encode
@@ -35,7 +35,7 @@ from aotc.trust import key_files, provenance
 
 # Of the folder of all builds, at its end.
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
-_PARSED_HERE_BYTES = 8 << 20
+_PARSED_HERE_BYTES, _COUNTED_HERE_BYTES = 8 << 20, 256 << 20
 
 
 def check_models(
@@ -225,11 +225,13 @@ def _refuse_junk(path: Path) -> None:
     """
     require_model_file(path)
     try:
-        small = path.stat().st_size <= _PARSED_HERE_BYTES
+        size = path.stat().st_size
     except OSError as error:
         raise failures.cannot_read(error, "cannot read the model", str(path)) from None
-    if small:
+    if size <= _PARSED_HERE_BYTES:
         read_model(path)
+    elif size <= _COUNTED_HERE_BYTES:
+        refuse_junk(model_bytes(path), path)
 
 
 def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:

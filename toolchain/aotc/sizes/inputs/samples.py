@@ -16,6 +16,7 @@ from aotc.graph.values import (
     Header,
     Npz,
     PickledObjects,
+    held_bytes,
     open_npz,
     read_array,
     read_header,
@@ -66,6 +67,7 @@ def _samples(
     with open_npz(path) as archive, ExitStack() as opened:
         members = _members(archive, path, inputs)
         cuts: dict[str, tuple[int, int]] = {}
+        held = 0
         for value in inputs:
             with archive.opened(members[value.name]) as member:
                 try:
@@ -80,7 +82,10 @@ def _samples(
                         fix=_RESAVE,
                     ) from None
             _require_type(header, value, path)
-            cuts[value.name] = _cut(header, value, smallest, path)
+            step, count = cuts[value.name] = _cut(header, value, smallest, path)
+            size = members[value.name].file_size
+            held += held_bytes(header, size, step if count > 1 else None)
+        archive.require_size(held)
         if any(count == 0 for _, count in cuts.values()):
             return
         counts = {name: count for name, (_, count) in cuts.items() if count > 1}
@@ -118,9 +123,7 @@ def _members(archive: Npz, path: Path, inputs: Sequence[Value]) -> dict[str, zip
             found=", ".join(archive.names) or "no array",
             fix=f"Save them under the names of the inputs; there is no {', '.join(missing)}.",
         )
-    members = {name: member for name, member in found.items() if member is not None}
-    archive.require_size(members.values())
-    return members
+    return {name: member for name, member in found.items() if member is not None}
 
 
 def _require_type(header: Header, value: Value, path: Path) -> None:
