@@ -177,6 +177,13 @@ def path_with_data(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
     return path.resolve()
 
 
+def locations(tensors: Iterable[onnx.TensorProto]) -> set[str]:
+    """The files that tensors name for their data, as they are written."""
+    return {
+        pair.value for tensor in tensors for pair in tensor.external_data if pair.key == "location"
+    }
+
+
 def external_files(tensors: Iterable[onnx.TensorProto], folder: Path) -> tuple[ExternalFile, ...]:
     """Check every file in `folder` that `tensors` refer to, and compute its digest.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, make_folder
-from aotc.base.files.reading import file_sha256, read_at_most
+from aotc.base.files.reading import file_sha256, file_state, read_at_most
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
@@ -59,7 +59,7 @@ def libraries_digest(files: Iterable[Path]) -> str:
     Raises `OSError` if a file cannot be read.
     """
     ordered = sorted(files)
-    return _combined_digest(tuple((path, _file_state(path)) for path in ordered))
+    return _combined_digest(tuple((path, file_state(path)) for path in ordered))
 
 
 @cache
@@ -86,12 +86,6 @@ def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _file_state(path: Path) -> tuple[int, ...]:
-    # Unlike the modification time, the change time cannot be set.
-    found = path.stat()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
 def _cache_file() -> Path | None:
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
     return Path(home) / "aotc" / _CACHE_NAME if home.startswith("/") else None
@@ -99,7 +93,7 @@ def _cache_file() -> Path | None:
 
 def _read_cache(place: Path | None) -> dict[str, list[int | str]]:
     try:
-        # On other systems ctime means something else (`_file_state`).
+        # On other systems ctime means something else (`file_state`).
         if (
             place is None
             or os.name != "posix"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import require_model_file
+from aotc.base.files.reading import FileState, file_state, require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
@@ -86,6 +88,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         hints=result["hints"],
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
         retyped=result["retyped"],
+        states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
 
@@ -106,6 +109,7 @@ def import_job(request: Json) -> Json:
     from aotc.graph.model import (
         escape_text,
         graph_inputs,
+        locations,
         model_bytes,
         parse_model,
         path_with_data,
@@ -128,6 +132,7 @@ def import_job(request: Json) -> Json:
     from aotc.sizes.inputs.hints import hints_of
 
     path = Path(request["path"])
+    states = _states([path])
     data = model_bytes(path)
     size = len(data)
     with ThreadPoolExecutor(1) as pool:
@@ -138,6 +143,7 @@ def import_job(request: Json) -> Json:
             Path(_GIVEN).write_bytes(data)
         escaped = escape_text(model)
         path = path_with_data(tensors(model), path)
+        states |= _states(path.parent / name for name in locations(tensors(model)))
         captured = capture(model, path, size, digest.result())
     del data
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
@@ -174,6 +180,7 @@ def import_job(request: Json) -> Json:
     data["findings"] = encode(tuple(findings))
     return {
         "path": str(path),
+        "states": states,
         "capture": data,
         "reference": request["saturates"]
         and _exact_reference(model, path.parent if captured.external_data else Path()),
@@ -183,6 +190,15 @@ def import_job(request: Json) -> Json:
         "passes": [encode(record) for record in records],
         "retyped": retyping is not None,
     }
+
+
+def _states(paths: Iterable[Path]) -> dict[str, FileState]:
+    """The states of files before they are read; what is not there is refused when it is."""
+    found = {}
+    for path in paths:
+        with suppress(OSError, ValueError):
+            found[str(path)] = file_state(path)
+    return found
 
 
 def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:

@@ -61,6 +61,17 @@ def _require_plain(found: os.stat_result, path: str | Path) -> None:
     raise OSError(errno.EINVAL, f"it is {kind}, not a plain file", str(path))
 
 
+FileState = tuple[int, ...]
+"""What tells one content of a file from another, without reading it."""
+
+
+def file_state(path: str | Path) -> FileState:
+    """Changes whenever the file is written or replaced; raises OSError."""
+    # Unlike the modification time, the change time cannot be set.
+    found = Path(path).stat()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
 def read_at_most(path: str | Path, limit: int) -> bytes:
     """A plain file's bytes, at most `limit` and one more, so that a larger one can be refused.
 
