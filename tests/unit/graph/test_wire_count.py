@@ -50,6 +50,8 @@ def test_every_message_of_onnx_is_known() -> None:
         if kind in kinds:
             continue
         kinds[kind] = message.full_name
+        if kind == "type":
+            continue
         inner = {field.number: field for field in message.fields if field.message_type}
         assert set(inner) == set(MESSAGES.get(kind, {})), message.full_name
         waiting += [(MESSAGES[kind][number], field.message_type) for number, field in inner.items()]
@@ -133,8 +135,8 @@ def test_nesting_has_a_limit() -> None:
         b"\x3a" + b"\xff" * 11,
         # A tag of more than 32 bits, whose upper bits some readers drop.
         b"\xba\x80\x80\x80\x80\x01\x00",
-        field(7, field(1, field(5, b"\x3d\x00\x00"))),
-        field(7, field(1, field(5, b"\x40\xff"))),
+        field(7, field(1, field(5, b"\x0a\x01*\x3d\x00\x00"))),
+        field(7, field(1, field(5, b"\x0a\x01*\x40\xff"))),
         # A group.
         b"\x0b\x0c",
     ],
