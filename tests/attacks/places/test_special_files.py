@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from made_models import save_external
 from refusals import refusal
 
 from aotc.pipeline.build import build
@@ -21,6 +22,7 @@ from aotc.spec.profile_files import load_profile, load_target
 from aotc.spec.traffic import read_traffic
 from aotc.tools.bench_comparison import read_history
 from aotc.tools.bench_nodes import read_events
+from aotc.tools.bench_sides import require_openable
 from aotc.tools.check_outcomes import read_report
 from aotc.tools.inspect import inspect
 from aotc.trust.key_loading import from_file, load_private, load_public
@@ -67,6 +69,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "input": ("x.npy", lambda path: read_inputs([f"x={path}"], INPUTS)),
     "archive of inputs": ("x.npz", lambda path: read_inputs([str(path)], INPUTS)),
     "model": ("m.onnx", inspect),
+    "model to compare with": ("m.onnx", require_openable),
     "model to build": ("m.onnx", lambda path: build(path, output=path.parent / "m.aotc")),
 }
 SPECIAL: dict[str, Callable[[Path], object]] = {
@@ -104,3 +107,18 @@ def test_each_reader(tmp_path: Path, read: str, kind: str) -> None:
     error = refusal(reader, path)
     assert error.exit_status == 3, error
     assert str(path.parent) in error.line()
+
+
+@pytest.mark.parametrize("kind", ["pipe", "zeros", "folder"])
+def test_external_data(tmp_path: Path, kind: str) -> None:
+    model, _ = save_external(tmp_path)
+    (tmp_path / "weights.bin").unlink(missing_ok=True)
+    SPECIAL[kind](tmp_path / "weights.bin")
+    for reader in (require_openable, inspect, lambda path: build(path, output=tmp_path / "a.aotc")):
+        assert refusal(reader, model).exit_status == 3
+
+
+def test_costly_models_are_not_compared_with(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"\x3a\x80\x89\x7a" + b"\x0a\x00" * 1_000_000)
+    assert refusal(require_openable, path).code == "AOTC-I002"
