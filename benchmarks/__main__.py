@@ -38,6 +38,7 @@ TITLES = {
     "startup": "Start of the command",
     "records": "Records",
     "pages": "Pages and comparisons",
+    "foreign_files": "Files of others",
 }
 
 # In the folder `precision`; the others are in `rows`.

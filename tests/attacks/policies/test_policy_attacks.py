@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 from artifact_builder import build_artifact
 from made_certificates import authority, leaf
 from policy_setting import BUILDER, Setting, ago, ahead, make_keys
-from refusals import refusal_code
+from refusals import refusal, refusal_code
 
 from aotc.base.errors import AotcError
 from aotc.cli.main import main
@@ -301,6 +302,43 @@ def test_a_policy_must_be_signed_by_enough_distinct_roots(
     # With one more byte, no signature is valid.
     host.path.write_bytes(host.path.read_bytes() + b"\n")
     assert refusal_code(host.verify) == "AOTC-G021"
+
+
+def junk(host: Setting, name: str, content: bytes) -> None:
+    (host.folder / f"trust.yaml.{name}.sigstore.json").write_bytes(content)
+
+
+@pytest.mark.parametrize("renamed", [False, True])
+def test_bundles_of_strangers_beside_a_policy_do_not_make_it_bad(
+    host: Setting, monkeypatch: pytest.MonkeyPatch, renamed: bool
+) -> None:
+    """However many there are, whatever their names, and whatever they hold."""
+    monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a")))
+    host.write("root-a")
+    (good,) = host.folder.glob("trust.yaml.*.sigstore.json")
+    content = good.read_bytes()
+    if renamed:
+        good.rename(good.with_name("trust.yaml.zzzz.sigstore.json"))
+    for number in range(200):
+        kind = (b"", b"{}", b"[" * 5000, content[:-9], content.replace(b"a", b"b"))[number % 5]
+        junk(host, f"{number:016x}", kind)
+    junk(host, "f" * 16, b"[" + b"0," * (10 << 20) + b"0]")
+    for name, target in (("d", "/dev/zero"), ("n", "none")):
+        (host.folder / f"trust.yaml.{name}.sigstore.json").symlink_to(target)
+    os.mkfifo(host.folder / "trust.yaml.p.sigstore.json")
+    assert host.verify().authentic
+
+
+def test_not_all_that_is_wrong_with_bundles_is_told(
+    host: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AOTC_TRUST_ROOT", str(host.write_roots(1, "root-a")))
+    host.write()
+    for number in range(200):
+        junk(host, f"{number:016x}", b"{}")
+    error = refusal(host.verify)
+    assert error.code == "AOTC-G021"
+    assert 0 < len(error.also) <= 20
 
 
 def test_the_policy_does_not_say_how_many_roots_it_needs(

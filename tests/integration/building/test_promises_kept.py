@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -203,6 +204,34 @@ def test_a_model_that_changes_during_the_build_is_not_kept(
     assert digests[0] != digests[1] == digests[2]
     assert [built.report.cached for built in (first, second, third)] == [False, False, True]
     assert_answers(bench, third)
+
+
+@pytest.mark.parametrize("external", [False, True])
+def test_a_model_that_changes_after_it_was_read_is_refused(tmp_path: Path, external: bool) -> None:
+    """It would be proven against another content than the one that the artifact names."""
+    bench = Workbench.at(tmp_path)
+    source = bench.save(models.plain(), "changing")
+    changed = source
+    if external:
+        changed = source.with_name("weights.bin")
+        onnx.save(
+            onnx.load(source),
+            source,
+            save_as_external_data=True,
+            location=changed.name,
+            size_threshold=0,
+        )
+
+    def touched(words: str) -> None:
+        if words.startswith("analyze"):
+            content = changed.read_bytes()
+            times = changed.stat()
+            changed.write_bytes(content)
+            os.utime(changed, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+    error = refusal(lambda: bench.build(source, "first", profile=profile("edge"), progress=touched))
+    assert (error.code, Path(error.where).name) == ("AOTC-I086", changed.name)
+    assert not (bench.folder / "first.aotc").exists()
 
 
 # What is needed is stated.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import onnx
 import pytest
 
 from aotc.base.errors import AotcError
+from aotc.tools import found_models
 from aotc.tools.found_models import find_models, matches, model_referring_to
 
 
@@ -88,8 +91,26 @@ def test_who_speaks_of_a_file(tmp_path: Path) -> None:
     touch(tmp_path, "empty.onnx", "data.onnx")
     (tmp_path / "empty.onnx").write_bytes(b"")
     assert model_referring_to(tmp_path / "data.onnx") == ""
-    (tmp_path / "net.onnx").write_bytes(b"..location..data.onnx..")
+    weights = onnx.TensorProto(name="w", data_location=onnx.TensorProto.EXTERNAL)
+    weights.external_data.add(key="location", value="data.onnx")
+    model = onnx.ModelProto(graph=onnx.GraphProto(initializer=[weights]))
+    (tmp_path / "net.onnx").write_bytes(model.SerializeToString())
     assert model_referring_to(tmp_path / "data.onnx") == "net.onnx"
+    assert model_referring_to(tmp_path / "empty.onnx") == ""
+
+
+def test_a_folder_of_files_that_are_no_models_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a pipe among them is not waited for."""
+    names = [f"{number}.onnx" for number in range(100)]
+    touch(tmp_path, *names)
+    os.mkfifo(tmp_path / "pipe.onnx")
+    read: list[Path] = []
+    plain = found_models.read_at_most
+    monkeypatch.setattr(found_models, "read_at_most", lambda *a: read.append(a[0]) or plain(*a))
+    assert {model_referring_to(tmp_path / name) for name in names} == {""}
+    assert len(read) == len(names) + 1
 
 
 def test_no_model_is_no_success(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from typing import Any, Final
 
 from aotc.base.errors import AotcError, Place, with_others
 from aotc.base.files import confined
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.records import record
 from aotc.report.report_forms import is_standard_output, require_replaceable
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.config import OPTIONS, OWN_ONLY, Config
-from aotc.spec.profile_files import builtin_profiles, builtin_targets, load_profile
+from aotc.spec.profile_files import StatedProfile, builtin_profiles, builtin_targets, load_profile
 from aotc.spec.yaml import (
     MAX_YAML_BYTES,
     located,
@@ -141,7 +142,7 @@ def _require_tame(name: str) -> None:
     """Raise AOTC-I052 for a profile that runs code, or reads files elsewhere."""
     with suppress(OSError):
         # A file that appears only later was judged by nobody.
-        confined.read_once(name, MAX_YAML_BYTES + 1)
+        read_at_most(name, MAX_YAML_BYTES)
     try:
         profile = load_profile(name)
     except AotcError as error:
@@ -174,7 +175,7 @@ def _content(path: Path) -> bytes:
         # A pipe of that name would have every command wait for it.
         if not stat.S_ISREG(path.stat().st_mode):
             raise AotcError("AOTC-I052", "the configuration is not a plain file", where=str(path))
-        with confined.open_file(path) as file:
+        with open_plain(path) as file:
             return file.read(MAX_YAML_BYTES + 1)
     except OSError as error:
         raise AotcError(
@@ -223,7 +224,10 @@ def _from_file(name: str, stated: Any, folder: Path) -> Any:
         return stated
     if isinstance(stated, tuple):
         return tuple(_from_file(name, item, folder) for item in stated)
-    return stated if _is_no_path(name, stated) else str(folder / stated)
+    if _is_no_path(name, stated):
+        return stated
+    path = str(folder / stated)
+    return StatedProfile(path) if name == "profile" else path
 
 
 def _is_no_path(name: str, value: str) -> bool:

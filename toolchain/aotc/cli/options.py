@@ -302,11 +302,18 @@ Threads = Annotated[
     ),
 ]
 
+
+def _as_stated(text: str) -> str:
+    """The value as it is: of a configuration's, the profile was read already."""
+    return text
+
+
 Profile = Annotated[
     str,
     typer.Option(
         "--profile",
         metavar=_NAME_OR_FILE,
+        parser=_as_stated,
         help="what to build: a built-in profile, or a file",
         autocompletion=profile_names,
     ),

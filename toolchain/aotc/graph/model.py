@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import hashlib
 import math
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path, PurePosixPath
@@ -16,8 +17,9 @@ from google.protobuf.message import DecodeError
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
-from aotc.base.files.reading import file_sha256, require_model_file
+from aotc.base.files.reading import open_plain, require_model_file
 from aotc.graph.view import every_graph, every_node
+from aotc.graph.wire_count import MalformedWire, refuse_costly, too_deep
 from aotc.spec.manifest import ExternalFile
 from aotc.spec.payload import Finding
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT, STANDARD
@@ -44,14 +46,19 @@ _MAX_NAMED = 5
 
 
 def read_model(path: Path) -> onnx.ModelProto:
-    """Parse the model file at `path`; external data is not read.
+    """Parse the model file at `path`, as `parse_model` does; raises as `model_bytes` does too."""
+    return parse_model(model_bytes(path), path)
 
-    Raises AOTC-I001 (it cannot be read) and AOTC-I002 (it is not a complete ONNX model).
-    """
+
+def model_bytes(path: Path) -> bytes:
+    """The content of a model file; raises AOTC-I001, and I002 if it is empty or too large."""
     require_model_file(path)
-    size = path.stat().st_size
-    if size == 0:
-        raise AotcError("AOTC-I002", "the file is empty", where=str(path))
+    try:
+        with open_plain(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(size) if size <= MAX_PROTOBUF else b""
+    except OSError as error:
+        raise cannot_read(error, "cannot read the model", str(path)) from None
     if size > MAX_PROTOBUF:
         raise AotcError(
             "AOTC-I002",
@@ -60,22 +67,36 @@ def read_model(path: Path) -> onnx.ModelProto:
             found=f"{size} bytes",
             fix="Save the model with external data (onnx.save with save_as_external_data=True).",
         )
+    if not data:
+        raise AotcError("AOTC-I002", "the file is empty", where=str(path))
+    return data
+
+
+def refuse_junk(data: bytes, path: Path) -> None:
+    """Raise AOTC-I002, without parsing, for what is no model or costs far more than its bytes."""
+    try:
+        refuse_costly(data, str(path))
+    except MalformedWire:
+        raise _no_model(path) from None
+
+
+def _no_model(path: Path) -> AotcError:
+    return AotcError("AOTC-I002", "the file is not a ModelProto", where=str(path))
+
+
+def parse_model(data: bytes, path: Path) -> onnx.ModelProto:
+    """The model in the bytes of the file `path`; external data is not read.
+
+    Raises AOTC-I002 for what is no complete model, and for one that costs far more than its bytes.
+    """
+    refuse_junk(data, path)
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(path.read_bytes())
-    except OSError as error:
-        raise cannot_read(error, "cannot read the model", str(path)) from None
+        model.ParseFromString(data)
     except (DecodeError, ValueError) as error:
         if "MaxDepth" in str(error):
-            raise AotcError(
-                "AOTC-I002",
-                "the model is nested too deeply",
-                where=str(path),
-                expected="at most 100 nested messages, which is about 31 nested subgraphs of "
-                "control flow; ONNX Runtime reads no more",
-                fix="Export the model with less control flow inside of control flow.",
-            ) from None
-        raise AotcError("AOTC-I002", "the file is not a ModelProto", where=str(path)) from None
+            raise too_deep(str(path)) from None
+        raise _no_model(path) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
         raise AotcError(
             "AOTC-I002",
@@ -126,6 +147,13 @@ def path_with_data(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
     return path.resolve()
 
 
+def locations(tensors: Iterable[onnx.TensorProto]) -> set[str]:
+    """The files that tensors name for their data, as they are written."""
+    return {
+        pair.value for tensor in tensors for pair in tensor.external_data if pair.key == "location"
+    }
+
+
 def external_files(tensors: Iterable[onnx.TensorProto], folder: Path) -> tuple[ExternalFile, ...]:
     """Check every file in `folder` that `tensors` refer to, and compute its digest.
 
@@ -163,34 +191,39 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
         path = path / part
         if path.is_symlink():
             raise AotcError("AOTC-I006", "external data is a symbolic link", where=str(path))
-    if not path.exists():
-        raise AotcError("AOTC-I003", "external data file is missing", where=str(path))
-    status = path.stat()
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
-        raise AotcError(
-            "AOTC-I006",
-            "external data is not a plain file with one hard link",
-            where=str(path),
-            expected="a plain file with 1 hard link",
-            found=f"{status.st_nlink} hard links"
-            if stat.S_ISREG(status.st_mode)
-            else "a folder or special file",
-        )
-    if status.st_size < end:
-        raise AotcError(
-            "AOTC-I004",
-            "external data is truncated",
-            where=str(path),
-            expected=f"at least {end} bytes",
-            found=f"{status.st_size} bytes",
-        )
     try:
-        digest = file_sha256(path)
+        with open_plain(path) as file:
+            status = os.fstat(file.fileno())
+            if status.st_nlink > 1:
+                raise _not_own_file(path, f"{status.st_nlink} hard links")
+            if status.st_size < end:
+                raise AotcError(
+                    "AOTC-I004",
+                    "external data is truncated",
+                    where=str(path),
+                    expected=f"at least {end} bytes",
+                    found=f"{status.st_size} bytes",
+                )
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise AotcError("AOTC-I003", "external data file is missing", where=str(path)) from None
     except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EISDIR):
+            raise _not_own_file(path, "a folder or special file") from None
         raise AotcError(
             "AOTC-I003", f"cannot read external data: {error.strerror}", where=str(path)
         ) from None
     return ExternalFile(location=location, size=status.st_size, sha256=digest)
+
+
+def _not_own_file(path: Path, found: str) -> AotcError:
+    return AotcError(
+        "AOTC-I006",
+        "external data is not a plain file with one hard link",
+        where=str(path),
+        expected="a plain file with 1 hard link",
+        found=found,
+    )
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:

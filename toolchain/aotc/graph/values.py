@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import io
 import math
 import os
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol
@@ -21,7 +23,7 @@ from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 import numpy as np
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import read_at_most
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.records import record
 from aotc.spec.codec import Json
 from aotc.spec.json import MAX_JSON_BYTES, canonical_json, strict_json
@@ -30,7 +32,6 @@ from aotc.spec.relations import is_anonymous
 
 if TYPE_CHECKING:
     import zipfile
-    from collections.abc import Iterable, Iterator
 
 
 # ndarray, list, dict or None.
@@ -322,7 +323,8 @@ def read_header(file: IO[bytes], size: int) -> Header:
     shape, column_major, dtype = read[version[0] > 1](file)
     if dtype.hasobject:
         raise PickledObjects
-    if math.prod(shape) * dtype.itemsize > size - file.tell():
+    # Text of no length takes no bytes, and an object for each of its elements once it is used.
+    if math.prod(shape) * max(dtype.itemsize, 1) > size - file.tell():
         raise ValueError(f"{size} bytes are fewer than shape {shape} of {dtype} needs")
     return Header(shape=shape, dtype=dtype, column_major=column_major)
 
@@ -335,6 +337,13 @@ def read_array(file: IO[bytes], size: int) -> np.ndarray[Any, Any]:
     read_header(file, size)
     file.seek(0)
     return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def held_bytes(header: Header, size: int, rows: int | None) -> int:
+    """What reading an array of `size` bytes holds: all of it, or a piece of so many `rows`."""
+    if rows is None or header.column_major:
+        return size
+    return rows * math.prod(header.shape[1:]) * header.dtype.itemsize
 
 
 def read_rows(file: IO[bytes], size: int, rows: int) -> Iterator[np.ndarray[Any, Any]]:
@@ -361,24 +370,73 @@ def read_rows(file: IO[bytes], size: int, rows: int) -> Iterator[np.ndarray[Any,
 
 def read_file(path: Path) -> np.ndarray[Any, Any]:
     """The array in a `.npy` file; raises as `read_array` does, and `OSError`."""
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         return read_array(file, os.fstat(file.fileno()).st_size)
 
 
-def read_members(archive: zipfile.ZipFile, names: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of a `.npz` that are among `names`, by name.
+# Arrays in `.npz` files, which numpy writes stored or deflated. What is held is bounded, and
+# counts before it is unpacked: no more is read of a member than its stated size.
 
-    Raises as `read_array` and `zipfile` do.
-    """
-    found = {}
-    for name in names:
-        member = member_of(archive, name)
-        if member is not None:
-            with archive.open(member) as file:
+MAX_UNPACKED_BYTES: Final = 1 << 28
+MAX_UNPACKED_RATIO: Final = 64
+"""How many bytes a byte of the file may become, where it all exceeds `MAX_UNPACKED_BYTES`."""
+MAX_DIRECTORY_BYTES: Final = 4 << 20
+"""Of the list of members in a `.npz`, each of which takes some hundred bytes of memory."""
+_STORED, _DEFLATED = 0, 8
+
+
+class Npz:
+    """An open `.npz`: `names` are those of its arrays."""
+
+    def __init__(self, archive: zipfile.ZipFile, size: int) -> None:
+        self._archive = archive
+        self._most = max(MAX_UNPACKED_BYTES, MAX_UNPACKED_RATIO * size)
+        self.names = tuple(name.removesuffix(".npy") for name in archive.namelist())
+
+    def member(self, name: str) -> zipfile.ZipInfo | None:
+        """The member that holds the array `name`."""
+        found = self._archive.NameToInfo
+        return found.get(f"{name}.npy") or found.get(name)
+
+    def arrays(self, names: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
+        """The arrays that are among `names`, by name; raises as `read_array` and `zipfile` do."""
+        members = {name: member for name in names if (member := self.member(name)) is not None}
+        self.require_size(sum(member.file_size for member in members.values()))
+        found = {}
+        for name, member in members.items():
+            with self.opened(member) as file:
                 found[name] = read_array(file, member.file_size)
-    return found
+        return found
+
+    def require_size(self, total: int) -> None:
+        """Raise `ValueError` if more bytes would be held than a file of this size may become."""
+        if total > self._most:
+            raise ValueError(f"it unpacks to {total} bytes, of at most {self._most}")
+
+    def opened(self, member: zipfile.ZipInfo) -> IO[bytes]:
+        """The content of a member; raises `ValueError` if it is packed as numpy does not."""
+        # Other methods unpack without a limit: some bytes become gigabytes in one step.
+        if member.compress_type not in (_STORED, _DEFLATED):
+            raise ValueError(f"compression method {member.compress_type}")
+        return self._archive.open(member)
 
 
-def member_of(archive: zipfile.ZipFile, name: str) -> zipfile.ZipInfo | None:
-    """The member of a `.npz` that holds the array `name`."""
-    return archive.NameToInfo.get(f"{name}.npy") or archive.NameToInfo.get(name)
+class _Listed(io.BufferedReader):
+    """A file in which `zipfile` reads no longer list of members than is allowed."""
+
+    limited = True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.limited and size is not None and size > MAX_DIRECTORY_BYTES:
+            raise ValueError(f"a list of members of {size} bytes")
+        return super().read(size)
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[Npz]:
+    """Open a `.npz`; raises `OSError`, `ValueError`, and what `zipfile` does for a damaged one."""
+    import zipfile
+
+    with _Listed(open_plain(path).detach()) as file, zipfile.ZipFile(file) as archive:
+        file.limited = False
+        yield Npz(archive, os.fstat(file.fileno()).st_size)

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 import onnx
 
+from aotc.base.files.reading import open_plain
 from aotc.graph.model import tensors
 
 # Below this an entry costs more than it saves; ONNX Runtime's writer gets the same limit.
@@ -114,7 +115,7 @@ def digests(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> list[
     """
     if not any(wanted):
         return [""] * len(wanted)
-    with data.open("rb") as source:
+    with open_plain(data) as source:
         return [
             _digest(source, offset, length) if is_wanted else ""
             for (_, offset, length), is_wanted in zip(external_tensors(model), wanted, strict=True)
@@ -136,7 +137,7 @@ def place_tensors(
     `folder`, by key, and is extended; those are referred to instead of copied.
     """
     with ExitStack() as stack:
-        source = stack.enter_context(data.open("rb")) if data.exists() else None
+        source = stack.enter_context(open_plain(data)) if data.exists() else None
 
         def placed_at(key: str, name: str, offset: int, length: int) -> tuple[str, int]:
             if key not in placed:
@@ -170,7 +171,7 @@ def keep_tensors(model: onnx.ModelProto, data: Path, wanted: Sequence[bool]) -> 
         return
     smaller = data.with_name(f"{data.name}.kept")
     written = 0
-    with data.open("rb") as source, smaller.open("wb", buffering=0) as file:
+    with open_plain(data) as source, smaller.open("wb", buffering=0) as file:
 
         def copy_to_end(offset: int, length: int) -> int:
             nonlocal written
@@ -246,7 +247,7 @@ def gather_tensors(model: onnx.ModelProto, folder: Path, target: Path) -> None:
             if tensor.data_location != onnx.TensorProto.EXTERNAL:
                 continue
             entry = {pair.key: pair.value for pair in tensor.external_data}
-            with (folder / entry["location"]).open("rb") as source:
+            with open_plain(folder / entry["location"]) as source:
                 offset = int(entry.get("offset", "0"))
                 length = int(entry.get("length", "0")) or source.seek(0, 2) - offset
                 written += file.write(b"\0" * (-written % _ALIGN))
@@ -370,7 +371,7 @@ def compact(
         ):
             os.link(file, target / name)
             continue
-        with file.open("rb") as old, (target / name).open("wb", buffering=0) as new:
+        with open_plain(file) as old, (target / name).open("wb", buffering=0) as new:
             moved = copy_ranges(old, sorted(ranges), new)
         for graph in graphs.values():
             repoint(graph, name, moved)

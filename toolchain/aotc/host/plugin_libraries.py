@@ -11,10 +11,11 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, cache_folder, make_folder
-from aotc.base.files.reading import file_sha256
+from aotc.base.files.reading import file_sha256, file_state, read_at_most
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
 PLUGINS_VARIABLE = "AOTC_PLUGINS"
+_MAX_CACHE_BYTES = 1 << 24
 _CACHE_NAME = "library-digests.json"
 # How long another process is waited for: hashing again costs less than a long wait.
 _LOCK_SECONDS = 1.0
@@ -58,7 +59,7 @@ def libraries_digest(files: Iterable[Path]) -> str:
     Raises `OSError` if a file cannot be read.
     """
     ordered = sorted(files)
-    return _combined_digest(tuple((path, _file_state(path)) for path in ordered))
+    return _combined_digest(tuple((path, file_state(path)) for path in ordered))
 
 
 @cache
@@ -86,15 +87,9 @@ def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
     return hashlib.sha256(lines.encode()).hexdigest()
 
 
-def _file_state(path: Path) -> tuple[int, ...]:
-    # Unlike the modification time, the change time cannot be set.
-    found = path.stat()
-    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-
-
 def _read_cache(place: Path | None) -> dict[str, list[int | str]]:
     try:
-        # On other systems ctime means something else (`_file_state`).
+        # On other systems ctime means something else (`file_state`).
         if (
             place is None
             or os.name != "posix"
@@ -102,7 +97,7 @@ def _read_cache(place: Path | None) -> dict[str, list[int | str]]:
             or belongs_to_others(place)
         ):
             return {}
-        found = json.loads(place.read_text())
+        found = json.loads(read_at_most(place, _MAX_CACHE_BYTES))
     except (OSError, ValueError, AttributeError):
         return {}
     if not isinstance(found, dict):

@@ -355,6 +355,7 @@ def _built(
     findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, variants.weights, folder, state)
+    source.require_unchanged()
     evidence = Evidence(
         built_at=format_instant(datetime.datetime.now(datetime.UTC)),
         stages=clock.seconds,

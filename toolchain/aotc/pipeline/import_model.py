@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256, require_model_file
+from aotc.base.files.reading import FileState, file_state, require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
@@ -22,6 +25,7 @@ from aotc.spec.variant import PassRecord
 if TYPE_CHECKING:
     import onnx
 
+_GIVEN = "given.onnx"
 _GRAPH = "graph.onnx"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"
@@ -84,6 +88,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         hints=result["hints"],
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
         retyped=result["retyped"],
+        states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
 
@@ -102,11 +107,12 @@ def _refuse_undecodable(path: Path) -> None:
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean and name the model, and move its weights out of the graph."""
     from aotc.graph.model import (
-        MAX_PROTOBUF,
         escape_text,
         graph_inputs,
+        locations,
+        model_bytes,
+        parse_model,
         path_with_data,
-        read_model,
         tensors,
     )
     from aotc.graph.passes.base import Pass, run_passes
@@ -119,19 +125,25 @@ def import_job(request: Json) -> Json:
         refuse_sparse,
         value_of,
     )
-    from aotc.session.inference import infer_outputs_with_runtime
+    from aotc.session.inference import infer_outputs_with_runtime, untyped_outputs
     from aotc.sizes.inputs.hints import hints_of
 
     path = Path(request["path"])
+    states = _states([path])
+    data = model_bytes(path)
+    size = len(data)
     with ThreadPoolExecutor(1) as pool:
-        # A model that is refused for its size is not hashed.
-        readable = path.is_file() and path.stat().st_size <= MAX_PROTOBUF
-        digest = pool.submit(file_sha256, path) if readable else None
-        model = read_model(path)
+        digest = pool.submit(lambda: hashlib.sha256(data).hexdigest())
+        model = parse_model(data, path)
+        if untyped_outputs(model):
+            # What ONNX Runtime reads is what was read here, whatever the file holds by now.
+            Path(_GIVEN).write_bytes(data)
         escaped = escape_text(model)
         path = path_with_data(tensors(model), path)
-        captured = capture(model, path, digest.result() if digest else None)
-    infer_outputs_with_runtime(model, path)
+        states |= _states(path.parent / name for name in locations(tensors(model)))
+        captured = capture(model, path, size, digest.result())
+    del data
+    infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
     retyping = interface_types(model, request["types"])
@@ -165,6 +177,7 @@ def import_job(request: Json) -> Json:
     data["findings"] = encode(tuple(findings))
     return {
         "path": str(path),
+        "states": states,
         "capture": data,
         "reference": request["saturates"]
         and _exact_reference(model, path.parent if captured.external_data else Path()),
@@ -174,6 +187,15 @@ def import_job(request: Json) -> Json:
         "passes": [encode(record) for record in records],
         "retyped": retyping is not None,
     }
+
+
+def _states(paths: Iterable[Path]) -> dict[str, FileState]:
+    """The states of files before they are read; what is not there is refused when it is."""
+    found = {}
+    for path in paths:
+        with suppress(OSError, ValueError):
+            found[str(path)] = file_state(path)
+    return found
 
 
 def _exact_reference(staged: onnx.ModelProto, weights: Path) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -12,10 +12,11 @@ from typing import Final
 
 import onnx
 
-from aotc.base.files.confined import open_file
+from aotc.base.errors import AotcError
 from aotc.base.files.names import data_files
+from aotc.base.files.reading import file_sha256, open_plain
 from aotc.base.records import record, replace
-from aotc.graph.model import MAX_PROTOBUF, tensors
+from aotc.graph.model import external_files, model_bytes, parse_model, path_with_data, tensors
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import Artifact
@@ -183,56 +184,26 @@ def tell_judgements(kept: Json, journal: Journal, places: DocumentPlaces) -> Non
 
 
 def model_digest(model: str | Path | bytes) -> str | None:
-    """The digest of a model with its external data; None if it cannot be read."""
+    """The digest of a model with its external data; None if the build will refuse them."""
     try:
         return _model_digest(model)
-    except (OSError, ValueError, EOFError):
+    except (AotcError, OSError, ValueError, LookupError, TypeError, EOFError):
         return None
 
 
 def _model_digest(model: str | Path | bytes) -> str:
-    if not isinstance(model, bytes):
-        # The name is part of the key.
-        str(model).encode()
-    data = model if isinstance(model, bytes) else _read_model(Path(model))
-    digest = hashlib.sha256(data)
-    try:
-        parsed = onnx.load_model_from_string(data)
-    except Exception as error:
-        # protobuf's own error class is not part of its public interface.
-        raise ValueError(str(error)) from None
-    files = sorted({location for location in _locations(parsed) if location})
     if isinstance(model, bytes):
-        return digest.hexdigest()
-    for location in files:
-        path = Path(model).parent / location
-        digest.update(location.encode())
-        with _require_file(path).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        parse_model(model, Path("model"))
+        return hashlib.sha256(model).hexdigest()
+    # The name is part of the key.
+    str(model).encode()
+    path = Path(model)
+    data = model_bytes(path)
+    digest = hashlib.sha256(data)
+    held = tuple(tensors(parse_model(data, path)))
+    for file in external_files(held, path_with_data(held, path).parent):
+        digest.update(f"{file.location}\0{file.sha256}".encode())
     return digest.hexdigest()
-
-
-def _read_model(path: Path) -> bytes:
-    """The model's bytes; raises `ValueError` if they are more than protobuf reads."""
-    if _require_file(path).stat().st_size > MAX_PROTOBUF:
-        raise ValueError(f"{path} is too large")
-    return path.read_bytes()
-
-
-def _require_file(path: Path) -> Path:
-    """`path`; raises `ValueError` if it is not a file, because reading a pipe would never end."""
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file")
-    return path
-
-
-def _locations(model: onnx.ModelProto) -> Iterator[str]:
-    for tensor in tensors(model):
-        for pair in tensor.external_data:
-            if pair.key == "location":
-                if not isinstance(pair.value, str):
-                    raise ValueError("a location is not UTF-8")
-                yield pair.value
 
 
 def folder_digest(folder: Path) -> str:
@@ -243,8 +214,7 @@ def folder_digest(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in data_files(folder):
         digest.update(str(path.relative_to(folder)).encode() + b"\0")
-        with open_file(path) as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
+        digest.update(bytes.fromhex(file_sha256(path)))
     return digest.hexdigest()
 
 
@@ -262,9 +232,7 @@ def data_digests(context: BuildContext) -> dict[str, str]:
         if path is None:
             continue
         if path.is_file():
-            with open_file(path) as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-            found[f"{purpose}/{path.name}"] = digest
+            found[f"{purpose}/{path.name}"] = file_sha256(path)
         else:
             found[purpose] = folder_digest(path)
     return found
@@ -295,7 +263,7 @@ def constants_digest(model: onnx.ModelProto, weights: Path) -> str:
         if "location" not in entry:
             continue
         left = int(entry.get("length", "0"))
-        with (weights / entry["location"]).open("rb") as file:
+        with open_plain(weights / entry["location"]) as file:
             file.seek(int(entry.get("offset", "0")))
             while left and (block := file.read(min(left, _BLOCK_BYTES))):
                 digest.update(block)

@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError, Place
-from aotc.base.files.confined import open_file
+from aotc.base.files.reading import file_sha256
 from aotc.base.records import record
 from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
-from aotc.graph.values import read_members
+from aotc.graph.values import open_npz
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.lower import open_variant, variant_request
 from aotc.pipeline.plan import labelled_set, profile_folder
@@ -375,15 +375,12 @@ def set_digest(path: Path, files: Sequence[Path]) -> str:
 
     Raises `OSError`.
     """
-    digests = []
-    for each in files:
-        with open_file(each) as opened:
-            digests.append(hashlib.file_digest(opened, "sha256"))
+    digests = [file_sha256(each) for each in files]
     if path.is_file():
-        return digests[0].hexdigest()
+        return digests[0]
     whole = hashlib.sha256()
     for each, digest in zip(files, digests, strict=True):
-        whole.update(each.name.encode() + b"\0" + digest.digest())
+        whole.update(each.name.encode() + b"\0" + bytes.fromhex(digest))
     return whole.hexdigest()
 
 
@@ -460,17 +457,14 @@ def _read(file: Path, inputs: Sequence[Value], labels: str) -> tuple[dict[str, A
             what = f"only holds arrays, but the model has an input that is a {value.kind}"
             raise _unusable(what, f"{file}: {value.name}", expected="inputs that are tensors")
     try:
-        with open_file(file) as opened, np.load(opened, allow_pickle=False) as archive:
-            found = read_members(archive.zip, [*names, labels])
-            known = list(archive.files)
-    except AotcError:
-        raise
+        with open_npz(file) as archive:
+            found = archive.arrays([*names, labels])
+            known = archive.names
     except Exception as error:
         # For a damaged archive numpy, zip and zlib raise any kind of error.
         if not isinstance(error, OSError | ValueError | TypeError | EOFError | zipfile.BadZipFile):
             error = ValueError(str(error) or type(error).__name__)
-        pickled = "allow_pickle" in str(error)
-        text = "an array of Python objects, which is a pickle" if pickled else str(error)[:300]
+        text = str(error)[:300]
         raise _unusable("cannot be read", str(file), "a .npz of plain arrays", text) from None
     if labels not in found:
         raise AotcError(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import FileState, file_state
 from aotc.base.records import field, record
 from aotc.graph.partition.assignment import Assignment, Sizes
 from aotc.graph.symbols import Symbols
@@ -51,7 +52,8 @@ class SourceModel:
     `weights` is the folder that the staged graph's external data refers to.  In `inputs`, `outputs`
     and the staged graph, dims have the names of `symbols`.  `reference` is the model in the form in
     which this CPU computes it exactly, if that is not `path`.  `retyped`: the profile gives inputs
-    or outputs of float32 another type, which `path` does not have.
+    or outputs of float32 another type, which `path` does not have.  `states` are those in which the
+    model's files were read at first: later stages read them again.
     """
 
     path: Path
@@ -66,6 +68,18 @@ class SourceModel:
     passes: tuple[PassRecord, ...]
     reference: Path | None = None
     retyped: bool = False
+    states: Mapping[Path, FileState] = field(default_factory=dict)
+
+    def require_unchanged(self) -> None:
+        """Raise AOTC-I086 if a file of the model was changed since it was read at first."""
+        for path, state in self.states.items():
+            try:
+                changed = file_state(path) != state
+            except OSError:
+                changed = True
+            if changed:
+                what = "the model was changed while it was built"
+                raise AotcError("AOTC-I086", what, where=str(path))
 
     @property
     def answering(self) -> tuple[Path, Path]:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from aotc.base.errors import AotcError, install_extra
+from aotc.base.files.reading import open_plain
 from aotc.base.records import replace
 from aotc.host.plugin_libraries import libraries_digest, libraries_in
 from aotc.host.probe import WITHOUT_VARIABLE, hidden_providers
@@ -266,7 +267,7 @@ def _inline_other_constants(request: CompileRequest) -> bool:
         if entry["location"] == _SHARED_WEIGHTS:
             shared = True
             continue
-        with (request.weights / entry["location"]).open("rb") as file:
+        with open_plain(request.weights / entry["location"]) as file:
             file.seek(int(entry.get("offset", "0")))
             tensor.raw_data = file.read(int(entry["length"]))
         tensor.ClearField("external_data")

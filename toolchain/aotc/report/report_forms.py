@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError, missing_package
-from aotc.base.files.confined import is_confined, open_file
+from aotc.base.files.confined import is_confined
 from aotc.base.files.failures import system_message
 from aotc.base.files.folders import MANIFEST
+from aotc.base.files.reading import open_plain
 from aotc.base.files.writing import write_atomically
 from aotc.base.registry import Registry
 from aotc.spec.codec import encode
@@ -121,7 +122,7 @@ def is_replaceable(file: str) -> bool:
     try:
         if not is_confined(file) and not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116
             return True
-        with open_file(file) as opened:
+        with open_plain(file) as opened:
             found = opened.read(_LOOKED_AT)
     except FileNotFoundError:
         return True

@@ -16,6 +16,7 @@ from typing import BinaryIO
 
 from aotc.base.errors import AotcError
 from aotc.base.files.locks import wait_for_lock
+from aotc.base.files.reading import read_at_most
 from aotc.base.files.writing import write_atomically
 from aotc.base.interruptions import uninterrupted
 from aotc.graph.values import Data
@@ -139,7 +140,7 @@ class ShapeRecorder:
 
     def _thin(self, data: bytes) -> None:
         """Drop every second line until the file and `data` fit, with room to grow."""
-        lines = (self.path.read_bytes() + data).splitlines(keepends=True)
+        lines = (read_at_most(self.path, self._limit) + data).splitlines(keepends=True)
         sample_every = self._sample_every
         while lines and sum(map(len, lines)) > self._limit // 2:
             lines = lines[1::2]

@@ -11,7 +11,7 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.text import did_you_mean
 from aotc.graph import values
-from aotc.graph.values import read_members
+from aotc.graph.values import open_npz
 from aotc.spec.payload import Fixture, Value
 
 if TYPE_CHECKING:
@@ -91,11 +91,9 @@ def _read_members(
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
     try:
-        # Given a path, numpy would leave the file open if it is not an archive.
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            array_names = tuple(archive.files)
-            wanted = array_names if one and len(array_names) == 1 else names
-            return read_members(archive.zip, wanted), array_names
+        with open_npz(path) as archive:
+            wanted = archive.names if one and len(archive.names) == 1 else names
+            return archive.arrays(wanted), archive.names
     except Exception as error:
         # As for a single array, zip and numpy raise any kind of error for a malformed file.
         raise AotcError(

@@ -6,21 +6,22 @@ flow and all model-local functions.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
 from aotc.base.errors import AotcError
-from aotc.base.files.reading import file_sha256
 from aotc.base.records import replace
 from aotc.graph.model import (
     escape_text,
     external_files,
     graph_inputs,
+    model_bytes,
+    parse_model,
     path_with_data,
-    read_model,
     refuse_operators,
     tensor_bytes,
     tensors,
@@ -50,6 +51,7 @@ _QUANTIZED = (
     "ConvInteger",
     "MatMulNBits",
 )
+Nodes = Sequence[onnx.NodeProto]
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
@@ -58,12 +60,13 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
 
     Raises AOTC-I001 to I007, I010 and I011.
     """
-    model = read_model(path)
+    data = model_bytes(path)
+    model = parse_model(data, path)
     escaped = escape_text(model)
     infer_outputs(model)
     clashing = clashing_names(model)
     path = path_with_data(tensors(model), path.absolute())
-    captured = capture(model, path)
+    captured = capture(model, path, len(data), hashlib.sha256(data).hexdigest())
     return (
         replace(captured, findings=(*captured.findings, *escaped)),
         tuple(value_of(info, clashing) for info in graph_inputs(model)),
@@ -71,20 +74,22 @@ def read_capture(path: Path) -> tuple[Capture, tuple[Value, ...], tuple[Value, .
     )
 
 
-def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Capture:
+def capture(model: onnx.ModelProto, path: Path, size: int, sha256: str) -> Capture:
     """The capture of a parsed model whose file is `path`; raises as `read_capture` does.
 
-    `sha256` is the digest of the file, if it is already known.
+    `size` and `sha256` are those of the bytes that were parsed.
     """
-    for tensor in tensors(model):
+    # Each walk over a large model takes its time.
+    all_nodes, all_tensors = tuple(every_node(model)), tuple(tensors(model))
+    for tensor in all_tensors:
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
     local = {(function.domain, function.name) for function in model.functions}
     initializers = [t for graph in every_graph(model) for t in graph.initializer]
-    refuse_operators(every_node(model), initializers)
+    refuse_operators(all_nodes, initializers)
     op_types: Counter[str] = Counter()
     custom, contrib = set(), set()
     constants = 0
-    for node in every_node(model):
+    for node in all_nodes:
         name = op_name(node.domain, node.op_type)
         op_types[name] += 1
         constants += node.op_type == "Constant"
@@ -95,8 +100,8 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         elif node.domain not in ONNX_DOMAINS:
             custom.add(name)
     return Capture(
-        sha256=sha256 or file_sha256(path),
-        size=path.stat().st_size,
+        sha256=sha256,
+        size=size,
         producer_name=model.producer_name,
         producer_version=model.producer_version,
         domain=model.domain,
@@ -113,16 +118,15 @@ def capture(model: onnx.ModelProto, path: Path, sha256: str | None = None) -> Ca
         functions=tuple(sorted(op_name(f.domain, f.name) for f in model.functions)),
         custom_ops=tuple(sorted(custom)),
         contrib_ops=tuple(sorted(contrib)),
-        control_flow=tuple(_control_flow(model)),
-        outer_scope_values=tuple(_side_inputs(model)),
-        external_data=external_files(tensors(model), path.parent),
+        control_flow=tuple(_control_flow(all_nodes)),
+        outer_scope_values=tuple(_side_inputs(all_nodes)),
+        external_data=external_files(all_tensors, path.parent),
         quantized=any(
-            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear")
-            for node in every_node(model)
+            node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in all_nodes
         ),
         half_precision=any(tensor.data_type in _HALF for tensor in initializers),
-        metadata_bytes=_metadata_bytes(model),
-        findings=tuple(_findings(model)),
+        metadata_bytes=_metadata_bytes(model, all_nodes),
+        findings=tuple(_findings(model, all_nodes)),
     )
 
 
@@ -226,31 +230,31 @@ def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
             yield f"{info.name}.{index}", dim.dim_param
 
 
-def _control_flow(model: onnx.ModelProto) -> Iterator[ControlFlow]:
-    for node in every_node(model):
+def _control_flow(all_nodes: Nodes) -> Iterator[ControlFlow]:
+    for node in all_nodes:
         bodies = {name: len(graph.node) for name, graph in named_subgraphs(node)}
         if bodies:
             yield ControlFlow(node=node.name, op_type=node.op_type, subgraphs=bodies)
 
 
-def _side_inputs(model: onnx.ModelProto) -> Iterator[str]:
-    for node in every_node(model):
+def _side_inputs(all_nodes: Nodes) -> Iterator[str]:
+    for node in all_nodes:
         for name, graph in named_subgraphs(node):
             outer = sorted(captured_values(graph))
             yield from (f"{node.name or node.op_type}.{name}: {value}" for value in outer)
 
 
-def _metadata_bytes(model: onnx.ModelProto) -> dict[str, int]:
+def _metadata_bytes(model: onnx.ModelProto, all_nodes: Nodes) -> dict[str, int]:
     doc = len(model.doc_string) + len(model.graph.doc_string)
-    doc += sum(len(node.doc_string) for node in every_node(model))
+    doc += sum(len(node.doc_string) for node in all_nodes)
     props = sum(len(p.key) + len(p.value) for p in model.metadata_props)
-    for node in every_node(model):
+    for node in all_nodes:
         props += sum(len(p.key) + len(p.value) for p in node.metadata_props)
     return {name: size for name, size in (("doc_string", doc), ("metadata_props", props)) if size}
 
 
-def _findings(model: onnx.ModelProto) -> Iterator[Finding]:
-    seen: Counter[str] = Counter(node.name for node in every_node(model))
+def _findings(model: onnx.ModelProto, all_nodes: Nodes) -> Iterator[Finding]:
+    seen: Counter[str] = Counter(node.name for node in all_nodes)
     blank = seen.pop("", 0)
     repeated = sum(count - 1 for count in seen.values() if count > 1)
     if blank or repeated:

@@ -169,15 +169,16 @@ def infer_outputs(model: onnx.ModelProto) -> None:
         )
 
 
-def infer_outputs_with_runtime(model: onnx.ModelProto, path: Path) -> None:
-    """Add missing output types by ONNX Runtime's inference; `path` is the file of `model`.
+def infer_outputs_with_runtime(model: onnx.ModelProto, path: Path, weights: Path) -> None:
+    """Add missing output types by ONNX Runtime's inference.
 
+    `path` is a file with `model`, and `weights` the folder of its external data.
     Raises AOTC-I008, I009, I012, I015 and I016 if ONNX Runtime refuses the model.
     """
     missing = untyped_outputs(model)
     if not missing:
         return
-    _, session = open_original(path)
+    _, session = open_original(path, weights)
     found = {value.name: value for value in session.get_outputs()}
     for value in missing:
         value.type.CopyFrom(_type_of(found[value.name].type, found[value.name].shape))

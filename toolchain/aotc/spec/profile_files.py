@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotc.base.errors import AotcError, with_others
-from aotc.base.files.confined import read_once
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import replace
 from aotc.base.text import did_you_mean
 from aotc.spec.codec import ParseError, Problem, decode
@@ -37,6 +37,28 @@ def builtin_targets() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_folder("profiles") / "targets").glob("*.yaml")))
 
 
+class StatedProfile(str):
+    """The path of a profile whose file is read once: what was judged is what is used.
+
+    It is a text as any other for who shows it, and `load_profile_file` gives what was read, or
+    refused, at first.
+    """
+
+    __slots__ = ("_found",)
+    _found: tuple[Profile, DocumentPlaces] | AotcError
+
+    def load(self) -> tuple[Profile, DocumentPlaces]:
+        """The profile, with the places of its settings; raises as `load_profile` does."""
+        if not hasattr(self, "_found"):
+            try:
+                self._found = load_profile_file(str(self))
+            except AotcError as error:
+                self._found = error
+        if isinstance(self._found, AotcError):
+            raise self._found
+        return self._found
+
+
 def load_profile(name_or_path: str | Path) -> Profile:
     """A built-in profile by its name, or the profile in a YAML file.
 
@@ -48,6 +70,8 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 def load_profile_file(name_or_path: str | Path) -> tuple[Profile, DocumentPlaces]:
     """The same, with the places of its settings."""
+    if isinstance(name_or_path, StatedProfile):
+        return name_or_path.load()
     builtin = builtin_profiles()
     folder = data_folder("profiles")
     profile, places = _load_document(name_or_path, Profile, "profile", folder, builtin)
@@ -82,7 +106,7 @@ def _load_document(
         )
     data = b""
     try:
-        data = read_once(path, MAX_YAML_BYTES + 1)
+        data = read_at_most(path, MAX_YAML_BYTES)
         document = strict_yaml(data)
         schema = document.get("schema") if isinstance(document, dict) else None
         if isinstance(schema, str) and not schema.startswith(f"aotc.{kind}/"):

@@ -17,6 +17,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
+from aotc.base.files.reading import open_plain
 from aotc.base.records import record
 from aotc.base.text import did_you_mean
 from aotc.spec.codec import Json, ParseError
@@ -77,7 +78,7 @@ def read_traffic(path: str | Path, inputs: Sequence[Value] | None = None) -> Rec
     errors: list[AotcError] = []
     counted: Counter[tuple[tuple[str, int], ...]] = Counter()
     try:
-        with place.open("rb") as file:
+        with open_plain(place) as file:
             read_row = _CsvReader() if is_csv else _json_row
             for number, line in _lines(file, digest):
                 try:

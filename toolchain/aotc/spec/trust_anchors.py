@@ -8,11 +8,12 @@ import re
 
 from aotc.base.records import record
 
+# Each part matches in one way only, so that a text that ends nowhere takes no longer than others.
 PEM = re.compile(
-    r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+?-----END PUBLIC KEY-----", re.ASCII
+    r"-----BEGIN PUBLIC KEY-----\s[A-Za-z0-9+/=\s]++-----END PUBLIC KEY-----", re.ASCII
 )
 CERTIFICATE = re.compile(
-    r"-----BEGIN CERTIFICATE-----\s+[A-Za-z0-9+/=\s]+?-----END CERTIFICATE-----", re.ASCII
+    r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]++-----END CERTIFICATE-----", re.ASCII
 )
 
 

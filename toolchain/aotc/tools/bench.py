@@ -43,6 +43,7 @@ from aotc.tools.bench_sides import (
     inputs_of,
     load_artifact,
     model_side,
+    require_openable,
     require_plan,
     run_rounds,
     seconds_of,
@@ -126,8 +127,8 @@ def bench(
     kept = None if history is None else Path(history)
     compared = None if baseline is None else stated_baseline(baseline, allow)
     step = progress or (lambda text: None)
-    if against is not None and not against.is_file():
-        raise AotcError("AOTC-I001", "no such model file", where=str(against))
+    if against is not None:
+        require_openable(against)
     if compared is not None:
         # Before anything is measured in vain.
         require_baseline(compared, kept)

@@ -17,6 +17,7 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, cannot_write
 from aotc.base.files.locks import lock
+from aotc.base.files.reading import open_plain, read_at_most
 from aotc.base.records import record
 from aotc.host.cpu import system_text, usable_cores
 from aotc.host.nvidia import missing_gpu
@@ -141,14 +142,11 @@ def baseline_lines(path: Path, wanted: Conditions, artifact_id: str) -> tuple[Hi
 def read_history(path: Path) -> Iterator[HistoryLine]:
     """All lines of a history; raises AOTC-I001 and I063 (a line is cut off, or there is none)."""
     try:
-        if not path.is_file():
-            raise OSError(errno.ENOENT, "there is no such file", str(path))
-        size = path.stat().st_size
-        data = path.read_bytes() if size <= _MAX_BYTES else b""
+        data = read_at_most(path, _MAX_BYTES)
     except OSError as error:
         raise cannot_read(error, "the baseline cannot be read", str(path)) from None
-    if size > _MAX_BYTES:
-        raise _unreadable(str(path), f"{size} bytes, at most {_MAX_BYTES} are read")
+    if len(data) > _MAX_BYTES:
+        raise _unreadable(str(path), f"more than {_MAX_BYTES} bytes")
     # Not splitlines: it also splits at characters that JSON strings may hold.
     lines = [(number, text) for number, text in enumerate(data.split(b"\n"), 1) if text.strip()]
     if not lines:
@@ -226,7 +224,7 @@ class Baseline:
         """Whether it names an artifact: a folder, a packed file, or an entry of a store."""
         if stated_id(self.path) is not None or not self.path.is_file():
             return True
-        with contextlib.suppress(OSError), self.path.open("rb") as file:
+        with contextlib.suppress(OSError), open_plain(self.path) as file:
             return file.read(len(_ZIP)) == _ZIP
         return False
 

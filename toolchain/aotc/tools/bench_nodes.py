@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
+from aotc.base.files.reading import read_at_most
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import field, record, replace
 from aotc.runtime.model import Model
@@ -266,7 +267,7 @@ class PayloadNodes:
 def _names_by_output(model: Path) -> dict[str, str]:
     """Names of nodes by their outputs; empty where the file cannot be read this way."""
     try:
-        source = InMemory(model.read_bytes())
+        source = InMemory(read_at_most(model, _MAX_BYTES))
         return {
             output: name
             for number, _, start, length in fields(source, 0, source.size)
@@ -337,12 +338,11 @@ def read_events(path: Path) -> list[TraceEvent]:
     Raises AOTC-I066 if the file is cut off or is neither, and I001 if it cannot be read.
     """
     try:
-        size = path.stat().st_size
-        data = path.read_bytes() if size <= _MAX_BYTES else b""
+        data = read_at_most(path, _MAX_BYTES)
     except OSError as error:
         raise cannot_read(error, "the trace cannot be read", str(path)) from None
-    if size > _MAX_BYTES:
-        raise _unreadable(path, f"{size} bytes, at most {_MAX_BYTES} are read")
+    if len(data) > _MAX_BYTES:
+        raise _unreadable(path, f"more than {_MAX_BYTES} bytes")
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -12,13 +12,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files.failures import cannot_read
+from aotc.base.files.reading import open_plain, read_at_most, require_model_file
 from aotc.base.records import field, record, values_of
 from aotc.base.text import did_you_mean
 from aotc.graph import values
+from aotc.graph.wire_count import MalformedWire, refuse_costly
 from aotc.runtime import value_files
 from aotc.runtime.loading import load
 from aotc.runtime.model import Model
@@ -28,6 +32,7 @@ from aotc.spec.bench_reports import Timing
 from aotc.spec.providers import CPU
 from aotc.spec.variant import SessionSpec
 from aotc.tools.bench_comparison import stated_quantiles
+from aotc.trust.references import ExternalData, InMemory, MalformedModel, references
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -44,6 +49,7 @@ if TYPE_CHECKING:
 
 MAX_ROUNDS: Final = 30
 _MIN_ROUNDS: Final = 10
+_MAX_BYTES: Final = 2**31 - 1
 # Calls of each stream in a block: fewer, and most of a block runs with idle streams.
 _CALLS_OF_A_STREAM: Final = 8
 # More threads than any machine has cores for wait for one another, and for nothing else.
@@ -308,6 +314,27 @@ def load_artifact(artifact: str | Path, how: Loading) -> tuple[Model, tuple[Step
 def artifact_side(name: str, ready: Model, inputs: Inputs, steps: tuple[Step, ...]) -> Side:
     """A loaded artifact, called once; raises what a call raises."""
     return _called_once(name, lambda: ready.run(inputs), ready.report.session_seconds, steps)
+
+
+def require_openable(path: Path) -> None:
+    """Raise what a model or its external data would cost or wait for if ONNX Runtime opened it.
+
+    Raises AOTC-I001 (there is no plain file) and I002; what else is wrong ONNX Runtime says.
+    """
+    require_model_file(path)
+    try:
+        data = read_at_most(path, _MAX_BYTES)
+        refuse_costly(data, str(path))
+        for reference in references(InMemory(data)):
+            for key, value in reference.entries if isinstance(reference, ExternalData) else ():
+                with suppress(FileNotFoundError):
+                    if key == "location":
+                        open_plain(path.parent / value).close()
+    except OSError as error:
+        where = str(error.filename or path)
+        raise cannot_read(error, "cannot read the model", where) from None
+    except (MalformedWire, MalformedModel):
+        return
 
 
 def model_side(path: Path, inputs: Inputs, names: Sequence[str], threads: int | None) -> Side:

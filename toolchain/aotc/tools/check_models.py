@@ -14,9 +14,11 @@ from typing import Any
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files import failures
+from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.progress import Progress, Reporter
 from aotc.base.records import record, replace
+from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
 from aotc.session.sessions import import_onnxruntime
 from aotc.spec.codec import Json, encode
@@ -33,6 +35,7 @@ from aotc.trust import key_files, provenance
 
 # Of the folder of all builds, at its end.
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
+_PARSED_HERE_BYTES, _COUNTED_HERE_BYTES = 8 << 20, 256 << 20
 
 
 def check_models(
@@ -155,6 +158,10 @@ class _Checker:
     def _outcome(self, model: FoundModel, folder: Path, sandbox: Sandbox) -> ModelCheck:
         artifact = folder / f"{model.path.stem}.aotc"
         source = str(model.path.absolute())
+        try:
+            _refuse_junk(Path(source))
+        except AotcError as error:
+            return _refused(model, error, folder)
         request = {
             **self.request,
             "model": source,
@@ -205,8 +212,26 @@ class _Checker:
         for data_set in model.data:
             for file in sorted(data_set.glob("input_*.pb")):
                 (folder / data_set.name).mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, folder / data_set.name / file.name)
+                target = folder / data_set.name / file.name
+                with open_plain(file) as source, target.open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
         return str(folder) if folder.is_dir() else None
+
+
+def _refuse_junk(path: Path) -> None:
+    """Raise what the build of a file that is no model would, without a process of its own.
+
+    A large model may take much memory, and is only parsed in a process that is limited.
+    """
+    require_model_file(path)
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise failures.cannot_read(error, "cannot read the model", str(path)) from None
+    if size <= _PARSED_HERE_BYTES:
+        read_model(path)
+    elif size <= _COUNTED_HERE_BYTES:
+        refuse_junk(model_bytes(path), path)
 
 
 def _refused(model: FoundModel, error: AotcError, folder: Path) -> ModelCheck:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import fnmatch
-import mmap
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.folders import MANIFEST
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record
 from aotc.spec.command_reports import SkippedFile
+from aotc.trust.references import ExternalData, InMemory, MalformedModel, references
 
 _SUFFIX: Final = ".onnx"
+_MAX_BYTES: Final = 2**31 - 1
 # A folder with only this file gives the model its name, as in ONNX's own collections.
 _PLAIN_NAME: Final = "model.onnx"
 _TEST_DATA = re.compile(r"(?:(?P<stem>.+)\.)?test_data_set_(?P<number>\d{1,6})")
@@ -101,20 +104,37 @@ def matches(name: str, pattern: str) -> bool:
 
 def model_referring_to(path: Path) -> str:
     """Name of a model in the same folder that refers to `path` as external data, or ""."""
-    name = path.name.encode()
-    for other in sorted(path.parent.glob(f"*{_SUFFIX}")):
-        if other != path and _contains(other, name):
-            return other.name
-    return ""
+    return _users(path.parent, path.parent.stat().st_mtime_ns).get(path.name, "")
 
 
-def _contains(path: Path, text: bytes) -> bool:
+@lru_cache(maxsize=16)
+def _users(folder: Path, changed: int) -> Mapping[str, str]:
+    """The models of a folder by the names of files that they refer to as external data.
+
+    Each model is read once, not once for each file that is none; `changed` tells folders apart that
+    have one path.
+    """
+    found: dict[str, str] = {}
+    for model in sorted(folder.glob(f"*{_SUFFIX}")):
+        for name in _referred(model):
+            if name != model.name:
+                found.setdefault(name, model.name)
+    return found
+
+
+def _referred(model: Path) -> set[str]:
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as content:
-            return content.find(text) >= 0
-    except (OSError, ValueError):
-        # The file cannot be read, or is empty.
-        return False
+        source = InMemory(read_at_most(model, _MAX_BYTES))
+        return {
+            value.replace("\\", "/").rpartition("/")[2]
+            for reference in references(source)
+            if isinstance(reference, ExternalData)
+            for key, value in reference.entries
+            if key == "location"
+        }
+    except (OSError, MalformedModel):
+        # It cannot be read, or is no model.
+        return set()
 
 
 def _name(path: Path, folder: Path) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Final, Literal
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_write
+from aotc.base.files.reading import read_at_most
 from aotc.base.files.replacing import check_output
 from aotc.base.files.writing import write_atomically
 from aotc.base.text import printable
@@ -119,7 +121,7 @@ def _action(path: Path, text: str, *, own: bool) -> FileAction:
         # What is not a file is refused.
         return "kept" if path.is_file() else "replaced"
     try:
-        return "kept" if path.read_bytes() == text.encode("utf-8") else "replaced"
+        return "kept" if read_at_most(path, _MAX_BYTES) == text.encode("utf-8") else "replaced"
     except OSError:
         return "replaced"
 
@@ -142,7 +144,7 @@ def _to_add(path: Path, text: str) -> str:
     if not text or not path.is_file():
         return ""
     try:
-        if b".gitlab/aotc.gitlab-ci.yml" in path.read_bytes():
+        if b".gitlab/aotc.gitlab-ci.yml" in read_at_most(path, _MAX_BYTES):
             return ""
     except OSError as error:
         raise AotcError(
@@ -157,7 +159,10 @@ def _to_add(path: Path, text: str) -> str:
 def _ignored(path: Path) -> tuple[str, FileAction]:
     """The text of .gitignore with the lines that it needs, and what happens to the file."""
     try:
-        known = path.read_text("utf-8")
+        data = read_at_most(path, _MAX_BYTES)
+        if len(data) > _MAX_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+        known = data.decode("utf-8")
     except FileNotFoundError:
         return "".join(f"{line}\n" for line in _IGNORED), "written"
     except (OSError, UnicodeDecodeError) as error:
@@ -176,6 +181,7 @@ def _ignored(path: Path) -> tuple[str, FileAction]:
 
 _SCHEMA: Final = "aotc.profile/1"
 _MAX_NAME: Final = 64
+_MAX_BYTES: Final = 1 << 20
 # Positions of a dim that its comment lists.
 _MAX_POSITIONS: Final = 4
 

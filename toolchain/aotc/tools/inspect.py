@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from aotc.base.errors import AotcError, install_extra, with_others
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
+from aotc.base.files.reading import require_model_file
 from aotc.base.records import record, replace
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
@@ -70,7 +71,9 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
     be read; and for a model I001 to I007, I010, I011, and I019 if onnx is not installed.
     """
     place = artifact_path(path)
-    if stated_id(place) is None and place.is_file():
+    if stated_id(place) is None and place.exists() and not place.is_dir():
+        # A pipe or a device is neither a model nor an artifact.
+        require_model_file(place)
         from aotc.trust.archive import is_packed
 
         if not is_packed(place):

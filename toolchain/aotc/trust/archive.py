@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
+from aotc.base.files.reading import open_plain
 from aotc.base.records import record
 from aotc.spec import packed_form
 from aotc.spec.packed_form import CENTRAL, END, IN_ZIP64, MAX_NAME_BYTES, StoredFile
@@ -176,7 +177,7 @@ class ArchiveMember(RawIOBase):
 def is_packed(path: Path) -> bool:
     """Whether `path` is a file that begins or ends like a packed artifact."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             size = os.fstat(file.fileno()).st_size
 
             def read_at(offset: int, length: int) -> bytes:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, config_folder, make_folder
+from aotc.base.files.reading import read_at_most
 from aotc.spec.trust_anchors import PEM, TrustedKey, split_pem, text_around
 
 if TYPE_CHECKING:
     from aotc.trust.key_loading import PrivateKey
 
 
+_MAX_PEM_BYTES = 1 << 16
 _FIX_FOLDER: Final = "Set XDG_CONFIG_HOME to a folder of yours, or sign with --key."
 
 
@@ -37,7 +39,7 @@ def development_key() -> PrivateKey:
     pem = key.public_pem.encode("ascii")
     # Signing needs only the private half, so a key in a read-only folder is enough.
     with contextlib.suppress(OSError):
-        if not public_path.exists() or public_path.read_bytes() != pem:
+        if not public_path.exists() or read_at_most(public_path, len(pem)) != pem:
             writing.write_atomically(public_path, pem, mode=0o644, durable=True)
     return key
 
@@ -60,7 +62,9 @@ def default_trust() -> tuple[TrustedKey, ...]:
         secret_path, public_path = _paths()
         if _belongs_to_others(secret_path.parent) or not secret_path.is_file():
             return ()
-        text = public_path.read_text("ascii") if public_path.is_file() else ""
+        text = ""
+        if public_path.is_file():
+            text = read_at_most(public_path, _MAX_PEM_BYTES).decode("ascii")
         blocks = () if text_around(text, PEM) else split_pem(text)
     except (AotcError, OSError, UnicodeDecodeError):
         return ()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
+import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.confined import read_once
 from aotc.base.files.failures import cannot_read, cannot_write
+from aotc.base.files.reading import read_at_most
 from aotc.spec.payload import Finding
 from aotc.trust.p256 import public_pem
 
@@ -107,7 +109,7 @@ def new_pair(password: bytes | None = None) -> tuple[bytes, str]:
 def read(path: Path) -> bytes:
     """The first `MAX_KEY_FILE_BYTES` bytes of a file; raises AOTC-I001."""
     try:
-        return read_once(path, MAX_KEY_FILE_BYTES)
+        return read_at_most(path, MAX_KEY_FILE_BYTES)[:MAX_KEY_FILE_BYTES]
     except OSError as error:
         raise cannot_read(error, "cannot read the key file", str(path)) from None
     except ValueError as error:
@@ -195,3 +197,63 @@ def _der(tag: int, body: bytes) -> bytes:
         return bytes([tag, size]) + body
     length = size.to_bytes((size.bit_length() + 7) // 8, "big")
     return bytes([tag, 0x80 | len(length)]) + length + body
+
+
+# What the derivation of a key from a password would cost: a file states it, and the work is done
+# before the password is known to be right.
+
+
+MAX_ROUNDS: Final = 10_000_000
+MAX_SCRYPT_BYTES: Final = 1 << 28
+_SCRYPT: Final = bytes.fromhex("06092b06010401da47040b")
+_BODY: Final = re.compile(
+    rb"-----BEGIN (ENCRYPTED )?[A-Z ]*PRIVATE KEY-----((?:(?!-----).)++)-----END ", re.DOTALL
+)
+_CONSTRUCTED: Final = 0x20
+_MAX_DEPTH: Final = 16
+
+
+def refused_cost(pem: bytes) -> str:
+    """What a key file would cost to decrypt, in words, if that is too much; else empty."""
+    body = _BODY.search(pem)
+    if body is None:
+        return ""
+    try:
+        # As lenient as any reader of PEM: headers and what is no base64 are left out.
+        text = body[2] if b":" not in body[2] else re.split(rb"\n\s*\n", body[2])[-1]
+        document = base64.b64decode(re.sub(rb"[^A-Za-z0-9+/]", b"", text) + b"==")
+        _, content, _ = _element(document, 0)
+        _, scheme, _ = _element(content, 0)
+        numbers = list(_integers(scheme, 0))
+    except (ValueError, IndexError):
+        return "an encryption that cannot be read" if body[1] else ""
+    if _SCRYPT in scheme:
+        # Cost, block size and parallelization, and perhaps the length of the key.
+        cost, block, parallel = (*numbers, 1, 1, 1)[:3]
+        if 128 * cost * block * max(parallel, 1) > MAX_SCRYPT_BYTES:
+            return f"scrypt with more than {MAX_SCRYPT_BYTES} bytes to go through"
+    elif max(numbers, default=0) > MAX_ROUNDS:
+        return f"a key derivation of {max(numbers)} rounds, of at most {MAX_ROUNDS}"
+    return ""
+
+
+def _integers(data: bytes, depth: int) -> Iterator[int]:
+    """All integers in the DER elements of `data`, in order."""
+    at = 0
+    while at < len(data) and depth <= _MAX_DEPTH:
+        tag, content, at = _element(data, at)
+        if tag == _INTEGER:
+            yield int.from_bytes(content, "big")
+        elif tag & _CONSTRUCTED:
+            yield from _integers(content, depth + 1)
+
+
+def _element(data: bytes, at: int) -> tuple[int, bytes, int]:
+    """Tag and content of the DER element at `at`, and the place after it."""
+    tag, length, start = data[at], data[at + 1], at + 2
+    if length > 0x7F:
+        start += length & 0x7F
+        length = int.from_bytes(data[at + 2 : start], "big")
+    if start + length > len(data):
+        raise ValueError("an element that is longer than its file")
+    return tag, data[start : start + length], start + length

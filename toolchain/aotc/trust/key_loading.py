@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError
+from aotc.base.files.reading import open_plain
 from aotc.base.records import field, record
 from aotc.base.text import hidden_characters, printable
 from aotc.spec.payload import Finding
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
 
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
+# The text of a block holds no other's beginning, so that none is looked through twice.
 _SECRET = re.compile(
-    r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s+"
-    r"(?:(?:Proc-Type|DEK-Info): [A-Za-z0-9,-]+\s+)*"
-    r"[A-Za-z0-9+/=\s]+?-----END \1-----",
+    r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s"
+    r"(?:(?:Proc-Type|DEK-Info): [A-Za-z0-9,-]+\s+)*+"
+    r"[A-Za-z0-9+/=\s]++-----END \1-----",
     re.ASCII,
 )
 # OpenSSL writes the parameters of a curve before a key on it, and some tools its public half.
 _BESIDE_SECRET = re.compile(
-    r"-----BEGIN (EC PARAMETERS|PUBLIC KEY)-----\s+[A-Za-z0-9+/=\s]+?-----END \1-----", re.ASCII
+    r"-----BEGIN (EC PARAMETERS|PUBLIC KEY)-----\s[A-Za-z0-9+/=\s]++-----END \1-----", re.ASCII
 )
 
 FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
@@ -202,6 +204,8 @@ def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     block = _SECRET.search(data.decode("latin-1"))
     secret = block[0].encode("latin-1") if block else data
     encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
+    if cost := key_files.refused_cost(secret):
+        raise _unusable(path, cost)
     given = (password or password_of(path)) if encrypted else None
     try:
         return load_pem_private_key(secret, password=given)
@@ -232,7 +236,7 @@ def _unusable(path: Path, found: str) -> AotcError:
 def from_file(path: Path) -> bytes:
     """The first line of a file; raises AOTC-I034 if it is empty, too long or cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_plain(path) as file:
             line = file.readline(MAX_PASSWORD_BYTES + 3)
     except (OSError, ValueError) as error:
         raise AotcError(

@@ -155,6 +155,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "A .npz file holds an array of Python objects. This is a pickle, which can run any code when it is read, so it is "
      "never read.",
      "Save arrays of numbers or of text: array.astype('float32'), or array.astype(str)."),
+    ("AOTC-I086", "model changed while it was built", INPUT,
+     "The model's file or its external data was written or replaced after the build had read it, so that the artifact "
+     "would state one content and be proven against another.",
+     "Build again while nothing writes the files, or build from a copy."),
     ("AOTC-I046", "document was made by a newer aotc", INPUT,
      "The document's schema is known, but its major version is later than this release supports. The document may be "
      "valid.",

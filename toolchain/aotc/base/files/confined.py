@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import json
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -85,32 +85,12 @@ def is_confined(path: str | Path) -> bool:
     return _root_of(path) is not None
 
 
-def open_file(path: str | Path) -> io.BufferedReader:
-    """A file opened for reading, as it must be if it is confined; raises AOTC-I052 and OSError."""
-    descriptor = open_confined(path, os.O_RDONLY)
-    if descriptor is None:
-        return Path(path).open("rb")
-    try:
-        return os.fdopen(descriptor, "rb")
-    except OSError:
-        # A folder.
-        os.close(descriptor)
-        raise
-
-
-def read_once(path: str | Path, limit: int) -> bytes:
-    """The first `limit` bytes of a file; of a confined one, those of the first time.
-
-    Raises AOTC-I052 and OSError; a confined file that was not there is not there later either.
-    """
-    if not is_confined(path):
-        with open_file(path) as file:
-            return file.read(limit)
+def first_read(path: str | Path, read: Callable[[], bytes]) -> bytes:
+    """What `read` gave of a confined file the first time, or the error that it raised then."""
     place = os.path.abspath(path)  # noqa: PTH100
     if place not in _read:
         try:
-            with open_file(path) as file:
-                _read[place] = file.read(limit)
+            _read[place] = read()
         except OSError as error:
             _read[place] = error
     found = _read[place]

@@ -75,7 +75,8 @@ def data_sources(path: Path) -> list[Path]:
 
     Raises `OSError`, and AOTC-I027 for a name that no manifest can hold.
     """
-    if path.is_file() or (path / "input_0.pb").exists():
+    # What is neither a file nor a folder is refused when it is read.
+    if not path.is_dir() or (path / "input_0.pb").exists():
         return [path]
     listed = sorted(path.iterdir())
     found = [p for p in listed if p.suffix == ".npz"]
@@ -90,7 +91,7 @@ def data_files(path: Path) -> list[Path]:
     """
     found: set[Path] = set()
     for source in data_sources(path):
-        found.update([source] if source.is_file() else source.iterdir())
+        found.update(source.iterdir() if source.is_dir() else [source])
     return _in_utf8(sorted(file for file in found if file.is_file()))
 
 

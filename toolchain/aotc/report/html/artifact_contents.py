@@ -10,12 +10,13 @@ from typing import Annotated, Final
 
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.failures import cannot_read
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record
 from aotc.report.html.graph_data import DrawnGraph, GraphRequest, read_graphs
 from aotc.spec.bench_reports import BenchReport
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.evidence import Evidence
-from aotc.spec.json import strict_json
+from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import ArtifactSummary, InspectReport
 from aotc.spec.variant import Variant
@@ -171,7 +172,8 @@ def read_node_times(path: Path, artifact_id: str) -> dict[str, dict[str, float]]
     another artifact than the one with `artifact_id`.
     """
     try:
-        report = decode(BenchReport, strict_json(path.read_bytes()), allow_unknown=True)
+        content = read_at_most(path, MAX_JSON_BYTES)
+        report = decode(BenchReport, strict_json(content), allow_unknown=True)
     except OSError as error:
         raise cannot_read(error, "cannot read the times of nodes", str(path)) from None
     except ParseError as error:

@@ -112,9 +112,12 @@ def read_graph_job(request: Json) -> Json:
 
     from aotc.graph.partition.assignment import Rules, assign, flops_of, sizes_at
     from aotc.graph.view import GraphView, op_of
+    from aotc.graph.wire_count import refuse_costly
 
     assert isinstance(request, dict)
-    model = onnx.ModelProto.FromString(Path("model.onnx").read_bytes())
+    content = Path("model.onnx").read_bytes()
+    refuse_costly(content, "model.onnx")
+    model = onnx.ModelProto.FromString(content)
     graph = GraphView(model.graph)
     inferred = with_standard_operators(model)
     optimal: Any = request["optimal"]

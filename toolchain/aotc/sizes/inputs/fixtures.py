@@ -11,10 +11,10 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from aotc.base.errors import AotcError
-from aotc.base.files.confined import open_file
 from aotc.base.files.names import data_sources
+from aotc.base.files.reading import read_at_most
 from aotc.graph import values
-from aotc.graph.values import NARROW_BITS, PickledObjects, numpy_dtype, read_members
+from aotc.graph.values import NARROW_BITS, PickledObjects, numpy_dtype, open_npz
 from aotc.sizes.inputs.flow import extent_value
 from aotc.sizes.inputs.value_rules import SEQUENCE_LENGTH
 from aotc.spec.buckets import bucket_combinations
@@ -543,8 +543,8 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
 
 def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = read_members(archive.zip, [value.name for value in inputs])
+        with open_npz(path) as archive:
+            arrays = archive.arrays([value.name for value in inputs])
     except PickledObjects as error:
         raise AotcError(
             "AOTC-I077", "the file holds Python objects", where=str(path), found=str(error)
@@ -567,9 +567,7 @@ def read_test_data(
 
     Returns values by name.  Raises `refusal` if the files do not fit the inputs.
     """
-    import onnx
     from google.protobuf.message import DecodeError
-    from onnx import numpy_helper
 
     files = sorted(folder.glob(f"{kind}_*.pb"), key=lambda p: int(re.sub(r"\D", "", p.stem) or 0))
     if len(files) != len(inputs):
@@ -583,15 +581,8 @@ def read_test_data(
     arrays: dict[str, Any] = {}
     for file, value in zip(files, inputs, strict=True):
         try:
-            with open_file(file) as opened:
-                data = opened.read()
-            if value.kind == "sequence":
-                arrays[value.name] = numpy_helper.to_list(onnx.SequenceProto.FromString(data))
-            elif value.kind == "optional":
-                arrays[value.name] = numpy_helper.to_optional(onnx.OptionalProto.FromString(data))
-            else:
-                arrays[value.name] = numpy_helper.to_array(onnx.TensorProto.FromString(data))
-        except (OSError, DecodeError, ValueError, TypeError) as error:
+            arrays[value.name] = _test_value(read_at_most(file, _MAX_TEST_BYTES), value)
+        except (OSError, DecodeError, *_UNREADABLE) as error:
             raise AotcError(
                 refusal,
                 f"the file does not hold test data of this {kind}",
@@ -599,6 +590,45 @@ def read_test_data(
                 found=str(error),
             ) from None
     return arrays
+
+
+# What numpy and onnx raise for a tensor whose type, dims or data are not those of any.
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, ArithmeticError, MemoryError)
+_MAX_TEST_BYTES: Final = 2**31 - 1
+
+
+def _test_value(data: bytes, value: Value) -> Any:
+    import onnx
+    from onnx import numpy_helper
+
+    if value.kind == "sequence":
+        sequence = onnx.SequenceProto.FromString(data)
+        _refuse_external(sequence)
+        return numpy_helper.to_list(sequence)
+    if value.kind == "optional":
+        optional = onnx.OptionalProto.FromString(data)
+        _refuse_external(optional)
+        return numpy_helper.to_optional(optional)
+    tensor = onnx.TensorProto.FromString(data)
+    _refuse_external(tensor)
+    if tensor.data_type == onnx.TensorProto.STRING:
+        # Otherwise each text would take as much as the longest of them.
+        texts = [text.decode("utf-8") for text in tensor.string_data]
+        return np.array(texts, dtype=object).reshape(tensor.dims)
+    return numpy_helper.to_array(tensor)
+
+
+def _refuse_external(message: Any) -> None:
+    """Raise ValueError if a tensor in test data names another file, which would be read."""
+    # All that a tensor, a sequence or an optional holds of that kind.
+    if message.DESCRIPTOR.name == "TensorProto":
+        if message.external_data or message.data_location == message.EXTERNAL:
+            raise ValueError("its data is in another file")
+        return
+    for field, held in message.ListFields():
+        if field.message_type is not None:
+            for each in held if field.is_repeated else (held,):
+                _refuse_external(each)
 
 
 def require_dtype(array: Any, value: Value, source: Path, *, refusal: str = "AOTC-I024") -> None:

@@ -11,9 +11,17 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError
-from aotc.base.files.confined import open_file
 from aotc.graph import values
-from aotc.graph.values import Header, PickledObjects, member_of, read_array, read_header, read_rows
+from aotc.graph.values import (
+    Header,
+    Npz,
+    PickledObjects,
+    held_bytes,
+    open_npz,
+    read_array,
+    read_header,
+    read_rows,
+)
 from aotc.sizes.inputs.fixtures import shape_of
 from aotc.spec.payload import Value
 
@@ -56,11 +64,12 @@ def read_samples(
 def _samples(
     path: Path, inputs: Sequence[Value], smallest: Mapping[str, int]
 ) -> Iterator[dict[str, Any]]:
-    with open_file(path) as file, zipfile.ZipFile(file) as archive, ExitStack() as opened:
+    with open_npz(path) as archive, ExitStack() as opened:
         members = _members(archive, path, inputs)
         cuts: dict[str, tuple[int, int]] = {}
+        held = 0
         for value in inputs:
-            with archive.open(members[value.name]) as member:
+            with archive.opened(members[value.name]) as member:
                 try:
                     header = read_header(member, members[value.name].file_size)
                 except PickledObjects:
@@ -73,7 +82,10 @@ def _samples(
                         fix=_RESAVE,
                     ) from None
             _require_type(header, value, path)
-            cuts[value.name] = _cut(header, value, smallest, path)
+            step, count = cuts[value.name] = _cut(header, value, smallest, path)
+            size = members[value.name].file_size
+            held += held_bytes(header, size, step if count > 1 else None)
+        archive.require_size(held)
         if any(count == 0 for _, count in cuts.values()):
             return
         counts = {name: count for name, (_, count) in cuts.items() if count > 1}
@@ -89,7 +101,7 @@ def _samples(
         whole: dict[str, Any] = {}
         rows: dict[str, Iterator[Any]] = {}
         for name, (step, count) in cuts.items():
-            member = opened.enter_context(archive.open(members[name]))
+            member = opened.enter_context(archive.opened(members[name]))
             size = members[name].file_size
             if count > 1:
                 rows[name] = read_rows(member, size, step)
@@ -99,19 +111,16 @@ def _samples(
             yield {**whole, **{name: next(pieces) for name, pieces in rows.items()}}
 
 
-def _members(
-    archive: zipfile.ZipFile, path: Path, inputs: Sequence[Value]
-) -> dict[str, zipfile.ZipInfo]:
-    found = {value.name: member_of(archive, value.name) for value in inputs}
+def _members(archive: Npz, path: Path, inputs: Sequence[Value]) -> dict[str, zipfile.ZipInfo]:
+    found = {value.name: archive.member(value.name) for value in inputs}
     missing = [name for name, member in found.items() if member is None]
     if missing:
-        names = [name.removesuffix(".npy") for name in archive.namelist()]
         raise AotcError(
             "AOTC-I074",
             "inputs of the model are missing",
             where=str(path),
             expected=", ".join(value.name for value in inputs),
-            found=", ".join(names) or "no array",
+            found=", ".join(archive.names) or "no array",
             fix=f"Save them under the names of the inputs; there is no {', '.join(missing)}.",
         )
     return {name: member for name, member in found.items() if member is not None}

@@ -14,8 +14,10 @@ from typing import Any, BinaryIO
 import onnx
 from google.protobuf.message import DecodeError
 
+from aotc.base.errors import AotcError
 from aotc.graph.model import tensor_bytes
 from aotc.graph.view import constant_tensors, inner_graphs, op_of
+from aotc.graph.wire_count import refuse_costly
 from aotc.spec.codec import Json, encode
 from aotc.tools.diff.stored_graph import (
     HELD,
@@ -37,8 +39,12 @@ def read_graph_job(request: Json) -> Json:
     assert isinstance(request, dict)
     name = str(request["model"])
     model = onnx.ModelProto()
+    data = Path(MODEL).read_bytes()
     try:
-        model.ParseFromString(Path(MODEL).read_bytes())
+        refuse_costly(data, name)
+        model.ParseFromString(data)
+    except AotcError as error:
+        raise unreadable(name, error.what) from None
     except (DecodeError, ValueError):
         raise unreadable(name, "it is not an ONNX model") from None
     nodes: list[StoredNode] = []

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aotc.base.errors import AotcError, with_others
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
 from aotc.base.text import printable
 from aotc.spec.codec import ParseError, Problem, decode
@@ -60,8 +61,7 @@ def is_policy(path: Path, data: bytes) -> bool:
 def read_bytes(path: Path, what: str) -> bytes:
     """The bytes of a small file; raises AOTC-I001, whose message names `what`."""
     try:
-        with path.open("rb") as file:
-            return file.read(MAX_YAML_BYTES + 1)
+        return read_at_most(path, MAX_YAML_BYTES)
     except OSError as error:
         raise AotcError(
             "AOTC-I001", f"cannot read the {what}", where=str(path), found=str(error.strerror)

@@ -9,12 +9,15 @@ many must have signed.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.folders import config_folder
+from aotc.base.files.reading import read_at_most
 from aotc.base.records import record
 from aotc.spec.trust_anchors import TrustedKey, key_id
 from aotc.trust import dsse, statements
@@ -27,7 +30,9 @@ if TYPE_CHECKING:
 ROOT_VARIABLE: Final = "AOTC_TRUST_ROOT"
 SYSTEM_ROOT: Final = Path("/etc/aotc/root.yaml")
 POLICY_NAME: Final = "trust.yaml"
-MAX_BUNDLES: Final = 64
+# Of those that have the name of no root key.
+MAX_BUNDLES: Final = 1024
+_MAX_PROBLEMS: Final = 20
 _SUFFIX: Final = ".sigstore.json"
 # The fixes of the catalogue are for bundles of artifacts.
 _FIXES: Final = {
@@ -109,7 +114,7 @@ def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...
 
     Raises AOTC-G021 if they are fewer than the threshold; `also` says what is wrong with bundles.
     """
-    signers, problems = _signers(file, roots)
+    signers, problems = _signers(file, roots, enough=roots.threshold)
     if len(signers) >= roots.threshold:
         return signers
     raise AotcError(
@@ -124,30 +129,37 @@ def require_root_signatures(file: PolicyFile, roots: RootKeys) -> tuple[str, ...
 
 def root_signers(file: PolicyFile, roots: RootKeys) -> tuple[str, ...]:
     """The ids of the distinct root keys that signed the policy, even if they are too few."""
-    return _signers(file, roots)[0]
+    return _signers(file, roots, enough=len(roots.keys))[0]
 
 
-def _signers(file: PolicyFile, roots: RootKeys) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
-    """The ids of root keys that signed, and an error for each bundle that does not count."""
+def _signers(
+    file: PolicyFile, roots: RootKeys, *, enough: int
+) -> tuple[tuple[str, ...], tuple[AotcError, ...]]:
+    """The ids of root keys that signed, and an error for each bundle that does not count.
+
+    Bundles that have the name of no root key are read only until there are `enough`.
+    """
     trusted = [TrustedKey(pem=pem, origin="root key") for pem in roots.keys]
     signers: dict[str, None] = {}
     problems: list[AotcError] = []
-    for path in _bundles(file.path):
+    named = [bundle_path(file.path, key_id(pem)) for pem in roots.keys]
+    for path in chain(filter(_exists, named), _others(file.path, named)):
+        if len(signers) >= enough and path not in named:
+            break
         try:
             signers[_signer(path, file, trusted)] = None
         except AotcError as error:
             error.where = error.where or str(path)
             error.fix = _FIXES.get(error.code, error.fix)
             problems.append(error)
-    return tuple(signers), tuple(problems)
+    return tuple(signers), tuple(problems[:_MAX_PROBLEMS])
 
 
 def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
     from aotc.spec.trust_policy import POLICY_PREDICATE
 
     try:
-        with path.open("rb") as opened:
-            bundle = opened.read(dsse.MAX_BUNDLE_BYTES + 1)
+        bundle = read_at_most(path, dsse.MAX_BUNDLE_BYTES)
     except OSError as error:
         raise cannot_read(error, "cannot read the bundle", str(path)) from None
     attestation = statements.verify(bundle, trusted, predicate_type=POLICY_PREDICATE)
@@ -162,16 +174,39 @@ def _signer(path: Path, file: PolicyFile, trusted: list[TrustedKey]) -> str:
     return key_id(attestation.key.pem)
 
 
-def _bundles(policy: Path) -> list[Path]:
+def _others(policy: Path, named: Collection[Path]) -> Iterator[Path]:
+    """Bundles beside a policy that have the name of no root key, the smallest first.
+
+    Whoever may write there could add any number, so their number and bytes are limited; one with a
+    signature is smaller than what would use up the limit before it.
+    """
+    sizes: list[tuple[int, Path]] = []
     try:
-        names = sorted(
-            name
-            for name in os.listdir(policy.parent)  # noqa: PTH208 - only names are needed
-            if name.startswith(f"{policy.name}.") and name.endswith(_SUFFIX)
-        )
+        with os.scandir(policy.parent) as entries:
+            for entry in entries:
+                path = policy.parent / entry.name
+                if (
+                    entry.name.startswith(f"{policy.name}.")
+                    and entry.name.endswith(_SUFFIX)
+                    and path not in named
+                ):
+                    sizes.append((_size(entry), path))
     except OSError:
-        return []
-    return [policy.parent / name for name in names[:MAX_BUNDLES]]
+        return
+    total = 0
+    for size, path in sorted(sizes)[:MAX_BUNDLES]:
+        total += size
+        if total > dsse.MAX_BUNDLE_BYTES:
+            return
+        yield path
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except OSError:
+        # It is refused when it is read.
+        return 0
 
 
 def _exists(path: Path) -> bool:

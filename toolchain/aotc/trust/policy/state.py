@@ -12,7 +12,6 @@ import contextlib
 import errno
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Annotated, Final, Literal
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PRIVATE, belongs_to_others, make_folder, state_folder
 from aotc.base.files.locks import locked
+from aotc.base.files.reading import read_at_most
 from aotc.base.files.writing import write_atomically
 from aotc.base.records import field, record, replace
 from aotc.spec.attestations import Instant, format_instant, parse_instant
@@ -349,14 +349,10 @@ def _read_bytes(path: Path) -> bytes | None:
     Raises OSError, also for a broken link and for anything that is not a regular file.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | _NO_WAITING)
+        return read_at_most(path, MAX_STATE_BYTES)
     except FileNotFoundError:
         _refuse_broken_link(path)
         return None
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file")
-        return file.read(MAX_STATE_BYTES + 1)
 
 
 def _refuse_broken_link(path: Path) -> None:
