@@ -57,8 +57,10 @@ ids: $(STAMP)  ## ten artifact ids against those kept for this host; KEEP=1, or 
 	$(BIN)/python ci/artifact_ids.py $(if $(KEEP),--keep) $(if $(AGAINST),--against $(AGAINST))
 
 fuzz: SECONDS := 600
-fuzz: $(STAMP)  ## fuzz all readers of untrusted files, for SECONDS=600 in all
+fuzz: $(STAMP)  ## fuzz readers of untrusted files and whole checkouts, for SECONDS=600 three times
 	$(BIN)/python tests/fuzz --seconds $(SECONDS)
+	$(BIN)/python tests/fuzz --checkouts 20000 --seconds $(SECONDS)
+	$(BIN)/python tests/fuzz --checkouts 2000 --builds --seconds $(SECONDS)
 
 lint: $(STAMP)  ## ruff and mypy --strict (the dependency rule is among the tests)
 	$(BIN)/ruff check $(SOURCES)

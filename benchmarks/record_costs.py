@@ -24,7 +24,7 @@ import onnx
 import onnxruntime as ort
 
 from aotc.base.files.reading import file_sha256
-from aotc.graph.passes.fix_dims import FixDims
+from aotc.graph.passes.with_sizes import FixDims
 from aotc.spec.codec import encode
 from aotc.tools.learn_costs import CostTable, spread
 from benchmarks.contenders import HINTS, PROVIDER, plugin_options

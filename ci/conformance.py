@@ -30,8 +30,8 @@ from onnx import numpy_helper
 
 from aotc.base.codes import REASONS
 from aotc.cli.output import document_text
-from aotc.cli.terminal import show
-from aotc.cli.views.model_checks import check_models_view
+from aotc.cli.terminal import show_sheet
+from aotc.report.sheets.model_checks import check_models_view
 from aotc.spec.codec import encode
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck
 from aotc.tools.check_outcomes import in_words, read_report
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str]) -> int:
             against=KEPT if KEPT.exists() else None,
             progress=progress,
         )
-    show(check_models_view(report))
+    show_sheet(check_models_view(report))
     if options.output is not None:
         options.output.write_text(document_text(report), "utf-8")
     if report.unchecked:

@@ -102,8 +102,8 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: seconds by step, and the number of partitions."""
     from aotc.graph.partition.assignment import Rules, assign, sizes_at
     from aotc.graph.partition.division import partition_report
-    from aotc.graph.partition.extraction import Extractor, hybrid_model
-    from aotc.graph.view import read_graph
+    from aotc.graph.partition.division import Extractor, hybrid_model
+    from aotc.graph.view import GraphView
     from aotc.providers.cpu import CpuBackend
     from aotc.providers.openvino import OpenVinoBackend
 
@@ -121,7 +121,7 @@ def divide(request: dict[str, Any]) -> dict[str, Any]:
         seconds[name] = time.perf_counter() - started
 
     with step("read"):
-        graph = read_graph(model)
+        graph = GraphView(model.graph)
     with step("cost"):
         sizes = sizes_at(model, {"batch": 1}), sizes_at(model, {"batch": 8})
     rates = {FIRST: OpenVinoBackend.rates, LAST: CpuBackend.rates}

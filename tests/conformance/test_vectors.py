@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from repository import ROOT
+from signed_payload import verify_payload
 
 from aotc.base.errors import AotcError
 from aotc.spec.trust_anchors import Anchor, TrustedKey
@@ -26,7 +27,7 @@ from aotc.trust.policy.host_trust import Trust
 VECTORS = ROOT / "manifests" / "vectors"
 FOLDERS = ("valid", "invalid", "invalid-payload")
 READERS: dict[str, Callable[[bytes, Iterable[Anchor]], object]] = {
-    "oms": oms.verify,
+    "oms": verify_payload,
     "attestation": statements.verify,
 }
 

@@ -27,3 +27,22 @@ def test_what_a_row_names_is_there() -> None:
         for folder, cell in (("toolchain/aotc", code), ("tests", test)):
             for name in re.findall(r"`([\w/.-]+\.py)`", cell):
                 assert (ROOT / folder / name).is_file(), row
+
+
+def test_the_table_of_attackers_names_tests_that_are_there() -> None:
+    """By a file, or by a folder with tests."""
+    text = (ROOT / "docs" / "threat-model.md").read_text("utf-8")
+    section = text.partition("## Who does what, and what stops it")[2].partition("\n## ")[0]
+    head, _, *rows = [line for line in section.splitlines() if line.startswith("|")]
+    assert head == "| Who | What | Which defence | Which test |"
+    assert len(rows) >= 15
+    for row in rows:
+        who, what, defence, test = (cell.strip() for cell in row.strip("|").split(" | "))
+        assert who and what and defence, row
+        names = re.findall(r"`([^`]+)`", test)
+        assert names and test == ", ".join(f"`{name}`" for name in names), row
+        for name in names:
+            place = ROOT / "tests" / name
+            assert place.is_file() if name.endswith(".py") else any(place.rglob("test_*.py")), name
+        for name in re.findall(r"`([a-z][\w/]*(?:\.py|/))`", defence):
+            assert (ROOT / "toolchain" / "aotc" / name).exists(), name

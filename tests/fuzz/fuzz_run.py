@@ -8,6 +8,7 @@ import importlib.util
 import os
 import re
 import resource
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -16,12 +17,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from fuzz_target import CORPUS, Target, load
+from fuzz_target import CORPUS, IN_MEMORY, Target, load
 
 CHILD = Path(__file__).resolve().with_name("fuzz_child.py")
 WORKERS = 2
-# Targets write files, some of them thousands a minute.
-MEMORY = Path("/dev/shm")
 # An input that takes this long hangs; and no reader needs this much memory.
 INPUT_SECONDS = 60
 MEMORY_MIB = 2048
@@ -56,15 +55,19 @@ def can_fuzz() -> bool:
     return importlib.util.find_spec("atheris") is not None
 
 
-def fuzz(names: Iterable[str], seconds: int, *, grow: bool = False) -> Iterator[Outcome]:
+def fuzz(
+    names: Iterable[str], seconds: int, *, grow: bool = False, keep: Path | None = None
+) -> Iterator[Outcome]:
     """Fuzz each target, for about `seconds` in total; raises RuntimeError if one cannot start.
 
-    With `grow`, inputs that reach new code are kept.
+    With `grow`, inputs that reach new code are kept in the corpus of the repository; with `keep`,
+    all of them in `keep/corpus`, from which the next run goes on, and what breaks a target in
+    `keep/crashes`, named by the target, the seed of the run and its own digest.
     """
     listed = list(names)
     share = max(1, seconds * min(WORKERS, len(listed)) // len(listed))
     with ThreadPoolExecutor(WORKERS) as pool:
-        yield from pool.map(lambda name: _fuzz(load(name), share, grow), listed)
+        yield from pool.map(lambda name: _fuzz(load(name), share, grow, keep), listed)
 
 
 def merge(name: str) -> None:
@@ -96,13 +99,15 @@ def _merge(target: Target, folder: Path) -> None:
         (place / name).write_bytes(data)
 
 
-def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
+def _fuzz(target: Target, seconds: int, grow: bool, keep: Path | None) -> Outcome:
     with tempfile.TemporaryDirectory(
-        prefix="aotc-fuzz-", dir=MEMORY if MEMORY.is_dir() else None, ignore_cleanup_errors=True
+        prefix="aotc-fuzz-", dir=IN_MEMORY, ignore_cleanup_errors=True
     ) as place:
         folder = Path(place)
         _write_seeds(target, folder / "found")
         words = folder / "words"
+        # Zero would be one of libFuzzer's own choice, which nobody could repeat.
+        seed = 1 + secrets.randbelow(2**31 - 1)
         words.write_text("".join(f'"{_escaped(item)}"\n' for item in sorted(target.words - {""})))
         result = _run(
             target,
@@ -110,9 +115,14 @@ def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
             f"-max_total_time={seconds}",
             *((f"-dict={words}",) if target.words else ()),
             "-print_final_stats=1",
+            f"-seed={seed}",
+            # What reaches more code is written into the first of them.
+            *([str(_corpus(target, keep))] if keep is not None else []),
             str(folder / "found"),
         )
         crashes = sorted(folder.glob("bad-*"))
+        if keep is not None and crashes:
+            _keep_crash(target, keep, seed, crashes[0].read_bytes())
         if result.returncode and not crashes:
             raise RuntimeError(f"the fuzzer of {target.name} failed:\n{_tail(result.stderr)}")
         if grow and not crashes:
@@ -125,6 +135,18 @@ def _fuzz(target: Target, seconds: int, grow: bool) -> Outcome:
             crashes[0].read_bytes() if crashes else None,
             _tail(result.stdout + result.stderr),
         )
+
+
+def _corpus(target: Target, keep: Path) -> Path:
+    place = keep / "corpus" / target.name
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _keep_crash(target: Target, keep: Path, seed: int, data: bytes) -> None:
+    place = keep / "crashes"
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"{target.name}-{seed}-{hashlib.sha256(data).hexdigest()[:16]}").write_bytes(data)
 
 
 def _peak_mib() -> int:

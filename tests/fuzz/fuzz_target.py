@@ -15,6 +15,10 @@ from pathlib import Path
 
 FUZZ = Path(__file__).resolve().parent
 CORPUS = FUZZ / "corpus"
+# What `make fuzz` found, for its next run: inputs that reach more code, and crashes.
+KEPT = FUZZ.parents[1] / ".fuzz"
+# Targets write files, some of them thousands a minute.
+IN_MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None
 # The fuzzer and its children run without pytest, and find targets and what those use by this.
 SUPPORT = FUZZ.parent / "support"
 sys.path.extend(map(str, (FUZZ / "targets", SUPPORT, SUPPORT / "keyless")))
@@ -22,6 +26,8 @@ NAMES = (
     "archive",
     "bundle",
     "certificate",
+    "checkout",
+    "configuration",
     "inputs",
     "keyless",
     "keys",
@@ -36,6 +42,7 @@ NAMES = (
     "state",
     "statement",
     "traffic",
+    "yaml",
 )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,20 @@ def check(data):
     return True
 
 TARGET = Target("planted", check, lambda: (b"good",), frozenset({"bad"}), 8)
+"""
+
+STEPS = """
+from fuzz_target import Target
+
+from aotc.spec.json import strict_json
+
+def check(data):
+    try:
+        return bool(strict_json(data))
+    except ValueError:
+        return False
+
+TARGET = Target("planted", check, lambda: (b"[]",), frozenset({"true", "null"}), 16)
 """
 
 pytestmark = pytest.mark.skipif(
@@ -41,8 +57,33 @@ def test_a_fault_is_found_and_its_input_is_told(
     (tmp_path / "fuzz_planted.py").write_text(PLANTED)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
-    (outcome,) = fuzz(["planted"], 30)
+    monkeypatch.delitem(sys.modules, "fuzz_planted", raising=False)
+    kept = tmp_path / "kept"
+    (outcome,) = fuzz(["planted"], 30, keep=kept)
     assert outcome.crash is not None
     assert outcome.crash.startswith(b"bad")
     assert "the planted fault" in str(outcome)
     assert base64.b64encode(outcome.crash).decode() in str(outcome)
+    # It is there for the next run, with the seed of this one.
+    (crash,) = (kept / "crashes").iterdir()
+    name, seed, digest = crash.name.split("-")
+    assert (name, digest) == ("planted", hashlib.sha256(outcome.crash).hexdigest()[:16])
+    assert int(seed)
+    assert crash.read_bytes() == outcome.crash
+
+
+def test_what_was_found_is_where_the_next_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fuzz_planted.py").write_text(STEPS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "fuzz_planted", raising=False)
+    kept = tmp_path / "kept"
+    (first,) = fuzz(["planted"], 4, keep=kept)
+    assert first.crash is None
+    found = {path.name for path in (kept / "corpus" / "planted").iterdir()}
+    assert found
+    (second,) = fuzz(["planted"], 4, keep=kept)
+    assert second.crash is None
+    assert found <= {path.name for path in (kept / "corpus" / "planted").iterdir()}

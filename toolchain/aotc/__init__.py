@@ -191,6 +191,8 @@ _PUBLIC = {
 }
 # What only loads and runs artifacts, for which ONNX Runtime's package is enough.
 _LOADS = frozenset(("BoundCall", "DeviceTensor", "Model", "bench", "load"))
+# Wings that import no compiled packages.
+_LIGHT = ("aotc.base.", "aotc.spec.")
 # What another extra than `cpu` brings the packages of.
 _EXTRAS = {"write_page": "report"}
 
@@ -207,8 +209,14 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module 'aotc' has no attribute {name!r}")
         from importlib import import_module
 
+        imported = import_module
+        if not _PUBLIC[name].startswith(_LIGHT):
+            from aotc.base.interruptions import uninterrupted
+
+            # Modules in C, such as numpy's, cannot be imported again after half of it.
+            imported = uninterrupted(import_module)
         try:
-            return getattr(import_module(_PUBLIC[name]), name)
+            return getattr(imported(_PUBLIC[name]), name)
         except ModuleNotFoundError as error:
             from aotc.base.errors import missing_package
 

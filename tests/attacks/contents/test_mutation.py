@@ -20,10 +20,11 @@ import pytest
 from attacked_artifact import Attacked, forbid_sessions
 from onnx import TensorProto, helper, numpy_helper
 from shared_workers import build
+from signed_payload import verify_payload
 
 from aotc.base.errors import AotcError
 from aotc.spec.reports import VerifyReport
-from aotc.trust import oms, statements
+from aotc.trust import statements
 from aotc.trust.container import FolderContainer
 from aotc.trust.gate import authenticate, verify
 from aotc.trust.key_files import generate
@@ -79,7 +80,7 @@ class Mutations:
         assert self.good.authentic
         assert self.good.signers == (artifact.key.key_id,)
         self.trust = (artifact.key.trusted(),)
-        self.signed = dict(oms.verify(artifact.bundle.read_bytes(), self.trust).digests)
+        self.signed = dict(verify_payload(artifact.bundle.read_bytes(), self.trust).digests)
         self.count = 0
         self.accepted: list[tuple[str, int]] = []
         self.codes: Counter[str] = Counter()
@@ -195,7 +196,7 @@ def test_a_bit_of_every_byte_of_bundles_is_refused_before_parsing(mutations: Mut
     bits = _bits()
     for path in sorted((mutations.artifact.path / "attestations").iterdir()):
         good = path.read_bytes()
-        read = oms.verify if path == mutations.artifact.bundle else statements.verify
+        read = verify_payload if path == mutations.artifact.bundle else statements.verify
         read(good, mutations.trust)
         for place in range(len(good)):
             try:

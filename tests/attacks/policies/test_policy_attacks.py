@@ -667,24 +667,20 @@ def test_a_certified_key_signs_what_its_authority_may(host: Setting) -> None:
     assert host.codes("prod") == ["AOTC-G025", "AOTC-G027"]
 
 
-def test_a_certificate_may_have_text_before_it(host: Setting) -> None:
+def test_a_file_with_an_authority_has_nothing_but_its_certificate(
+    host: Setting, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`openssl x509 -text` writes what it holds before it, and people write what they like."""
     company = authority("company")
-    host.keys = {**host.keys, "alice": leaf(company, subject="alice").signer()}
-    text = "Certificate:\n    Data:\n        Subject: CN=Fabrik \u00d6st\n" + company.pem
-    host.policy["authorities"] = [{"id": "ca", "pem": text, "usage": ["approval"]}]
-    host.require("approval", "ca")
-    host.approve("alice")
     host.write()
-    assert read_policy(host.path).policy.authorities[0].pem == company.pem
-    assert host.codes("prod") == []
-    # What 'aotc trust add' does with such a file.
     file = host.folder / "company.crt"
-    file.write_text(text, encoding="utf-8")
     words = ["trust", "add", str(host.path), "--id", "ca", "--authority", str(file)]
-    assert main([*words, "--usage", "approval,provenance"]) == 0
-    assert read_policy(host.path).policy.authorities[0].usage == ("approval", "provenance")
-    assert main(["trust", "check", str(host.path)]) == 0
-    assert host.codes("prod") == []
+    file.write_text("Certificate:\n    Data:\n        Version: 3 (0x2)\n" + company.pem)
+    assert main([*words, "--usage", "approval"]) == 2
+    assert "has text besides the key" in capsys.readouterr().err
+    file.write_text(company.pem)
+    assert main([*words, "--usage", "approval"]) == 0
+    assert read_policy(host.path).policy.authorities[0].pem == company.pem
 
 
 def test_several_certificates_are_not_one_authority(host: Setting) -> None:

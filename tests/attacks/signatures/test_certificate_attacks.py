@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 from made_certificates import NOW, TLS, Issued, authority, leaf, p256, public_pem
+from signed_payload import verify_payload
 
 from aotc.base.errors import AotcError
 from aotc.spec.trust_anchors import TrustedAuthority, TrustedKey, key_id
 from aotc.trust import dsse, oms
-from aotc.trust.certificates import load_authorities
 
 DIGESTS = {"aotc.json": "2" * 64, "model/model.onnx": "1" * 64}
 UNKNOWN = x509.UnrecognizedExtension(ObjectIdentifier("1.3.6.1.4.1.99999.1"), b"\x05\x00")
@@ -31,14 +31,14 @@ def root() -> Issued:
 
 def refusals(bundle: bytes, *anchors: TrustedKey | TrustedAuthority, **more: Any) -> AotcError:
     with pytest.raises(AotcError) as caught:
-        oms.verify(bundle, anchors, **more)
+        verify_payload(bundle, anchors, **more)
     return caught.value
 
 
 def test_a_certified_key_is_trusted(root: Issued) -> None:
     signer = leaf(root)
     bundle = oms.sign(DIGESTS, signer.signer())
-    signed = oms.verify(bundle, (root.authority,))
+    signed = verify_payload(bundle, (root.authority,))
     assert dict(signed.digests) == DIGESTS
     assert signed.key == TrustedKey(
         pem=public_pem(signer.secret),
@@ -51,7 +51,7 @@ def test_a_certified_key_is_trusted(root: Issued) -> None:
     document = json.loads(bundle)
     material = document["verificationMaterial"]
     material["certificate"] = material.pop("x509CertificateChain")["certificates"][0]
-    assert oms.verify(json.dumps(document).encode(), (root.authority,)) == signed
+    assert verify_payload(json.dumps(document).encode(), (root.authority,)) == signed
 
 
 def test_a_chain_of_authorities_is_trusted(root: Issued) -> None:
@@ -60,9 +60,9 @@ def test_a_chain_of_authorities_is_trusted(root: Issued) -> None:
     signer = leaf(lower)
     for above in ((lower, upper), (upper, lower), (lower, upper, root)):
         bundle = oms.sign(DIGESTS, signer.signer(*above))
-        assert oms.verify(bundle, (root.authority,)).key.pem == public_pem(signer.secret)
+        assert verify_payload(bundle, (root.authority,)).key.pem == public_pem(signer.secret)
     # With trust in a lower authority no root is needed; with trust in another one there is no path.
-    assert oms.verify(oms.sign(DIGESTS, signer.signer()), (lower.authority,))
+    assert verify_payload(oms.sign(DIGESTS, signer.signer()), (lower.authority,))
     assert refusals(oms.sign(DIGESTS, signer.signer()), root.authority).code == "AOTC-G038"
     other = authority("root")
     bundle = oms.sign(DIGESTS, signer.signer(lower, upper, root))
@@ -75,7 +75,7 @@ def test_the_good_one_of_two_paths_counts(root: Issued) -> None:
     current = authority("lower", root, secret)
     signer = leaf(current)
     for above in ((expired, current), (current, expired)):
-        assert oms.verify(oms.sign(DIGESTS, signer.signer(*above)), (root.authority,))
+        assert verify_payload(oms.sign(DIGESTS, signer.signer(*above)), (root.authority,))
 
 
 BAD_LEAVES: dict[str, tuple[dict[str, Any], str]] = {
@@ -89,7 +89,7 @@ BAD_LEAVES: dict[str, tuple[dict[str, Any], str]] = {
     "CA as leaf": ({"ca": True}, "it is a CA"),
     "may sign certificates": ({"cert_sign": True}, "has keyCertSign"),
     "unknown critical extension": ({"more": ((UNKNOWN, True),)}, "unknown critical extension"),
-    "P-384": ({"secret": ec.generate_private_key(ec.SECP384R1())}, "not on P-256"),
+    "P-521": ({"secret": ec.generate_private_key(ec.SECP521R1())}, "not on P-256 or P-384"),
     "secp256k1": ({"secret": ec.generate_private_key(ec.SECP256K1())}, "not on P-256"),
     "RSA": ({"secret": rsa.generate_private_key(65537, 2048)}, "not on P-256"),
 }
@@ -120,9 +120,10 @@ def x509_der() -> Any:
 
 def test_an_unknown_extension_that_is_not_critical_is_ignored(root: Issued) -> None:
     bundle = oms.sign(DIGESTS, leaf(root, more=((UNKNOWN, False),)).signer())
-    assert oms.verify(bundle, (root.authority,))
+    assert verify_payload(bundle, (root.authority,))
 
 
+MAPPINGS = x509.UnrecognizedExtension(ObjectIdentifier("2.5.29.33"), b"\x30\x00")
 CONSTRAINED = x509.NameConstraints([x509.DNSName("example.com")], None)
 BAD_AUTHORITIES: dict[str, tuple[dict[str, Any], str]] = {
     "expired": ({"ends": NOW - timedelta(hours=1)}, "CN=lower: it expired at"),
@@ -134,6 +135,7 @@ BAD_AUTHORITIES: dict[str, tuple[dict[str, Any], str]] = {
     "unknown critical": ({"more": ((UNKNOWN, True),)}, "unknown critical extension"),
     "constraints": ({"more": ((CONSTRAINED, True),)}, "constraints that are not supported"),
     "quiet constraints": ({"more": ((CONSTRAINED, False),)}, "that are not supported"),
+    "quiet mappings": ({"more": ((MAPPINGS, False),)}, "that are not supported"),
     "small RSA": ({"secret": rsa.generate_private_key(65537, 1024)}, "RSA key has 1024 bits"),
     "secp256k1": ({"secret": ec.generate_private_key(ec.SECP256K1())}, "neither RSA nor on"),
 }
@@ -156,6 +158,10 @@ def test_path_length_and_length_of_the_chain(root: Issued) -> None:
         "AOTC-G037",
         "CN=release: CN=upper: it allows 0 CAs below it, and there are 1",
     )
+    # One that renewed itself is not counted (RFC 5280, 6.1.4).
+    renewed = authority("upper", upper, path_length=0)
+    bundle = oms.sign(DIGESTS, leaf(renewed).signer(renewed, upper))
+    assert verify_payload(bundle, (root.authority,))
     above: list[Issued] = []
     for number in range(8):
         above.insert(0, authority(f"ca {number}", above[0] if above else root))
@@ -168,7 +174,7 @@ def test_an_expired_root_is_not_trusted() -> None:
     bundle = oms.sign(DIGESTS, leaf(old).signer())
     assert refusals(bundle, old.authority).code == "AOTC-G037"
     # At the time of an earlier trusted record it was valid.
-    assert oms.verify(bundle, (old.authority,), at=NOW - timedelta(hours=2))
+    assert verify_payload(bundle, (old.authority,), at=NOW - timedelta(hours=2))
 
 
 def test_a_weak_digest_is_refused(root: Issued) -> None:
@@ -213,7 +219,7 @@ def test_without_authorities_a_certificate_is_an_unknown_signer(root: Issued) ->
     assert refusals(bundle, stranger).code == "AOTC-G002"
     # For a key that is trusted itself, the certificate only names the key.
     trusted = TrustedKey(pem=public_pem(signer.secret), origin="x")
-    assert oms.verify(bundle, (trusted,)).key == trusted
+    assert verify_payload(bundle, (trusted,)).key == trusted
 
 
 def test_a_name_cannot_write_on_the_terminal(root: Issued) -> None:
@@ -286,13 +292,14 @@ def test_bits_declared_unused_change_a_certificate(root: Issued) -> None:
     assert refusals(json.dumps(document).encode(), root.authority).code == "AOTC-G037"
 
 
-def test_files_of_authorities(root: Issued, tmp_path: Any) -> None:
-    path = tmp_path / "ca.pem"
-    path.write_text("ours\n" + root.pem + root.pem)
-    assert [ca.pem for ca in load_authorities(path)] == [root.pem, root.pem]
-    cut = root.pem + root.pem.replace("-----END CERTIFICATE-----", "")
-    for text in ("", cut, leaf(root).pem, root.pem.replace("M", "A")):
-        path.write_text(text)
-        with pytest.raises(AotcError) as caught:
-            load_authorities(path)
-        assert caught.value.code == "AOTC-G013"
+@pytest.mark.parametrize("spoil", ["leaf", "cut", "other letters", "empty"])
+def test_what_is_not_the_certificate_of_a_ca_is_no_authority(spoil: str, root: Issued) -> None:
+    pem = {
+        "leaf": leaf(root).pem,
+        "cut": root.pem.replace("-----END CERTIFICATE-----", ""),
+        "other letters": root.pem.replace("M", "A"),
+        "empty": "",
+    }[spoil]
+    trusted = TrustedAuthority(pem=pem, origin="x")
+    error = refusals(oms.sign(DIGESTS, leaf(root).signer()), root.authority, trusted)
+    assert (error.code, error.where) == ("AOTC-G013", "x")

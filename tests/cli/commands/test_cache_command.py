@@ -15,8 +15,8 @@ import pytest
 from aotc.base.errors import AotcError
 from aotc.cli import main as cli
 from aotc.cli import terminal
-from aotc.cli.commands import cache as command
 from aotc.pipeline.cache import ARTIFACT, PARTITION, BuildCache
+from aotc.report.sheets import stores
 from aotc.spec.command_reports import CacheEntry, CacheListReport, PruneReport
 
 SNAPSHOTS = Path(__file__).parent / "cache_snapshots"
@@ -156,11 +156,11 @@ def list_text() -> list[Any]:
         bytes=sum(each.bytes for each in entries),
         entries=entries,
     )
-    return command.list_view(answer)
+    return stores.cache_view(answer)
 
 
 def prune_text() -> list[Any]:
-    return command.prune_view(
+    return stores.pruned_cache_view(
         PruneReport(
             folder="/home/me/.cache/aotc/build",
             removed=3,
@@ -174,7 +174,7 @@ def prune_text() -> list[Any]:
 
 def shown(parts: Callable[[], list[Any]]) -> str:
     stream = io.StringIO()
-    terminal.show(parts(), file=stream)
+    terminal.show_sheet(parts(), file=stream)
     return stream.getvalue()
 
 

@@ -97,7 +97,7 @@ def test_a_page(learner: Command) -> None:
     done = learner(*learn(learner, "--costs", "costs.json", "--html", "page.html"))
     assert done.status == 0
     page = (learner.folder / "page.html").read_text()
-    assert "Requests by batch" in page
+    assert "sizes of batch" in page
     assert "<script" not in page
     assert "://" not in page, "the page needs another"
 

@@ -314,7 +314,7 @@ def test_annotations_come_by_default_in_github_actions(place: Path) -> None:
     elsewhere = failing(Command(place), "--format", "github")
     assert [line for line in elsewhere.stderr.splitlines() if line.startswith("::error")]
     outcome = failing(Command(place), "--format", "yaml")
-    assert (outcome.status, "neither text nor github" in outcome.stderr) == (2, True)
+    assert (outcome.status, "is not one of 'text', 'github'" in outcome.stderr) == (2, True)
 
 
 EVIL = (

@@ -27,7 +27,7 @@ for _name in COMMANDS:
 for _name in (
     *("pipeline.build", "trust.packing", "trust.policy.authoring"),
     *("runtime.store.installing", "runtime.store.pruning"),
-    *("cli.views.summary", "cli.views.policy", "cli.views.verification"),
+    *("report.sheets.summary", "report.sheets.trust"),
     *("cli.terminal", "cli.output"),
 ):
     import_module(f"aotc.{_name}")

@@ -79,7 +79,7 @@ def test_results_have_colours(built: Command) -> None:
     assert f"\x1b[{GREEN}passed" in sent
     status, sent, _ = on_a_terminal(built, "verify", "bad.aotc")
     assert status == 1
-    assert f"\x1b[1;{RED}  REFUSED: not vouched for" in sent
+    assert f"\x1b[1;{RED}  REFUSED: changed since it was signed" in sent
     assert f"\x1b[{RED}failed" in sent
     _, sent, _ = on_a_terminal(built, "inspect", "model.aotc")
     assert re.search(rf"\x1b\[{YELLOW} *AOTC-[A-Z]\d", sent), sent

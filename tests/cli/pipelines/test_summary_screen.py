@@ -12,7 +12,7 @@ from command import Command
 from made_models import linear, save
 
 from aotc.cli import terminal
-from aotc.cli.views.summary import built_summary, inspected_summary
+from aotc.report.sheets.summary import built_summary, inspected_summary
 from aotc.spec.manifest import Capture
 from aotc.spec.payload import Finding, Value
 from aotc.spec.reports import ArtifactSummary, BuildReport, InspectReport, Refusal, VariantSummary
@@ -27,7 +27,7 @@ def shown(parts: Any, monkeypatch: pytest.MonkeyPatch, columns: int) -> list[str
     monkeypatch.setenv("COLUMNS", str(columns))
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stdout", stream)
-    terminal.show(parts)
+    terminal.show_sheet(parts)
     return stream.getvalue().splitlines()
 
 

@@ -181,7 +181,7 @@ def _public(secret: rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey) -> bytes:
 
 KEYS: dict[str, Callable[[], tuple[bytes, bytes]]] = {
     "RSA": lambda: _both(rsa.generate_private_key(65537, 2048)),
-    "P-384": lambda: _both(ec.generate_private_key(ec.SECP384R1())),
+    "P-521": lambda: _both(ec.generate_private_key(ec.SECP521R1())),
     "garbage": lambda: (b"garbage", b"garbage"),
     "empty": lambda: (b"", b""),
     "binary": lambda: (bytes(range(256)), bytes(range(256))),

@@ -46,6 +46,12 @@ from aotc.trust.attesting import approve
 from aotc.trust.signers import load_signer
 
 TOO_LONG = "n" * 256
+# Variables that commands read and may take any bytes of.
+FOREIGN = (
+    *("GITHUB_WORKSPACE", "GITHUB_REF_NAME", "GITHUB_ACTIONS", "CI_PROJECT_DIR", "CI_COMMIT_TAG"),
+    *("CI_COMMIT_BRANCH", "SIGSTORE_ID_TOKEN", "AOTC_KEY_PASSWORD", "CUDA_VISIBLE_DEVICES"),
+    *("LD_LIBRARY_PATH", "ORT_THING", "OMP_THING", "FORCE_COLOR", "TERM", "LANG", "NO_COLOR"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -226,6 +232,26 @@ def bytes_of_no_encoding(scene: Scene) -> None:
     scene.read = scene.written = folder
 
 
+def line_breaks(scene: Scene) -> None:
+    """A name may hold what would forge a line, steer a terminal, or end a line for others."""
+    folder = scene.here / "a\nb\r\x1b[31m\u2028\u202e"
+    scene.written.rename(folder)
+    scene.read = scene.written = folder
+
+
+def names_like_options(scene: Scene) -> None:
+    folder = scene.here / "-h"
+    scene.written.rename(folder)
+    scene.before.append(lambda: os.chdir(scene.here))
+    scene.read = scene.written = Path("./-h")
+
+
+def foreign_variables(scene: Scene) -> None:
+    """Bytes of no encoding, and a text that is no number, in what a job of a CI has set."""
+    odd = dict.fromkeys(FOREIGN, os.fsdecode(b"\xff"))
+    scene.environment.update(odd, COLUMNS="\u00b2", LINES="9" * 5000, AOTC_HEARTBEAT="nan")
+
+
 def current_folder_is_gone(scene: Scene) -> None:
     """The current folder is gone, and all paths are absolute."""
     gone = scene.here / "gone"
@@ -379,6 +405,9 @@ PLACES = (
     Place(output_nul_bytes, WRITES, of_paths=True),
     Place(half_characters, READS, of_paths=True),
     Place(bytes_of_no_encoding, of_paths=True),
+    Place(line_breaks, work=ALL, slow=BUILT, of_paths=True),
+    Place(names_like_options, slow=BUILT, of_paths=True),
+    Place(foreign_variables, slow=BUILT),
     Place(current_folder_is_gone),
     Place(relative_to_what_is_gone, READS),
     Place(no_temporary_folder, slow=BUILT),

@@ -10,7 +10,7 @@ import pytest
 
 from aotc.base.records import replace
 from aotc.cli import terminal
-from aotc.cli.views.measurements import bench_view
+from aotc.report.sheets.measurements import bench_view
 from aotc.spec.bench_reports import (
     BenchReport,
     Comparison,
@@ -123,7 +123,7 @@ VIEWS = {
 def test_view(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "110")
     shown = io.StringIO()
-    terminal.show(bench_view(VIEWS[name]()), file=shown)
+    terminal.show_sheet(bench_view(VIEWS[name]()), file=shown)
     path = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS") == "1":
         path.write_text(shown.getvalue(), encoding="utf-8")
@@ -142,5 +142,5 @@ def test_what_a_node_is_called_cannot_steer_the_terminal() -> None:
         findings=(Finding(code="AOTC-R009", what=hostile),),
     )
     shown = io.StringIO()
-    terminal.show(bench_view(answer), file=shown)
+    terminal.show_sheet(bench_view(answer), file=shown)
     assert not set("\x1b\u202e") & set(shown.getvalue())

@@ -13,7 +13,7 @@ import pytest
 
 from aotc.base.records import replace
 from aotc.cli import terminal
-from aotc.cli.views.differences import diff_view
+from aotc.report.sheets.differences import diff_view
 from aotc.spec.diff_report import (
     AREAS,
     AllowedDiff,
@@ -156,7 +156,7 @@ def report() -> DiffReport:
 def test_diff_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     file = io.StringIO()
-    terminal.show(diff_view(report()), file=file)
+    terminal.show_sheet(diff_view(report()), file=file)
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS"):
         SNAPSHOT.parent.mkdir(exist_ok=True)
         SNAPSHOT.write_text(file.getvalue(), "utf-8")

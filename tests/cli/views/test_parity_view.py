@@ -13,7 +13,7 @@ import pytest
 
 from aotc.base.records import replace
 from aotc.cli import terminal
-from aotc.cli.views.variants import parity_view
+from aotc.report.sheets.variants import parity_view
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Tolerance
@@ -143,7 +143,7 @@ def test_parity_view(made: object, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(made)
     monkeypatch.setenv("COLUMNS", "120")
     file = io.StringIO()
-    terminal.show(parity_view(made()), file=file)
+    terminal.show_sheet(parity_view(made()), file=file)
     snapshot = SNAPSHOTS / f"{made.__name__}.txt"
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS"):
         SNAPSHOTS.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from aotc.base.records import record
-from aotc.cli.views.variants import requirements_in_words
+from aotc.report.sheets.variants import requirements_in_words
 from aotc.spec.variant import Requirements
 
 

@@ -10,11 +10,10 @@ import pytest
 from aotc.base.errors import expected_and_found
 from aotc.cli import main as cli
 from aotc.cli import terminal
-from aotc.cli.views import measurements
-from aotc.cli.views.artifact import attested_view
-from aotc.cli.views.policy import decision_view
-from aotc.cli.views.stores import install_view, list_view
-from aotc.cli.views.verification import verify_view
+from aotc.report.sheets import measurements
+from aotc.report.sheets.artifact import attested_view
+from aotc.report.sheets.stores import install_view, list_view
+from aotc.report.sheets.trust import decision_sheet, verify_view
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.attestations import Approval, ArtifactName, AttestReport
 from aotc.spec.command_reports import InstallReport, RunReport, StoreEntry, StoreListReport
@@ -39,7 +38,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def text(parts: Any) -> str:
     shown = io.StringIO()
-    terminal.show(parts, file=shown)
+    terminal.show_sheet(parts, file=shown)
     return shown.getvalue()
 
 
@@ -155,7 +154,7 @@ def test_a_decision_without_a_channel() -> None:
         rule="default",
         requirements=(need,),
     )
-    lines = text(decision_view(decision)).splitlines()
+    lines = text(decision_sheet(decision)).splitlines()
     assert "  channel      none" in lines
     assert "requirements  result  signers  count" in lines
     assert "  oms         met     release  1 of 1 distinct key" in lines

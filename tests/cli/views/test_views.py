@@ -14,10 +14,10 @@ import pytest
 
 from aotc.base.text import duration, size
 from aotc.cli import terminal
-from aotc.cli.views import measurements
-from aotc.cli.views.artifact import inspect_view
-from aotc.cli.views.summary import build_view
-from aotc.cli.views.verification import verify_view
+from aotc.report.sheets import measurements
+from aotc.report.sheets.artifact import inspect_view
+from aotc.report.sheets.summary import build_view
+from aotc.report.sheets.trust import verify_view
 from aotc.spec.command_reports import DoctorCheck, DoctorReport, RunCase, RunOutput, RunReport
 from aotc.spec.evidence import OutputError
 from aotc.spec.manifest import Capture, ControlFlow, ExternalFile
@@ -311,7 +311,7 @@ VIEWS = {
 def test_view(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     shown = io.StringIO()
-    terminal.show(VIEWS[name](), file=shown)
+    terminal.show_sheet(VIEWS[name](), file=shown)
     path = SNAPSHOTS / f"{name}.txt"
     if os.environ.get("AOTC_UPDATE_SNAPSHOTS") == "1":
         path.write_text(shown.getvalue(), encoding="utf-8")

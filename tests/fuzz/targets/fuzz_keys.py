@@ -8,9 +8,10 @@ from pathlib import Path
 from cryptography.hazmat.primitives import serialization
 from edited_artifact import make_place
 from fuzz_target import Target
-from made_keys import AUTHORITY, LEAF, TRUSTED, pem_of, signer
+from made_keys import AUTHORITY, LEAF, NOW, TRUSTED, pem_of, signer
 
 from aotc.base.errors import AotcError
+from aotc.spec.trust_anchors import TrustedAuthority, split_certificates
 from aotc.trust import certificates
 from aotc.trust.key_loading import load_private, load_public
 
@@ -33,8 +34,9 @@ def _public(path: Path) -> None:
 
 
 def _certificates(path: Path) -> None:
-    for authority in certificates.load_authorities(path):
-        assert "BEGIN CERTIFICATE" in authority.pem
+    blocks = split_certificates(path.read_text("ascii", "replace"))
+    authorities = [TrustedAuthority(pem=block, origin=str(path)) for block in blocks]
+    assert certificates.verify_chain([LEAF], authorities, NOW).origin == str(path)
 
 
 def load_public_text(pem: str) -> str:
@@ -48,7 +50,7 @@ def load_public_text(pem: str) -> str:
 READERS: tuple[tuple[Callable[[Path], None], frozenset[str]], ...] = (
     (_private, frozenset({"AOTC-I023", "AOTC-I034", "AOTC-G037"})),
     (_public, frozenset({"AOTC-G013"})),
-    (_certificates, frozenset({"AOTC-G013", "AOTC-G037"})),
+    (_certificates, frozenset({"AOTC-G013", "AOTC-G037", "AOTC-G038"})),
 )
 
 

@@ -19,10 +19,9 @@ from half_models import in_half
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.fix_dims import FixDims
-from aotc.graph.passes.fold_shapes import FoldShapes
 from aotc.graph.passes.fuse_for_cuda import fuse
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes
+from aotc.graph.passes.with_sizes import FixDims, FoldShapes
 from aotc.providers.cuda import claim_of
 from aotc.spec.variant import PassRecord
 

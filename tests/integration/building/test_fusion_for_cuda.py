@@ -12,7 +12,7 @@ import onnx
 import pytest
 from workbench import Built, Workbench
 
-from aotc.graph.passes.base import walk_nodes
+from aotc.graph.view import every_node
 from aotc.host.probe import probe
 from aotc.pipeline.context import BuildContext
 from aotc.pipeline.reuse import artifact_key_parts
@@ -92,7 +92,7 @@ def test_weights_are_stored_once(fused: Built, unfused: Built) -> None:
 
 def test_a_profile_may_say_no(unfused: Built) -> None:
     assert not any(item.matched for item in unfused.manifest.variants[0].passes)
-    assert not any(node.domain == "com.microsoft" for node in walk_nodes(graph(unfused)))
+    assert not any(node.domain == "com.microsoft" for node in every_node(graph(unfused)))
 
 
 def test_two_builds_give_the_same_bytes(bench: Workbench, fused: Built) -> None:

@@ -22,7 +22,7 @@ from workbench import Built, Workbench
 
 from aotc.base.errors import AotcError
 from aotc.cli import terminal
-from aotc.cli.views.variants import parity_view
+from aotc.report.sheets.variants import parity_view
 from aotc.spec.reports import ParityDebugReport
 from aotc.tools.debug_parity import debug_parity
 from aotc.tools.smallest_failing import fails
@@ -145,7 +145,7 @@ def test_a_gate_in_place_of_the_tolerance_is_what_an_output_is_judged_by(
     assert all(error.passed for error in report.outputs)
     assert report.gates["y"].max_abs == 100
     shown = io.StringIO()
-    terminal.show(parity_view(report), file=shown)
+    terminal.show_sheet(parity_view(report), file=shown)
     assert "max_abs 100, instead of the tolerance" in shown.getvalue()
     strict = gated_as(tmp_path / "strict.aotc", spoiled, replaces_tolerance=True, max_abs=1e-6)
     (refusal,) = debug_parity(strict, built.source).failed

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from signed_payload import verify_payload
 
 from aotc.base.errors import AotcError
 from aotc.spec.trust_anchors import TrustedAuthority
 from aotc.trust import key_files, oms
-from aotc.trust.certificates import load_authorities
 from aotc.trust.signers import load_signer
 
 pytest.importorskip("model_signing")
@@ -78,7 +78,7 @@ def digests_of(folder: Path) -> dict[str, str]:
 
 
 def authorities(folder: Path) -> tuple[TrustedAuthority, ...]:
-    return load_authorities(folder / "ca.crt")
+    return (TrustedAuthority(pem=(folder / "ca.crt").read_text(), origin="ca.crt"),)
 
 
 def test_model_signing_accepts_our_certified_signature(certificates: Path) -> None:
@@ -90,7 +90,7 @@ def test_model_signing_accepts_our_certified_signature(certificates: Path) -> No
         "--signature", "ours.json", "--certificate_chain", "ca.crt",
     )  # fmt: skip
     run(certificates, *command)
-    signed = oms.verify((certificates / "ours.json").read_bytes(), authorities(certificates))
+    signed = verify_payload((certificates / "ours.json").read_bytes(), authorities(certificates))
     assert signed.key.pem == (certificates / "release.pub").read_text()
     assert signed.key.certificate in (
         "O=Example,CN=release, issued by CN=Example CA",
@@ -104,10 +104,10 @@ def test_we_accept_the_certified_signature_of_model_signing(certificates: Path) 
         "--signature", "theirs.json", "--private_key", "release.pem",
         "--signing_certificate", "release.crt", "--certificate_chain", "ca.crt",
     )  # fmt: skip
-    signed = oms.verify((certificates / "theirs.json").read_bytes(), authorities(certificates))
+    signed = verify_payload((certificates / "theirs.json").read_bytes(), authorities(certificates))
     assert dict(signed.digests) == digests_of(certificates)
     with pytest.raises(AotcError) as caught:
-        oms.verify((certificates / "theirs.json").read_bytes(), ())
+        verify_payload((certificates / "theirs.json").read_bytes(), ())
     assert caught.value.code == "AOTC-G002"
 
 
@@ -137,4 +137,4 @@ def test_a_signer_file_names_certificates(certificates: Path) -> None:
     )
     bundle = oms.sign(digests_of(certificates), load_signer(certificates / "signer.yaml"))
     assert bundle == oms.sign(digests_of(certificates), load_signer(certificates / "signing.pem"))
-    assert oms.verify(bundle, authorities(certificates))
+    assert verify_payload(bundle, authorities(certificates))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from signed_payload import verify_payload
 
 from aotc.trust import dsse, oms
 from aotc.trust.key_files import generate
@@ -64,7 +65,7 @@ def test_we_accept_the_signature_of_the_model_signing_command(
     signature = tmp_path / "model.sig"
     done = model_signing("sign", "key", payload, "--signature", signature, "--private_key", private)
     assert done.returncode == 0, done.stderr
-    signed = oms.verify(signature.read_bytes(), load_public(public))
+    signed = verify_payload(signature.read_bytes(), load_public(public))
     assert dict(signed.digests) == digests_of(payload)
 
 
@@ -94,5 +95,5 @@ def test_we_accept_what_openssl_signed(payload: Path, tmp_path: Path) -> None:
     command = ["openssl", "dgst", "-sha256", "-sign", private]
     done = subprocess.run(command, input=message, capture_output=True, check=True)
     envelope["signatures"] = [{"sig": base64.b64encode(done.stdout).decode()}]
-    signed = oms.verify(json.dumps(bundle).encode(), load_public(public))
+    signed = verify_payload(json.dumps(bundle).encode(), load_public(public))
     assert dict(signed.digests) == digests_of(payload)

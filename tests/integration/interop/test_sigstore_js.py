@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from built_artifact import BuiltArtifact
+from signed_payload import verify_payload
 from sigstore_js import PINNED, ROOT, SigstoreJs, install
 
 from aotc import verify
@@ -119,7 +120,7 @@ def test_the_gate_takes_a_bundle_that_it_signed(
     signed = json.loads(bundle.read_bytes())["dsseEnvelope"]
     altered(bundle, bundle, payload=flipped(signed["payload"]))
     with pytest.raises(AotcError) as caught:
-        oms.verify(bundle.read_bytes(), load_public(public))
+        verify_payload(bundle.read_bytes(), load_public(public))
     assert caught.value.code == "AOTC-G003"
     assert not verify(artifact, key=public).authentic
 

@@ -76,7 +76,7 @@ def test_nodes_of_one_side_are_marked(pair: tuple[Path, Path], tmp_path: Path) -
     assert ids.issuperset(peers)
     said = text_of(page)
     assert "Nothing on this page was checked against a signature" in said
-    assert f"{nodes.nodes_a} nodes in A, {nodes.nodes_b} in B" in said
+    assert f"{nodes.nodes_a} -> {nodes.nodes_b}, {nodes.matched} in both" in said
     told = [next(map(text_of, row.iter("td"))) for row in rows(page, "nodes")]
     kinds = ("replaced", "renamed", "moved", "added", "removed")
     assert told == [kind for kind in kinds for _ in getattr(nodes, kind)]

@@ -39,7 +39,10 @@ class Runner:
     variables: dict[str, str]
     steps: list[Step] = field(default_factory=list)
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    outcomes: dict[str, str] = field(default_factory=dict)
     summary: str = ""
+    left_out: frozenset[str] = frozenset()
+    """Steps that do not run, as what they make is there already."""
 
     def run(self, **inputs: str) -> int:
         """Run the action; its inputs are named with `_` for `-`.  Returns the first failure."""
@@ -61,6 +64,8 @@ class Runner:
         }
         failed, path = 0, [self.variables["PATH"]]
         for step in document["runs"]["steps"]:
+            if step["name"] in self.left_out:
+                continue
             if failed and "always()" not in step.get("if", ""):
                 continue
             if not self._wanted(step.get("if", ""), contexts):
@@ -114,8 +119,8 @@ class Runner:
             check=False,
         )
         self.steps.append(Step(step["name"], done.returncode, done.stdout, {}))
-        lines = files["GITHUB_OUTPUT"].read_text().splitlines()
-        self.outputs[step.get("id", "")] = dict(line.split("=", 1) for line in lines)
+        self.outputs[step.get("id", "")] = outputs_in(files["GITHUB_OUTPUT"].read_text())
+        self.outcomes[step.get("id", "")] = "failure" if done.returncode else "success"
         path[:0] = files["GITHUB_PATH"].read_text().splitlines()[::-1]
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
         return done.returncode
@@ -127,7 +132,9 @@ class Runner:
             if term == "always()":
                 continue
             left, sign, right = term.split()
-            if (self._value(left, contexts) == right.strip("'")) is not (sign == "=="):
+            # GitHub compares texts without regard to case.
+            equal = self._value(left, contexts).lower() == right.strip("'").lower()
+            if equal is not (sign == "=="):
                 return False
         return True
 
@@ -138,4 +145,24 @@ class Runner:
         words = expression.split(".")
         if words[0] == "steps" and words[2] == "outputs":
             return self.outputs.get(words[1], {}).get(words[3], "")
+        if words[0] == "steps" and words[2] == "outcome":
+            return self.outcomes.get(words[1], "skipped")
         return str(contexts[words[0]][words[1]])
+
+
+def outputs_in(text: str) -> dict[str, str]:
+    """What a file of outputs states: `NAME=VALUE`, or `NAME<<END` and lines up to that end."""
+    found: dict[str, str] = {}
+    # As the runner does: other characters that end a line in Unicode are text.
+    lines = iter(text.removesuffix("\n").split("\n") if text else ())
+    for line in lines:
+        stated = re.fullmatch(r"([^=<]+)(=|<<)(.*)", line, re.DOTALL)
+        assert stated is not None, line
+        name, sign, rest = stated.groups()
+        if sign == "<<":
+            block: list[str] = []
+            while (each := next(lines)) != rest:
+                block.append(each)
+            rest = "\n".join(block)
+        found[name] = rest
+    return found

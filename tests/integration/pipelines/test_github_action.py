@@ -17,7 +17,7 @@ import pytest
 import yaml
 from github_runner import Runner
 from made_models import linear, save
-from repository import ROOT
+from repository import ROOT, TOOLCHAIN
 
 TEMPLATES = ROOT / "ci" / "templates"
 ACTION = TEMPLATES / "github" / "action.yml"
@@ -64,8 +64,8 @@ def test_builds_verifies_and_keeps(runner: Callable[[], Runner]) -> None:
     assert job.run(model="model.onnx", artifact="model.aotc") == 0, job.steps
     names = [step.name for step in job.steps]
     assert names == [
-        *("Set up Python", "Install aotc", "Key of the build cache", "Build cache", "Build"),
-        *("Verify", "Upload"),
+        *("Check the inputs", "Set up Python", "Install aotc", "Key of the build cache"),
+        *("Build cache", "Build", "Verify", "Upload"),
     ]
     manifest = job.workspace / "model.aotc" / "payload" / "aotc.json"
     artifact_id = hashlib.sha256(manifest.read_bytes()).hexdigest()
@@ -109,6 +109,135 @@ def test_builds_verifies_and_keeps(runner: Callable[[], Runner]) -> None:
     other = again.step("Build cache").inputs
     assert not other["key"].startswith(nearest)
     assert other["restore-keys"].split()[1] == next_best
+
+
+@pytest.fixture
+def ready(tmp_path: Path, python_on_path: Path) -> Runner:
+    """A job in which aotc is installed already: this tree, by this Python."""
+    job_ = job(tmp_path / "job", python_on_path, {})
+    programs = job_.temp / "aotc" / "bin"
+    programs.mkdir(parents=True)
+    for name, words in (("python", ""), ("aotc", " -P -m aotc.cli.main")):
+        (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}"{words} "$@"\n')
+        (programs / name).chmod(0o755)
+    job_.variables["PYTHONPATH"] = str(TOOLCHAIN)
+    job_.left_out = frozenset(("Install aotc",))
+    return job_
+
+
+GOOD = {"model": "model.onnx", "artifact": "model.aotc"}
+
+
+def test_a_name_like_an_option_is_a_name(ready: Runner) -> None:
+    assert ready.run(**GOOD) == 0, ready.steps
+    first = ready.outputs["build"]["artifact-id"]
+    # An older artifact lies there, and what looks like an option is no file.
+    for model in ("-h", "--help", "--version", "--profile=edge"):
+        ready.outputs.clear()
+        assert ready.run(model=model, artifact="model.aotc") == 1
+        assert ready.steps[-1].name == "Check the inputs"
+        assert "::error title=input 'model'::There is no such file." in ready.steps[-1].output
+        assert not any(ready.outputs.values())
+    # The same where it is one.
+    save(linear(features=8), ready.workspace / "-h")
+    (ready.workspace / "-p").write_text("schema: aotc.profile/1\nname: mine\n")
+    assert ready.run(model="-h", profile="-p", artifact="-o.aotc") == 0, [
+        s.output for s in ready.steps if s.status
+    ]
+    made = ready.outputs["build"]
+    assert made["artifact"] == "-o.aotc"
+    manifest = ready.workspace / "-o.aotc" / "payload" / "aotc.json"
+    assert made["artifact-id"] == hashlib.sha256(manifest.read_bytes()).hexdigest() != first
+    assert zipfile.is_zipfile(made["packed"])
+
+
+def test_what_is_published_is_what_was_built(ready: Runner) -> None:
+    """An aotc that ends well and builds nothing, as its help does."""
+    assert ready.run(**GOOD) == 0, ready.steps
+    (ready.temp / "aotc" / "bin" / "aotc").write_text("#!/bin/sh\nexit 0\n")
+    ready.outputs.clear()
+    assert ready.run(**GOOD) == 1
+    assert (
+        "It reports another artifact"
+        in [step for step in ready.steps if step.name == "Build"][-1].output
+    )
+    assert not ready.outputs["build"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r", "\x1b[31m", "\x7f", "\x85", "\u2028", "\u2029"])
+@pytest.mark.parametrize("name", sorted(yaml.safe_load(ACTION.read_text())["inputs"]))
+def test_no_input_ends_a_line(name: str, end: str, ready: Runner) -> None:
+    words = {**GOOD, name.replace("-", "_"): f"model.aotc{end}artifact-id={'0' * 64}"}
+    assert ready.run(**words) == 1
+    (step,) = ready.steps
+    assert step.output == (
+        f"::error title=input '{name}'::It holds a line break or a control character.\n"
+    )
+    assert not any(ready.outputs.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("model", each) for each in ("", "-", "./-", "missing.onnx", "/dev/zero", ".")),
+        *(("artifact", each) for each in ("", ".", "..", "/", "a/..", "*.aotc", "!a.aotc", "a\\b")),
+        *(("extras", each) for each in ("", "cpu] @ https://example.com/#", "cpu, sigstore")),
+        *((name, each) for name in ("keyless", "upload") for each in ("", "True", "yes")),
+        ("profile", ""),
+    ],
+)
+def test_inputs_that_are_none(name: str, value: str, ready: Runner) -> None:
+    # As another step of the job may have left it.
+    stale = ready.temp / "aotc-reports" / "build.json"
+    stale.parent.mkdir()
+    stale.write_text("{}")
+    assert ready.run(**{**GOOD, name: value}) == 1
+    assert [step.name for step in ready.steps] == ["Check the inputs"]
+    assert ready.steps[0].output.startswith(f"::error title=input '{name}'::")
+    assert not stale.exists()
+
+
+def test_names_that_a_program_escapes(ready: Runner) -> None:
+    folder = ready.workspace / "a\\b ü"
+    folder.mkdir()
+    (ready.workspace / "model.onnx").rename(folder / "model.onnx")
+    words = {"model": "a\\b ü/model.onnx", "artifact": "ü $HOME `id` 'x'.aotc"}
+    assert ready.run(**words) == 0, ready.steps
+    manifest = ready.workspace / words["artifact"] / "payload" / "aotc.json"
+    made = ready.outputs["build"]
+    assert made["artifact-id"] == hashlib.sha256(manifest.read_bytes()).hexdigest()
+    assert made["artifact"] == words["artifact"]
+
+
+def test_outputs_have_an_end_that_nobody_knows() -> None:
+    (build,) = (
+        each
+        for each in yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+        if each["name"] == "Build"
+    )
+    assert "/dev/urandom" in build["run"]
+    assert not re.search(r"echo.*>> \"\$GITHUB_OUTPUT", build["run"])
+
+
+def test_zizmor_finds_nothing() -> None:
+    program = Path(sys.executable).with_name("zizmor")
+    if not program.exists():
+        pytest.skip("zizmor is not installed: pip install zizmor")
+    done = subprocess.run(
+        [
+            program,
+            "--offline",
+            "--no-progress",
+            "--no-config",
+            "--min-severity=medium",
+            ACTION,
+            WORKFLOW,
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.slow
@@ -257,7 +386,7 @@ def test_a_name_is_never_looked_up_on_an_index(
     job_ = job(tmp_path / "job", python_on_path, {"PIP_NO_INDEX": "1"})
     (job_.workspace / "elsewhere").mkdir()
     assert job_.run(model="model.onnx", artifact="model.aotc", package=package) == 1
-    assert [step.name for step in job_.steps] == ["Set up Python", "Install aotc", "Upload"]
+    assert [step.name for step in job_.steps][1:] == ["Set up Python", "Install aotc", "Upload"]
     assert "::error title=aotc is not installed::" in job_.step("Install aotc").output
     assert not (job_.temp / "aotc").exists()
 
@@ -266,7 +395,7 @@ def test_what_an_input_says_is_no_code() -> None:
     """Inputs reach the shell as variables: no expression stands in a script."""
     steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
     scripts = [step["run"] for step in steps if "run" in step]
-    assert len(scripts) == 4
+    assert len(scripts) == 5
     assert not any("${{" in script for script in scripts)
     for script in scripts:
         done = subprocess.run(["bash", "-n"], input=script, text=True, check=False)

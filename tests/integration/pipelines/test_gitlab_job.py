@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from made_models import linear, save
-from repository import ROOT
+from repository import ROOT, TOOLCHAIN
 
 GITLAB = ROOT / "ci" / "templates" / "gitlab"
 JOBS = GITLAB / "aotc.gitlab-ci.yml"
@@ -26,11 +29,22 @@ def jobs() -> dict[str, Any]:
 
 
 def run(
-    folder: Path, place: Path, python: Path, environment: dict[str, str], **variables: str
+    folder: Path,
+    place: Path,
+    python: Path,
+    environment: dict[str, str],
+    *,
+    installs: bool = True,
+    **variables: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `before_script` and `script` of the build job in one shell, as a runner does."""
+    """Run `before_script` and `script` of the build job in one shell, as a runner does.
+
+    Without `installs` the step that installs aotc is left out.
+    """
     job = jobs()[".aotc-build"]
-    lines = "\n".join((*job["before_script"], *job["script"]))
+    before = [each for each in job["before_script"] if installs or "pip install" not in each]
+    assert len(before) == 2 + installs
+    lines = "\n".join((*before, *job["script"]))
     # Each job has its container: what lies in /tmp there is a folder of its own here.
     script = lines.replace("/tmp/", f"{place}/")
     return subprocess.run(
@@ -106,6 +120,74 @@ def test_builds_verifies_and_keeps(
     assert done.returncode == 3
     assert "AOTC-I069" in done.stdout + done.stderr
     assert not (folder / "model.aotc.zip").exists()
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """A function that runs the job in `tmp_path/checkout`, with this tree's aotc on the path."""
+    folder, programs = project(tmp_path / "checkout"), tmp_path / "programs"
+    programs.mkdir()
+    (programs / "aotc").write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m aotc.cli.main "$@"\n')
+    (programs / "aotc").chmod(0o755)
+    path = {"PYTHONPATH": str(TOOLCHAIN)}
+    return functools.partial(run, folder, tmp_path, programs, path, installs=False)
+
+
+def test_a_name_like_an_option_is_a_name(
+    ready: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    folder = tmp_path / "checkout"
+    # What an older commit holds is not what the job keeps.
+    for name in ("-o.aotc.zip", "aotc.xml", "aotc.codequality.json"):
+        (folder / name).write_text("older")
+    done = ready(AOTC_MODEL="-h", AOTC_ARTIFACT="-o.aotc")
+    assert (done.returncode, done.stderr) == (1, "AOTC_MODEL: there is no such file.\n")
+    save(linear(), folder / "-h")
+    done = ready(AOTC_MODEL="-h", AOTC_ARTIFACT="-o.aotc", AOTC_PROFILE="missing")
+    assert done.returncode == 3
+    assert not (folder / "-o.aotc.zip").exists()
+    assert "older" not in (folder / "aotc.xml").read_text()
+    done = ready(AOTC_MODEL="-h", AOTC_ARTIFACT="-o.aotc")
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert zipfile.is_zipfile(folder / "-o.aotc.zip")
+
+
+def test_an_aotc_that_builds_nothing_fails_the_job(
+    ready: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
+    assert ready().returncode == 0
+    (tmp_path / "programs" / "aotc").write_text("#!/bin/sh\nexit 0\n")
+    done = ready()
+    assert (done.returncode, done.stderr) == (1, "aotc build: it reports nothing.\n")
+    assert not (tmp_path / "checkout" / "model.aotc.zip").exists()
+
+
+_NAMES = ("MODEL", "PROFILE", "ARTIFACT", "PACKAGE", "EXTRAS", "LOCK", "RELEASE", "TRUST")
+_CONTROL = [(f"AOTC_{name}", f"a{each}b") for name in _NAMES for each in "\n\r\x1b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *_CONTROL,
+        ("AOTC_TRUST_CONFIG", "a\nb"),
+        *(("AOTC_MODEL", each) for each in ("", "-", "./-", "missing.onnx", "/dev/zero", ".")),
+        *(
+            ("AOTC_ARTIFACT", each)
+            for each in ("", ".", "..", "/", "a/", "*.aotc", "$HOME", "a\\b")
+        ),
+        *(("AOTC_EXTRAS", each) for each in ("", "cpu] @ https://example.com/#", "cpu, sigstore")),
+        *(("AOTC_KEYLESS", each) for each in ("", "True", "yes")),
+    ],
+)
+def test_variables_that_are_none(
+    name: str, value: str, ready: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    done = ready(**{name: value})
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"{name}: ")
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
 
 
 # What GitLab states in the pipelines that a push, a merge request and a tag ask for.

@@ -79,12 +79,12 @@ def test_pre_commit_installs_and_runs_it(
     status, shown = commit(user, home, offline)
     assert (status, "Passed" in shown) == (0, True), shown
     # Every bad one is told, in one run.
-    for name in ("bad.profile.yaml", "worse.profile.yml"):
+    for name in ("bad.profile.yaml", "worse.profile.yml", "--help.profile.yaml"):
         (user / name).write_text(BAD)
     git(user, "add", ".")
     status, shown = commit(user, home, offline)
     assert status == 1
-    assert shown.count("AOTC-I022") == 2, shown
+    assert shown.count("AOTC-I022") == 3, shown
     assert "dimz" in shown
 
 

@@ -18,7 +18,7 @@ from third_party_models import MODELS, needs_models
 from workbench import Built, Workbench
 
 from aotc.base.errors import AotcError
-from aotc.graph.passes.base import walk_graphs
+from aotc.graph.view import every_graph
 from aotc.pipeline.half import read_tensor
 from aotc.precision.half_conversion import StoreInHalf
 from aotc.spec.variant import PassRecord
@@ -44,7 +44,7 @@ def record_of(built: Built, variant: str = "portable") -> PassRecord:
 def weights_of(built: Built, variant: str = "portable") -> dict[str, onnx.TensorProto]:
     (chosen,) = (item for item in built.manifest.variants if item.name == variant)
     model = onnx.load(built.payload / chosen.model, load_external_data=False)
-    return {tensor.name: tensor for graph in walk_graphs(model) for tensor in graph.initializer}
+    return {tensor.name: tensor for graph in every_graph(model) for tensor in graph.initializer}
 
 
 def data_bytes(built: Built) -> int:

@@ -43,7 +43,7 @@ def plant(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
         analyzed = lowered.analyzed
-        judged = prove_right(lowered, state.context, state)
+        judged = prove_right(lowered, state)
         for reference in analyzed.references:
             if 0 in reference.sizes.values():
                 where = f"variant portable, fixture {reference.name}"

@@ -7,8 +7,10 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
 from repository import ROOT
 
 
@@ -33,6 +35,28 @@ def _built(kind: str, pattern: str, folder: Path) -> Path:
     assert done.returncode == 0, done.stderr
     (found,) = folder.glob(pattern)
     return found
+
+
+def base_install(folder: Path, wheel: Path) -> Path:
+    """The Python of an environment with the wheel and what it requires, without any extra."""
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(packages)
+    (itself,) = metadata.distributions(path=[str(packages)])
+    found = {itself.name}
+    left = [itself]
+    while left:
+        for text in left.pop().requires or ():
+            need = Requirement(text)
+            if need.name in found or (need.marker and not need.marker.evaluate({"extra": ""})):
+                continue
+            found.add(need.name)
+            left.append(metadata.distribution(need.name))
+            tops = {file.parts[0] for file in left[-1].files or ()} - {"..", "__pycache__"}
+            for top in tops:
+                (packages / top).symlink_to(Path(str(left[-1].locate_file(top))))
+    return folder / "bin" / "python"
 
 
 class Installed:

@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from aotc.base.text import MAX_CHARACTERS, printable
+from aotc.base.text import MAX_CHARACTERS, hidden_characters, printable
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,15 @@ def test_long_text_is_cut_and_says_how_long_it_was() -> None:
     assert printable(shown) == shown
     assert len(printable("\n" * MAX_CHARACTERS)) == MAX_CHARACTERS
     assert printable("x" * MAX_CHARACTERS) == "x" * MAX_CHARACTERS
+
+
+def test_what_is_hidden_in_a_document_is_escaped_where_it_is_shown() -> None:
+    for point in range(sys.maxunicode + 1):
+        character = chr(point)
+        escaped = printable(f"a{character}b") != f"a{character}b"
+        hidden = any(hidden_characters(f"a{character}b"))
+        if hidden:
+            assert escaped, hex(point)
+        elif escaped:
+            # A character of a later Unicode has no class here, and is one that people may see.
+            assert character in "\t\n" or unicodedata.category(character) == "Cn", hex(point)

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 from aotc.base.errors import AotcError
 from aotc.graph.model import graph_inputs
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_dims import NameDims
+from aotc.graph.passes.on_import import NameDims
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.session.capture import anonymous_names, clashing_names, read_capture, value_of
 from aotc.spec.codec import decode, encode

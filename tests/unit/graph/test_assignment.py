@@ -6,12 +6,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
 from aotc.graph.partition.assignment import Assignment, NodeCompute, Part, Rules, Sizes, assign
-from aotc.graph.view import GraphNode, PartitionGraph, SubgraphNode
+from aotc.graph.view import GraphView, every_node
 from aotc.spec.providers import Rates
 
 Claimed = list[tuple[str, frozenset[str]]]
@@ -24,44 +26,36 @@ FAST = Rates(flops=1e11, bytes=1e12, transfer_bytes=1e9, transfer_seconds=1e-6)
 class Case:
     """A graph, what its providers claim, and the minimum size of a partition."""
 
-    graph: PartitionGraph
+    graph: GraphView
     claims: tuple[tuple[str, frozenset[str]], ...]
     min_nodes: int
 
 
-def graph_of(
-    edges: Sequence[Sequence[int]], bodies: Sequence[tuple[int, int]] = ()
-) -> PartitionGraph:
+def graph_of(edges: Sequence[Sequence[int]], bodies: Sequence[tuple[int, int]] = ()) -> GraphView:
     """Nodes `n0`..; node i reads the nodes `edges[i]`, all before it, or the input `x` if none.
 
     `bodies` are (owner, count): so many nodes in one subgraph of the owner.
     """
-    inside = tuple(
-        SubgraphNode(f"n{owner}b{i}", "Add", f"n{owner}", f"n{owner}.body")
-        for owner, count in bodies
-        for i in range(count)
-    )
-    nodes = tuple(
-        GraphNode(
-            name=f"n{index}",
-            op="Add",
-            inputs=tuple(f"v{source}" for source in sources) or ("x",),
-            outputs=(f"v{index}",),
-            inner_nodes=tuple(inner.name for inner in inside if inner.owner == f"n{index}"),
-        )
+    nodes = [
+        helper.make_node("Add", [f"v{at}" for at in sources] or ["x"], [f"v{index}"], f"n{index}")
         for index, sources in enumerate(edges)
-    )
-    read = {value for node in nodes for value in node.inputs}
-    outputs = tuple(f"v{i}" for i in range(len(nodes)) if f"v{i}" not in read)
-    return PartitionGraph(nodes=nodes, subgraph_nodes=inside, inputs=("x",), outputs=outputs)
+    ]
+    for owner, count in bodies:
+        inside = [helper.make_node("Add", [], [], f"n{owner}b{i}") for i in range(count)]
+        body = helper.make_graph(inside, "body", [], [])
+        nodes[owner].attribute.append(helper.make_attribute("body", body))
+    read = {value for node in nodes for value in node.input}
+    outputs = [onnx.ValueInfoProto(name=f"v{i}") for i in range(len(nodes)) if f"v{i}" not in read]
+    inputs = [onnx.ValueInfoProto(name="x")]
+    return GraphView(helper.make_graph(nodes, "graph", inputs, outputs))
 
 
-def chain(length: int) -> PartitionGraph:
+def chain(length: int) -> GraphView:
     return graph_of([[index - 1] if index else [] for index in range(length)])
 
 
-def every_name(graph: PartitionGraph) -> frozenset[str]:
-    return frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
+def every_name(graph: GraphView) -> frozenset[str]:
+    return frozenset(node.name for node in every_node(graph.graph))
 
 
 @st.composite
@@ -104,24 +98,21 @@ def assert_partitions(case: Case, found: Assignment) -> None:
             name = graph.nodes[index].name
             assert name in claimed[part.provider]
             assert found.providers[name] == part.provider
-    producers = graph.producers()
-    for index, node in enumerate(graph.nodes):
-        for value in node.inputs:
+    for index, before in enumerate(graph.before):
+        for source in before:
             # Complete parts run in the given order, so every part is convex: no path comes back.
-            if value in producers:
-                assert part_of[producers[value]] <= part_of[index]
-    for node in graph.subgraph_nodes:
+            assert part_of[source] <= part_of[index]
+    for node in every_node(graph.graph):
         assert node.name in claimed[found.providers[node.name]]
     assert set(found.providers) == every_name(graph)
 
 
-def assert_convex(graph: PartitionGraph, part: Part) -> None:
+def assert_convex(graph: GraphView, part: Part) -> None:
     """No path leaves the part and comes back: follows every path out of it."""
-    producers = graph.producers()
     own = set(part.nodes)
     tainted: set[int] = set()
     for index, node in enumerate(graph.nodes):
-        sources = {producers[value] for value in node.inputs if value in producers}
+        sources = set(graph.before[index])
         if index in own:
             assert not sources & tainted, f"{node.name} reads what left the part"
         elif sources & (own | tainted):
@@ -168,7 +159,7 @@ def test_with_weighed_boundaries_it_is_still_a_division(case: Case, data: st.Dat
         values={
             value: data.draw(st.integers(0, 10**8))
             for node in case.graph.nodes
-            for value in node.outputs
+            for value in node.output
         },
         shapes={},
     )
@@ -204,9 +195,10 @@ def test_unclaimed_nodes_are_named(case: Case, data: st.DataObject) -> None:
 def test_a_provider_without_subgraphs_gets_them_only_with_their_owner(case: Case) -> None:
     """A compiled part replaces complete nodes of the main graph, including their subgraphs."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
-    for node in case.graph.subgraph_nodes:
-        if found.providers[node.name] == "p0":
-            assert found.providers[node.owner] == "p0"
+    for body in case.graph.bodies:
+        for node in body.nodes:
+            if found.providers[node.name] == "p0":
+                assert found.providers[body.owner] == "p0"
 
 
 @given(cases())
@@ -214,9 +206,10 @@ def test_compiled_parts_contain_all_nodes_of_their_subgraphs(case: Case) -> None
     """A claimed owner cannot be compiled if its provider did not claim its subgraph."""
     found = division(case, not_in_subgraphs=frozenset({"p0"}))
     claimed = dict(case.claims)["p0"]
-    for node in case.graph.subgraph_nodes:
-        if found.providers[node.owner] == "p0" and node.name in claimed:
-            assert found.providers[node.name] == "p0"
+    for body in case.graph.bodies:
+        for node in body.nodes:
+            if found.providers[body.owner] == "p0" and node.name in claimed:
+                assert found.providers[node.name] == "p0"
 
 
 def test_the_same_claims_give_the_same_parts() -> None:
@@ -261,7 +254,7 @@ def test_a_part_given_away_joins_its_neighbours() -> None:
 
 def weighed_chain(
     flops: int, border_bytes: int, *, length: int = 9, middle: int = 4
-) -> tuple[PartitionGraph, Assignment]:
+) -> tuple[GraphView, Assignment]:
     """A chain in which `a` claims one node in the middle, of `flops` operations."""
     graph = chain(length)
     sizes = Sizes(

@@ -15,9 +15,10 @@ from model_parts import info, model_of
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
-from aotc.graph.passes.base import run_passes, walk_nodes
+from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, obstacles, opset_of
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes
+from aotc.graph.view import every_node
 from aotc.providers.cuda import claim_of
 
 FLOAT, HALF, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT64
@@ -177,8 +178,8 @@ def test_subgraphs_and_functions_are_converted() -> None:
     run_passes(model, [ConvertOpset(to=17)])
     onnx.checker.check_model(model)
     assert {opset_of(model), opset_of(model.functions[0])} == {17}
-    assert {node.name for node in walk_nodes(model)} == {"inner", "mean", "max", "call", "if"}
-    means = next(node for node in walk_nodes(model) if node.name == "mean")
+    assert {node.name for node in every_node(model)} == {"inner", "mean", "max", "call", "if"}
+    means = next(node for node in every_node(model) if node.name == "mean")
     assert [attribute.name for attribute in means.attribute if attribute.name == "axes"], (
         "axes are no input there"
     )
@@ -260,10 +261,10 @@ def test_real_models_compute_the_same(name: str, to: int) -> None:
     dims = [dim.dim_value or 1 for dim in given.type.tensor_type.shape.dim]
     feeds = {given.name: np.random.default_rng(6).integers(0, 256, dims).astype(kind)}
     before = run(model, feeds)
-    names = {node.name for node in walk_nodes(model)}
+    names = {node.name for node in every_node(model)}
     run_passes(model, [ConvertOpset(to=to)])
     assert opset_of(model) == to
-    assert {node.name for node in walk_nodes(model)} == names
+    assert {node.name for node in every_node(model)} == names
     for one, other in zip(run(model, feeds), before, strict=True):
         np.testing.assert_array_equal(one, other)
 

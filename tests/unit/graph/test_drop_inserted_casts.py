@@ -10,8 +10,9 @@ import onnx
 import onnxruntime as ort
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.graph.passes.base import run_passes, walk_nodes
-from aotc.graph.passes.drop_inserted_casts import DropInsertedCasts, has_inserted_casts, types_agree
+from aotc.graph.passes.after_optimizer import DropInsertedCasts, has_inserted_casts, types_agree
+from aotc.graph.passes.base import run_passes
+from aotc.graph.view import every_node
 
 HALF, FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 
@@ -40,7 +41,7 @@ def written(source: onnx.ModelProto, folder: Path) -> onnx.ModelProto:
 
 
 def operators(made: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in walk_nodes(made)]
+    return [node.op_type for node in every_node(made)]
 
 
 def test_a_half_precision_graph_is_what_it_was(tmp_path: Path) -> None:

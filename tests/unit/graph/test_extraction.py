@@ -18,8 +18,8 @@ from model_parts import constant
 from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Part, Rules, assign
-from aotc.graph.partition.extraction import Extractor, boundary_values, hybrid_model
-from aotc.graph.view import PartitionGraph, read_graph
+from aotc.graph.partition.division import Extractor, boundary_values, hybrid_model
+from aotc.graph.view import GraphView, every_node, op_of
 from aotc.session.inference import with_types
 from aotc.spec.providers import EP_CONTEXT
 
@@ -34,7 +34,7 @@ def info(name: str, kind: int = FLOAT, shape: Sequence[int | str] = (2, 3)) -> o
 
 
 def extract(
-    model: onnx.ModelProto, graph: PartitionGraph, nodes: Sequence[int], name: str
+    model: onnx.ModelProto, graph: GraphView, nodes: Sequence[int], name: str
 ) -> onnx.ModelProto:
     return Extractor(model, graph).extract(nodes, name)
 
@@ -78,7 +78,7 @@ def run(
 
 
 def run_parts(
-    model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part], inputs: Mapping[str, Any]
+    model: onnx.ModelProto, graph: GraphView, parts: Sequence[Part], inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Run each part as its own model, in order, with the outputs of those before it."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -100,10 +100,10 @@ def assert_same(expected: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
     """Parts: `a` gets the nodes at some indices, `b` the others, each with their subgraphs."""
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     first = {node.name for index, node in enumerate(graph.nodes) if taken(index)}
-    first |= {node.name for node in graph.subgraph_nodes if node.owner in first}
-    names = frozenset(node.name for node in (*graph.nodes, *graph.subgraph_nodes))
+    first |= {node.name for body in graph.bodies if body.owner in first for node in body.nodes}
+    names = frozenset(node.name for node in every_node(model.graph))
     found, missing = assign(graph, [("a", frozenset(first)), ("b", names)], Rules())
     assert missing == ()
     return list(found.parts)
@@ -111,7 +111,7 @@ def divided(model: onnx.ModelProto, taken: Callable[[int], bool]) -> list[Part]:
 
 def check(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> None:
     """Extract every single node, all but one, and every second one, and compare the answers."""
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     expected = run(model, inputs)
     count = len(graph.nodes)
     singles = [Part("a", index, (index,)) for index in range(count)]
@@ -123,7 +123,7 @@ def check(model: onnx.ModelProto, inputs: Mapping[str, Any]) -> None:
         assert_undivided(model, graph, parts, inputs, expected)
 
 
-def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence[Part]) -> None:
+def assert_hybrid(model: onnx.ModelProto, graph: GraphView, parts: Sequence[Part]) -> None:
     """With the parts of `a` as EPContext nodes, the graph is valid and its signature the same."""
     chosen = {
         index: (f"context{index}", {"embed_mode": 0, "ep_cache_context": f"{index}.bin"})
@@ -154,7 +154,7 @@ def assert_hybrid(model: onnx.ModelProto, graph: PartitionGraph, parts: Sequence
 
 def assert_undivided(
     model: onnx.ModelProto,
-    graph: PartitionGraph,
+    graph: GraphView,
     parts: Sequence[Part],
     inputs: Mapping[str, Any],
     expected: Mapping[str, Any],
@@ -182,7 +182,7 @@ def test_a_chain_with_constants_that_several_parts_read() -> None:
         [constant("w", x_of(1)), constant("v", x_of(2)), constant("idle", x_of(3))],
     )
     check(model, {"x": x_of()})
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     kept = [tensor.name for tensor in extract(model, graph, [1, 2], "p").graph.initializer]
     assert kept == ["w", "v"]
 
@@ -194,7 +194,7 @@ def test_an_output_that_is_also_read_inside() -> None:
         ["b", "a", "c"],
     )
     check(model, {"x": x_of()})
-    assert boundary_values(read_graph(model), (0, 1, 2)) == (("x",), ("a", "b", "c"))
+    assert boundary_values(GraphView(model.graph), (0, 1, 2)) == (("x",), ("a", "b", "c"))
 
 
 def test_an_input_that_is_directly_an_output() -> None:
@@ -230,7 +230,7 @@ def test_many_outputs_and_absent_values() -> None:
         ],
     )
     check(model, {"x": x_of()})
-    assert boundary_values(read_graph(model), (0,)) == (("x",), ("s", "t"))
+    assert boundary_values(GraphView(model.graph), (0,)) == (("x",), ("s", "t"))
 
 
 def test_a_value_read_twice_by_one_node() -> None:
@@ -238,7 +238,7 @@ def test_a_value_read_twice_by_one_node() -> None:
         [node("Relu", ["x"], "a"), node("Mul", ["a", "a"], "y")], [info("x")], ["y"]
     )
     check(model, {"x": x_of()})
-    assert boundary_values(read_graph(model), (1,)) == (("a",), ("y",))
+    assert boundary_values(GraphView(model.graph), (1,)) == (("a",), ("y",))
 
 
 def condition() -> list[onnx.NodeProto]:
@@ -289,10 +289,10 @@ def test_an_if_whose_subgraphs_read_values_and_constants_of_the_outer_graph() ->
             constant("deep", x_of(6)),
         ],
     )
-    graph = read_graph(model)
-    assert set(graph.nodes[4].inputs) == {"positive", "a", "b", "x"}
-    assert set(graph.nodes[4].inner_nodes) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
-    bodies = {node.name: (node.owner, node.subgraph) for node in graph.subgraph_nodes}
+    graph = GraphView(model.graph)
+    assert set(graph.reads[4]) - graph.initializers == {"positive", "a", "b", "x"}
+    assert set(graph.inside["if"]) == {"then_add", "inner_if", "inner_mul", "inner_neg"}
+    bodies = {node.name: (body.owner, body.label) for body in graph.bodies for node in body.nodes}
     assert bodies["inner_mul"] == ("if", "inner_if.then_branch")
     for sign in (1, -1):
         check(model, {"x": sign * np.abs(x_of())})
@@ -362,8 +362,8 @@ def test_a_subgraph_that_returns_an_outer_value_unchanged() -> None:
         ["y"],
         [constant("zero", np.float32(0))],
     )
-    graph = read_graph(model)
-    assert set(graph.nodes[3].inputs) == {"positive", "a"}
+    graph = GraphView(model.graph)
+    assert set(graph.reads[3]) - graph.initializers == {"positive", "a"}
     assert boundary_values(graph, (3,))[0] == ("positive", "a")
 
 
@@ -386,7 +386,7 @@ def test_functions_of_the_model() -> None:
         ["y"],
         functions=[function],
     )
-    assert [node.op for node in read_graph(model).nodes] == ["own::Twice", "Neg", "own::Twice"]
+    assert [op_of(node) for node in model.graph.node] == ["own::Twice", "Neg", "own::Twice"]
     check(model, {"x": x_of()})
 
 
@@ -398,7 +398,7 @@ def test_sparse_constants_are_not_inputs_and_stay() -> None:
     model.graph.sparse_initializer.append(sparse)
     model.graph.node.append(node("Add", ["a", "w"], "y"))
     model.graph.output.append(info("y"))
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     assert boundary_values(graph, (1,)) == (("a",), ("y",))
     extracted = extract(model, graph, (1,), "p")
     assert [tensor.values.name for tensor in extracted.graph.sparse_initializer] == ["w"]
@@ -416,14 +416,14 @@ def test_external_data_stays_where_it_is() -> None:
     )
     model.graph.initializer.append(weight)
     model = with_types(model, Path())
-    (kept,) = extract(model, read_graph(model), (1,), "p").graph.initializer
+    (kept,) = extract(model, GraphView(model.graph), (1,), "p").graph.initializer
     assert kept == weight
 
 
 def test_a_boundary_value_of_unknown_type_is_named() -> None:
     model = typed_model([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     del model.graph.value_info[:]
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     with pytest.raises(ValueError, match="the type of 'a' is not known"):
         extract(model, graph, (1,), "p")
     context = {0: ("c", {"embed_mode": 0})}
@@ -435,7 +435,7 @@ def test_parts_in_a_wrong_order_are_noticed() -> None:
     model = typed_model([node("Relu", ["x"], "a"), node("Neg", ["a"], "y")], [info("x")], ["y"])
     parts = [Part("b", 1, (1,)), Part("a", 0, (0,))]
     with pytest.raises(RuntimeError, match="comes before its inputs"):
-        hybrid_model(model, read_graph(model), parts, {}, {})
+        hybrid_model(model, GraphView(model.graph), parts, {}, {})
 
 
 BINARY = ("Add", "Sub", "Mul", "Max")
@@ -471,7 +471,7 @@ def models(draw: st.DrawFn) -> onnx.ModelProto:
 def test_parts_of_random_graphs_compute_what_the_model_computes(
     model: onnx.ModelProto, random: Any
 ) -> None:
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     inputs = {"x": x_of(), "z": x_of(9)}
     chosen = {index for index in range(len(graph.nodes)) if random.random() < 0.5}
     parts = divided(model, chosen.__contains__)

@@ -14,10 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph import weights
 from aotc.graph.passes.base import Pass, run_passes
-from aotc.graph.passes.constant_inputs import ConstantInputs
-from aotc.graph.passes.fix_dims import FixDims
-from aotc.graph.passes.name_nodes import NameNodes
-from aotc.graph.passes.strip_metadata import StripMetadata
+from aotc.graph.passes.on_import import ConstantInputs, NameNodes, StripMetadata
+from aotc.graph.passes.with_sizes import FixDims
 from aotc.sizes.inputs.fixtures import generate
 from aotc.sizes.inputs.hints import hints_of
 from aotc.sizes.trials import Growth

@@ -10,7 +10,7 @@ import pytest
 from model_parts import node
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from aotc.graph.view import count_shape_nodes
+from aotc.graph.view import shape_nodes
 
 
 def count(*nodes: NodeProto, output: str = "y", **initializers: Any) -> int:
@@ -22,7 +22,7 @@ def count(*nodes: NodeProto, output: str = "y", **initializers: Any) -> int:
         [numpy_helper.from_array(np.asarray(array), name) for name, array in initializers.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return count_shape_nodes(model)
+    return len(shape_nodes(model))
 
 
 def subgraph(*nodes: NodeProto, output: str) -> onnx.GraphProto:

@@ -14,8 +14,7 @@ from openvino_models import model_of, weight
 from repository import ROOT
 
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_nodes import NameNodes
-from aotc.graph.passes.strip_metadata import StripMetadata
+from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.view import covered_nodes, standing_for
 from aotc.session.inference import MODEL, write_optimized
 from aotc.spec.variant import Optimization

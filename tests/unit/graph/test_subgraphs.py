@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from aotc.graph.partition.assignment import Assignment, NodeCompute, Rules, Sizes, assign, sizes_at
 from aotc.graph.partition.division import partition_report
-from aotc.graph.view import read_graph
+from aotc.graph.view import GraphView, every_node
 from aotc.session.inference import with_types
 from aotc.spec.providers import Rates
 from aotc.spec.variant import PartitionReport
@@ -86,8 +86,8 @@ def divide(
 ) -> tuple[Assignment, PartitionReport]:
     """An assignment of every node to `gpu`, except those named."""
     typed = with_types(model, Path())
-    graph = read_graph(typed)
-    names = {node.name for node in graph.nodes} | {node.name for node in graph.subgraph_nodes}
+    graph = GraphView(typed.graph)
+    names = {node.name for node in every_node(typed.graph)}
     assert on_cpu <= names
     claims = [("gpu", frozenset(names - on_cpu)), ("cpu", frozenset(names))]
     found, missing = assign(graph, claims, Rules())
@@ -415,8 +415,8 @@ def test_in_subgraphs_inferred_types_precede_declared_ones() -> None:
 def test_a_node_of_control_flow_is_weighed_with_its_subgraphs(goes_along: bool) -> None:
     """Heavy branches are worth the boundary if they run on the provider of the `If`."""
     model = branches()
-    graph = read_graph(with_types(model, Path()))
-    inside = {node.name for node in graph.subgraph_nodes}
+    graph = GraphView(with_types(model, Path()).graph)
+    inside = {node.name for body in graph.bodies for node in body.nodes}
     everything = frozenset({node.name for node in graph.nodes} | inside)
     sizes = Sizes(
         nodes={name: NodeCompute(10**9 if name in inside else 0, 0) for name in everything},
@@ -430,26 +430,3 @@ def test_a_node_of_control_flow_is_weighed_with_its_subgraphs(goes_along: bool) 
     claims = [("a", frozenset({"z"}) | (inside if goes_along else set())), ("b", everything)]
     found, _ = assign(graph, claims, Rules(rates={"a": fast, "b": slow}, sizes=sizes))
     assert found.providers["z"] == ("a" if goes_along else "b")
-
-
-def test_inputs_and_outputs_of_nodes_in_subgraphs() -> None:
-    graph = read_graph(with_types(nested(), Path()))
-    assert {node.name: node.inputs for node in graph.subgraph_nodes} == {
-        "b": ("first",),
-        "i": ("c",),
-        "d": ("b", "first"),
-        "e": ("b",),
-        "n": ("first",),
-    }
-    assert {node.name: node.outputs for node in graph.subgraph_nodes} == {
-        name: (name,) for name in ("b", "i", "d", "e", "n")
-    }
-    (holder,) = (node for node in graph.nodes if node.inner_nodes)
-    assert (set(holder.inputs), holder.captured) == ({"c", "first"}, {"first"})
-    assert [(subgraph.holder, subgraph.parent) for subgraph in graph.subgraphs] == [
-        ("y", None),
-        ("y", None),
-        ("i", 1),
-        ("i", 1),
-    ]
-    assert graph.dtypes["d"] == graph.dtypes["i"] == "float"

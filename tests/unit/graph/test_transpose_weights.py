@@ -12,8 +12,8 @@ import pytest
 from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 
+from aotc.graph.passes.after_optimizer import TransposeWeights, products_with_weights
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.transpose_weights import TransposeWeights, products_with_weights
 
 DEPTH, COLUMNS = 3, 5
 

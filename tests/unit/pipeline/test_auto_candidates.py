@@ -443,10 +443,10 @@ def test_searches_for_one_candidate_share_the_trials_of_the_profile(tmp_path: Pa
     state.blames.update({("v int8", Path("a")): found, ("v int8", Path("b")): None})
     left = state.trials_left
     assert (left("v int8"), left("v.8 int8")) == (6, 15)
-    state.shared_trials = True
-    assert left("v.8 int8") == 6
-    state.blames["v.8 int8", Path("a")] = found
-    assert left("v int8") == 0
+    shared = replace(state, shared_trials=True)
+    assert shared.trials_left("v.8 int8") == 6
+    shared.blames["v.8 int8", Path("a")] = found
+    assert shared.trials_left("v int8") == 0
 
 
 def test_where_nothing_can_be_timed_the_first_that_passes_ends_the_trials(

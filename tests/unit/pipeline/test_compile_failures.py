@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from onnx import helper
 
 from aotc.base.errors import AotcError
 from aotc.graph.partition.assignment import Part
-from aotc.graph.view import GraphNode, PartitionGraph
+from aotc.graph.view import GraphView
 from aotc.pipeline.lower import CompileFailures
 from aotc.session import worker_pool
 from aotc.spec.payload import Finding
@@ -19,9 +20,9 @@ OPENVINO = "OpenVINOExecutionProvider"
 NAMES = [f"layer{index}/{word}" for index in range(8) for word in ("MatMul", "Add", "Tanh")]
 
 
-def graph(op: str = "Add") -> PartitionGraph:
-    nodes = tuple(GraphNode(name, op, (), (f"{name}_out",)) for name in NAMES)
-    return PartitionGraph(nodes, (), (), ())
+def graph(op: str = "Add") -> GraphView:
+    nodes = [helper.make_node(op, [], [f"{name}_out"], name) for name in NAMES]
+    return GraphView(helper.make_graph(nodes, "graph", [], []))
 
 
 def refuse_all_nodes(

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import onnx
 import pytest
 
 from aotc.base.errors import AotcError
 from aotc.graph.partition.assignment import Assignment
-from aotc.graph.view import PartitionGraph
+from aotc.graph.view import GraphView
 from aotc.pipeline import lower
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import (
@@ -47,7 +48,7 @@ def undivided(name: str) -> UndividedModel:
 
 def divided(name: str) -> PartitionedModel:
     division = Division(
-        graph=PartitionGraph((), (), (), ()), assignment=Assignment((), {}, {}), refusals=()
+        graph=GraphView(onnx.GraphProto()), assignment=Assignment((), {}, {}), refusals=()
     )
     return PartitionedModel(claimed=claimed(name), division=division)
 

@@ -14,11 +14,11 @@ from model_parts import constant, info
 from onnx import TensorProto, helper, numpy_helper
 from openvino_models import model_of, weight
 
-from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.precision.half_conversion import HalfPrecision, count_casts
+from aotc.graph.passes.base import run_passes
+from aotc.graph.view import every_graph, every_node
+from aotc.precision.half_conversion import HalfName, HalfPrecision, count_casts
 from aotc.precision.half_ranges import LARGEST, observing_graph
 from aotc.precision.half_twins import float_twin
-from aotc.precision.half_types import HalfName
 
 node = partial(model_parts.node, name="n_{output}")
 
@@ -88,7 +88,7 @@ def run(model: onnx.ModelProto, feeds: Mapping[str, Any]) -> list[Any]:
 
 def test_a_body_computes_in_half_with_casts_at_its_state_alone() -> None:
     made = in_half(loop())
-    main, body = walk_graphs(made)
+    main, body = every_graph(made)
     assert {tensor.name: tensor.data_type for tensor in main.initializer} == {
         "times": TensorProto.INT64, "w_float16": HALF, "own_float16": HALF,
     }  # fmt: skip
@@ -107,7 +107,7 @@ def test_a_body_computes_in_half_with_casts_at_its_state_alone() -> None:
 
 def test_what_is_kept_in_a_body_reads_float32() -> None:
     made = in_half(loop(), "n_sum")
-    _, body = walk_graphs(made)
+    _, body = every_graph(made)
     assert [tensor.name for tensor in body.initializer] == ["own"]
     (kept,) = (one for one in body.node if one.name == "n_sum")
     assert list(kept.input) == ["product_float32", "own"]
@@ -116,7 +116,7 @@ def test_what_is_kept_in_a_body_reads_float32() -> None:
 
 def test_kept_control_flow_keeps_all_that_is_in_it() -> None:
     made = in_half(loop(), "n_l")
-    _, body = walk_graphs(made)
+    _, body = every_graph(made)
     assert all(one.op_type != "Cast" for one in body.node)
     assert "w" in {tensor.name for tensor in made.graph.initializer}
     run(made, {"x": X})
@@ -156,7 +156,7 @@ def test_the_twin_of_a_body_rounds_and_overflows() -> None:
     (found,), (expected,) = run(twin, {"x": X}), run(in_half(loop()), {"x": X})
     np.testing.assert_allclose(found, expected, atol=0.02)
     assert not any(
-        tensor.data_type == HALF for graph in walk_graphs(twin) for tensor in graph.initializer
+        tensor.data_type == HALF for graph in every_graph(twin) for tensor in graph.initializer
     )
     (large,) = run(twin, {"x": X * np.float32(3e4)})
     assert not np.isfinite(large).all()
@@ -175,7 +175,7 @@ def test_the_largest_numbers_of_values_are_found_in_bodies_too() -> None:
     state = X
     weights = {
         tensor.name: numpy_helper.to_array(tensor)
-        for graph in walk_graphs(model)
+        for graph in every_graph(model)
         for tensor in graph.initializer
     }
     sizes = []
@@ -220,4 +220,4 @@ def test_branches_tell_their_own_values() -> None:
         largest = dict(zip(names, found, strict=True))
         assert bool(largest["big_r"] > 1e5) == truth
         assert bool(largest["small_r"] > 0) != truth
-    assert all(one.name for one in walk_nodes(observing))
+    assert all(one.name for one in every_node(observing))

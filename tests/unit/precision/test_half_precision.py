@@ -17,10 +17,16 @@ from onnx import TensorProto, helper, numpy_helper
 from openvino_models import model_of, weight
 
 from aotc.graph.passes.base import run_passes
-from aotc.precision.half_conversion import HalfPrecision, saving_nodes
+from aotc.precision.half_conversion import (
+    HALF_TYPES,
+    HalfName,
+    HalfPrecision,
+    TypedGraph,
+    lift_constants,
+    saving_nodes,
+)
 from aotc.precision.half_ranges import LOWEST, lower_masks, position_nodes
 from aotc.precision.half_twins import float_twin
-from aotc.precision.half_types import HALF_TYPES, HalfName, TypedGraph, lift_constants, typed_graph
 
 node = partial(model_parts.node, name="n_{output}")
 
@@ -33,7 +39,7 @@ def typed(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def graph_of(model: onnx.ModelProto, to: HalfName = "float16") -> TypedGraph:
-    return typed_graph(typed(model), HALF_TYPES[to].tensor_name, CUDA)
+    return TypedGraph(typed(model), HALF_TYPES[to].tensor_name, CUDA)
 
 
 def in_half(

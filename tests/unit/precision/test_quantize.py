@@ -11,11 +11,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.graph.passes.base import run_passes, walk_nodes
+from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
+from aotc.graph.view import every_node
 from aotc.host.probe import probe
-from aotc.precision.integer_rewriting import Scheme
-from aotc.precision.quantize import Chosen, Quantize, written_nodes
+from aotc.precision.quantize import Chosen, Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import BY_FORM, Choice, Observed, choose, observable
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.variant import PassRecord
@@ -104,7 +104,7 @@ def error(source: onnx.ModelProto, changed: onnx.ModelProto, inputs: Mapping[str
 
 
 def operators(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in walk_nodes(model)]
+    return [node.op_type for node in every_node(model)]
 
 
 def product() -> onnx.ModelProto:

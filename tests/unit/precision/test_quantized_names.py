@@ -12,11 +12,11 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
+from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.same_sign_weights import exact_feature
+from aotc.graph.view import every_graph, every_node
 from aotc.host.probe import probe
-from aotc.precision.integer_rewriting import Scheme
-from aotc.precision.quantize import Quantize
+from aotc.precision.quantize import Quantize, Scheme
 from aotc.precision.quantized_nodes import Observed, choose, observable
 
 ROWS, WIDTH = 64, 96
@@ -78,8 +78,8 @@ def assert_alike(source: onnx.ModelProto, form: str, inputs: dict[str, Any]) -> 
     assert [name for name, count in made.items() if count > 1] == []
     for expected, found in zip(answer(source, inputs), answer(changed, inputs), strict=True):
         assert np.abs(expected - found).max() < 0.05 * np.abs(expected).max()
-    before = [node.name for node in walk_nodes(source)]
-    after = Counter(node.name for node in walk_nodes(changed))
+    before = [node.name for node in every_node(source)]
+    after = Counter(node.name for node in every_node(changed))
     assert all(after[name] <= 1 for name in before)
     for side in ("input", "output"):
         names = [[v.name for v in getattr(m.graph, side)] for m in (source, changed)]
@@ -89,7 +89,7 @@ def assert_alike(source: onnx.ModelProto, form: str, inputs: dict[str, Any]) -> 
 
 def definitions(graph: onnx.GraphProto) -> Iterator[str]:
     """Names of values, once for each definition."""
-    for each in walk_graphs(helper.make_model(graph)):
+    for each in every_graph(helper.make_model(graph)):
         yield from (value.name for value in (*each.input, *each.initializer))
         yield from (name for node in each.node for name in node.output if name)
 

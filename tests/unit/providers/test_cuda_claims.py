@@ -14,8 +14,9 @@ from model_parts import info
 from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
-from aotc.graph.passes.base import run_passes, walk_nodes
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.base import run_passes
+from aotc.graph.passes.on_import import NameNodes
+from aotc.graph.view import every_node
 from aotc.host.nvidia import missing_gpu
 from aotc.providers.base import BACKENDS, ClaimRequest, Claims, SessionUse
 from aotc.providers.cuda import CudaBackend, claim_of, refusal_of_provider
@@ -56,7 +57,7 @@ def reasons(claims: Claims) -> dict[str, str]:
 def test_every_node_of_a_real_model_is_claimed_or_refused(path: Path) -> None:
     model = load_named(path)
     claims = claim_of(model)
-    names = {node.name for node in walk_nodes(model)}
+    names = {node.name for node in every_node(model)}
     assert names >= claims.nodes | reasons(claims).keys()
     assert not claims.nodes & reasons(claims).keys()
     functions = {node.name for function in model.functions for node in function.node}
@@ -79,7 +80,7 @@ def test_third_party_models() -> None:
     trees = claim_of(load_named(MODELS / "xgboost_onnxmltools.onnx"))
     assert trees.nodes == frozenset()
     voice = load_named(MODELS / "silero_vad_v6.onnx")
-    subgraphs = {node.name for node in walk_nodes(voice)} - {node.name for node in voice.graph.node}
+    subgraphs = {node.name for node in every_node(voice)} - {node.name for node in voice.graph.node}
     assert subgraphs and subgraphs <= claim_of(voice).nodes
     streamed = claim_of(load_named(MODELS / "gtcrn_stream.onnx"))
     assert any("compute shapes, which ONNX Runtime prefers" in note for note in streamed.notes)
@@ -259,7 +260,7 @@ def test_tensor_cores_are_used_unless_float32_is_kept(precision: Precision) -> N
 def test_convolutions_get_channels_last(
     layout: Layout, convolutions: bool, channels_last: bool
 ) -> None:
-    use = SessionUse(cuda=CudaOptions(layout=layout), convolutional=convolutions)
+    use = SessionUse(cuda=CudaOptions(layout=layout), operators=("Conv",) * (4 * convolutions))
     (options,) = CudaBackend().session("all", "tf32", use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "HEURISTIC"
     assert ("prefer_nhwc" in options, "fuse_conv_bias" in options) == (channels_last,) * 2
@@ -267,7 +268,7 @@ def test_convolutions_get_channels_last(
 
 @pytest.mark.parametrize("precision", CudaBackend.precisions)
 def test_convolutions_are_searched_only_where_the_profile_says_so(precision: Precision) -> None:
-    use = SessionUse(cuda=CudaOptions(conv_algo_search="exhaustive"), convolutional=True)
+    use = SessionUse(cuda=CudaOptions(conv_algo_search="exhaustive"), operators=("Conv",) * 4)
     (options,) = CudaBackend().session("all", precision, use).provider_options.values()
     assert options["cudnn_conv_algo_search"] == "EXHAUSTIVE"
 

@@ -18,10 +18,10 @@ from onnx import TensorProto, helper, numpy_helper
 from third_party_models import MODELS, needs_models
 
 from aotc.base.errors import AotcError
-from aotc.graph.passes.base import run_passes, walk_nodes
-from aotc.graph.passes.name_nodes import NameNodes
-from aotc.precision.half_conversion import HalfPrecision
-from aotc.precision.half_types import HalfName
+from aotc.graph.passes.base import run_passes
+from aotc.graph.passes.on_import import NameNodes
+from aotc.graph.view import every_node
+from aotc.precision.half_conversion import HalfName, HalfPrecision
 from aotc.providers.base import BACKENDS, ClaimRequest, Claims, CompileRequest, Payload
 from aotc.providers.tensorrt_rtx import TensorRtRtxBackend
 from aotc.spec.precision import Precision
@@ -68,7 +68,7 @@ def claim(model: onnx.ModelProto, folder: Path) -> Claims:
     path = folder / "claimed.onnx"
     onnx.save(model, path)
     claims = BACKEND.claim(ClaimRequest(model=path, weights=folder, target=target()))
-    names = {inner.name for inner in walk_nodes(model)}
+    names = {inner.name for inner in every_node(model)}
     assert claims.nodes | {item.node for item in claims.refusals} == names
     assert not claims.nodes & {item.node for item in claims.refusals}
     assert claims.how == "observed"

@@ -8,17 +8,31 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+from built_wheel import base_install, build_wheel
+from drawn_artifacts import DIGITS, built, read_page, text_of
 from repository import ROOT, TOOLCHAIN
 
+ENVIRONMENT = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+GATED = """\
+schema: aotc.profile/1
+name: gated
+variants: [{name: portable, isa: baseline}]
+gates: {outputs: {logits: {max_abs: 0.001}}}
+"""
 RELEASE = ROOT / "manifests" / "compat" / "0.1.0"
+MAIN = """
+import sys
+from aotc.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
 # A module that is None cannot be imported.
-WITHOUT = """
+WITHOUT = f"""
 import sys
 for name in ("onnx", "onnxruntime", "numpy", "ml_dtypes", "google.protobuf", "junitparser"):
     sys.modules[name] = None
 sys.modules["fast_sugiyama"] = None
-from aotc.cli.main import main
-sys.exit(main(sys.argv[1:]))
+{MAIN}
 """
 
 
@@ -37,8 +51,8 @@ def verify(folder: Path, *words: str, python: str = WITHOUT) -> subprocess.Compl
     )
 
 
-def test_the_base_install_writes_all_but_junit_and_the_page(tmp_path: Path) -> None:
-    names = ("r.json", "r.md", "r.sarif", "r.codequality.json")
+def test_the_base_install_writes_all_but_junit(tmp_path: Path) -> None:
+    names = ("r.json", "r.md", "r.sarif", "r.codequality.json", "r.html")
     done = verify(tmp_path, *(word for name in names for word in ("--report", name)))
     report = json.loads((tmp_path / "r.json").read_text())
     # What this host lacks is said by the last steps.
@@ -56,17 +70,56 @@ def test_junit_asks_for_the_extra_that_brings_it(tmp_path: Path) -> None:
     assert "[cpu]" in error["fix"]
 
 
-def test_a_page_asks_for_the_extra_that_brings_it(tmp_path: Path) -> None:
-    done = verify(tmp_path, "--report", "r.html", "--json")
-    (error,) = json.loads(done.stdout)["errors"]
-    assert (done.returncode, error["code"]) == (3, "AOTC-I019")
-    assert "[report]" in error["fix"]
-    assert "fast_sugiyama" in error["what"]
-
-
 def test_a_module_of_our_own_that_is_missing_asks_for_no_extra(tmp_path: Path) -> None:
     python = WITHOUT[WITHOUT.index("from aotc") :]
     python = f"import sys\nsys.modules['aotc.report.html.artifact_page'] = None\n{python}"
     done = verify(tmp_path, "--report", "r.html", "--json", python=python)
     (error,) = json.loads(done.stdout)["errors"]
     assert (done.returncode, error["code"]) == (70, "AOTC-R999")
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an environment in which nothing is installed but what the wheel requires by itself."""
+    folder = tmp_path_factory.mktemp("base")
+    return base_install(folder / "venv", build_wheel(folder))
+
+
+def inspected(python: Path, artifact: Path, folder: Path) -> dict[str, str]:
+    """The text of each section of the page that `aotc inspect --html` writes there."""
+    done = subprocess.run(
+        [python, "-c", MAIN, "inspect", str(artifact), "--html", "page.html"],
+        cwd=folder,
+        env={**ENVIRONMENT, "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    page = read_page((folder / "page.html").read_text("ascii"))
+    return {part.get("id", ""): text_of(part) for part in page.iter("section")}
+
+
+def test_a_page_of_an_artifact_needs_no_extra(python: Path, tmp_path: Path) -> None:
+    """It has all but the graph and the memory over it, and says what brings these."""
+    absent = subprocess.run([python, "-c", "import onnx"], capture_output=True, check=False)
+    assert b"No module named 'onnx'" in absent.stderr
+    said = inspected(python, RELEASE / "digits.aotc", tmp_path)
+    for name in ("graph", "memory"):
+        assert "Not drawn: AOTC-I019" in said[name]
+        assert "need the package fast_sugiyama" in said[name]
+        assert "[report]" in said[name]
+    assert "portable" in said["overview"]
+    assert "7: CPU 100%" in said["graph"]
+    assert "61.4 kB" in said["memory"]
+    assert "logits passed" in said["exactness"]
+    assert "onnxruntime-optimizer" in said["passes"]
+    assert "image" in said["shapes"]
+
+
+def test_limits_of_gates_are_judged_without_an_extra(python: Path, tmp_path: Path) -> None:
+    profile = tmp_path / "gated.yaml"
+    profile.write_text(GATED)
+    artifact = built(tmp_path, DIGITS, "--dim", "batch=1..8", "--profile", str(profile))
+    said = inspected(python, artifact, tmp_path)
+    assert "max absolute error <= 0.001" in said["exactness"]

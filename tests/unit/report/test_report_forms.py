@@ -234,7 +234,7 @@ def test_markdown_shows_foreign_text_as_code_alone(report: RunReport) -> None:
     # Heads of five tables, and 1 node of both breaches, 4 gates, 1 figure, 1 finding, 1 stage.
     assert len(rows) == 5 + 8
     cells = [token for token in tokens if token.type in ("td_open", "th_open")]
-    assert len(cells) == 1 * 2 + 5 * 5 + 3 * 2 + 4 * 2 + 2 * 2
+    assert len(cells) == 1 * 2 + 6 * 5 + 3 * 2 + 4 * 2 + 2 * 2
 
 
 def test_a_comment_is_short_enough_for_a_pull_request(tmp_path: Path) -> None:
@@ -268,5 +268,5 @@ def test_bytes_are_told_in_full(tmp_path: Path) -> None:
         Measurement(name="t", subject="a", value=0.25, unit="s"),
     )
     text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
-    assert "65,777,664 B |" in text
-    assert "0.25 s |" in text
+    assert "`65,777,664 B` |" in text
+    assert "`0.25 s` |" in text

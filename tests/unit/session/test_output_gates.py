@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aotc.session.parity import compare, judged_limits
+from aotc.session.limits import judged_limits
+from aotc.session.parity import compare
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.evidence import OutputError
 from aotc.spec.precision import OutputGate, Tolerance

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 from aotc.base.errors import AotcError
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_dims import NameDims
+from aotc.graph.passes.on_import import NameDims
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.sizes.inputs.fixtures import FixtureInputs
 from aotc.sizes.stated_relations import RelationCheck, refuse_contradictions

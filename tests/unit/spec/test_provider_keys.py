@@ -12,7 +12,7 @@ from aotc.spec.codec import ParseError, decode
 from aotc.spec.profile import PluginSpec
 from aotc.spec.providers import BY_NAME, BY_ORT_NAME, option_problem
 
-WITH_CONVOLUTIONS = SessionUse(convolutional=True)
+WITH_CONVOLUTIONS = SessionUse(operators=("Conv",) * 4)
 # What only captured graphs and measurements on a GPU ask for.
 NOT_BY_DEFAULT = {"enable_cuda_graph", "sdpa_kernel"}
 OPENVINO = "OpenVINOExecutionProvider"

@@ -16,7 +16,8 @@ from aotc.spec.evidence import Comparison, Evidence, OutputError, VariantEvidenc
 from aotc.spec.variant import Parity
 from aotc.tools.diff.areas import Measured, exactness
 from aotc.tools.diff.artifacts import diff, failures, read_allowed
-from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, open_artifact
+from aotc.tools.diff.opened_artifact import Pair, open_artifact
+from aotc.tools.inspect import ArtifactContents
 from aotc.trust.key_loading import PrivateKey
 
 OF_VARIANTS = (

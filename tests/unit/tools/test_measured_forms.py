@@ -53,7 +53,7 @@ def test_the_fused_graph_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("layout", ["auto", "nchw"])
 def test_convolutions_are_measured_in_their_layout(layout: Any) -> None:
     use = SessionUse(
-        cuda=CudaOptions(layout=layout, conv_algo_search="exhaustive"), convolutional=True
+        cuda=CudaOptions(layout=layout, conv_algo_search="exhaustive"), operators=("Conv",) * 4
     )
     spec = session_spec([CudaBackend(), CpuBackend()], "tf32", use)
     options = spec.provider_options["CUDAExecutionProvider"]

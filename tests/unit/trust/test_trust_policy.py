@@ -189,13 +189,13 @@ def test_ambiguous_yaml_is_refused(host: Setting) -> None:
         assert caught.value.code == "AOTC-G019"
 
 
-def test_only_keys_on_p256_are_accepted(host: Setting) -> None:
+def test_only_keys_on_p256_and_p384_are_accepted(host: Setting) -> None:
     from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
     others = [
         ec.generate_private_key(ec.SECP192R1()),
         ec.generate_private_key(ec.SECP256K1()),
-        ec.generate_private_key(ec.SECP384R1()),
+        ec.generate_private_key(ec.SECP521R1()),
         ed25519.Ed25519PrivateKey.generate(),
         rsa.generate_private_key(65537, 2048),
     ]

@@ -157,8 +157,8 @@ def test_times_and_versions_have_only_ascii_digits() -> None:
         (("version", "1.9.9"), ("version", "1.10")),
         (("version", "1"), ("version", "1.0.1")),
         (("built", ""), ("built", "2026-01-01T00:00:00Z")),
-        (("built", "2027-01-01T00:00:00Z"), ("approved", "2026-01-01T00:00:00Z")),
-        (("approved", "2027-01-01T00:00:00Z"), ("version", "0")),
+        (("built", "2026-01-01T00:00:00Z"), ("approved", "2027-01-01T00:00:00Z")),
+        (("approved", "2026-01-01T00:00:00Z"), ("built", "2027-01-01T00:00:00Z")),
         (("approved", "2026-12-31T23:59:59Z"), ("approved", "2027-01-01T00:00:00Z")),
     ],
 )
@@ -168,6 +168,18 @@ def test_releases_are_ordered(lower: tuple[str, str], higher: tuple[str, str]) -
     assert is_older(one, other)
     assert not is_older(other, one)
     assert not is_older(one, one)
+
+
+def test_between_a_version_and_none_only_times_tell_which_is_older() -> None:
+    built = ArtifactRelease(kind="built", value="2026-06-01T00:00:00Z")
+    unknown = ArtifactRelease(kind="version", value="9")
+    before = ArtifactRelease(kind="version", value="9", made_at="2026-01-01T00:00:00Z")
+    after = ArtifactRelease(kind="version", value="0", made_at="2027-01-01T00:00:00Z")
+    older = [(before, built), (built, after)]
+    releases = (built, unknown, before, after)
+    found = [(one, two) for one in releases for two in (built,) if is_older(one, two)]
+    found += [(built, two) for two in releases if is_older(built, two)]
+    assert found == older
 
 
 def test_what_cannot_be_compared_with_the_minimum_is_below_it() -> None:

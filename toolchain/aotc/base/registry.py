@@ -1,4 +1,7 @@
-"""Tables by name: each row is `name -> "module:attribute"`, imported when first asked for."""
+"""What is imported when it is first asked for: rows of tables by name, and modules.
+
+A row of a table is `name -> "module:attribute"`.
+"""
 
 from __future__ import annotations
 
@@ -37,3 +40,26 @@ def load(target: str) -> Any:
     """Import and return what `module:attribute` names."""
     module, _, attribute = target.partition(":")
     return getattr(import_module(module), attribute)
+
+
+class Deferred:
+    """A module that is imported with its first attribute.
+
+    A start imports only what it runs.  Annotations are not evaluated then, but
+    `typing.get_type_hints` evaluates them, and finds such a module among the globals:
+
+        if TYPE_CHECKING:
+            from aotc.runtime import binding
+        else:
+            binding = Deferred("aotc.runtime.binding")
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        """The module's own; Any if its package is not installed: nobody has such values then."""
+        try:
+            return getattr(import_module(self._name), attribute)
+        except ModuleNotFoundError:
+            return Any

@@ -8,7 +8,7 @@ text that a terminal, a log or an exception shows goes through `printable`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 # How much of one text is shown; `--json` has all of it.
@@ -20,6 +20,22 @@ _INVISIBLE: Final = (
 )
 # Written languages stack fewer marks on a letter; more of them cover the lines above.
 _MAX_MARKS: Final = 4
+
+# What a person who reads a document does not see, or sees in another place or as a plain space: all
+# control and format characters, private use, blanks but the space, what Unicode lets a font ignore,
+# and piles of marks. A list, as classes of characters differ between versions of Python.
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\xa0\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2"
+    "\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000"
+    "\u3164\ud800-\uf8ff\ufdd0-\ufdef\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
+    "|\r(?!\n)"
+    "|(?<=[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{4})"
+    "[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+)
+# Controls, which Unicode gives no names, where people know one.
+_CONTROLS: Final = {"\0": "NULL", "\r": "CARRIAGE RETURN", "\x1b": "ESCAPE", "\x85": "NEXT LINE"}
 
 _MAX_HINTS, _MAX_WORD = 20, 100
 # The time to compare grows with the number of known words.
@@ -66,6 +82,25 @@ def _escaped(text: str) -> str:
     return "".join(parts)
 
 
+def is_utf8(name: str) -> bool:
+    """Whether a text that the system gave was bytes in UTF-8, and not any others."""
+    return name.isascii() or not any("\ud800" <= each <= "\udfff" for each in name)
+
+
+def hidden_characters(text: str) -> Iterator[tuple[int, str]]:
+    """Where `text` has a character that shows otherwise than it reads, and which one.
+
+    The character is told as `U+2028 LINE SEPARATOR`.  Line breaks are `\\n` and `\\r\\n`, and a
+    byte order mark may stand at the start.
+    """
+    for found in _HIDDEN.finditer(text, text.startswith("\ufeff")):
+        import unicodedata
+
+        character = found[0]
+        name = _CONTROLS.get(character) or unicodedata.name(character, "")
+        yield found.start(), f"U+{ord(character):04X}{' ' if name else ''}{name}"
+
+
 def nearest(word: object, known: tuple[Any, ...]) -> str:
     """The known word that is closest in spelling, or an empty string."""
     text = str(word)
@@ -78,6 +113,12 @@ def nearest(word: object, known: tuple[Any, ...]) -> str:
     return close[0] if close else ""
 
 
+def did_you_mean(word: object, known: Iterable[object]) -> str:
+    """The nearest known word as the end of a message, or an empty string."""
+    close = nearest(word, tuple(known))
+    return f"; did you mean {close!r}?" if close else ""
+
+
 def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
     """The nearest known word as the end of a message, else all known words.
 
@@ -86,10 +127,7 @@ def hint(word: object, known: tuple[Any, ...], problems: int) -> str:
     """
     if problems >= _MAX_HINTS or len(str(word)) > _MAX_WORD:
         return ""
-    close = nearest(word, known)
-    if close:
-        return f"; did you mean {close!r}?"
-    return f"; known: {', '.join(sorted(str(k) for k in known))}"
+    return did_you_mean(word, known) or f"; known: {', '.join(sorted(str(k) for k in known))}"
 
 
 def size(count: int) -> str:

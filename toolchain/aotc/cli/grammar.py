@@ -22,12 +22,16 @@ from typer.main import get_command
 
 from aotc.base.errors import EXIT_USAGE, EXIT_YES, AotcError
 from aotc.base.records import record, replace
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
+from aotc.cli.given import before_operands, refuse_other_bytes
 from aotc.cli.terminal import listing, may_be_lost, prose, section, show, write_lines
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from typer._click.core import Context, Parameter
+
+    # typer holds click within; these two types have no public name, and are named here alone.
+    from typer._click.core import Context as Context
+    from typer._click.core import Parameter as Parameter
 
     from aotc.cli.configuration import Setting
     from aotc.cli.output import CallLog
@@ -100,7 +104,7 @@ class Command(TyperCommand):
         """Read the words; raises AOTC-I027, or `typer.Exit` after help was shown."""
         prog = ctx.command_path
         ctx.meta[_WORDS] = tuple(args)
-        if any(word in HELP for word in args):
+        if any(word in HELP for word in before_operands(args)):
             show_command(prog, self.help or "", self.params, self.examples)
             raise typer.Exit(EXIT_YES)
         stated = read(
@@ -111,6 +115,7 @@ class Command(TyperCommand):
             choice=getattr(self.callback, _CHOICE, ()),
             bare=getattr(self.callback, _BARE, NO_DEFAULTS),
         )
+        refuse_other_bytes(stated, list(map(label, positionals(self.params))), os.environ, prog)
         set_defaults(ctx, stated, self.params)
         try:
             left = super().parse_args(ctx, stated)
@@ -141,16 +146,10 @@ class Group(TyperGroup):
             show_group(ctx.command_path, self.help or "", rows, self.params)
             raise typer.Exit(EXIT_YES if args else EXIT_USAGE)
         if args[0] not in rows and args[0] not in options:
-            _refuse_name(args[0], tuple(rows), ctx.command_path)
+            kind = "option" if args[0].startswith("-") else "command"
+            refuse(f"there is no {kind} {args[0]!r}{did_you_mean(args[0], rows)}", ctx.command_path)
         # An option of the group ends the call: what follows it is not read.
         return super().parse_args(ctx, args[:1] if args[0] in options else args)
-
-
-def _refuse_name(word: str, known: tuple[str, ...], prog: str) -> NoReturn:
-    kind = "option" if word.startswith("-") else "command"
-    close = nearest(word, known)
-    hint = f"; did you mean {close!r}?" if close else ""
-    refuse(f"there is no {kind} {word!r}{hint}", prog)
 
 
 def new_app(about: str | None = None, cls: type[Group] = Group) -> typer.Typer:
@@ -178,7 +177,7 @@ _INSTEAD: Final = {"key": ("--keyless", "--trust")}
 _SOURCE: Final = "DEFAULT_MAP"
 
 
-def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parameter]) -> None:
+def set_defaults(ctx: Context, words: Sequence[str], parameters: Iterable[Parameter]) -> None:
     """Set what the configuration sets for the command; raises AOTC-I052 and I046."""
     if ctx.command_path not in CONFIGURED:
         return
@@ -186,7 +185,7 @@ def set_defaults(ctx: Context, words: Iterable[str], parameters: Iterable[Parame
     from aotc.report.report_forms import is_standard_output
 
     settings = read_settings().get(ctx.command_path.partition(" ")[2], {})
-    given = {word.partition("=")[0] for word in words}
+    given = {word.partition("=")[0] for word in before_operands(words)}
     ctx.default_map = {}
     taken = ctx.meta[_SOURCE] = {}
     for name, setting in settings.items():
@@ -460,18 +459,12 @@ def read(
                 refuse(f"argument {label(option)}: expected one argument", prog)
         found.append(f"{max(option.opts, key=len)}={value}")
     taken = positionals(parameters)
-    _refuse_unknown([*unknown, *arguments[len(taken) :]], options, prog)
-    missing = [
-        *(argument for argument in taken[len(arguments) :] if argument.required),
-        *(
-            option
-            for option in dict.fromkeys(options.values())
-            if option.required and option not in given
-        ),
-    ]
+    if further := [*unknown, *arguments[len(taken) :]]:
+        _refuse_unknown(further[0], options, prog)
+    stated = [*given, *taken[: len(arguments)]]
+    missing = [label(each) for each in parameters if each.required and each not in stated]
     if missing:
-        listed = ", ".join(label(parameter) for parameter in parameters if parameter in missing)
-        refuse(f"the following arguments are required: {listed}", prog)
+        refuse(f"the following arguments are required: {', '.join(missing)}", prog)
     if choice and not any(name in choice for option in given for name in option.opts):
         refuse(f"one of the arguments {' '.join(choice)} is required", prog)
     return [*found, "--", *arguments]
@@ -496,20 +489,16 @@ def _refuse_excluded(
     groups: Iterable[Sequence[str]],
     prog: str,
 ) -> None:
-    for group in groups:
-        if not set(option.opts) & set(group):
-            continue
-        for other in given:
-            if other is not option and set(other.opts) & set(group):
-                what = f"argument {label(option)}: not allowed with argument {label(other)}"
-                refuse(what, prog)
+    for group in map(set, groups):
+        others = [each for each in given if each is not option and group & set(each.opts)]
+        if others and group & set(option.opts):
+            refuse(f"argument {label(option)}: not allowed with argument {label(others[0])}", prog)
 
 
-def _refuse_unknown(words: Sequence[str], options: Mapping[str, TyperOption], prog: str) -> None:
-    for word in words:
-        close = nearest(word.partition("=")[0], (*options, *HELP)) if word[:1] == "-" else ""
-        hint = f"; did you mean {close!r}?" if close else ""
-        refuse(f"there is no argument {word!r}{hint}", prog)
+def _refuse_unknown(word: str, options: Mapping[str, TyperOption], prog: str) -> NoReturn:
+    spelled = (*options, *HELP) if word[:1] == "-" else ()
+    hint = did_you_mean(word.partition("=")[0], spelled)
+    refuse(f"there is no argument {word!r}{hint}", prog)
 
 
 # The page that `--help` shows: usage, purpose, parameters with their defaults, and examples.

@@ -51,11 +51,14 @@ def _answer(words: list[str]) -> int:
 def _run(words: list[str], interrupts: Interrupts) -> int:
     from aotc.base.errors import EXIT_NO, AotcError
     from aotc.cli import terminal
+    from aotc.cli.given import before_operands
 
     terminal.prepare()
     try:
         with terminal.escaped_warnings():
-            status = _dispatch([word for word in words if word != "--debug"])
+            options = before_operands(words)
+            kept = [word for word in options if word != "--debug"]
+            status = _dispatch([*kept, *words[len(options) :]])
             with terminal.answering(sys.stdout):
                 sys.stdout.flush()
             return status
@@ -95,10 +98,12 @@ def _fail(error: AotcError, words: list[str]) -> int:
     """Report an error where it can be read; returns its exit status."""
     from aotc.base.errors import AotcError
     from aotc.cli import terminal
+    from aotc.cli.given import before_operands
     from aotc.cli.output import error_answer, error_lines, tables, write_document
 
     terminal.prepare()
-    if "--debug" in words or os.environ.get("AOTC_DEBUG", "") not in ("", "0"):
+    options = before_operands(words)
+    if "--debug" in options or os.environ.get("AOTC_DEBUG", "") not in ("", "0"):
         import traceback
 
         # Indented, as a message may be of several lines.
@@ -106,7 +111,7 @@ def _fail(error: AotcError, words: list[str]) -> int:
         with terminal.may_be_lost(sys.stderr):
             terminal.write_lines([f"  {line}" for line in trace], file=sys.stderr)
     lost: Exception | None = terminal.failure_of(sys.stdout)
-    if "--json" in words and lost is None and error.where != terminal.STDOUT:
+    if "--json" in options and lost is None and error.where != terminal.STDOUT:
         try:
             write_document(error_answer(error))
         except (OSError, AotcError) as failed:

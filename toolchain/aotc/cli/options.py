@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Literal, get_args
 
 import typer
 
@@ -76,13 +76,6 @@ def positive(text: str | int) -> int:
     return int(word)
 
 
-def message_format(text: str) -> str:
-    """How messages are written."""
-    if text not in ("text", "github"):
-        raise typer.BadParameter(f"{text!r} is neither text nor github")
-    return text
-
-
 def positive_real(text: str | float) -> float:
     """A number above zero, which need not be whole."""
     try:
@@ -144,11 +137,10 @@ Reports = Annotated[
     ),
 ]
 Format = Annotated[
-    str | None,
+    Literal["text", "github"] | None,
     typer.Option(
         "--format",
         metavar="text|github",
-        parser=message_format,
         help="github: also print GitHub Actions annotations on standard error",
         show_default="github where GITHUB_ACTIONS is true, else text",
     ),
@@ -209,6 +201,12 @@ SigningKey = Annotated[
         envvar="AOTC_SIGNING_KEY",
         help="signing key (.pem) or signer file (.yaml)",
         show_default=f"$AOTC_SIGNING_KEY, or {_OWN_KEY}",
+    ),
+]
+AllowExpired = Annotated[
+    bool,
+    typer.Option(
+        "--allow-expired", help="sign with a certificate that has expired, or is not valid yet"
     ),
 ]
 Keyless = Annotated[

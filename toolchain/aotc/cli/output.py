@@ -15,17 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files.failures import cannot_write
 from aotc.base.files.replacing import check_output
-from aotc.base.files.writing import is_written_through, write_atomically
+from aotc.base.files.writing import is_written_through, write_text
 from aotc.base.text import printable
-from aotc.cli.terminal import (
-    answering,
-    may_be_lost,
-    provider,
-    section,
-    silence,
-    with_fixtures_in_words,
-    write_lines,
-)
+from aotc.cli.terminal import answering, may_be_lost, section, silence, write_lines
 from aotc.spec.json import document, to_json
 from aotc.spec.versions import VERSION, stated_id
 
@@ -111,12 +103,12 @@ def _overwriting(option: str, path: Path, what: str, found: str) -> AotcError:
     )
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 text, all of it or none; raises AOTC-I018 (full disk) and I026."""
-    try:
-        write_atomically(path, text.encode("utf-8"))
-    except OSError as error:
-        raise cannot_write(error, "cannot write the file", str(path)) from None
+def write_page(text: str, html: str) -> None:
+    """Write a page to the file of --html, in place of one that exists; `-` is standard output."""
+    if html == DASH:
+        write_output(text)
+    else:
+        write_text(Path(html), text)
 
 
 def write_output(text: str) -> None:
@@ -339,6 +331,8 @@ def error_lines(error: AotcError, width: int | None = None) -> list[str]:
     Lines of foreign text that are longer than `width`, a terminal's, go on below their beginning:
     the terminal itself would let them go on where our own lines begin.
     """
+    from aotc.report.sheet import with_fixtures_in_words
+
     lines = [f"error: {error.code} {error.title}"]
     for label in _LABELS:
         said = getattr(error, label)
@@ -387,6 +381,8 @@ def tables(error: AotcError) -> list[RenderableType]:
 
 def _grouped(rows: tuple[tuple[tuple[str, str], ...], ...]) -> list[list[str]]:
     """One row for all that differ in the first column alone; the largest groups come first."""
+    from aotc.report.sheet import provider
+
     groups: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
         first, *others = (_cut(provider(text)) for _, text in row)

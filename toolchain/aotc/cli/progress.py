@@ -29,7 +29,8 @@ from aotc.base.progress import BYTES, Count, Poll, Watcher
 from aotc.base.text import printable, size
 from aotc.cli.grammar import current
 from aotc.cli.output import CallLog
-from aotc.cli.terminal import may_be_lost, with_fixtures_in_words, write_lines
+from aotc.cli.terminal import may_be_lost, write_lines
+from aotc.report.sheet import with_fixtures_in_words
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

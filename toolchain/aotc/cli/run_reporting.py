@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError
+from aotc.base.errors import EXIT_NO, EXIT_YES, AotcError, with_others
 from aotc.cli.terminal import answering, may_be_lost, no_command, silence, write_lines
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ class Run:
         from aotc.spec.run_report import Journal
 
         require_forms(self.files, [other for other in others if other is not None])
+        show_replaced(self.files)
         self.on_standard_output = any(map(is_standard_output, self.files))
         if self.on_standard_output and json:
             raise AotcError(
@@ -163,6 +164,25 @@ def _write_out(report: RunReport, file: str) -> None:
         sys.stdout.flush()
 
 
+def show_replaced(files: Iterable[str]) -> None:
+    """Tell on standard error which files reports are going to replace that are no reports.
+
+    A file that the configuration of a folder names is refused before this; one that the user names
+    is the user's choice.
+    """
+    from aotc.report.report_forms import is_replaceable, is_standard_output
+
+    for file in files:
+        try:
+            replaceable = is_standard_output(file) or is_replaceable(file)
+        except OSError:
+            continue
+        if not replaceable:
+            with may_be_lost(sys.stderr):
+                said = f"--report {file}: replaces a file that is not a report of aotc"
+                write_lines([said], file=sys.stderr)
+
+
 def show_lost(lost: Iterable[AotcError]) -> None:
     """Tell on standard error of files that could not be written beside a judgement that stands."""
     from aotc.cli.output import error_lines
@@ -207,6 +227,5 @@ def reported(run: Run) -> Iterator[Run]:
             raise BrokenPipeError
         return
     if run.record().exit_status == EXIT_YES:
-        lost[0].also = tuple(lost[1:])
-        raise lost[0]
+        raise with_others(lost)
     show_lost(lost)

@@ -15,7 +15,7 @@ import typer
 from aotc.cli.grammar import Command, Group, is_option, options_by_name, positionals
 
 if TYPE_CHECKING:
-    from typer._click.core import Parameter
+    from aotc.cli.grammar import Parameter
 
 
 Candidate = tuple[str, str]

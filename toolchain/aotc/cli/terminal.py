@@ -1,4 +1,4 @@
-"""The terminal: tables and figures, and streams that may be full, closed or gone."""
+"""The terminal: sheets as it shows them, and streams that may be full, closed or gone."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import TYPE_CHECKING, Final, TextIO
 
 from aotc.base.errors import AotcError
@@ -18,16 +19,17 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType
     from rich.text import Text
 
-    from aotc.spec.payload import Finding
+    from aotc.report.sheet import Bars, Cell, Facts, Heading, Part, Sheet, Table
 
 
-# Tables and figures; plain text where standard output is not a terminal.
+# Sheets, and tables of help; plain text where standard output is not a terminal.
 #
 # Whatever is shown passes `printable`: a text is one line, and what has several is a sequence.
 
 
-# One line, or several.
-Cell = str | Sequence[str]
+# The colours of moods, on a terminal alone; NO_COLOR takes them away, and FORCE_COLOR shows them in
+# a pipe too, as rich reads both.
+_COLOURS: Final = {"good": "green", "bad": "red", "warn": "yellow"}
 # Of text that goes to a file or a pipe, unless COLUMNS says otherwise.
 PLAIN_WIDTH = 120
 # Of a terminal that does not know its width, and says 0.
@@ -39,6 +41,14 @@ _WIDEST_NAME = 80
 _LEAST_NAME = 16
 # Of a line that several texts make up, each of which is cut by itself.
 _LONGEST_LINE = 4 * MAX_CHARACTERS
+
+
+def show_sheet(sheet: Sheet, *, file: TextIO | None = None) -> None:
+    """Write a sheet."""
+    from aotc.report.sheet import Screen
+
+    shown = (_rendered(part, one_line=isinstance(sheet, Screen)) for part in sheet)
+    show([part for part in shown if part is not None], file=file)
 
 
 def show(parts: Iterable[RenderableType], *, file: TextIO | None = None) -> None:
@@ -98,7 +108,7 @@ def write_error(lines: Sequence[str], file: TextIO) -> None:
     with console.capture() as captured:
         for line in lines:
             text = Text(no_command(printable(line, _LONGEST_LINE)))
-            text.highlight_regex(r"^error:", f"bold {FAILED}")
+            text.highlight_regex(r"^error:", f"bold {_COLOURS['bad']}")
             # A line that is too long goes on where the terminal lets it: a command is copied whole.
             console.print(text, soft_wrap=True)
     with answering(file):
@@ -116,85 +126,101 @@ def terminal_width(file: TextIO) -> int | None:
         return None
 
 
-def heading(
-    text: str, status: str = "", style: str = "", *, one_line: bool = False
-) -> RenderableType:
-    """A line that names what is shown, and its status.
+def _rendered(part: Part, *, one_line: bool) -> RenderableType | None:
+    """A part of a sheet, None where there is nothing in it."""
+    from aotc.report.sheet import Bars, Facts, Heading, Lines, Table
 
-    Where it is broken, the rest is indented; with `one_line` it is cut, the name before the status.
-    """
+    match part:
+        case Heading():
+            return _heading(part, one_line=one_line)
+        case Facts():
+            return _facts(part, one_line=one_line)
+        case Table():
+            return _table(part, one_line=one_line)
+        case Bars():
+            return _histogram(part)
+        case Lines():
+            return listing(part.lines)
+    return prose(part.text)
+
+
+def _heading(part: Heading, *, one_line: bool) -> RenderableType:
+    """A line; where it is broken the rest is indented, where it is cut the status is cut last."""
     from rich.text import Text
 
-    line = _cell(text, style="bold")
-    said = Text(f"  {printable(status)}" if status else "", style=f"bold {style}".strip())
+    line = _cell(part.text, style="bold")
+    style = f"bold {_COLOURS.get(part.mood, '')}".strip()
+    said = Text(f"  {printable(part.status)}" if part.status else "", style=style)
     return _Cut(line, said) if one_line else _Hanging(line.append_text(said))
 
 
-def facts(rows: Sequence[tuple[str, Cell]]) -> RenderableType:
-    """Labels with their texts; a row whose text is empty is left out."""
+def _facts(part: Facts, *, one_line: bool) -> RenderableType | None:
+    from rich.console import Group
     from rich.table import Table
 
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text in _first_rows([row for row in rows if row[1]]):
-        table.add_row(_cell(label, "  "), _cell(text))
-    return table
-
-
-def one_line_facts(rows: Sequence[tuple[str, str]]) -> RenderableType:
-    """Labels with their texts, each in one line that is cut where it is too long."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 2))
-    kept = [(f"  {label}", text) for label, text in rows if text]
-    widest = max((len(label) for label, _ in kept), default=0)
+    rows = [row for row in part.rows if row[1]]
+    widest = max((len(label) for label, _ in rows), default=0) + 2 if one_line else None
     table.add_column(style="dim", no_wrap=True, min_width=widest)
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    for label, text in kept:
-        table.add_row(_cell(label), _cell(text))
-    return table
+    table.add_column(no_wrap=one_line, overflow="ellipsis" if one_line else "fold")
+    for label, text in rows:
+        table.add_row(_cell(label, "  "), _cell(text))
+    titled = Group(_cell(part.title, style="bold"), table) if part.title else table
+    return titled if rows else None
 
 
-def one_line_section(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+def _table(part: Table, *, one_line: bool) -> RenderableType | None:
+    end = len(part.columns) + 1 - part.extra
+    heads, rows = part.filled([[*row[:end], *[""] * part.extra] for row in _in_groups(part)])
+    titles = [head.removeprefix("#") for head in heads[1:]]
+    return section(part.title, titles, rows, one_line=one_line) if rows else None
+
+
+def _in_groups(part: Table) -> Iterator[Sequence[Cell]]:
+    """The rows of a table, of each group as many as a terminal shows."""
+    found = groupby(part.rows, lambda row: row[0]) if part.grouped else ((None, part.rows),)
+    for _, group in found:
+        rows, limit = list(group), part.limit or _MAX_ROWS
+        if (left := len(rows) - limit) > 0:
+            named = (rows[0][0], f"and {left} more")[not part.grouped :]
+            rows[limit:] = [(*named, *[""] * (len(rows[0]) - len(named)))]
+        yield from ([("", *row[1:]) if n and part.grouped else row for n, row in enumerate(rows)])
+
+
+def section(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    *,
+    one_line: bool = False,
 ) -> RenderableType:
-    """A titled table as `section`, each row of which is one line that is cut where needed."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for column in (title, *columns):
-        table.add_column(_cell(column), no_wrap=True, overflow="ellipsis")
-    for first, *others in rows:
-        table.add_row(_cell(first, "  "), *(_cell(cell) for cell in others))
-    return table
-
-
-def section(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]) -> RenderableType:
     """A titled table; the title stands in the first column's head."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for index, column in enumerate((title, *columns)):
-        table.add_column(_cell(column), overflow="fold", no_wrap=index == 0)
-    for first, *others in _first_rows(rows):
-        # It is not broken, and would take the room of the others.
-        table.add_row(_cell(first, "  ", limit=_WIDEST_NAME), *(_cell(cell) for cell in others))
+        table.add_column(
+            _cell(column),
+            overflow="ellipsis" if one_line else "fold",
+            no_wrap=one_line or index == 0,
+        )
+    # A name is not broken, and would take the room of the others.
+    widest = MAX_CHARACTERS if one_line else _WIDEST_NAME
+    for first, *others in rows:
+        table.add_row(_cell(first, "  ", limit=widest), *(_cell(cell) for cell in others))
     return table
 
 
-def histogram(
-    title: str, columns: Sequence[str], rows: Sequence[tuple[str, int, str]]
-) -> RenderableType:
-    """A titled table of numbers, each with a bar; the last text of a row stands out."""
+def _histogram(part: Bars) -> RenderableType:
+    """Numbers with a bar each; the last text of a row stands out."""
     from rich.bar import Bar
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for index, column in enumerate((title, *columns)):
+    for index, column in enumerate((part.title, *part.columns)):
         table.add_column(_cell(column), justify="right" if index == 1 else "left", no_wrap=True)
-    largest = max(number for _, number, _ in rows)
-    for name, number, marked in rows:
+    largest = max(number for _, number, _ in part.rows)
+    for name, number, marked in part.rows:
         bar = Bar(largest, 0, number, width=_BAR)
         table.add_row(_cell(name, "  "), _cell(str(number)), bar, _cell(marked, style="bold"))
     return table
@@ -216,21 +242,13 @@ def _cell(text: Cell, indent: str = "", style: str = "", limit: int = MAX_CHARAC
     """Lines of text for a table, each of which stays one line whatever is in it."""
     from rich.text import Text
 
-    if isinstance(text, Result):
-        style = f"{style} {text.style}".strip()
+    if mood := getattr(text, "mood", ""):
+        style = f"{style} {_COLOURS[mood]}".strip()
     lines = (text,) if isinstance(text, str) else text
     shown = [f"{indent}{printable(line, limit)}" for line in lines[:_MAX_ROWS]]
     if len(lines) > _MAX_ROWS:
         shown.append(f"{indent}and {len(lines) - _MAX_ROWS} more")
     return Text("\n".join(shown), style=style)
-
-
-def _first_rows(rows: Sequence[Sequence[Cell]]) -> list[Sequence[Cell]]:
-    """The rows of a table, of too many the first; `--json` has all."""
-    left = len(rows) - _MAX_ROWS
-    if left <= 0:
-        return list(rows)
-    return [*rows[:_MAX_ROWS], (f"and {left} more", *("" for _ in rows[0][1:]))]
 
 
 class _Cut:
@@ -262,57 +280,20 @@ class _Hanging:
             yield Text("  ").append_text(line)
 
 
-def short(digest: str) -> str:
-    """The first 12 digits of a digest."""
-    return digest[:12]
-
-
-def provider(name: str) -> str:
-    """An execution provider without its suffix: `CPU`."""
-    return name.removesuffix("ExecutionProvider")
-
-
-def count(number: int, noun: str) -> str:
-    """`1 node`, `2 nodes`."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def to_minute(moment: str) -> str:
-    """A time of RFC 3339, to the minute."""
-    return moment[:16].replace("T", " ")
-
-
-def sections(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]]
-) -> list[RenderableType]:
-    """The section alone, or nothing where there are no rows."""
-    return [section(title, columns, rows)] if rows else []
-
-
-def findings_view(findings: Sequence[Finding]) -> list[RenderableType]:
-    """A section of what was noticed and refuses nothing; nothing where there is nothing."""
-    rows = [
-        (noticed(found.code), f"{_where(found)}: {found.what}" if found.where else found.what)
-        for found in findings
-    ]
-    return sections("findings", ("",), rows)
-
-
-def _where(finding: Finding) -> str:
-    if finding.code == "AOTC-N005":
-        return fixture_in_words(finding.where)
-    return with_fixtures_in_words(finding.where)
-
-
 # Standard output and standard error as they may be: full, closed at the other end, or gone.
 
 
 STDOUT = "standard output"
+_SIZES: Final = ("COLUMNS", "LINES")
 
 
 def prepare() -> None:
     """Make standard streams ready for any text; what is written to a closed one is dropped."""
     _take_closed()
+    for name in _SIZES:
+        # Libraries read them too, and fail on what is a digit and no number.
+        if not re.fullmatch("[1-9][0-9]{0,4}", os.environ.get(name, "1")):
+            del os.environ[name]
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -387,99 +368,6 @@ def may_be_lost(stream: TextIO) -> Iterator[None]:
         stream.flush()
     except OSError:
         silence(stream)
-
-
-# The colours of results, in one place: passed is green, failed red, and what was noticed yellow.
-#
-# They are shown on a terminal alone; NO_COLOR takes them away, and FORCE_COLOR shows them in a pipe
-# too, as rich reads both.
-
-
-PASSED: Final = "green"
-FAILED: Final = "red"
-NOTICED: Final = "yellow"
-
-_OF_STATUS: Final = {
-    "passed": PASSED,
-    "ok": PASSED,
-    "failed": FAILED,
-    "note": NOTICED,
-}
-
-
-class Result(str):
-    """The text of a cell that is a result, with its colour; it is compared and cut as any text."""
-
-    style: str
-
-    def __new__(cls, text: str, style: str) -> Result:
-        """The text in a style of rich's."""
-        made = super().__new__(cls, text)
-        made.style = style
-        return made
-
-
-def passed(text: str) -> Result:
-    """A result as it should be."""
-    return Result(text, PASSED)
-
-
-def failed(text: str) -> Result:
-    """A result as it should not be, or that is missing."""
-    return Result(text, FAILED)
-
-
-def noticed(text: str) -> Result:
-    """What was noticed, and refuses nothing."""
-    return Result(text, NOTICED)
-
-
-def by_status(status: str) -> str:
-    """A status in the colour of its result, if it has one."""
-    style = _OF_STATUS.get(status)
-    return Result(status, style) if style is not None else status
-
-
-# Names of fixtures in words: what inputs a fixture holds, rather than what a build calls it.
-
-
-_CORNERS: Final = {
-    "opt": "optimal sizes",
-    "min": "minimum sizes",
-    "max": "maximum sizes",
-}
-_NUMBERED: Final = {
-    "user": "your inputs",
-    "sample": "your samples",
-    "bucket": "sizes of buckets",
-    "random": "random sizes",
-    "padded": "padded sizes",
-    "less": "less padded sizes",
-}
-_NAME: Final = re.compile(
-    rf"({'|'.join(_CORNERS)})(-sampled)?|"
-    rf"({'|'.join(_NUMBERED)})(\d+)(?:-(negative|positive|sampled))?"
-)
-_IN_TEXT: Final = re.compile(rf"\bfixture ({_NAME.pattern})(?![\w.-])")
-
-
-def fixture_in_words(name: str) -> str:
-    """`optimal sizes` for `opt`; a name that no build gives stays as it is."""
-    found = _NAME.fullmatch(name)
-    if found is None:
-        return name
-    corner, sampled, kind, number, sign = found.groups()
-    if corner:
-        return f"{_CORNERS[corner]} with your samples" if sampled else _CORNERS[corner]
-    text = f"{_NUMBERED[kind]} {int(number) + 1}"
-    if sign == "sampled":
-        return f"{text} with your samples"
-    return f"{text} with {sign} inputs" if sign else text
-
-
-def with_fixtures_in_words(text: str) -> str:
-    """A text with `fixture NAME` in words."""
-    return _IN_TEXT.sub(lambda found: f"fixture of {fixture_in_words(found[1])}", text)
 
 
 @contextlib.contextmanager

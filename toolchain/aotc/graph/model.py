@@ -19,6 +19,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.records import replace
+from aotc.graph.view import every_graph, every_node
 from aotc.graph.wire_count import MAX_DIMS, MalformedWire, refuse_costly, too_deep
 from aotc.spec.manifest import ExternalFile
 from aotc.spec.payload import Finding
@@ -109,45 +110,14 @@ def parse_model(data: bytes, path: Path) -> onnx.ModelProto:
     return model
 
 
-def graphs(model: onnx.ModelProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    """The main graph and every subgraph, each with a path such as `/If_3.then_branch`."""
-    yield from _graphs_below("", model.graph)
-    for function in model.functions:
-        for node in function.node:
-            yield from _subgraphs(f"{function.domain}::{function.name}", node)
-
-
-def _graphs_below(path: str, graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    yield path, graph
-    for node in graph.node:
-        yield from _subgraphs(path, node)
-
-
-def _subgraphs(path: str, node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    for attribute in node.attribute:
-        label = f"{path}/{node.name or node.op_type}.{attribute.name}"
-        if attribute.HasField("g"):
-            yield from _graphs_below(label, attribute.g)
-        for subgraph in attribute.graphs:
-            yield from _graphs_below(label, subgraph)
-
-
-def nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
-    """Every node of the main graph, of subgraphs and of functions."""
-    for _, graph in graphs(model):
-        yield from graph.node
-    for function in model.functions:
-        yield from function.node
-
-
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Every tensor in the file: initializers and attributes."""
-    for _, graph in graphs(model):
+    for graph in every_graph(model):
         yield from graph.initializer
         for sparse in graph.sparse_initializer:
             yield sparse.values
             yield sparse.indices
-    for node in nodes(model):
+    for node in every_node(model):
         for attribute in node.attribute:
             if attribute.HasField("t"):
                 yield attribute.t

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.view import every_node, has_subgraphs, subgraphs
+from aotc.graph.view import declared_values, has_subgraphs, inner_graphs, subgraphs
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -92,9 +92,8 @@ def _without_declarations(model: onnx.ModelProto) -> onnx.ModelProto:
 
     copied = onnx.ModelProto()
     copied.CopyFrom(model)
-    for node in every_node(copied.graph):
-        for subgraph in subgraphs(node):
-            del subgraph.value_info[:]
+    for _, subgraph in inner_graphs(copied.graph):
+        del subgraph.value_info[:]
     return copied
 
 
@@ -164,7 +163,7 @@ def _shapes_and_types(
     """Known shapes and element types of a graph's own values; named dims are taken from `dims`."""
     shapes: dict[str, Shape] = {}
     kinds: dict[str, int] = {}
-    for value in (*graph.input, *graph.value_info, *graph.output):
+    for value in declared_values(graph):
         tensor = value.type.tensor_type
         if tensor.elem_type:
             kinds[value.name] = tensor.elem_type
@@ -185,10 +184,9 @@ def _shapes_and_types(
 def stated_types(graph: onnx.GraphProto) -> dict[str, str]:
     """Types that the graph itself declares for inputs, outputs, initializers and values."""
     found: dict[str, str] = {}
-    for values in (graph.value_info, graph.output, graph.input):
-        for value in values:
-            if name := type_name(value.type):
-                found[value.name] = name
+    for value in declared_values(graph):
+        if name := type_name(value.type):
+            found[value.name] = name
     for tensor in graph.initializer:
         found[tensor.name] = f"tensor({_element(tensor.data_type)})"
     for sparse in graph.sparse_initializer:

@@ -13,9 +13,11 @@ import io
 import math
 import os
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, Protocol
 
 import numpy as np
@@ -175,15 +177,21 @@ def save(value: Data, path: Path) -> Path:
     return target
 
 
+# numpy has no error of its own for a malformed header: it raises those of Python's tokenizer and
+# compiler, and memory errors for the shape.  What else is raised meanwhile is of no file.
+_MALFORMED: Final = (
+    *(AotcError, ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError),
+    *(RecursionError, SyntaxError, TokenError, TypeError, ValueError, struct.error),
+)
+
+
 def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     """Read a value that `save` wrote, or any `.npy` without objects; raises `refusal`."""
     try:
         if path.suffix == ".json":
             return _decode(strict_json(read_at_most(path, MAX_JSON_BYTES)))
         return read_file(path)
-    except Exception as error:
-        # numpy has no error of its own for a malformed header: it raises those of Python's
-        # tokenizer and compiler, and memory errors for the shape.
+    except _MALFORMED as error:
         raise AotcError(
             refusal, "a value cannot be read", where=str(path), found=str(error)[:300]
         ) from None

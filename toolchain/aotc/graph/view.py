@@ -1,151 +1,125 @@
-"""A graph as its nodes and what they read and make; its shape nodes and its source's nodes.
+"""One view of a graph, over its protos and read-only: subgraphs, who makes and reads values.
 
-Partitions are made of the main graph: a control-flow node also reads what its subgraphs capture.
-The contents of subgraphs are kept by subgraph, because several may use the same names.
+Subgraphs are control flow's, in attributes of one graph (`g`) or a list (`graphs`).  Outer graphs
+come before inner ones, breadth first.  What a graph defines itself (inputs, initializers, sparse
+ones too, and what its nodes make) is never a value of the graph around it, as in ONNX Runtime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
-from aotc.base.records import field, record
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
     import onnx
 
+    Holder = onnx.ModelProto | onnx.GraphProto | onnx.NodeProto
+
+T = TypeVar("T")
 _SOURCES = ("Shape", "Size")
 
 
-@record(kw_only=False)
-class GraphNode:
-    """One node of the main graph; `inputs` has no constants.
+def named_subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The node's own subgraphs by attribute: `then_branch`; of a list `branches[0]` and so on."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.name, attribute.g
+        for at, graph in enumerate(attribute.graphs):
+            yield f"{attribute.name}[{at}]", graph
 
-    `captured` are the inputs that only its subgraphs read, `inner_nodes` the names of their nodes.
+
+def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The node's own subgraphs, without those inside of them."""
+    return [graph for _, graph in named_subgraphs(node)]
+
+
+def has_subgraphs(node: onnx.NodeProto) -> bool:
+    """Whether a node is control flow."""
+    return any(True for _ in named_subgraphs(node))
+
+
+def inner_graphs(holder: Holder) -> Iterator[tuple[str, onnx.GraphProto]]:
+    """The subgraphs in a model, a graph or a node, each with a path such as `/If_3.then_branch`.
+
+    Paths in a model's functions begin with `domain::name`.  A graph is looked into after it was
+    yielded: its nodes may be replaced till then.
     """
-
-    name: str
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    inner_nodes: tuple[str, ...] = ()
-    captured: frozenset[str] = frozenset()
-
-
-@record(kw_only=False)
-class SubgraphNode:
-    """One node inside a control-flow subgraph; `subgraph` is the innermost, as `node.attribute`.
-
-    `owner` is the node of the main graph.  `inputs` has neither constants of any graph nor what
-    only subgraphs of the node itself read.
-    """
-
-    name: str
-    op: str
-    owner: str
-    subgraph: str
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
+    pending = deque(_own_nodes(holder))
+    while pending:
+        path, nodes = pending.popleft()
+        for node in nodes:
+            for name, graph in named_subgraphs(node):
+                label = f"{path}/{node.name or node.op_type}.{name}"
+                yield label, graph
+                pending.append((label, graph.node))
 
 
-@record(kw_only=False)
-class Subgraph:
-    """One control-flow subgraph, an attribute of the node `holder`.
+def _own_nodes(holder: Holder) -> list[tuple[str, Iterable[onnx.NodeProto]]]:
+    import onnx
 
-    `parent` is the index of the subgraph around it, None for the main graph.  The holder supplies
-    `inputs` and receives `outputs`.
-    """
-
-    holder: str
-    parent: int | None
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    nodes: tuple[SubgraphNode, ...]
+    if isinstance(holder, onnx.NodeProto):
+        return [("", [holder])]
+    if isinstance(holder, onnx.GraphProto):
+        return [("", holder.node)]
+    functions = ((f"{item.domain}::{item.name}", item.node) for item in holder.functions)
+    return [("", holder.graph.node), *functions]
 
 
-@record(kw_only=False, slots=False)
-class PartitionGraph:
-    """A main graph with its nodes in execution order.
-
-    `inputs` are the graph inputs that callers supply, `dtypes` the names of element types by value.
-    `subgraphs` are those of all control flow, outer ones before inner ones.
-    """
-
-    nodes: tuple[GraphNode, ...]
-    subgraph_nodes: tuple[SubgraphNode, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    dtypes: Mapping[str, str] = field(default_factory=dict)
-    subgraphs: tuple[Subgraph, ...] = ()
-
-    @cached_property
-    def consumers(self) -> Mapping[str, tuple[int, ...]]:
-        """For each value, the indices of the nodes that read it, in order."""
-        found: dict[str, list[int]] = {}
-        for index, node in enumerate(self.nodes):
-            for value in node.inputs:
-                found.setdefault(value, []).append(index)
-        return {value: tuple(indices) for value, indices in found.items()}
-
-    @cached_property
-    def output_names(self) -> frozenset[str]:
-        """The names of the graph's outputs."""
-        return frozenset(self.outputs)
-
-    def producers(self) -> dict[str, int]:
-        """For each value, the index of the node that makes it."""
-        return {value: i for i, node in enumerate(self.nodes) for value in node.outputs}
+def every_graph(model: onnx.ModelProto) -> Iterator[onnx.GraphProto]:
+    """The main graph, and every subgraph in it and in functions."""
+    yield model.graph
+    yield from (graph for _, graph in inner_graphs(model))
 
 
-def read_graph(model: onnx.ModelProto) -> PartitionGraph:
-    """The graph of `model`, whose nodes must have unique names and be in execution order."""
-    graph = model.graph
-    constants = _constant_names(graph)
-    nodes: list[GraphNode] = []
-    subgraphs: list[Subgraph] = []
+def every_node(holder: Holder) -> Iterator[onnx.NodeProto]:
+    """The nodes of a model (then of its functions) or a graph, or a node; then all in subgraphs."""
+    for _, nodes in _own_nodes(holder):
+        yield from nodes
+    for _, graph in inner_graphs(holder):
+        yield from graph.node
+
+
+def declared_values(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """What a graph declares of values: of a name that it declares twice, the last counts."""
+    yield from (*graph.value_info, *graph.output, *graph.input)
+
+
+def constant_names(graph: onnx.GraphProto) -> set[str]:
+    """The names of a graph's initializers, sparse ones too."""
+    found = {tensor.name for tensor in graph.initializer}
+    return found | {tensor.values.name for tensor in graph.sparse_initializer}
+
+
+def constant_tensors(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """By value: initializers, and the tensors of `Constant` nodes."""
+    found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
-        first = len(subgraphs)
-        _add_subgraphs(subgraphs, node, node.name, None, constants)
-        inside = [inner.name for subgraph in subgraphs[first:] for inner in subgraph.nodes]
-        own = [name for name in node.input if name and name not in constants]
-        captured = [name for name in captured_by(node) if name not in constants]
-        nodes.append(
-            GraphNode(
-                name=node.name,
-                op=op_of(node),
-                inputs=tuple(dict.fromkeys((*own, *captured))),
-                outputs=tuple(name for name in node.output if name),
-                inner_nodes=tuple(inside),
-                captured=frozenset(captured).difference(own),
-            )
-        )
-    return PartitionGraph(
-        nodes=tuple(nodes),
-        subgraph_nodes=tuple(node for subgraph in subgraphs for node in subgraph.nodes),
-        inputs=tuple(value.name for value in graph.input if value.name not in constants),
-        outputs=tuple(value.name for value in graph.output),
-        dtypes=_element_types(graph),
-        subgraphs=tuple(subgraphs),
-    )
+        # ONNX Runtime refuses a Constant without an output.
+        if node.op_type == "Constant" and node.domain in STANDARD and node.output:
+            found.update((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
+    return found
 
 
-def op_of(node: onnx.NodeProto) -> str:
-    """The operator as `domain::op_type`; without the domain for ONNX's own."""
-    own = node.domain in STANDARD
-    return node.op_type if own else f"{node.domain}::{node.op_type}"
+def made_values(graph: onnx.GraphProto) -> list[str]:
+    """What the nodes of a graph make, in order."""
+    return [name for node in graph.node for name in node.output if name]
+
+
+def defined_names(graph: onnx.GraphProto) -> set[str]:
+    """The values that a graph has itself: inputs, initializers, and what its nodes make."""
+    inputs = {value.name for value in graph.input}
+    return inputs | constant_names(graph) | set(made_values(graph))
 
 
 def captured_values(subgraph: onnx.GraphProto) -> set[str]:
     """Values that a subgraph reads from the graphs around it."""
-    known = {value.name for value in subgraph.input}
-    known |= _constant_names(subgraph)
-    read: set[str] = set()
-    for node in subgraph.node:
-        read |= set(read_values(node)) - known
-        known |= set(node.output)
-    return read | {value.name for value in subgraph.output if value.name not in known}
+    read = {name for node in subgraph.node for name in read_values(node)}
+    read |= {value.name for value in subgraph.output}
+    return read - defined_names(subgraph)
 
 
 def captured_by(node: onnx.NodeProto) -> list[str]:
@@ -158,112 +132,188 @@ def read_values(node: onnx.NodeProto) -> list[str]:
     return [name for name in (*node.input, *captured_by(node)) if name]
 
 
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The node's own subgraphs, without those inside of them."""
-    for attribute in node.attribute:
-        yield from _subgraphs_of(attribute)
+def op_of(node: onnx.NodeProto) -> str:
+    """The operator as `domain::op_type`; without the domain for ONNX's own."""
+    own = node.domain in STANDARD
+    return node.op_type if own else f"{node.domain}::{node.op_type}"
 
 
-def has_subgraphs(node: onnx.NodeProto) -> bool:
-    """Whether a node is control flow."""
-    return any(map(_subgraphs_of, node.attribute))
-
-
-def with_inner_nodes(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
-    """A node, then those in its subgraphs at any depth."""
-    yield node
-    for subgraph in subgraphs(node):
-        yield from every_node(subgraph)
-
-
-def every_node(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph in order, each followed by those in its subgraphs."""
-    for node in graph.node:
-        yield from with_inner_nodes(node)
-
-
-def _subgraphs_of(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
-    """The subgraphs that an attribute holds; most attributes hold none."""
-    found = list(attribute.graphs)
-    return [attribute.g, *found] if attribute.HasField("g") else found
-
-
-def _add_subgraphs(
-    found: list[Subgraph],
-    holder: onnx.NodeProto,
-    owner: str,
-    parent: int | None,
-    constants: Set[str],
-) -> None:
-    """Add the subgraphs of a node, outer ones before inner ones."""
-    for attribute in holder.attribute:
-        for subgraph in _subgraphs_of(attribute):
-            own = _constant_names(subgraph)
-            known = constants | own if own else constants
-            found.append(
-                Subgraph(
-                    holder=holder.name,
-                    parent=parent,
-                    inputs=tuple(value.name for value in subgraph.input if value.name not in own),
-                    outputs=tuple(e.name for e in subgraph.output if e.name not in known),
-                    nodes=tuple(
-                        SubgraphNode(
-                            name=node.name,
-                            op=op_of(node),
-                            owner=owner,
-                            subgraph=f"{holder.name}.{attribute.name}",
-                            inputs=tuple(
-                                dict.fromkeys(n for n in node.input if n and n not in known)
-                            ),
-                            outputs=tuple(name for name in node.output if name),
-                        )
-                        for node in subgraph.node
-                    ),
-                )
-            )
-            index = len(found) - 1
-            for node in subgraph.node:
-                _add_subgraphs(found, node, owner, index, known)
-
-
-def _constant_names(graph: onnx.GraphProto) -> set[str]:
-    found = {tensor.name for tensor in graph.initializer}
-    return found | {tensor.values.name for tensor in graph.sparse_initializer}
-
-
-def _element_types(graph: onnx.GraphProto) -> dict[str, str]:
-    """Element types by value, if known; if a name is used again, that of the outermost graph."""
+def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
+    """The value of a node's attribute, text as `str`; `default` if it has none of that name."""
     import onnx
 
-    found: dict[str, str] = {}
-    pending = [graph]
-    while pending:
-        current = pending.pop(0)
-        for value in (*current.input, *current.value_info, *current.output):
-            kind = value.type.tensor_type.elem_type if value.type.HasField("tensor_type") else 0
-            if kind:
-                found.setdefault(value.name, onnx.TensorProto.DataType.Name(kind).lower())
-        for node in current.node:
-            pending += subgraphs(node)
-    return found
+    for attribute in node.attribute:
+        if attribute.name == name:
+            value = onnx.helper.get_attribute_value(attribute)
+            text = isinstance(value, bytes)
+            return cast("T", value.decode("utf-8", "replace") if text else value)
+    return default
 
 
-def count_shape_nodes(model: onnx.ModelProto) -> int:
-    """The number of nodes of the main graph whose value depends only on the inputs' shapes."""
-    return len(_shape_nodes(model))
+class Links:
+    """Who makes and who reads values, by the indices of nodes in order.
+
+    `reads` (each value once) and `makes` are those of each node.
+    """
+
+    def __init__(self, reads: Iterable[Iterable[str]], makes: Iterable[Iterable[str]]) -> None:
+        self.reads = [tuple(filter(None, dict.fromkeys(names))) for names in reads]
+        self.makes = [tuple(filter(None, names)) for names in makes]
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        """By value, the node that makes it."""
+        return {name: index for index, names in enumerate(self.makes) for name in names}
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """By value, the nodes that read it."""
+        found: dict[str, list[int]] = {}
+        for index, names in enumerate(self.reads):
+            for name in names:
+                found.setdefault(name, []).append(index)
+        return found
+
+    @cached_property
+    def before(self) -> list[list[int]]:
+        """For each node, those that make what it reads."""
+        made = self.producers
+        return [sorted({made[name] for name in names if name in made}) for names in self.reads]
+
+    def behind(
+        self, values: Iterable[str], stops: Collection[str] = ()
+    ) -> tuple[list[int], tuple[str, ...]]:
+        """The nodes that make `values` of those in `stops`, and which of these they read."""
+        found: set[int] = set()
+        read: dict[str, None] = {}
+        pending = list(values)
+        while pending:
+            index = self.producers.get(pending.pop())
+            if index is None or index in found:
+                continue
+            found.add(index)
+            read |= {name: None for name in self.reads[index] if name in stops}
+            pending += [name for name in reversed(self.reads[index]) if name not in stops]
+        return sorted(found), tuple(read)
 
 
-def shape_nodes(model: onnx.ModelProto) -> frozenset[str]:
-    """Names of the nodes of the main graph whose value depends only on the inputs' shapes."""
-    return frozenset(node.name for node in _shape_nodes(model))
+class NodeLinks(Links):
+    """Nodes in order, and who makes and reads their values.
+
+    A node also reads what its subgraphs capture: `captured`, by the index of such nodes.
+    """
+
+    def __init__(self, nodes: Iterable[onnx.NodeProto]) -> None:
+        self.nodes = tuple(nodes)
+        self.captured = {
+            index: frozenset(names)
+            for index, node in enumerate(self.nodes)
+            if (names := captured_by(node))
+        }
+        super().__init__(
+            (
+                read_values(node) if index in self.captured else node.input
+                for index, node in enumerate(self.nodes)
+            ),
+            (node.output for node in self.nodes),
+        )
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """The index of each node by its name."""
+        return {node.name: index for index, node in enumerate(self.nodes)}
+
+    def maker(self, value: str) -> onnx.NodeProto | None:
+        """The node that makes a value; None if none does."""
+        index = self.producers.get(value)
+        return self.nodes[index] if index is not None else None
 
 
-def _shape_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """The nodes that only compute shapes.
+class GraphView(NodeLinks):
+    """A graph, which must not change meanwhile, and `bodies`, the views of its subgraphs.
+
+    Of a subgraph, `around` is the graph around it, `owner` the node of the main graph that has it,
+    and `label` tells of the node that holds it, and in which attribute: `node.attribute`.
+    """
+
+    def __init__(
+        self,
+        graph: onnx.GraphProto,
+        around: GraphView | None = None,
+        holder: onnx.NodeProto | None = None,
+        attribute: str = "",
+    ) -> None:
+        super().__init__(graph.node)
+        self.graph, self.around = graph, around
+        self.holder = holder.name if holder is not None else ""
+        self.owner: str = (around.owner if around is not None else "") or self.holder
+        self.label = f"{self.holder}.{attribute}"
+
+    @cached_property
+    def initializers(self) -> frozenset[str]:
+        """The names of the initializers that nodes see, those of the graphs around too."""
+        outer = self.around.initializers - defined_names(self.graph) if self.around else frozenset()
+        return outer | constant_names(self.graph)
+
+    @cached_property
+    def inputs(self) -> tuple[str, ...]:
+        """What the caller supplies, or the node that holds the graph: no initializers."""
+        own = constant_names(self.graph)
+        return tuple(value.name for value in self.graph.input if value.name not in own)
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the outputs."""
+        return tuple(value.name for value in self.graph.output)
+
+    @cached_property
+    def bodies(self) -> tuple[GraphView, ...]:
+        """All subgraphs at any depth."""
+        found = [self]
+        for around in found:
+            found += (
+                GraphView(graph, around, node, attribute)
+                for node in around.nodes
+                for attribute, graph in named_subgraphs(node)
+            )
+        return tuple(found[1:])
+
+    @cached_property
+    def inside(self) -> dict[str, list[str]]:
+        """By node that has subgraphs: the names of all nodes in them."""
+        found: dict[str, list[str]] = {}
+        for body in self.bodies:
+            found.setdefault(body.owner, []).extend(node.name for node in body.nodes)
+        return found
+
+    @cached_property
+    def constant_places(self) -> tuple[dict[str, int], dict[str, int]]:
+        """The indices of the graph's own initializers by name, and of the sparse ones."""
+        dense, sparse = self.graph.initializer, self.graph.sparse_initializer
+        return (
+            {tensor.name: index for index, tensor in enumerate(dense)},
+            {tensor.values.name: index for index, tensor in enumerate(sparse)},
+        )
+
+    @cached_property
+    def element_types(self) -> dict[str, str]:
+        """Element types by value, if known; of a name used again, that of the outermost graph."""
+        import onnx
+
+        return {
+            value.name: onnx.TensorProto.DataType.Name(kind).lower()
+            for view in reversed((self, *self.bodies))
+            for value in declared_values(view.graph)
+            if (kind := value.type.tensor_type.elem_type)
+        }
+
+
+def shape_nodes(model: onnx.ModelProto) -> list[str]:
+    """Names of the nodes of the main graph whose value depends only on the inputs' shapes.
 
     These are `Shape` and `Size`, and every node that reads only their results and constants.
     """
-    constant = {tensor.name for tensor in model.graph.initializer}
+    constant = constant_names(model.graph)
     shape_values: set[str] = set()
     found = []
     for node in model.graph.node:
@@ -274,7 +324,7 @@ def _shape_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
         elif node.op_type in _SOURCES or (
             given and not has_subgraph and all(name in shape_values for name in given)
         ):
-            found.append(node)
+            found.append(node.name)
             shape_values.update(node.output)
     return found
 
@@ -288,8 +338,8 @@ def _shape_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 def shared_values(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> tuple[str, ...]:
     """The names of values that nodes of both graphs compute, in the source's order."""
-    made = {name for node in rewritten.node for name in node.output if name}
-    return tuple(name for node in source.node for name in node.output if name and name in made)
+    made = set(made_values(rewritten))
+    return tuple(name for name in made_values(source) if name in made)
 
 
 def covered_nodes(
@@ -302,65 +352,32 @@ def covered_nodes(
     belongs to the node that makes the later one.  A value that got another name is known by the
     node that reads it, if that was not rewritten.
     """
-    order = SourceOrder(source)
+    before = NodeLinks(every_node(source))
     nodes = list(every_node(rewritten))
     made = {name for node in nodes for name in node.output if name}
-    former = _former_names(nodes, order.producers, made)
+    former = _former_names(nodes, before, made)
     kept = made | set(former.values())
     found: dict[str, tuple[str, ...]] = {}
     for node in nodes:
-        own = [former.get(name, name) for name in node.output]
-        covered, _ = order.behind(own, kept)
-        if not covered:
-            # ONNX Runtime fuses a product and a sum into NAME/MatMulAddFusion, whose value a
-            # Reshape makes if it has more than two dims.
-            names = (node.name, node.name.rpartition("/")[0])
-            covered = next(((name,) for name in names if name in order.places), ())
-        found[node.name] = covered
+        covered, _ = before.behind([former.get(name, name) for name in node.output], kept)
+        # ONNX Runtime fuses a product and a sum into NAME/MatMulAddFusion, whose value a
+        # Reshape makes if it has more than two dims.
+        alike = [
+            name for name in (node.name, node.name.rpartition("/")[0]) if name in before.places
+        ]
+        found[node.name] = tuple(before.nodes[at].name for at in covered) or tuple(alike[:1])
     return found
 
 
-class SourceOrder:
-    """Which nodes of a graph, with unique names, lie behind its values; `places` by node name."""
-
-    def __init__(self, source: onnx.GraphProto) -> None:
-        nodes = list(every_node(source))
-        self.places = {node.name: index for index, node in enumerate(nodes)}
-        self.producers = {name: node for node in nodes for name in node.output if name}
-
-    def behind(
-        self, values: Iterable[str], stops: Collection[str]
-    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The nodes that make `values` of those in `stops`, in order, and which of these they read.
-
-        What a node's subgraphs capture counts as read.
-        """
-        covered: set[str] = set()
-        read: dict[str, None] = {}
-        pending = [name for name in values if name in self.producers]
-        seen: set[str] = set()
-        while pending:
-            producer = self.producers.get(name := pending.pop())
-            if producer is None or name in seen:
-                continue
-            seen.add(name)
-            covered.add(producer.name)
-            for given in read_values(producer):
-                if given in stops:
-                    read[given] = None
-                else:
-                    pending.append(given)
-        return tuple(sorted(covered, key=self.places.__getitem__)), tuple(read)
-
-
 def _former_names(
-    nodes: Sequence[onnx.NodeProto], producers: Mapping[str, onnx.NodeProto], made: Collection[str]
+    nodes: Sequence[onnx.NodeProto], links: NodeLinks, made: Collection[str]
 ) -> dict[str, str]:
     """The source's names of values that have others now, by those, as far as readers tell them."""
+    producers = links.producers
     found: dict[str, str] = {}
     for node in reversed(nodes):
         for output in node.output:
-            before = producers.get(found.get(output, output))
+            before = links.maker(found.get(output, output))
             if (
                 before is None
                 or (before.op_type, before.domain) != (node.op_type, node.domain)
@@ -383,15 +400,13 @@ def standing_for(
     """
     wanted = frozenset(names)
     covered = covered_nodes(source, rewritten)
-    by_name = {node.name: node for node in every_node(rewritten)}
-    makers = {name: node for node in every_node(rewritten) for name in node.output if name}
+    links = NodeLinks(every_node(rewritten))
     found = {name for name, nodes in covered.items() if wanted.intersection(nodes)}
-    pending = list(found)
+    pending = [links.places[name] for name in found]
     while pending:
-        for given in by_name[pending.pop()].input:
-            before = makers.get(given)
-            if before is None or before.name in found or covered[before.name]:
-                continue
-            found.add(before.name)
-            pending.append(before.name)
+        for before in links.before[pending.pop()]:
+            name = links.nodes[before].name
+            if name not in found and not covered[name]:
+                found.add(name)
+                pending.append(before)
     return frozenset(found)

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from aotc.base.errors import AotcError
-from aotc.base.files.folders import belongs_to_others, make_folder
+from aotc.base.files.folders import belongs_to_others, cache_folder, make_folder
 from aotc.base.files.reading import file_sha256, file_state, read_at_most
 
 # `NAME=PATH` pairs, separated as in PATH: the provider's ORT name, and its library.
@@ -64,7 +64,8 @@ def libraries_digest(files: Iterable[Path]) -> str:
 
 @cache
 def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
-    place = _cache_file()
+    folder = cache_folder()
+    place = folder / "aotc" / _CACHE_NAME if folder is not None else None
     known = _read_cache(place)
     files = [path for path, _ in found]
     states = {str(path): list(state) for path, state in found}
@@ -84,11 +85,6 @@ def _combined_digest(found: tuple[tuple[Path, tuple[int, ...]], ...]) -> str:
         return str(digests[0][1])
     lines = "".join(f"{digest}  {name}\n" for name, digest in digests)
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _cache_file() -> Path | None:
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
-    return Path(home) / "aotc" / _CACHE_NAME if home.startswith("/") else None
 
 
 def _read_cache(place: Path | None) -> dict[str, list[int | str]]:

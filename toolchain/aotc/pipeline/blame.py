@@ -14,9 +14,8 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph import values
-from aotc.graph.passes.base import walk_nodes
 from aotc.graph.passes.same_sign_weights import exact_feature
-from aotc.graph.view import covered_nodes
+from aotc.graph.view import covered_nodes, every_node
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import half_graph, half_graph_request
 from aotc.pipeline.integer_products import rewrite_products
@@ -32,7 +31,7 @@ from aotc.precision.blame_search import (
     scored_candidates,
     smallest_set,
 )
-from aotc.precision.half_types import HALF_TYPES
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.precision.node_comparison import Side, node_errors
 from aotc.precision.quantized_nodes import BY_FORM, CARRIERS
 from aotc.session.inference import MODEL
@@ -560,7 +559,7 @@ def write_half(asked: Json, kept: frozenset[str], folder: Path) -> TrialGraph:
         return TrialGraph(model=Path(asked["graph"]).resolve(), weights=weights, changed=())
     computing = [
         node
-        for node in walk_nodes(before)
+        for node in every_node(before)
         if node.name in changing and node.op_type not in _READ_NO_NUMBERS
     ]
     changed = changed_nodes(source, before.graph, computing, not_these=kept)
@@ -601,7 +600,7 @@ def _changed(
     model = onnx.load(prepared, load_external_data=False)
     wanted = BY_FORM[asked["form"]]
     operators = wanted.intersection(asked["quantization"]["operators"] or wanted) - CARRIERS
-    computing = [node for node in walk_nodes(model) if node.op_type in operators]
+    computing = [node for node in every_node(model) if node.op_type in operators]
     left = {*made.kept, *asked["kept"], *kept}
     return changed_nodes(source.graph, model.graph, computing, not_these=left)
 
@@ -636,7 +635,7 @@ def changed_nodes(
     left out if it stands for one of `not_these`.
     """
     covered = covered_nodes(source, rewritten)
-    nodes = {node.name: (index, node.op_type) for index, node in enumerate(_walk(source))}
+    nodes = {node.name: (index, node.op_type) for index, node in enumerate(every_node(source))}
     left = frozenset(not_these)
     found = set()
     for node in changed:
@@ -645,10 +644,6 @@ def changed_nodes(
             alike = [name for name in names if nodes[name][1] == node.op_type]
             found.add((alike or names)[-1])
     return tuple(sorted(found, key=lambda name: nodes[name][0]))
-
-
-def _walk(graph: onnx.GraphProto) -> Iterable[onnx.NodeProto]:
-    return walk_nodes(onnx.ModelProto(graph=graph))
 
 
 def trial_request(lowered: LoweredModel, state: BuildState) -> Json | None:

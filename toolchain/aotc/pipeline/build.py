@@ -16,6 +16,7 @@ from aotc.base.files.failures import cannot_write, translated_errors
 from aotc.base.files.replacing import NEW, put_in_place
 from aotc.base.files.work_folders import prepare_output, work_folder
 from aotc.base.records import record, replace
+from aotc.base.text import is_utf8
 from aotc.host.probe import probe
 from aotc.pipeline.analyze import analyze
 from aotc.pipeline.attempts import (
@@ -135,6 +136,12 @@ def build(request: BuildRequest) -> BuildReport:
         work_folder(output) as work,
         given_workers or Workers(profile.limits, PRELOADED_MODULES) as workers,
     ):
+        if not is_utf8(str(work)):
+            raise AotcError(
+                "AOTC-I027",
+                "the path of the artifact is not UTF-8, and ONNX Runtime writes no such files",
+                where=str(output),
+            )
         # Done while the worker process starts, and while the first job runs.
         signer = request.key if isinstance(request.key, Sealer) else load_signer(request.key)
         trusted = own_anchors(signer, "the key of this build")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
 from aotc.pipeline.cache import BuildCache
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
@@ -81,7 +80,7 @@ class BuildContext:
         return encode(dict(self.profile.plugins))
 
 
-@dataclasses.dataclass(kw_only=True)
+@record
 class BuildState:
     """What a build has, and what changes while it runs: who takes it may write into it.
 
@@ -95,10 +94,10 @@ class BuildState:
     context: BuildContext
     work: Path
     workers: Workers
-    clock: Clock = dataclasses.field(default_factory=Clock)
+    clock: Clock = field(default_factory=Clock)
     cache: BuildCache | None = None
-    journal: Journal = dataclasses.field(default_factory=Journal)
-    blames: dict[tuple[str, Path], Blamed | None] = dataclasses.field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
+    blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
     shared_trials: bool = False
     root: Path | None = None
 
@@ -111,11 +110,11 @@ class BuildState:
         """This state with a new work folder below this one: what is written into it is shared."""
         work = self.work / name
         work.mkdir()
-        return dataclasses.replace(self, work=work, root=self.shared)
+        return replace(self, work=work, root=self.shared)
 
     def asking(self, context: BuildContext) -> BuildState:
         """This state for another context: what is written into it is shared."""
-        return dataclasses.replace(self, context=context)
+        return replace(self, context=context)
 
     def trial(self, name: str, context: BuildContext) -> BuildState:
         """The state of a candidate, in a folder below this one.
@@ -123,7 +122,7 @@ class BuildState:
         What it breaches is no breach of the build, and its searches are its own.
         """
         below = self.asking(context).below(name)
-        return dataclasses.replace(below, journal=Journal(), blames={}, shared_trials=True)
+        return replace(below, journal=Journal(), blames={}, shared_trials=True)
 
     def trials_left(self, searched: str) -> int:
         """How many trials may still be made to find the nodes to blame, for a key of `blames`."""

@@ -14,7 +14,8 @@ from aotc.graph.values import Data
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import LoweredModel, ReferenceRun, SourceModel
 from aotc.providers.named_backends import backend_of
-from aotc.session.parity import FORM, TOLERANCE, JudgedLimit, RepeatedAnswers, judged_limits
+from aotc.session.limits import FORM, JudgedLimit, judged_limits
+from aotc.session.parity import TOLERANCE, RepeatedAnswers
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import (
     Comparison,

@@ -17,19 +17,33 @@ from onnx.external_data_helper import load_external_data_for_tensor
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.graph import values
-from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.graph.view import covered_nodes, has_subgraphs, standing_for
+from aotc.graph.passes.base import run_passes
+from aotc.graph.view import (
+    NodeLinks,
+    constant_tensors,
+    covered_nodes,
+    every_graph,
+    every_node,
+    has_subgraphs,
+    standing_for,
+)
 from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.context import BuildState, requested_backend
 from aotc.pipeline.types import OptimizedModel, SpecializedModel, VariantPlan
 from aotc.precision.half_conversion import (
+    ALWAYS_KEPT,
+    HALF_TYPES,
     MIN_BYTES,
     HalfPrecision,
+    HalfType,
     StoreInHalf,
+    TypedGraph,
     Weight,
+    body_models,
     count_casts,
     interface_elements,
     large_weights,
+    lift_constants,
     saving_nodes,
 )
 from aotc.precision.half_ranges import (
@@ -41,16 +55,7 @@ from aotc.precision.half_ranges import (
     position_nodes,
 )
 from aotc.precision.half_twins import float_twin
-from aotc.precision.half_types import (
-    ALWAYS_KEPT,
-    HALF_TYPES,
-    HalfType,
-    TypedGraph,
-    body_models,
-    lift_constants,
-    typed_graph,
-)
-from aotc.precision.integer_rewriting import scopes_of
+from aotc.precision.quantize import scopes_of
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import MODEL, with_types
@@ -173,15 +178,8 @@ def request_of(specialized: SpecializedModel, state: BuildState) -> Json:
 
 def why_left(graph: onnx.GraphProto, wanted: str) -> str:
     """Why a graph is not changed; `wanted` itself if it is in that type already, "" if it is."""
-    elements = {tensor.data_type for tensor in graph.initializer}
+    elements = {tensor.data_type for tensor in constant_tensors(graph).values()}
     elements |= interface_elements(graph)
-    elements |= {
-        attribute.t.data_type
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
     found = [half.name for half in HALF_TYPES.values() if half.onnx_type in elements]
     if found:
         return wanted if wanted in found else f"the model is in {found[0]}"
@@ -230,7 +228,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     del typed.graph.value_info[:]
     model.CopyFrom(typed)
     counts = Counter(reasons.values())
-    left = {node.name for node in walk_nodes(typed)}
+    left = {node.name for node in every_node(typed)}
     matched = {
         "converted": len(left.intersection(changed)),
         "casts": count_casts(model, before),
@@ -238,7 +236,7 @@ def to_half(model: onnx.ModelProto, request: Json) -> tuple[PassRecord, tuple[Fi
     }
     if masks:
         matched["masks"] = masks
-    kept = tuple(node.name for node in walk_nodes(before) if node.name in reasons)
+    kept = tuple(node.name for node in every_node(before) if node.name in reasons)
     return replace(made, matched=dict(sorted(matched.items())), kept=kept), findings
 
 
@@ -258,7 +256,7 @@ def nodes_of_profile(model: onnx.ModelProto, request: Json) -> frozenset[str]:
     if not request["keep_float32"]:
         return frozenset()
     source = onnx.load(request["source"], load_external_data=False)
-    names = frozenset(node.name for node in walk_nodes(source))
+    names = frozenset(node.name for node in every_node(source))
     wanted = matching_names(names, request["keep_float32"])
     return standing_for(source.graph, model.graph, wanted)
 
@@ -277,13 +275,13 @@ class Chooser:
 
     def graph_of(self, model: onnx.ModelProto) -> TypedGraph:
         """The main graph of `model`, whose values all have types."""
-        return typed_graph(model, self.half.tensor_name, self.backend.ort_name)
+        return TypedGraph(model, self.half.tensor_name, self.backend.ort_name)
 
     def all_reasons(self, graph: TypedGraph) -> dict[str, str]:
         """Why nodes are kept, by name, those in bodies included; nodes without float32 are none."""
         found = self._reasons(graph)
         for inner in self._bodies(graph):
-            if any(one.op_type in _PRODUCTS or one.domain for one in walk_nodes(inner.model)):
+            if any(one.op_type in _PRODUCTS or one.domain for one in every_node(inner.model)):
                 found |= self.all_reasons(inner)
             else:
                 found |= {
@@ -300,7 +298,7 @@ class Chooser:
         """
         wide = frozenset(self.wide)
         found = {}
-        for node in walk_nodes(model):
+        for node in every_node(model):
             if node.name in self.kept:
                 found[node.name] = PROFILE
             elif wide.intersection(node.output):
@@ -381,7 +379,6 @@ class Chooser:
     def _without_kernel(self, graph: TypedGraph, kept: set[int]) -> set[int]:
         """Nodes that the provider would refuse in half precision, as it predicts."""
         found: set[int] = set()
-        positions = {node.name: index for index, node in enumerate(graph.nodes)}
         with_bodies = {index for index, node in enumerate(graph.nodes) if has_subgraphs(node)}
         for _ in range(_MAX_ROUNDS):
             trial = onnx.ModelProto()
@@ -393,7 +390,7 @@ class Chooser:
             if claims is None:
                 return found
             refused = {
-                positions[refusal.node] for refusal in claims.refusals if refusal.node in positions
+                graph.places[item.node] for item in claims.refusals if item.node in graph.places
             }
             new = {index for index in refused - kept - found if graph.slots[index]}
             if not new:
@@ -471,13 +468,13 @@ def source_makers(source: onnx.GraphProto, rewritten: onnx.GraphProto) -> dict[s
 
     Where several nodes of the source became one, it is the last of them.
     """
-    makers = {name: node.name for node in source.node for name in node.output if name}
-    covered = covered_nodes(source, rewritten)
+    links, covered = NodeLinks(source.node), covered_nodes(source, rewritten)
     found = {}
     for node in rewritten.node:
+        stands_for = covered.get(node.name) or (node.name,)
         for name in node.output:
-            stands_for = covered.get(node.name) or (node.name,)
-            found[name] = makers.get(name, stands_for[-1])
+            maker = links.maker(name)
+            found[name] = maker.name if maker is not None else stands_for[-1]
     return found
 
 
@@ -620,7 +617,7 @@ def read_tensor(tensor: onnx.TensorProto, folder: Path = Path()) -> np.ndarray[A
 def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
     return {
         (at, tensor.name): tensor
-        for at, graph in enumerate(walk_graphs(model))
+        for at, graph in enumerate(every_graph(model))
         for tensor in large_weights(graph)
     }
 
@@ -628,7 +625,7 @@ def _weights(model: onnx.ModelProto) -> dict[Weight, onnx.TensorProto]:
 def _float_bytes(model: onnx.ModelProto) -> int:
     return sum(
         4 * math.prod(tensor.dims)
-        for graph in walk_graphs(model)
+        for graph in every_graph(model)
         for tensor in graph.initializer
         if tensor.data_type == onnx.TensorProto.FLOAT
     )
@@ -697,19 +694,13 @@ def float32_job(request: Json) -> Json:
     wide = beyond(largest, chooser.half)
     reasons = replace(chooser, wide=tuple(wide)).stated_reasons(typed)
     nodes = {name: _WORDS[why] for name, why in reasons.items()}
-    for node in typed.graph.node:
+    for holder, inside in graph.inside.items():
         # An engine holds control flow with all that is in it, or nothing of it.
-        inner = [name for name in _inside(node) if name in reasons]
+        inner = [name for name in inside if name in reasons]
         if inner:
-            nodes |= dict.fromkeys([node.name, *_inside(node)], nodes[inner[0]])
+            nodes |= dict.fromkeys([holder, *inside], nodes[inner[0]])
     findings += overflow_findings(wide, typed, chooser.half, request)
     return {"nodes": nodes, "findings": [encode(item) for item in findings]}
-
-
-def _inside(node: onnx.NodeProto) -> list[str]:
-    model = onnx.ModelProto()
-    model.graph.node.append(node)
-    return [inner.name for inner in walk_nodes(model) if inner.name != node.name]
 
 
 # Twins of a variant's half-precision graph that the CPU runs, with any further nodes in float32.

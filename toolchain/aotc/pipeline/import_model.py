@@ -116,10 +116,7 @@ def import_job(request: Json) -> Json:
         tensors,
     )
     from aotc.graph.passes.base import Pass, run_passes
-    from aotc.graph.passes.constant_inputs import ConstantInputs
-    from aotc.graph.passes.name_dims import NameDims
-    from aotc.graph.passes.name_nodes import NameNodes
-    from aotc.graph.passes.strip_metadata import StripMetadata
+    from aotc.graph.passes.on_import import ConstantInputs, NameDims, NameNodes, StripMetadata
     from aotc.graph.weights import externalize
     from aotc.session.capture import (
         anonymous_names,

@@ -13,19 +13,17 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
-from aotc.graph.passes.base import run_passes, walk_graphs, walk_nodes
-from aotc.graph.passes.name_nodes import NameNodes
-from aotc.graph.passes.strip_metadata import StripMetadata
-from aotc.graph.view import covered_nodes, standing_for
+from aotc.graph.passes.base import run_passes
+from aotc.graph.passes.on_import import NameNodes, StripMetadata
+from aotc.graph.view import constant_tensors, covered_nodes, every_graph, every_node, standing_for
 from aotc.graph.weights import externalize, gather_tensors
 from aotc.pipeline.calibration import calibration_samples, observed_ranges, require_calibration
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integer_products import needs_one_sign
 from aotc.pipeline.plan import form_of, is_built_here, observes
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SpecializedModel, VariantPlan
-from aotc.precision.half_types import HALF_TYPES, lift_constants
-from aotc.precision.integer_rewriting import Scheme
-from aotc.precision.quantize import Quantize, written_nodes
+from aotc.precision.half_conversion import HALF_TYPES, lift_constants
+from aotc.precision.quantize import Quantize, Scheme, written_nodes
 from aotc.precision.quantized_nodes import (
     BY_FORM,
     NOT_OBSERVED,
@@ -114,15 +112,8 @@ def _why_left(specialized: SpecializedModel) -> str:
     if capture.half_precision:
         return "the model is in half precision"
     model = onnx.load(specialized.graph, load_external_data=False)
-    types = {tensor.data_type for graph in walk_graphs(model) for tensor in graph.initializer}
-    types |= {
-        attribute.t.data_type
-        for graph in walk_graphs(model)
-        for node in graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    }
+    constants = (constant_tensors(graph).values() for graph in every_graph(model))
+    types = {tensor.data_type for tensors in constants for tensor in tensors}
     return "" if onnx.TensorProto.FLOAT in types else "the model has no float32 weights"
 
 
@@ -147,7 +138,7 @@ def quantize_request(specialized: SpecializedModel, state: BuildState) -> Json:
     form = quantized_form(plan, context)
     samples = calibration_samples(specialized.analyzed, state) if form == "static" else ()
     _require_possible(form, spec, where)
-    names = [node.name for node in walk_nodes(onnx.load(source.graph, load_external_data=False))]
+    names = [node.name for node in every_node(onnx.load(source.graph, load_external_data=False))]
     kept = matching_names(names, plan.keep_float32)
     digest = hashlib.sha256(str(specialized.graph).encode()).hexdigest()[:12]
     calibration = context.profile.calibration

@@ -20,10 +20,8 @@ from aotc.base.records import record, replace, values_of
 from aotc.graph import weights
 from aotc.graph.model import tensors
 from aotc.graph.partition.assignment import Assignment, Part, Sizes, sizes_at
-from aotc.graph.partition.division import partition_report
-from aotc.graph.partition.extraction import Extractor, boundary_values, hybrid_model
-from aotc.graph.passes.base import walk_nodes
-from aotc.graph.view import GraphNode, PartitionGraph
+from aotc.graph.partition.division import Extractor, boundary_values, hybrid_model, partition_report
+from aotc.graph.view import GraphView, every_node, op_of
 from aotc.pipeline.context import BuildContext, BuildState, requested_backend
 from aotc.pipeline.optimize import load_level
 from aotc.pipeline.partition import backends_by_ort_name, divide
@@ -294,7 +292,7 @@ def _planned_placement(
     for part, name in zip(assignment.parts, compiled.names, strict=True):
         provider_by_node.setdefault(name, part.provider)
         nodes = [graph.nodes[index] for index in part.nodes]
-        inside = [name for node in nodes for name in (node.name, *node.inner_nodes)]
+        inside = [name for node in nodes for name in (node.name, *graph.inside.get(node.name, ()))]
         flops[name] = sum(flops.get(name, 0) for name in inside)
     return tuple(
         NodePlacement(
@@ -303,7 +301,7 @@ def _planned_placement(
             provider=provider_by_node[node.name],
             flops=flops.get(node.name, 0),
         )
-        for node in walk_nodes(model)
+        for node in every_node(model)
         if node.name in provider_by_node
     )
 
@@ -414,10 +412,9 @@ def divided_session(
 
 def _operators_elsewhere(compiled: CompiledModel, provider: str) -> set[str]:
     """Operators of the nodes on other providers, those in subgraphs included."""
-    ops = {node.name: node.op for node in compiled.division.graph.nodes}
-    ops |= {node.name: node.op for node in compiled.division.graph.subgraph_nodes}
     placed = compiled.division.assignment.providers
-    return {op.rpartition("::")[2] for name, op in ops.items() if placed[name] != provider}
+    nodes = every_node(compiled.division.graph.graph)
+    return {node.op_type for node in nodes if placed[node.name] != provider}
 
 
 def _with_plan(session: SessionSpec, plan: VariantPlan) -> SessionSpec:
@@ -541,7 +538,7 @@ class _PartCompiler:
         self,
         claimed: ClaimedModel,
         model: onnx.ModelProto,
-        graph: PartitionGraph,
+        graph: GraphView,
         backends: Mapping[str, Backend],
         state: BuildState,
     ) -> None:
@@ -675,7 +672,8 @@ def _subgraph_findings(
     for name, backend in backends.items():
         stays = [
             node.name
-            for node in division.graph.subgraph_nodes
+            for body in division.graph.bodies
+            for node in body.nodes
             if node.name in claims[name] and division.assignment.providers[node.name] != name
         ]
         if backend.compiles and stays:
@@ -694,7 +692,7 @@ class CompileFailures:
     """The nodes that move to the next provider because a part with them could not be compiled."""
 
     def __init__(
-        self, graph: PartitionGraph, variant: str, refusals: Sequence[RefusedNode] = ()
+        self, graph: GraphView, variant: str, refusals: Sequence[RefusedNode] = ()
     ) -> None:
         """`refusals` are those of nodes that were not claimed."""
         self._graph = graph
@@ -714,11 +712,11 @@ class CompileFailures:
         # The details of a crash or a hang would differ the next time.
         reason = error.found if error.code == "AOTC-P005" and error.found else error.what
         for name in [candidate for candidate in nodes if candidate in left]:
-            refused.update(nodes[name].inner_nodes)
+            refused.update(self._graph.inside.get(name, ()))
             self.refusals.append(
                 RefusedNode(
                     node=name,
-                    op=nodes[name].op,
+                    op=op_of(nodes[name]),
                     provider=part.provider,
                     reason=f"could not be compiled: {reason}"[:300],
                 )
@@ -733,16 +731,18 @@ class CompileFailures:
         )
 
 
-def _nodes_named_in(text: str, nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+def _nodes_named_in(text: str, nodes: Mapping[str, onnx.NodeProto]) -> frozenset[str]:
     """Nodes that a message names, by their names or by their outputs."""
-    made = {value: name for name, node in nodes.items() for value in node.outputs}
+    made = {value: name for name, node in nodes.items() for value in node.output if value}
     words = names_in_message(text, {**nodes, **made})
     return frozenset(made.get(word, word) for word in words)
 
 
-def _ort_operators(nodes: Mapping[str, GraphNode]) -> frozenset[str]:
+def _ort_operators(nodes: Mapping[str, onnx.NodeProto]) -> frozenset[str]:
     """Nodes of ONNX Runtime's own operators, which other providers misread most often."""
-    found = frozenset(name for name, node in nodes.items() if node.op.startswith("com.microsoft"))
+    found = frozenset(
+        name for name, node in nodes.items() if node.domain.startswith("com.microsoft")
+    )
     return found if len(found) < len(nodes) else frozenset()
 
 

@@ -12,14 +12,18 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
-from aotc.graph.passes.base import run_passes, walk_nodes
+from aotc.graph.passes.after_optimizer import (
+    DropInsertedCasts,
+    TransposeWeights,
+    has_inserted_casts,
+    products_with_weights,
+    types_agree,
+)
+from aotc.graph.passes.base import run_passes
 from aotc.graph.passes.convert_opset import ConvertOpset, choose_opset, opset_of
-from aotc.graph.passes.drop_inserted_casts import DropInsertedCasts, has_inserted_casts, types_agree
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes, StripMetadata
 from aotc.graph.passes.same_sign_weights import may_have_products
-from aotc.graph.passes.strip_metadata import StripMetadata
-from aotc.graph.passes.transpose_weights import TransposeWeights, products_with_weights
-from aotc.graph.view import count_shape_nodes
+from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.graph.weights import (
     EXTERNAL_BYTES,
     digests,
@@ -45,7 +49,7 @@ from aotc.pipeline.integers import is_quantizing, quantize
 from aotc.pipeline.plan import require_kept_nodes
 from aotc.pipeline.specialize import isa_name
 from aotc.pipeline.types import OptimizedModel, SourceModel, SpecializedModel, VariantPlan
-from aotc.precision.half_types import HALF_TYPES
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend, Claims
 from aotc.providers.named_backends import backend_of
 from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, write_optimized
@@ -311,15 +315,15 @@ def optimize_job(request: Json) -> Json:
     source = onnx.load(graph, load_external_data=False)
     records: tuple[PassRecord, ...] = ()
     nodes_before = len(source.graph.node)
-    shape_nodes_before = count_shape_nodes(onnx.load(request["imported"], load_external_data=False))
+    shape_nodes_before = len(shape_nodes(onnx.load(request["imported"], load_external_data=False)))
     findings: list[Finding] = []
     wanted: Optimization = request["level"]
     rewritten = 0
     # Written graphs with control flow do not always load again (SSA broken by fusions).
     # None: the imported graph is kept, and optimized at load if the level says so.
-    careful = any(has_subgraph(node) for node in walk_nodes(source))
+    careful = any(has_subgraphs(node) for node in every_node(source))
     levels: tuple[Optimization | None, ...] = (wanted, "basic", None) if careful else (wanted, None)
-    quantized = any(node.op_type == "DequantizeLinear" for node in walk_nodes(source))
+    quantized = any(node.op_type == "DequantizeLinear" for node in every_node(source))
     without = SPOILS_QUANTIZED if quantized else ()
     for level in levels:
         if level in (None, "disable"):
@@ -392,12 +396,12 @@ def optimize_job(request: Json) -> Json:
         "tensors": digests(model, Path(DATA), wanted_digests),
         "twins": twins,
         "shape_nodes_before": shape_nodes_before,
-        "shape_nodes": count_shape_nodes(model),
+        "shape_nodes": len(shape_nodes(model)),
         "passes": [encode(item) for item in records],
         "findings": [encode(item) for item in findings],
         "nodes": [
             [node.name, f"{node.domain}::{node.op_type}" if node.domain else node.op_type]
-            for node in walk_nodes(model)
+            for node in every_node(model)
         ],
     }
 
@@ -425,7 +429,7 @@ class InputGraph:
         products = has_integer_products(source.capture)
         if specialized.quantized:
             model = onnx.load(specialized.graph, load_external_data=False)
-            products = may_have_products((node.domain, node.op_type) for node in walk_nodes(model))
+            products = may_have_products((node.domain, node.op_type) for node in every_node(model))
         return cls(source, specialized.graph, specialized.weights, products, specialized.quantized)
 
     @property
@@ -459,11 +463,6 @@ def does_not_load(*, in_half: bool) -> str:
     except AotcError as error:
         return error.found
     return ""
-
-
-def has_subgraph(node: onnx.NodeProto) -> bool:
-    """Whether a node has a subgraph as an attribute."""
-    return any(attribute.HasField("g") for attribute in node.attribute)
 
 
 # Fusion into operators that the first provider alone has fast kernels for.

@@ -13,10 +13,9 @@ from aotc.base.records import record, replace, values_of
 from aotc.graph import values
 from aotc.graph.partition.assignment import NodeCompute, Rules, Sizes, assign, sizes_at
 from aotc.graph.partition.budgets import refusal_rows
-from aotc.graph.partition.extraction import Extractor
-from aotc.graph.passes.base import walk_nodes
+from aotc.graph.partition.division import Extractor
 from aotc.graph.types import fix_sizes
-from aotc.graph.view import PartitionGraph, read_graph
+from aotc.graph.view import GraphView, every_node
 from aotc.pipeline.context import BuildContext, BuildState, requested_backend
 from aotc.pipeline.half import nodes_in_float32
 from aotc.pipeline.integers import quantized_form, require_form
@@ -266,7 +265,7 @@ def claim_job(request: Json) -> Json:
         )
     )
     model = onnx.load(request["graph"], load_external_data=False)
-    names = {node.name for node in walk_nodes(model)}
+    names = {node.name for node in every_node(model)}
     answered = found.nodes | {refusal.node for refusal in found.refusals}
     if names - answered:
         raise RuntimeError(f"{backend.name} does not report on {sorted(names - answered)[:3]}")
@@ -289,7 +288,7 @@ def partition(
 def _partition(claimed: ClaimedModel, context: BuildContext) -> PartitionedModel | UndividedModel:
     if claimed.plan.cpu_only:
         return PartitionedModel(claimed=claimed)
-    graph = read_graph(onnx.load(claimed.graph, load_external_data=False))
+    graph = GraphView(onnx.load(claimed.graph, load_external_data=False).graph)
     try:
         division = divide(claimed, graph, {}, claimed.refusals, context)
     except AotcError as error:
@@ -299,7 +298,7 @@ def _partition(claimed: ClaimedModel, context: BuildContext) -> PartitionedModel
 
 def divide(
     claimed: ClaimedModel,
-    graph: PartitionGraph,
+    graph: GraphView,
     refused: Mapping[str, set[str]],
     refusals: Sequence[RefusedNode],
     context: BuildContext,
@@ -469,7 +468,7 @@ def locate_job(request: Json) -> Json:
     """In the worker: the parts at fault, each with its wrong nodes or all of them."""
     undivided = onnx.load(request["graph"], load_external_data=False)
     divided = onnx.load(request["model"], load_external_data=False)
-    graph = read_graph(undivided)
+    graph = GraphView(undivided.graph)
     tolerance = decode(Tolerance, request["tolerance"])
     inputs = {name: values.load(Path(path)) for name, path in request["inputs"].items()}
     contexts = [node for node in divided.graph.node if node.op_type == EP_CONTEXT]
@@ -507,7 +506,7 @@ def locate_job(request: Json) -> Json:
         wrong = [(name, text) for name in node.output if (text := differs(name))]
         if not wrong or any(differs(name) for name in node.input):
             continue
-        part = _nodes_between(graph, set(node.input), node.output)
+        part, _ = graph.behind(node.output, set(node.input))
         backend = backend_of(request["parts"][node.name], plugins)
         precision: Precision = backend.computes_in(request["precision"])
         given = {**inputs, **expected}
@@ -531,7 +530,7 @@ def locate_job(request: Json) -> Json:
                 "nodes": [
                     n
                     for node_in_part in names.values()
-                    for n in (node_in_part.name, *node_in_part.inner_nodes)
+                    for n in (node_in_part.name, *graph.inside.get(node_in_part.name, ()))
                 ],
                 "value": wrong[0][0],
                 "error": wrong[0][1],
@@ -540,24 +539,9 @@ def locate_job(request: Json) -> Json:
     return blamed
 
 
-def _nodes_between(graph: PartitionGraph, inputs: set[str], outputs: Sequence[str]) -> list[int]:
-    """Indices of the nodes that compute `outputs` from `inputs`, in execution order."""
-    producers = graph.producers()
-    found: set[int] = set()
-    pending = [name for name in outputs if name]
-    while pending:
-        name = pending.pop()
-        index = producers.get(name)
-        if name in inputs or index is None or index in found:
-            continue
-        found.add(index)
-        pending += graph.nodes[index].inputs
-    return sorted(found)
-
-
 def _wrong_nodes_in(
     model: onnx.ModelProto,
-    graph: PartitionGraph,
+    graph: GraphView,
     part: Sequence[int],
     inputs: Mapping[str, Any],
     provider: tuple[SessionSpec, list[str], Mapping[str, Path]],
@@ -567,7 +551,7 @@ def _wrong_nodes_in(
     """Those nodes of a part whose inputs agree with the CPU's, and whose outputs do not."""
     extractor = Extractor(model, graph)
     part_model = extractor.extract(part, "part")
-    made = [name for index in part for name in graph.nodes[index].outputs]
+    made = [name for index in part for name in graph.makes[index]]
     part_model = with_outputs(part_model, made, extractor.value_types)
     spec, names, libraries = provider
     expected = _values(part_model, inputs, SessionSpec(optimization="disable"), [CPU], weights)
@@ -580,8 +564,7 @@ def _wrong_nodes_in(
     return [
         index
         for index in part
-        if wrong.intersection(graph.nodes[index].outputs)
-        and not wrong.intersection(graph.nodes[index].inputs)
+        if wrong.intersection(graph.makes[index]) and not wrong.intersection(graph.reads[index])
     ]
 
 

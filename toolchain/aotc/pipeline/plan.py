@@ -13,8 +13,8 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.text import nearest
-from aotc.graph.passes.base import walk_nodes
 from aotc.graph.symbols import Symbols, ambiguous_name, example_equality
+from aotc.graph.view import every_node
 from aotc.pipeline.context import BuildContext
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -23,7 +23,7 @@ from aotc.pipeline.types import (
     VariantPlan,
     wanted_in_float32,
 )
-from aotc.precision.half_types import HALF_TYPES
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of, backends_of
 from aotc.spec.buckets import sizes_in_graph
@@ -42,7 +42,7 @@ from aotc.spec.profile import Profile, VariantSpec
 from aotc.spec.shapes import DimRange
 
 if TYPE_CHECKING:
-    from aotc.graph.passes.interface_types import InterfaceTypes
+    from aotc.graph.passes.on_import import InterfaceTypes
 
 # The maximum length of dim names in a variant's name, which is part of folder names.
 _MAX_LENGTH: Final = 100
@@ -482,7 +482,7 @@ def require_kept_nodes(source: SourceModel, plans: Iterable[VariantPlan]) -> Non
             continue
         if not names:
             graph = onnx.load(source.graph, load_external_data=False)
-            names = [node.name for node in walk_nodes(graph)]
+            names = [node.name for node in every_node(graph)]
         for pattern in unmatched(names, plan.keep_float32)[:1]:
             raise AotcError(
                 "AOTC-N016",
@@ -513,7 +513,7 @@ def interface_types(model: onnx.ModelProto, stated: Json) -> InterfaceTypes | No
     What is no tensor of float32 is left: its type must be the stated one, which is checked later.
     Raises AOTC-S002 if the model cannot cast, or if one value is to have two types.
     """
-    from aotc.graph.passes.interface_types import InterfaceTypes, float_tensors, why_not_cast
+    from aotc.graph.passes.on_import import InterfaceTypes, float_tensors, why_not_cast
 
     inputs, outputs = (
         {name: stated[where][name] for name in float_tensors(values) if name in stated[where]}

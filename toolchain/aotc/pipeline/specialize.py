@@ -34,8 +34,7 @@ def specialize(
 ) -> SpecializedModel:
     """The staged graph of `analyzed` with all dims fixed that have one size in this variant."""
     from aotc.graph.passes.base import run_passes
-    from aotc.graph.passes.fix_dims import FixDims
-    from aotc.graph.passes.fold_shapes import FoldShapes
+    from aotc.graph.passes.with_sizes import FixDims, FoldShapes
 
     source = analyzed.source
     domain = variant_domain(analyzed.domain, plan)

@@ -17,7 +17,7 @@ from aotc.base.files.reading import FileState, file_state
 from aotc.base.records import field, record
 from aotc.graph.partition.assignment import Assignment, Sizes
 from aotc.graph.symbols import Symbols
-from aotc.graph.view import PartitionGraph
+from aotc.graph.view import GraphView
 from aotc.providers.base import SessionUse
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
@@ -257,7 +257,7 @@ class Division:
     they claimed.
     """
 
-    graph: PartitionGraph
+    graph: GraphView
     assignment: Assignment
     refusals: tuple[RefusedNode, ...]
 

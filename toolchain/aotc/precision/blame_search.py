@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, Literal
 
 from aotc.base.records import record
-from aotc.session.parity import FORM, TOLERANCE, UNBOUNDED, JudgedLimit, judged_limits
+from aotc.session.limits import FORM, JudgedLimit, judged_limits
+from aotc.session.parity import TOLERANCE, UNBOUNDED
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
 from aotc.spec.precision import OutputGate, Tolerance
 

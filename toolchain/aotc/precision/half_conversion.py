@@ -10,10 +10,12 @@ what they read of the graph around them is cast there, once, and not in each ite
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from aotc.base.records import field, record, replace
+from aotc.graph.kernels import KernelTable, opsets_of, pair_values, signature_of_node
 from aotc.graph.passes.base import (
     Pass,
     all_names,
@@ -22,37 +24,296 @@ from aotc.graph.passes.base import (
     rename_captured,
     rename_read,
     set_nodes,
-    walk_graphs,
-    walk_nodes,
 )
-from aotc.graph.types import stated_types
-from aotc.graph.view import captured_by, captured_values
-from aotc.precision.half_types import (
-    HALF_TYPES,
-    MOVING,
-    HalfName,
-    TypedGraph,
-    adopt_body,
-    body_models,
-    typed_graph,
+from aotc.graph.types import stated_types, type_proto
+from aotc.graph.view import (
+    GraphView,
+    NodeLinks,
+    attribute_of,
+    captured_by,
+    captured_values,
+    declared_values,
+    every_graph,
+    every_node,
+    has_subgraphs,
+    made_values,
+    read_values,
+    subgraphs,
 )
+from aotc.spec.providers import STANDARD
 from aotc.spec.variant import HALF_PRECISION, STORED_IN_HALF
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import onnx
-
-    from aotc.precision.half_types import HalfType
 
     Read = Callable[[onnx.TensorProto], np.ndarray[Any, Any]]
 
 
+# They move numbers and compute none.
+MOVING: Final = frozenset(
+    {
+        "Concat",
+        "DepthToSpace",
+        "Expand",
+        "Flatten",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "Slice",
+        "SpaceToDepth",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+        "Where",
+    }
+)
+# The type of their output is an attribute.
+_TYPED_BY_ATTRIBUTE: Final = frozenset({"Cast", "ConstantOfShape"})
+# Sums over whole axes and counted positions need more digits than half precision has; what is
+# random differs by type.
+ALWAYS_KEPT: Final = frozenset(
+    {
+        "Bernoulli",
+        "CumSum",
+        "EyeLike",
+        "Multinomial",
+        "RandomNormal",
+        "RandomNormalLike",
+        "RandomUniform",
+        "RandomUniformLike",
+        "Range",
+    }
+)
+FLOAT: Final = "tensor(float)"
+# Above the smallest normal numbers of both types.
+_NORMAL: Final = 1e-4
+HalfName = Literal["float16", "bfloat16"]
 _FLOAT = 1
 # Cheap in float32 too.
 _CHEAP: Final = MOVING | {
     "Abs", "Add", "Clip", "Div", "Gelu", "LeakyRelu", "Max", "Min", "Mul", "Neg", "Relu",
     "Sigmoid", "Sqrt", "Sub", "Tanh",
 }  # fmt: skip
+
+
+class TypedGraph(GraphView):
+    """A main graph whose values all have types, as `half`, in ONNX's spelling, can change it.
+
+    `slots` are those of its nodes by index, and `constants` what no caller can replace.
+    """
+
+    def __init__(self, model: onnx.ModelProto, half: str, ep: str) -> None:
+        super().__init__(model.graph)
+        self.model = model
+        self.types = stated_types(model.graph)
+        opsets = opsets_of(model)
+        self.slots = [
+            Slots() if has_subgraphs(node) else slots_of(node, self.types, opsets, half, ep)
+            for node in self.nodes
+        ]
+        # Before IR version 4, initializers are defaults of inputs.
+        given = {value.name for value in model.graph.input}
+        self.constants = {t.name: t for t in model.graph.initializer if t.name not in given}
+
+    def is_float(self, name: str) -> bool:
+        """Whether a value is a tensor of float32."""
+        return self.types.get(name) == FLOAT
+
+    def touches_float(self, index: int) -> bool:
+        """Whether a node reads or makes float32, itself or in its subgraphs."""
+        return any(map(self.is_float, (*self.reads[index], *self.makes[index])))
+
+
+def lift_constants(model: onnx.ModelProto) -> None:
+    """Turn the main graph's `Constant` nodes of float32 into initializers."""
+    import onnx
+
+    kept = []
+    for node in model.graph.node:
+        found = _constant(node) if node.op_type == "Constant" else None
+        if found is None:
+            kept.append(node)
+            continue
+        found.name = node.output[0]
+        model.graph.initializer.append(found)
+    if len(kept) < len(model.graph.node):
+        model.ir_version = max(model.ir_version, onnx.Version.IR_VERSION_2017_11_3 + 1)
+        set_nodes(model.graph, kept)
+
+
+def _constant(node: onnx.NodeProto) -> onnx.TensorProto | None:
+    import numpy as np
+    import onnx
+
+    for attribute in node.attribute:
+        if attribute.name == "value" and attribute.t.data_type == onnx.TensorProto.FLOAT:
+            made = onnx.TensorProto()
+            made.CopyFrom(attribute.t)
+            return made
+        if attribute.name in ("value_float", "value_floats"):
+            single = attribute.name == "value_float"
+            values = attribute.f if single else list(attribute.floats)
+            return onnx.numpy_helper.from_array(np.array(values, np.float32))
+    return None
+
+
+@record(kw_only=False)
+class Slots:
+    """Positions of a node's float32 inputs and outputs that change if the node does."""
+
+    inputs: frozenset[int] = frozenset()
+    outputs: frozenset[int] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.inputs or self.outputs)
+
+
+def slots_of(
+    node: onnx.NodeProto, types: Mapping[str, str], opsets: Mapping[str, int], half: str, ep: str
+) -> Slots:
+    """The slots of `node` for the type `half`, in ONNX's spelling; empty if it cannot change.
+
+    `types` are those of values by name.  A parameter that its operator only has in float32, such as
+    the scales of `Resize`, is no slot, and neither are results whose type no input decides.
+    """
+    standard = node.domain in STANDARD
+    inputs = frozenset(i for i, name in enumerate(node.input) if types.get(name) == FLOAT)
+    outputs = frozenset(i for i, name in enumerate(node.output) if types.get(name) == FLOAT)
+    if not inputs and not outputs:
+        return Slots()
+    if standard and node.op_type in _TYPED_BY_ATTRIBUTE:
+        return Slots(inputs, outputs)
+    signature = signature_of_node(node, opsets, ep, KernelTable.load())
+    if signature is None:
+        return Slots()
+    domain = "" if standard else node.domain
+    variables = _half_variables(domain, node.op_type, opsets.get(domain, 1), half, ep)
+    given = [formal.kind for formal, _ in pair_values(signature.inputs, node.input)]
+    made = [formal.kind for formal, _ in pair_values(signature.outputs, node.output)]
+    changing = {given[i] for i in inputs if i < len(given)} & variables
+    return Slots(
+        frozenset(i for i in inputs if i < len(given) and given[i] in changing),
+        frozenset(i for i in outputs if i < len(made) and made[i] in changing),
+    )
+
+
+@cache
+def _half_variables(domain: str, op: str, opset: int, half: str, ep: str) -> frozenset[str]:
+    """The type variables of an operator that may be `half`."""
+    import onnx
+
+    try:
+        # The stubs of onnx lack the constraints of schemas.
+        schema: Any = onnx.defs.get_schema(op, opset, domain)
+    except onnx.defs.SchemaError:
+        return frozenset(
+            variable
+            for kernel in KernelTable.load().registered(ep, domain, op)
+            for variable, allowed in kernel.types.items()
+            if half in allowed
+        )
+    return frozenset(
+        one.type_param_str for one in schema.type_constraints if half in one.allowed_type_strs
+    )
+
+
+@record
+class HalfType:
+    """One type: its largest finite number, and the number by which ONNX knows it."""
+
+    name: HalfName
+    largest: float
+    onnx_type: int
+
+    @property
+    def tensor_name(self) -> str:
+        """In the spelling of ONNX's schemas."""
+        return f"tensor({self.name})"
+
+    def rounded(self, values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """`values` in this type, rounded to nearest; what is too large becomes infinite."""
+        import ml_dtypes
+        import numpy as np
+
+        kind = np.float16 if self.name == "float16" else ml_dtypes.bfloat16
+        with np.errstate(over="ignore", under="ignore"):
+            return values.astype(kind)
+
+    def holds(self, values: np.ndarray[Any, Any]) -> bool:
+        """Whether no finite number becomes infinite, and not all that differ from 0 become 0."""
+        import numpy as np
+
+        if values.size:
+            magnitude = max(float(values.max()), -float(values.min()))
+            # Most constants; the rest is for what is tiny, infinite or no number.
+            if _NORMAL <= magnitude <= self.largest:
+                return True
+        rounded = self.rounded(values)
+        if bool(np.any(np.isinf(rounded.astype(np.float32)) & np.isfinite(values))):
+            return False
+        nonzero = values != 0
+        return not bool(np.any(nonzero)) or bool(np.any(rounded[nonzero] != 0))
+
+    def tensor(self, values: np.ndarray[Any, Any], name: str) -> onnx.TensorProto:
+        """A tensor of `values` in this type."""
+        import onnx
+
+        return onnx.numpy_helper.from_array(self.rounded(values), name)
+
+
+# Numbers are those of `TensorProto.DataType`, which never change.
+HALF_TYPES: Final[Mapping[str, HalfType]] = {
+    "float16": HalfType(name="float16", largest=65504.0, onnx_type=10),
+    "bfloat16": HalfType(name="bfloat16", largest=3.3895313892515355e38, onnx_type=16),
+}
+
+
+def body_models(
+    graph: TypedGraph, node: onnx.NodeProto
+) -> Iterator[tuple[onnx.GraphProto, onnx.ModelProto]]:
+    """Each body of a node of `graph`, and a copy of it as a model, changed like a main graph.
+
+    What a body captures are its inputs then, or constants; it enters and leaves it in float32.
+    Bodies with values of unknown type, or that capture such values, are left out.
+    """
+    import onnx
+
+    for body in subgraphs(node):
+        made = onnx.ModelProto(
+            ir_version=graph.model.ir_version, opset_import=graph.model.opset_import
+        )
+        made.graph.CopyFrom(body)
+        lift_constants(made)
+        types = stated_types(made.graph)
+        known = True
+        for name in sorted(captured_values(made.graph)):
+            if name in graph.constants:
+                made.graph.initializer.append(graph.constants[name])
+                continue
+            kind = type_proto(graph.types.get(name, ""))
+            if kind is None:
+                known = False
+                break
+            made.graph.input.append(onnx.ValueInfoProto(name=name, type=kind))
+        if known and types.keys() >= set(made_values(made.graph)):
+            yield body, made
+
+
+def adopt_body(body: onnx.GraphProto, model: onnx.ModelProto) -> None:
+    """Give `body` the nodes of its changed model, without what it captures."""
+    outer = captured_values(body)
+    own = [tensor for tensor in model.graph.initializer if tensor.name not in outer]
+    made = set(made_values(model.graph))
+    infos = [info for info in model.graph.value_info if info.name in made]
+    del body.node[:], body.initializer[:], body.value_info[:]
+    body.node.extend(model.graph.node)
+    body.initializer.extend(own)
+    body.value_info.extend(infos)
 
 
 @record
@@ -82,7 +343,7 @@ class HalfPrecision(Pass):
     def apply(self, model: onnx.ModelProto) -> None:
         half = HALF_TYPES[self.to]
         retype(
-            typed_graph(model, half.tensor_name, self.ep),
+            TypedGraph(model, half.tensor_name, self.ep),
             half,
             self.ep,
             self.kept,
@@ -95,8 +356,7 @@ class HalfPrecision(Pass):
 def what_is_untyped(graph: onnx.GraphProto) -> str:
     """What a rewrite of types lacks: a value of a node without a type; empty if all have one."""
     types = stated_types(graph)
-    made = (name for node in graph.node for name in node.output if name)
-    return next((f"{name} has no type" for name in made if name not in types), "")
+    return next((f"{name} has no type" for name in made_values(graph) if name not in types), "")
 
 
 class WantedType(Protocol):
@@ -142,8 +402,8 @@ def retype(
 
 def count_casts(model: onnx.ModelProto, before: onnx.ModelProto) -> int:
     """How many casts `model` has that `before` had not."""
-    names = {node.name for node in walk_nodes(before)}
-    return sum(node.op_type == "Cast" and node.name not in names for node in walk_nodes(model))
+    names = {node.name for node in every_node(before)}
+    return sum(node.op_type == "Cast" and node.name not in names for node in every_node(model))
 
 
 @record(frozen=False, kw_only=False)
@@ -170,10 +430,9 @@ class _Rewrite:
         main = self.graph.model.graph
         for index, original in enumerate(self.graph.nodes):
             self._node(index, _copy(original))
-        del main.node[:]
-        main.node.extend(self.nodes)
-        read = {name for node in self.nodes for name in (*node.input, *captured_by(node))}
-        read |= self.graph.outputs
+        set_nodes(main, self.nodes)
+        read = {name for node in self.nodes for name in read_values(node)}
+        read.update(self.graph.outputs)
         unread = [
             tensor
             for tensor in main.initializer
@@ -223,7 +482,7 @@ class _Rewrite:
 
         That is cast around it, not in each iteration: the names here by those in the body.
         """
-        graph = typed_graph(inner, self.half.tensor_name, self.ep)
+        graph = TypedGraph(inner, self.half.tensor_name, self.ep)
         kept = {i for i, node in enumerate(graph.nodes) if node.name in self.kept_names}
         captured = captured_values(body)
         replace(self, graph=graph, kept=kept, outer=self, named={}, nodes=[], constants=[]).run()
@@ -296,7 +555,7 @@ class _Rewrite:
         """The types of all values of the new graph."""
         import onnx
 
-        infos = {info.name: info for info in (*main.value_info, *main.input, *main.output)}
+        infos = {info.name: info for info in declared_values(main)}
         made = {name for node in self.nodes for name in node.output}
         wanted = []
         for (name, in_half), now in self.named.items():
@@ -319,9 +578,7 @@ class _Rewrite:
 
 
 def _is_cast_to(node: onnx.NodeProto, half: WantedType) -> bool:
-    return node.op_type == "Cast" and any(
-        one.name == "to" and one.i == half.onnx_type for one in node.attribute
-    )
+    return node.op_type == "Cast" and attribute_of(node, "to", 0) == half.onnx_type
 
 
 def _copy(message: Any) -> Any:
@@ -332,11 +589,10 @@ def _copy(message: Any) -> Any:
 
 def is_half(graph: TypedGraph, name: str, kept: set[int]) -> bool:
     """Whether a value is made in half precision; graph inputs are not."""
-    index = graph.producer.get(name)
+    index = graph.producers.get(name)
     if index is None or index in kept:
         return False
-    position = list(graph.nodes[index].output).index(name)
-    return position in graph.slots[index].outputs
+    return list(graph.nodes[index].output).index(name) in graph.slots[index].outputs
 
 
 def read_in_half(graph: TypedGraph, index: int, name: str, kept: set[int]) -> set[bool]:
@@ -384,7 +640,7 @@ def saving_nodes(graph: TypedGraph, kept: set[int]) -> set[int]:
 
 def _is_beside(graph: TypedGraph, index: int, kept: set[int]) -> bool:
     node = graph.nodes[index]
-    before = {graph.producer.get(name) for name in node.input if graph.is_float(name)}
+    before = {graph.producers.get(name) for name in node.input if graph.is_float(name)}
     after = {
         reader
         for name in node.output
@@ -426,18 +682,13 @@ def fold_casts(model: onnx.ModelProto, half: HalfType) -> None:
 
 def interface_elements(graph: onnx.GraphProto) -> set[int]:
     """The element types in which inputs are read and outputs made, apart from casts there."""
-    readers: dict[str, list[onnx.NodeProto]] = {value.name: [] for value in graph.input}
-    cast = set()
-    for node in graph.node:
-        for name in node.input:
-            readers.setdefault(name, []).append(node)
-        if node.op_type == "Cast":
-            cast.add(node.output[0])
+    view = NodeLinks(graph.node)
+    cast = {node.output[0] for node in view.nodes if node.op_type == "Cast"}
     found = {value.type.tensor_type.elem_type for value in graph.output if value.name not in cast}
     for value in graph.input:
-        if readers[value.name] and all(node.op_type == "Cast" for node in readers[value.name]):
-            for node in readers[value.name]:
-                found.update(one.i for one in node.attribute if one.name == "to")
+        readers = [view.nodes[at] for at in view.readers.get(value.name, ())]
+        if readers and all(node.op_type == "Cast" for node in readers):
+            found |= {one.i for node in readers for one in node.attribute if one.name == "to"}
         else:
             found.add(value.type.tensor_type.elem_type)
     return found
@@ -452,7 +703,7 @@ def interface_elements(graph: onnx.GraphProto) -> set[int]:
 # A cast takes about as many bytes as a smaller weight would save.
 MIN_BYTES: Final = 1024
 
-# A graph, as its place in `walk_graphs`, and the name of its initializer: two bodies
+# A graph, as its place in `every_graph`, and the name of its initializer: two bodies
 # may both have one of that name.
 Weight = tuple[int, str]
 
@@ -481,7 +732,7 @@ class StoreInHalf(Pass):
         half = HALF_TYPES[self.to]
         used = all_names(model)
         # Bodies are found after the nodes around them are replaced by copies.
-        for at, graph in enumerate(walk_graphs(model)):
+        for at, graph in enumerate(every_graph(model)):
             casts = []
             for tensor in list(large_weights(graph)):
                 if (at, tensor.name) in self.kept:

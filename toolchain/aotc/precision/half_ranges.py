@@ -9,7 +9,7 @@ from aotc.graph.passes.base import all_names, free_name, set_nodes
 from aotc.graph.passes.convert_opset import opset_of
 from aotc.graph.types import stated_types
 from aotc.graph.view import subgraphs
-from aotc.precision.half_types import FLOAT, MOVING
+from aotc.precision.half_conversion import FLOAT, MOVING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx
 
-    from aotc.precision.half_conversion import Read
-    from aotc.precision.half_types import HalfType, TypedGraph
+    from aotc.precision.half_conversion import HalfType, Read, TypedGraph
 
     Add = Callable[..., str]
 
@@ -96,7 +95,7 @@ def _spectrum(graph: TypedGraph, logarithm: int) -> set[int]:
 
 def _before(graph: TypedGraph, index: int) -> set[int]:
     names = [name for name in graph.nodes[index].input if graph.is_float(name)]
-    return {graph.producer[name] for name in names if name in graph.producer}
+    return {graph.producers[name] for name in names if name in graph.producers}
 
 
 def _leads(graph: TypedGraph, index: int) -> bool:
@@ -348,7 +347,7 @@ def _cone(graph: TypedGraph, start: int) -> set[int] | None:
     pending = [start]
     while pending:
         for name in graph.nodes[pending.pop()].input:
-            before = graph.producer.get(name)
+            before = graph.producers.get(name)
             if before is None or before in seen or not graph.is_float(name):
                 continue
             if graph.nodes[before].op_type not in _ARITHMETIC:

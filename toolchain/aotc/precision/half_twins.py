@@ -17,8 +17,15 @@ from aotc.graph.kernels import (
 from aotc.graph.passes.base import Pass, all_names, cast_node, free_name, rename_read, set_nodes
 from aotc.graph.types import constant_type, stated_types, type_name
 from aotc.graph.view import has_subgraphs, subgraphs
-from aotc.precision.half_conversion import retype, what_is_untyped
-from aotc.precision.half_types import FLOAT, HALF_TYPES, HalfName, HalfType, typed_graph
+from aotc.precision.half_conversion import (
+    FLOAT,
+    HALF_TYPES,
+    HalfName,
+    HalfType,
+    TypedGraph,
+    retype,
+    what_is_untyped,
+)
 from aotc.spec.providers import CPU
 
 if TYPE_CHECKING:
@@ -78,7 +85,7 @@ class DoubleTwin(Pass):
 
     def apply(self, model: onnx.ModelProto) -> None:
         flow = {node.name for node in model.graph.node if has_subgraphs(node)}
-        graph = typed_graph(model, _TENSOR, CPU)
+        graph = TypedGraph(model, _TENSOR, CPU)
         retype(graph, _Double(), CPU, self.kept | flow, self.read)
 
 
@@ -89,7 +96,7 @@ def without_float64(model: onnx.ModelProto) -> dict[str, str]:
     """
     import onnx
 
-    graph = typed_graph(model, _TENSOR, CPU)
+    graph = TypedGraph(model, _TENSOR, CPU)
     kept = {
         node.name: node.op_type
         for index, node in enumerate(graph.nodes)

@@ -14,7 +14,7 @@ import onnx
 
 from aotc.base.records import field, record, replace
 from aotc.graph.values import Data, dtype_name
-from aotc.graph.view import SourceOrder, op_of, read_values, shared_values, with_inner_nodes
+from aotc.graph.view import NodeLinks, inner_graphs, made_values, op_of, read_values, shared_values
 from aotc.session.inference import groups_within, outputs_of, with_outputs
 from aotc.session.parity import compare, same_bits, sqnr_db
 from aotc.session.sessions import create_session, import_onnxruntime, ort_errors, session_options
@@ -412,13 +412,10 @@ def matched_values(
         **{name: Place(name) for name in shared_values(source.graph, variant.graph)},
         **renamed.quantized_at_once(),
     }
-    makers = {name: node.name for node in variant.graph.node for name in node.output if name}
-    order = SourceOrder(source.graph)
+    before, after = renamed.source, NodeLinks(variant.graph.node)
     matched: list[MatchedValue] = []
-    unmatched = 0
-    for node in source.graph.node:
-        _, *inner = with_inner_nodes(node)
-        unmatched += sum(bool(name) for each in inner for name in each.output)
+    unmatched = sum(len(made_values(graph)) for _, graph in inner_graphs(source.graph))
+    for node in before.nodes:
         if node.op_type == "Constant":
             continue
         for name in node.output:
@@ -427,16 +424,18 @@ def matched_values(
             if name not in found:
                 unmatched += 1
                 continue
-            covers, reads = order.behind((name,), found)
+            covers, reads = before.behind((name,), found)
+            maker = after.maker(name) or after.maker(found[name].value)
+            assert maker is not None
             matched.append(
                 MatchedValue(
                     name=name,
                     node=node.name,
                     op=op_of(node),
                     place=found[name],
-                    variant_node=makers.get(name) or makers[found[name].value],
+                    variant_node=maker.name,
                     reads=reads,
-                    covers=covers,
+                    covers=tuple(before.nodes[at].name for at in covers),
                 )
             )
     return tuple(matched), unmatched
@@ -447,13 +446,8 @@ class _Renamed:
 
     def __init__(self, source: onnx.GraphProto, variant: onnx.GraphProto) -> None:
         self.variant = variant
-        self.makers = {name: node for node in source.node for name in node.output if name}
-        self.nodes = {node.name: node for node in source.node}
+        self.source = NodeLinks(source.node)
         self.names = {_AGAIN.sub("", node.name) for node in variant.node}
-        self.readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in source.node:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
         self.scales = scales(variant)
         self.layouts = layouts(variant)
 
@@ -464,7 +458,7 @@ class _Renamed:
         for node in self.variant.node:
             for value in node.output:
                 stem = without_ending(value)
-                if stem == value or stem not in self.makers:
+                if stem == value or stem not in self.source.producers:
                     continue
                 if value in self.scales:
                     quantized.setdefault(stem, self._place(value))
@@ -481,12 +475,12 @@ class _Renamed:
             value = node.output[0]
             if value not in self.scales and value not in self.layouts:
                 continue
-            if node.domain == BLOCKED_DOMAIN and node.name.removesuffix(_BLOCKED) in self.makers:
-                start = node.name.removesuffix(_BLOCKED)
-            elif node.op_type != "QuantizeLinear" and (own := self._own(node)) is not None:
+            start = node.name.removesuffix(_BLOCKED)
+            if node.domain != BLOCKED_DOMAIN or start not in self.source.producers:
+                own = self._own(node) if node.op_type != "QuantizeLinear" else None
+                if own is None:
+                    continue
                 start = own.output[0]
-            else:
-                continue
             found[self._with_fused(start, node)] = self._place(value)
         return found
 
@@ -511,7 +505,9 @@ class _Renamed:
 
     def _own(self, node: onnx.NodeProto) -> onnx.NodeProto | None:
         """The source's node that a node of the variant is named after."""
-        return self.nodes.get(node.name) or self.nodes.get(_AGAIN.sub("", node.name))
+        places = self.source.places
+        index = places.get(node.name, places.get(_AGAIN.sub("", node.name)))
+        return self.source.nodes[index] if index is not None else None
 
     def _with_fused(self, value: str, node: onnx.NodeProto) -> str:
         """The value that a node makes which began as the one that makes `value`."""
@@ -523,33 +519,31 @@ class _Renamed:
             fusible |= _ACTIVATIONS
         if node.domain == BLOCKED_DOMAIN and len(node.input) > 3 and node.input[3]:
             fusible.add("Add")
-        return last_fused(value, self.makers, self.readers, fusible, self.names)
+        return last_fused(value, self.source, fusible, self.names)
 
 
 def _has_activation(node: onnx.NodeProto) -> bool:
     return any(attribute.name == "activation" for attribute in node.attribute)
 
 
-def last_fused(
-    value: str,
-    makers: Mapping[str, onnx.NodeProto],
-    readers: Mapping[str, Sequence[onnx.NodeProto]],
-    fusible: set[str],
-    names: set[str],
-) -> str:
+def last_fused(value: str, links: NodeLinks, fusible: set[str], names: set[str]) -> str:
     """The last value after `value`, each the only thing read of the one before by a fused node.
 
     Each kind in `fusible` is fused once; nodes in `names` are still there.
     """
     left = set(fusible)
-    if value in makers and makers[value].op_type in _ACTIVATIONS:
+    maker = links.maker(value)
+    if maker is not None and maker.op_type in _ACTIVATIONS:
         left -= _ACTIVATIONS
     while True:
-        after = readers.get(value, ())
-        if len(after) != 1 or after[0].op_type not in left or after[0].name in names:
+        readers = links.readers.get(value, ())
+        after = links.nodes[readers[0]] if len(readers) == 1 else None
+        if after is None or after.op_type not in left or after.name in names:
             return value
-        left -= _ACTIVATIONS if after[0].op_type in _ACTIVATIONS else {after[0].op_type}
-        value = after[0].output[0]
+        if list(after.input).count(value) > 1:
+            return value
+        left -= _ACTIVATIONS if after.op_type in _ACTIVATIONS else {after.op_type}
+        value = after.output[0]
 
 
 def layouts(graph: onnx.GraphProto) -> dict[str, Layout]:

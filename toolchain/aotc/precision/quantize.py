@@ -9,24 +9,23 @@ keep their types.  Which nodes are quantized is decided before, in `quantized_no
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
 from aotc.base.records import field, record, replace
-from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
-from aotc.precision.integer_rewriting import (
-    Scheme,
-    Scope,
-    add_constant,
-    drop_unread,
-    placeholder_names,
-    quantized,
-    replace_nodes,
-    require_domain,
-    scopes_of,
-    sort_nodes,
+from aotc.graph.passes.base import Pass, all_names, drop_unread, set_nodes
+from aotc.graph.view import (
+    NodeLinks,
+    attribute_of,
+    declared_values,
+    every_graph,
+    every_node,
+    made_values,
+    subgraphs,
 )
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import MICROSOFT
@@ -34,8 +33,12 @@ from aotc.spec.providers import MICROSOFT
 if TYPE_CHECKING:
     import onnx
 
-# Of tables.
-_ROWS: Final = Scheme("uint8", "int8", True, False)
+
+Integers = Literal["int8", "uint8"]
+Array = np.ndarray[Any, Any]
+
+# Numbers of onnx.TensorProto.
+TENSOR_TYPES: Final = {"int8": 3, "uint8": 2}
 # Their kernels write float32 as quickly as integers, and it is more exact.
 FLOAT_OUTPUTS: Final = ("MatMul", "Gemm")
 # The first operator set in which scales may have an axis.
@@ -44,9 +47,245 @@ _QUANTIZE: Final = "QuantizeLinear"
 _DEQUANTIZE: Final = "DequantizeLinear"
 # What the tool asks for, so that it does not infer the types of the graph again by way of a file.
 _INFERRED: Final = ("onnx.infer", "onnxruntime.quant")
-T = TypeVar("T")
 # What products of the dynamic form have become.
 _DYNAMIC: Final = frozenset({"MatMulInteger", "DynamicQuantizeLSTM"})
+
+
+@record(kw_only=False)
+class Scheme:
+    """How a model is quantized: types, a scale for each channel or one, weights in 7 bits or 8."""
+
+    activations: Integers
+    weights: Integers
+    per_channel: bool
+    reduce_range: bool
+
+
+# Of tables.
+_ROWS: Final = Scheme("uint8", "int8", True, False)
+
+
+@record(kw_only=False)
+class Quantized:
+    """`values` have the shape of the constant; real value = (values - zero) * scale.
+
+    `scale` (float32) and `zero` are scalars, or have one element for each channel.
+    """
+
+    values: Array
+    scale: Array
+    zero: Array
+
+
+def quantized(values: Array, scheme: Scheme, axis: int | None) -> Quantized:
+    """The float32 `values` with a scale for each index along `axis` (None: one for all).
+
+    int8 is symmetric with zero point 0; uint8 spans the smallest to the largest value.
+    """
+    from onnxruntime.quantization.quant_utils import compute_data_quant_params, quantize_nparray
+
+    kind = TENSOR_TYPES[scheme.weights]
+    symmetric = scheme.weights == "int8"
+
+    def of_slice(part: Array) -> tuple[Array, Array, Array]:
+        zero, scale = compute_data_quant_params(part, kind, symmetric, scheme.reduce_range)
+        return quantize_nparray(kind, part, scale, zero), scale, zero
+
+    if axis is None:
+        made, scale, zero = of_slice(values.ravel())
+        return Quantized(made.reshape(values.shape), _scalar(scale), _scalar(zero))
+    moved = np.moveaxis(values, axis, 0)
+    parts = [of_slice(part.ravel()) for part in moved]
+    made = np.stack([part[0] for part in parts]).reshape(moved.shape)
+    return Quantized(
+        np.ascontiguousarray(np.moveaxis(made, 0, axis)),
+        np.array([_scalar(part[1]) for part in parts], np.float32),
+        np.array([_scalar(part[2]) for part in parts], parts[0][0].dtype),
+    )
+
+
+def _scalar(value: Array) -> Array:
+    return np.asarray(value).reshape(())
+
+
+def add_constant(graph: onnx.GraphProto, name: str, values: Array) -> str:
+    """Add an initializer to `graph`, unless it has one of that name; the name."""
+    import onnx
+
+    if all(tensor.name != name for tensor in graph.initializer):
+        graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    return name
+
+
+@record(kw_only=False)
+class Scope:
+    """A graph, and those around it, innermost first; `inner` is false for the main graph."""
+
+    graph: onnx.GraphProto
+    around: tuple[onnx.GraphProto, ...] = ()
+
+    @property
+    def inner(self) -> bool:
+        """Whether it is the body of a control-flow node."""
+        return bool(self.around)
+
+    def constant(self, name: str) -> tuple[onnx.TensorProto, onnx.GraphProto] | None:
+        """The initializer `name` that a node sees, and the graph that holds it; None if it is none.
+
+        An initializer that is a graph input too has another value if a caller gives one.
+        """
+        for graph in (self.graph, *self.around):
+            if any(value.name == name for value in graph.input):
+                return None
+            for tensor in graph.initializer:
+                if tensor.name == name:
+                    return tensor, graph
+            sparse = (tensor.values.name for tensor in graph.sparse_initializer)
+            if name in sparse or any(name in node.output for node in graph.node):
+                return None
+        return None
+
+
+def scopes_of(graph: onnx.GraphProto, around: tuple[onnx.GraphProto, ...] = ()) -> Iterator[Scope]:
+    """`graph`, then all bodies in it, outer ones before inner ones."""
+    yield Scope(graph, around)
+    for node in graph.node:
+        for body in subgraphs(node):
+            yield from scopes_of(body, (graph, *around))
+
+
+def replace_nodes(graph: onnx.GraphProto, made: dict[str, list[onnx.NodeProto]]) -> None:
+    """Put other nodes in the place of those named in `made`."""
+    if not made:
+        return
+    set_nodes(graph, [new for node in graph.node for new in made.get(node.name, [node])])
+
+
+def require_domain(model: onnx.ModelProto, domain: str) -> None:
+    """Import `domain` at version 1, unless the model does."""
+    import onnx
+
+    if all(item.domain != domain for item in model.opset_import):
+        model.opset_import.append(onnx.helper.make_opsetid(domain, 1))
+
+
+def sort_nodes(graph: onnx.GraphProto) -> None:
+    """Sort the nodes of a main graph; those that are in order stay in the order they have."""
+    nodes = list(graph.node)
+    before = NodeLinks(nodes).before
+    order: list[int] = []
+    placed: set[int] = set()
+    for first in range(len(nodes)):
+        pending = [first]
+        while pending:
+            at = pending[-1]
+            missing = [] if at in placed else [n for n in before[at][::-1] if n not in placed]
+            if missing:
+                pending += missing
+                continue
+            pending.pop()
+            if at not in placed:
+                placed.add(at)
+                order.append(at)
+    set_nodes(graph, [nodes[at] for at in order])
+
+
+class Placeholders:
+    """Names that stand for a model's own while nodes are made: no made name is one of the model's.
+
+    They are `<3>` for each name of a graph, and differ between graphs.  The quantizers of ONNX
+    Runtime name what they make after what it is made for (`w` gives `w_scale`), and take what has
+    such a name for their own.
+    """
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self._taken = all_names(model)
+        mark = "<"
+        while any(mark in name for name in self._taken):
+            mark += "<"
+        self._mark = mark
+        self._pattern = re.compile(re.escape(mark) + r"(\d+)>")
+        self._originals: list[str] = []
+        self._nodes: dict[str, str] = {}
+        self._final: dict[str, str] = {}
+        self._values = self._replace_names(model.graph, {})
+        self._left = all_names(model)
+
+    def nodes(self, names: Collection[str]) -> frozenset[str]:
+        """What stands for nodes of these names."""
+        return frozenset(self._nodes[name] for name in names if name in self._nodes)
+
+    def value(self, name: str) -> str:
+        """What stands for a value of the main graph."""
+        return self._values.get(name, name)
+
+    def restore(self, model: onnx.ModelProto) -> None:
+        """Give `model` its names again, and made names a number where they are in use."""
+        for graph in every_graph(model):
+            _rename(graph, self._restored, self._restored)
+
+    def _fresh(self, name: str) -> str:
+        self._originals.append(name)
+        return f"{self._mark}{len(self._originals) - 1}>"
+
+    def _replace_names(
+        self, graph: onnx.GraphProto, around: Mapping[str, str]
+    ) -> Mapping[str, str]:
+        own: dict[str, str] = {}
+        defined = [value.name for value in graph.input]
+        defined += [tensor.name for tensor in graph.initializer]
+        defined += made_values(graph)
+        for name in defined:
+            if name and name not in own:
+                own[name] = self._fresh(name)
+        seen = {**around, **own}
+        for node in graph.node:
+            if node.name and node.name not in self._nodes:
+                self._nodes[node.name] = self._fresh(node.name)
+            for body in subgraphs(node):
+                self._replace_names(body, seen)
+        _rename(graph, lambda name: seen.get(name, name), lambda name: self._nodes.get(name, name))
+        return own
+
+    def _restored(self, name: str) -> str:
+        if exact := self._pattern.fullmatch(name):
+            return self._originals[int(exact[1])]
+        if not name or name in self._left:
+            return name
+        if name not in self._final:
+            wanted = self._pattern.sub(lambda found: self._originals[int(found[1])], name)
+            free, number = wanted, 0
+            while free in self._taken:
+                number += 1
+                free = f"{wanted}_{number}"
+            self._taken.add(free)
+            self._final[name] = free
+        return self._final[name]
+
+
+@contextmanager
+def placeholder_names(model: onnx.ModelProto) -> Iterator[Placeholders]:
+    """Within, placeholders are the names of nodes and values of `model`, in its bodies too.
+
+    Afterwards it has its names again, and what was made has names that nothing else has.
+    """
+    names = Placeholders(model)
+    yield names
+    names.restore(model)
+
+
+def _rename(
+    graph: onnx.GraphProto, value_name: Callable[[str], str], node_name: Callable[[str], str]
+) -> None:
+    """Rename in one graph, without its bodies."""
+    for value in declared_values(graph):
+        value.name = value_name(value.name)
+    for tensor in graph.initializer:
+        tensor.name = value_name(tensor.name)
+    for node in graph.node:
+        node.name = node_name(node.name)
+        for names in (node.input, node.output):
+            names[:] = [value_name(name) for name in names]
 
 
 @record(kw_only=False)
@@ -126,7 +365,7 @@ def quantize_blocks(
 
     if not chosen:
         return
-    left = [node.name for node in walk_nodes(model) if node.name not in chosen]
+    left = [node.name for node in every_node(model) if node.name not in chosen]
     quantizer = MatMulNBitsQuantizer(
         model, bits=bits, block_size=block_size, is_symmetric=True, nodes_to_exclude=left
     )
@@ -134,7 +373,7 @@ def quantize_blocks(
     logging.getLogger("onnxruntime.quantization").setLevel(logging.ERROR)
     quantizer.process()
     # Products that share weights have them quantized once each, under the same names.
-    for graph in walk_graphs(model):
+    for graph in every_graph(model):
         seen: set[str] = set()
         for index, tensor in reversed(list(enumerate(graph.initializer))):
             if tensor.name in seen:
@@ -316,7 +555,7 @@ def quantize_static(
             "WeightSymmetric": scheme.weights == "int8",
         },
     )
-    before = {name for node in model.graph.node for name in node.output}
+    before = set(made_values(model.graph))
     logger = logging.getLogger()
     level = logger.level
     # It warns of weights that several nodes share, and of values without a type.
@@ -337,17 +576,17 @@ def _read_exact(model: onnx.ModelProto, chosen: Collection[str], before: Collect
 
     A product writes float32 even if its result is quantized for another.
     """
-    makers = {name: node for node in model.graph.node for name in node.output}
-    quantizes = {node.output[0]: node for node in model.graph.node if node.op_type == _QUANTIZE}
+    links = NodeLinks(model.graph.node)
     exact = {}
-    for node in model.graph.node:
-        if node.op_type != _DEQUANTIZE or node.input[0] not in quantizes:
+    for node in links.nodes:
+        quantizer = links.maker(node.input[0]) if node.op_type == _DEQUANTIZE else None
+        if quantizer is None or quantizer.op_type != _QUANTIZE:
             continue
-        value = quantizes[node.input[0]].input[0]
-        maker = makers.get(value)
+        value = quantizer.input[0]
+        maker = links.maker(value)
         if maker is None or maker.name not in chosen or maker.op_type in FLOAT_OUTPUTS:
             exact[node.output[0]] = value
-    for node in model.graph.node:
+    for node in links.nodes:
         if node.name in chosen or node.op_type in (_QUANTIZE, _DEQUANTIZE):
             continue
         for at, name in enumerate(node.input):
@@ -385,23 +624,12 @@ def split_gemms(model: onnx.ModelProto, chosen: Collection[str]) -> None:
     drop_unread(model)
 
 
-def attribute_of(node: onnx.NodeProto, name: str, default: T) -> T:
-    """The value of an attribute, or `default`."""
-    import onnx
-
-    for attribute in node.attribute:
-        if attribute.name == name:
-            value: T = onnx.helper.get_attribute_value(attribute)
-            return value
-    return default
-
-
 def written_nodes(model: onnx.ModelProto, chosen: Chosen) -> Chosen:
     """The `chosen` nodes that were quantized: the tools pass over some, and say nothing.
 
     A node of the static form reads or makes what is quantized, or is part of another and gone.
     """
-    left = {node.name: node for node in walk_nodes(model)}
+    left = {node.name: node for node in every_node(model)}
     quantized = {
         name
         for node in model.graph.node

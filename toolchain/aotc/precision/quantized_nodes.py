@@ -11,8 +11,8 @@ import numpy as np
 
 from aotc.base.records import record
 from aotc.graph.partition.assignment import flops_of
-from aotc.precision.integer_rewriting import Scope, scopes_of
-from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, attribute_of
+from aotc.graph.view import NodeLinks, attribute_of, declared_values
+from aotc.precision.quantize import FLOAT_OUTPUTS, Chosen, Scope, scopes_of
 from aotc.spec.precision import QuantizedForm
 from aotc.spec.providers import STANDARD
 from aotc.spec.variant import KEPT
@@ -220,12 +220,11 @@ def _activations(model: onnx.ModelProto) -> frozenset[str]:
     """Values of the main graph that are float32 tensors and no constants."""
     graph = model.graph
     known = {tensor.name for tensor in graph.initializer}
-    values = (*graph.input, *graph.value_info, *graph.output)
-    constants = {name for node in graph.node if node.op_type == "Constant" for name in node.output}
+    known |= {name for node in graph.node if node.op_type == "Constant" for name in node.output}
     return frozenset(
         value.name
-        for value in values
-        if value.type.tensor_type.elem_type == _FLOAT32 and value.name not in known | constants
+        for value in declared_values(graph)
+        if value.type.tensor_type.elem_type == _FLOAT32 and value.name not in known
     )
 
 
@@ -248,14 +247,9 @@ class Weighing:
 
     def __init__(self, model: onnx.ModelProto, observed: Mapping[str, Observed]) -> None:
         graph = model.graph
-        self._nodes = {node.name: node for node in graph.node}
+        self._links = NodeLinks(graph.node)
         self._observed = observed
         self._weights = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-        self._maker = {name: node.name for node in graph.node for name in node.output if name}
-        self._readers: dict[str, list[str]] = {}
-        for node in graph.node:
-            for name in dict.fromkeys(node.input):
-                self._readers.setdefault(name, []).append(node.name)
         self._outputs = {value.name for value in graph.output}
 
     def worth(self, candidates: Sequence[str]) -> Worth:
@@ -316,27 +310,33 @@ class Weighing:
         return changed
 
     def _values(self, name: str) -> list[str]:
-        node = self._nodes[name]
+        node = self._node(name)
         found = dict.fromkeys((*node.input, *node.output))
         return [value for value in found if value in self._observed]
+
+    def _node(self, name: str) -> onnx.NodeProto:
+        return self._links.nodes[self._links.places[name]]
+
+    def _readers(self, value: str) -> list[str]:
+        return [self._links.nodes[at].name for at in self._links.readers.get(value, ())]
 
     def _neighbours(self, name: str) -> list[str]:
         found: dict[str, None] = {}
         for value in self._values(name):
-            if value in self._maker:
-                found[self._maker[value]] = None
-            found.update(dict.fromkeys(self._readers.get(value, ())))
+            if (maker := self._links.maker(value)) is not None:
+                found[maker.name] = None
+            found.update(dict.fromkeys(self._readers(value)))
         return [near for near in found if near != name]
 
     def _crosses(self, value: str, taken: Collection[str]) -> bool:
         """Whether a value is converted."""
-        readers = self._readers.get(value, ())
+        readers = self._readers(value)
         integers = any(reader in taken for reader in readers)
         floats = value in self._outputs or any(reader not in taken for reader in readers)
-        maker = self._maker.get(value)
-        if maker is None or maker not in taken:
+        maker = self._links.maker(value)
+        if maker is None or maker.name not in taken:
             return integers
-        if self._nodes[maker].op_type in FLOAT_OUTPUTS:
+        if maker.op_type in FLOAT_OUTPUTS:
             return integers and floats
         return floats
 
@@ -348,7 +348,7 @@ class Weighing:
 
     def _gain(self, name: str) -> float:
         """Seconds that a node takes less in integers."""
-        node = self._nodes[name]
+        node = self._node(name)
         output = node.output[0]
         if node.op_type in CARRIERS:
             return 0.5 * self._bytes(output) / _BYTES if node.op_type in _QUICKER else 0.0

@@ -357,6 +357,14 @@ def installed_version(distribution: str) -> str:
         return ""
 
 
+def package_folder(package: str) -> Path | None:
+    """The folder of a package, which is not imported; None if it is not installed."""
+    from importlib.util import find_spec
+
+    spec = find_spec(package)
+    return Path(spec.origin).parent if spec is not None and spec.origin else None
+
+
 def names_in_message(message: str, names: Mapping[str, object]) -> frozenset[str]:
     """Those of `names` that occur as whole words in a provider's message."""
     words = frozenset(re.split(r"[\s'\"()<>,:;]+", message))

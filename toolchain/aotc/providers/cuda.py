@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import replace
 from aotc.graph.kernels import KernelTable, claim_by_kernels, prefers_cpu
-from aotc.graph.passes.base import walk_nodes
-from aotc.graph.view import shape_nodes
+from aotc.graph.view import every_node, has_subgraphs, shape_nodes
 from aotc.host.nvidia import DRIVER_MIN, missing_gpu
 from aotc.providers.base import (
     ANY_USE,
@@ -276,8 +275,8 @@ def uncapturable(model: onnx.ModelProto, placed: Mapping[str, str]) -> dict[str,
     """The nodes that prevent a capture, each with the reason."""
     shapes = shape_nodes(model)
     found = {}
-    for node in walk_nodes(model):
-        if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
+    for node in every_node(model):
+        if has_subgraphs(node):
             found[node.name] = f"{node.op_type} is control flow"
         elif not node.domain and node.op_type in SIZED_BY_VALUES:
             found[node.name] = f"the size of {node.op_type} depends on values"

@@ -256,14 +256,11 @@ def _inline_other_constants(request: CompileRequest) -> bool:
     """
     import onnx
 
-    from aotc.graph.view import every_node, subgraphs
+    from aotc.graph.view import every_graph
 
     model = onnx.load(request.model, load_external_data=False)
     shared, inlined = False, False
-    graphs = [model.graph]
-    for node in every_node(model.graph):
-        graphs += subgraphs(node)
-    for tensor in (tensor for graph in graphs for tensor in graph.initializer):
+    for tensor in (tensor for graph in every_graph(model) for tensor in graph.initializer):
         entry = {pair.key: pair.value for pair in tensor.external_data}
         if "location" not in entry:
             continue

@@ -6,6 +6,7 @@ of which provider took which node, and it compiles through `ModelCompiler`.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,6 +42,16 @@ if TYPE_CHECKING:
 _registered: dict[str, str] = {}
 _registering = threading.Lock()
 _CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+
+def _renew_lock() -> None:
+    global _registering
+    _registering = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread may hold it while this process is forked.
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def registered_devices(ort_name: str, library: Path) -> list[Any]:
@@ -153,7 +164,7 @@ class PluginBackend(Backend):
         """Ask ONNX Runtime with a session of the whole graph; on failure see `_guess_claims`."""
         import onnx
 
-        from aotc.graph.view import with_inner_nodes
+        from aotc.graph.view import every_node
 
         runtime = import_onnxruntime()
         graph = onnx.load(request.model, load_external_data=False).graph
@@ -161,7 +172,7 @@ class PluginBackend(Backend):
         nodes = {
             node.name: ("" if node is owner else owner.name, node.op_type)
             for owner in graph.node
-            for node in with_inner_nodes(owner)
+            for node in every_node(owner)
         }
         options = self._session_options(request.precision)
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -312,10 +323,12 @@ def _guess_claims(
     Control flow is left out too, as providers fail on subgraphs with nodes that they cannot take.
     Claimed nodes are compiled partition by partition, which shows whether the guess is right.
     """
+    from aotc.graph.view import NodeLinks
+
     # A provider may name a node by its output.
-    producers = {value: node.name for node in graph.node for value in node.output if value}
-    words = names_in_message(message, {**nodes, **producers})
-    named = {producers.get(word, word) for word in words}
+    links = NodeLinks(graph.node)
+    words = names_in_message(message, {**nodes, **links.producers})
+    named = {maker.name if (maker := links.maker(word)) is not None else word for word in words}
     refused = {name: f"{provider} failed on it: {message[:300]}" for name in nodes if name in named}
     for name, (owner, op) in nodes.items():
         if owner or op in _CONTROL_FLOW:

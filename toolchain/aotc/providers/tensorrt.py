@@ -8,7 +8,6 @@ ONNX Runtime asks TensorRT's parser which nodes it takes, and writes EPContext n
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 from collections.abc import Collection, Mapping
 from functools import cache
@@ -31,6 +30,7 @@ from aotc.providers.base import (
     SessionUse,
     Shape,
     installed_version,
+    package_folder,
 )
 from aotc.providers.ort import import_onnxruntime, ort_errors, ort_message
 from aotc.providers.plugin import PluginBackend, unoptimized_options
@@ -285,11 +285,10 @@ def _unfit_values(graph: onnx.GraphProto) -> dict[str, str]:
     """Values of types that TensorRT lacks, with the type; those of subgraphs are not looked at."""
     import onnx
 
+    from aotc.graph.view import declared_values
+
     unfit: dict[int, str] = {onnx.TensorProto.DOUBLE: "float64", onnx.TensorProto.STRING: "text"}
-    typed = {
-        value.name: value.type.tensor_type.elem_type
-        for value in (*graph.input, *graph.output, *graph.value_info)
-    }
+    typed = {value.name: value.type.tensor_type.elem_type for value in declared_values(graph)}
     typed |= {tensor.name: tensor.data_type for tensor in graph.initializer}
     return {name: unfit[kind] for name, kind in typed.items() if kind in unfit}
 
@@ -305,7 +304,7 @@ def _own_capabilities() -> tuple[str, ...]:
 
 def _missing() -> tuple[str, str]:
     """What is missing to build and run here, and its fix; two "" if nothing is."""
-    folder = _folder()
+    folder = package_folder(_PACKAGE)
     if folder is None or not (folder / _NEEDED[0]).is_file():
         return f"NVIDIA's TensorRT library is not installed ({_NEEDED[0]} of {_LIBRARIES})", _FIX
     if _KNOWN.ort_name in hidden_providers():
@@ -319,15 +318,10 @@ def _missing() -> tuple[str, str]:
     return missing_gpu(), "Build on the kind of GPU that will run it, or with server-cuda."
 
 
-def _folder() -> Path | None:
-    spec = importlib.util.find_spec(_PACKAGE)
-    return Path(spec.origin).parent if spec is not None and spec.origin else None
-
-
 @cache
 def _load_libraries() -> None:
     """What cannot be loaded shows when the session is created."""
-    folder = _folder()
+    folder = package_folder(_PACKAGE)
     for name in _NEEDED:
         if folder is not None and (folder / name).is_file():
             ctypes.CDLL(str(folder / name), mode=ctypes.RTLD_GLOBAL)

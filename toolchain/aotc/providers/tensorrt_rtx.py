@@ -7,9 +7,7 @@ Runtime that comes with the same libraries.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -31,6 +29,7 @@ from aotc.providers.base import (
     SessionUse,
     Shape,
     installed_version,
+    package_folder,
 )
 from aotc.providers.ort import import_onnxruntime
 from aotc.spec.precision import Precision
@@ -115,10 +114,10 @@ class TensorRtRtxBackend(Backend):
         """What the parser accepts; a control-flow node with all its subgraphs, or not at all."""
         import onnx
 
-        from aotc.graph.view import with_inner_nodes
+        from aotc.graph.view import every_node
 
         model = onnx.load(request.model, load_external_data=False)
-        unfit = _unfit_boundary(model.graph)
+        unfit = _unfit_boundary(model)
         if unfit:
             refused, complete = {node.name: unfit for node in model.graph.node}, True
         else:
@@ -126,7 +125,7 @@ class TensorRtRtxBackend(Backend):
         claimed: list[str] = []
         reasons: list[Refusal] = []
         for owner in model.graph.node:
-            for node in with_inner_nodes(owner):
+            for node in every_node(owner):
                 if owner.name not in refused:
                     claimed.append(node.name)
                 elif node is owner:
@@ -218,31 +217,32 @@ class TensorRtRtxBackend(Backend):
         """Version and digest of the builder with its libraries, and version of the plugin."""
         if missing := _missing_builder():
             raise AotcError("AOTC-I019", missing, fix=_INSTALL)
-        files = [file for name in (MODULE, _LIBRARIES) for file in libraries_in(_folder(name))]
+        folders = filter(None, map(package_folder, (MODULE, _LIBRARIES)))
+        files = [file for folder in folders for file in libraries_in(folder)]
         plugin = _plugin_version()
         digest = libraries_digest(files)
         return f"{self.name} {installed_version(_BINDINGS)} {digest}; {_PLUGIN} {plugin}"
 
 
-def _unfit_boundary(graph: onnx.GraphProto) -> str:
+def _unfit_boundary(model: onnx.ModelProto) -> str:
     """Why the plugin accepts nothing of a model; "" if it accepts some.
 
     Asked which nodes of a graph it takes, subgraphs included, it fails if graph inputs or outputs
     have other types, and so does the session, whatever the nodes.
     """
-    from aotc.graph.view import subgraphs
+    from aotc.graph.view import every_graph
 
-    constants = {tensor.name for tensor in graph.initializer}
-    for value in (*graph.input, *graph.output):
-        tensor = value.type.tensor_type
-        # It does not check scalars and values of unknown rank.
-        unchecked = value.type.HasField("tensor_type") and not tensor.shape.dim
-        if value.name in constants or unchecked or value.type.WhichOneof("value") is None:
-            continue
-        if why := unfit_type(tensor.elem_type):
-            return f"the plugin fails on graphs with {value.name!r}, which is {why}"
-    inner = (subgraph for node in graph.node for subgraph in subgraphs(node))
-    return next(filter(None, map(_unfit_boundary, inner)), "")
+    for graph in every_graph(model):
+        constants = {tensor.name for tensor in graph.initializer}
+        for value in (*graph.input, *graph.output):
+            tensor = value.type.tensor_type
+            # It does not check scalars and values of unknown rank.
+            unchecked = value.type.HasField("tensor_type") and not tensor.shape.dim
+            if value.name in constants or unchecked or value.type.WhichOneof("value") is None:
+                continue
+            if why := unfit_type(tensor.elem_type):
+                return f"the plugin fails on graphs with {value.name!r}, which is {why}"
+    return ""
 
 
 def _plugin_version() -> str:
@@ -251,21 +251,13 @@ def _plugin_version() -> str:
     return installed_version(_PLUGIN) or _PLUGIN_VERSIONS.get(builder, "")
 
 
-def _folder(package: str) -> Path:
-    spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.origin is not None
-    return Path(spec.origin).parent
-
-
 def _missing_builder() -> str:
-    missing = [name for name in (MODULE, _LIBRARIES) if importlib.util.find_spec(name) is None]
+    missing = [name for name in (MODULE, _LIBRARIES) if package_folder(name) is None]
     return f"TensorRT for RTX is not installed ({missing[0]}): {_INSTALL}" if missing else ""
 
 
 def _plugin_folder() -> Path | None:
-    if not installed_version(_PLUGIN) or importlib.util.find_spec(_PLUGIN_PACKAGE) is None:
-        return None
-    return _folder(_PLUGIN_PACKAGE)
+    return package_folder(_PLUGIN_PACKAGE) if installed_version(_PLUGIN) else None
 
 
 def _missing_for_sessions() -> str:
@@ -500,10 +492,10 @@ def new_network(builder: Any) -> Any:
 
 def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
     """Reasons by name of the main-graph node that they concern; "": not a single node."""
-    from aotc.graph.view import with_inner_nodes
+    from aotc.graph.view import NodeLinks, every_node
 
-    owners = {node.name: owner.name for owner in graph.node for node in with_inner_nodes(owner)}
-    makers = {value: node.name for node in graph.node for value in node.output if value}
+    owners = {node.name: owner.name for owner in graph.node for node in every_node(owner)}
+    links = NodeLinks(graph.node)
     found: dict[str, str] = {}
     for index in range(parser.num_errors):
         error = parser.get_error(index)
@@ -512,7 +504,7 @@ def parser_errors(parser: Any, graph: onnx.GraphProto) -> dict[str, str]:
             name = graph.node[error.node()].name
         if name not in owners:
             words = [word.rstrip(".") for word in re.split(r"[\s'\",]+", error.desc())]
-            name = next((makers[word] for word in words if word in makers), "")
+            name = next((maker.name for maker in map(links.maker, words) if maker is not None), "")
         inside = f" in its body, {name!r}" if owners.get(name, name) != name else ""
         what = f"the parser refuses {error.node_operator() or 'it'}{inside}"
         reason = f"{what} ({error.code().name}, {error.func()}): {message}"
@@ -543,8 +535,8 @@ def refusals(model: onnx.ModelProto, weights: Path) -> tuple[dict[str, str], boo
     round.  Types are checked here: the parser silently computes float64 as float32.
     """
     nodes = list(model.graph.node)
-    source = _Source(model)
-    refused = {node.name: why for node in nodes if (why := _unfit(node, source.types))}
+    source, types = _Source(model), _types(model)
+    refused = {node.name: why for node in nodes if (why := _unfit(node, types))}
     builder = tensorrt().Builder(listener())
     refused_alone: dict[int, str] = {}
     for _ in range(_MAX_ROUNDS):
@@ -604,20 +596,20 @@ def _without_names(why: str, node: onnx.NodeProto) -> str:
     return why
 
 
-def _types(graph: onnx.GraphProto) -> dict[str, int]:
-    """Element types by name of value, subgraphs included; 0 for values that are not tensors."""
-    from aotc.graph.view import subgraphs
+def _types(model: onnx.ModelProto) -> dict[str, int]:
+    """Element types by value, 0 for what is no tensor; those of outer graphs count first."""
+    from aotc.graph.view import declared_values, every_graph
 
-    types = {
-        value.name: value.type.tensor_type.elem_type
-        for value in (*graph.value_info, *graph.input, *graph.output)
-        if value.type.WhichOneof("value") is not None
-    }
-    types |= {tensor.name: tensor.data_type for tensor in graph.initializer}
-    types |= {tensor.values.name: tensor.values.data_type for tensor in graph.sparse_initializer}
-    for node in graph.node:
-        for subgraph in subgraphs(node):
-            types |= _types(subgraph)
+    types: dict[str, int] = {}
+    for graph in every_graph(model):
+        own = {
+            value.name: value.type.tensor_type.elem_type
+            for value in declared_values(graph)
+            if value.type.WhichOneof("value") is not None
+        }
+        sparse = (tensor.values for tensor in graph.sparse_initializer)
+        own |= {tensor.name: tensor.data_type for tensor in (*graph.initializer, *sparse)}
+        types = own | types
     return types
 
 
@@ -641,9 +633,9 @@ def data_type(element: int) -> Any:
 
 
 def _unfit(owner: onnx.NodeProto, types: Mapping[str, int]) -> str:
-    from aotc.graph.view import with_inner_nodes
+    from aotc.graph.view import every_node
 
-    for node in with_inner_nodes(owner):
+    for node in every_node(owner):
         for value in (*node.input, *node.output):
             if value in types and (why := unfit_type(types[value])):
                 return f"TensorRT has no such values: {value!r} is {why}"
@@ -654,33 +646,24 @@ class _Source:
     """A model from which models of some main-graph nodes are extracted."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        from aotc.graph.view import read_values
+        from aotc.graph.view import GraphView, declared_values
 
-        graph = model.graph
         self.model = model
-        self.types = _types(graph)
-        self.infos = {v.name: v for v in (*graph.value_info, *graph.input, *graph.output)}
-        self.constants = {tensor.name: tensor for tensor in graph.initializer}
-        self.sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
-        self.read_values = [read_values(node) for node in graph.node]
-        self.readers = Counter(value for read in self.read_values for value in set(read))
-        self.readers.update(value.name for value in graph.output)
+        self.graph = GraphView(model.graph)
+        self.infos = {value.name: value for value in declared_values(model.graph)}
 
     def extract(self, indices: Sequence[int]) -> tuple[onnx.ModelProto, dict[str, str]]:
         """The model of some nodes, and those nodes that read a value of unknown type."""
         import onnx
 
-        nodes = [self.model.graph.node[index] for index in indices]
-        outputs_made = [value for node in nodes for value in node.output if value]
-        read = dict.fromkeys(value for index in indices for value in self.read_values[index])
-        inside = Counter(value for index in indices for value in set(self.read_values[index]))
-        constants = self.constants.keys() | self.sparse.keys()
-        inputs = read.keys() - set(outputs_made) - constants
-        unknown = inputs - self.infos.keys()
+        from aotc.graph.partition.division import boundary_values, keep_constants
+
+        inputs, outputs = boundary_values(self.graph, indices)
+        unknown = frozenset(inputs) - self.infos.keys()
         untyped = {
-            self.model.graph.node[index].name: f"the type of {value!r} is not known"
+            self.graph.nodes[index].name: f"the type of {value!r} is not known"
             for index in indices
-            for value in self.read_values[index]
+            for value in self.graph.reads[index]
             if value in unknown
         }
         extract = onnx.ModelProto()
@@ -688,13 +671,11 @@ class _Source:
         extract.opset_import.extend(self.model.opset_import)
         extract.functions.extend(self.model.functions)
         extract.graph.name = self.model.graph.name
-        extract.graph.node.extend(nodes)
-        extract.graph.initializer.extend(self.constants[v] for v in read if v in self.constants)
-        extract.graph.sparse_initializer.extend(self.sparse[v] for v in read if v in self.sparse)
-        extract.graph.input.extend(self.infos[v] for v in read if v in inputs - unknown)
+        extract.graph.node.extend(self.graph.nodes[index] for index in indices)
+        extract.graph.input.extend(self.infos[value] for value in inputs if value not in unknown)
         # TensorRT infers types itself, so outputs need none.
-        outputs = [value for value in outputs_made if self.readers[value] > inside[value]]
         extract.graph.output.extend(
             self.infos.get(value, onnx.ValueInfoProto(name=value)) for value in outputs
         )
+        keep_constants(extract.graph, self.graph)
         return extract, untyped

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import re
+import stat
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError, missing_package
+from aotc.base.files.confined import is_confined
 from aotc.base.files.failures import system_message
 from aotc.base.files.folders import MANIFEST
+from aotc.base.files.reading import open_plain
 from aotc.base.files.writing import write_atomically
 from aotc.base.registry import Registry
 from aotc.spec.codec import encode
@@ -29,16 +32,13 @@ TEXTS: Final = Registry(
     ),
 )
 # A page is drawn from the artifact as well, by a function of the artifact's path (None: nothing was
-# built), the path of the page, and the report; it writes the page.
-PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:write_run_page"),))
+# built) and the report.
+PAGES: Final = Registry("page", ((".html", "aotc.report.html.artifact_page:run_page"),))
 # `-` alone is JSON, and `-.md` is Markdown.
 STANDARD_OUTPUT: Final = "-"
-_PAGE_EXTRA: Final = "report"
-_PAGE_MODULES: Final = ("fast_sugiyama", "onnx", "numpy")
-# Of a file that a page's own writer could not write.
-_UNWRITTEN: Final = frozenset({"AOTC-I018", "AOTC-I026"})
 
 Text = Callable[[RunReport], str]
+Page = Callable[[Path | None, RunReport], str]
 
 
 def is_standard_output(file: str) -> bool:
@@ -77,7 +77,7 @@ def require_forms(files: Sequence[str], others: Iterable[Path] = ()) -> None:
     for file in files:
         suffix = suffix_of(file)
         if suffix in PAGES:
-            _page_writer(suffix)
+            PAGES.load(suffix)
         else:
             text_form(suffix)
         if not is_standard_output(file):
@@ -97,6 +97,59 @@ def _require_apart(file: str, others: Sequence[str]) -> None:
             )
 
 
+# How each form begins and ends; whatever it is called, a report may take the place of a report.
+_BEGINNING: Final = re.compile(
+    rb'\{\s*"schema":\s*"aotc\.report/'
+    rb'|\{\s*"\$schema":[^{}]*\{\s*"tool":\s*\{\s*"driver":\s*\{\s*"name":\s*"aotc"'
+    rb'|\[\]\n\Z|\[\s*\{\s*"description":\s*"AOTC-'
+    rb'|<\?xml [^>]*>\s*<testsuites name="aotc [a-z-]+"'
+    rb'|<!doctype html>[^\n]*\n?<html lang="en"><head><meta charset="utf-8">'
+    rb'<meta name="generator" content="aotc">'
+    rb"|### [^\n]{1,12} `aotc [a-z-]+` (?=.*\naotc [^\n]+, [0-9.]+ s\n\Z)",
+    re.DOTALL,
+)
+# The longest form whose end counts is the comment of a pull request.
+_LOOKED_AT: Final = 1 << 18
+
+
+def is_replaceable(file: str) -> bool:
+    """Whether nothing but a report is lost if one is written to `file`.
+
+    So it is where there is no file, an empty one, or a report of aotc in any form.  What is no
+    regular file is written to and not replaced.  Raises AOTC-I052 for a confined path that leads
+    elsewhere, and OSError.
+    """
+    try:
+        if not is_confined(file) and not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116
+            return True
+        with open_plain(file) as opened:
+            found = opened.read(_LOOKED_AT)
+    except FileNotFoundError:
+        return True
+    except PermissionError:
+        return False
+    return not found or _BEGINNING.match(found) is not None
+
+
+def require_replaceable(file: str) -> None:
+    """Raise AOTC-I052 if a confined file is one that a report must not replace.
+
+    One that cannot be read is left to who writes it.
+    """
+    try:
+        replaceable = is_replaceable(file)
+    except OSError:
+        replaceable = True
+    if not replaceable:
+        raise AotcError(
+            "AOTC-I052",
+            "the configuration in the working directory must not name a file for a report that is "
+            "no report",
+            where=file,
+            fix="Remove the file, name another one, or name this one on the command line.",
+        )
+
+
 def text_form(suffix: str) -> Text:
     """The function that makes a report's text; raises AOTC-I019 where it needs an extra."""
     try:
@@ -111,35 +164,22 @@ def report_text(report: RunReport, file: str) -> str:
     return text_form(suffix_of(file))(report)
 
 
-def _page_writer(suffix: str) -> Callable[[Path | None, Path, RunReport], None]:
-    try:
-        # Pages import them late: without one the run would be in vain.
-        for module in _PAGE_MODULES:
-            importlib.import_module(module)
-        found: Callable[[Path | None, Path, RunReport], None] = PAGES.load(suffix)
-    except ModuleNotFoundError as error:
-        raise missing_package(error, "a page", _PAGE_EXTRA) from None
-    return found
-
-
 def write_report(report: RunReport, file: str) -> None:
-    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails.
+    """Write a report to a file, all of it or none; raises AOTC-I047 where that fails, and I052.
 
     That is so whatever fails: the outcome of the run is not the report's to change.
     """
     path = Path(file)
     try:
         suffix = suffix_of(file)
+        if is_confined(file):
+            require_replaceable(file)
         if suffix in PAGES:
-            artifact = Path(report.artifact) if report.artifact_id else None
-            try:
-                _page_writer(suffix)(artifact, path, report)
-            except AotcError as error:
-                if error.code not in _UNWRITTEN:
-                    raise
-                raise lost_report(file, error.found) from None
+            draw: Page = PAGES.load(suffix)
+            text = draw(Path(report.artifact) if report.artifact_id else None, report)
         else:
-            write_atomically(path, report_text(report, file).encode("utf-8"))
+            text = report_text(report, file)
+        write_atomically(path, text.encode("utf-8"))
     except OSError as error:
         raise lost_report(file, system_message(error)) from None
     except AotcError:

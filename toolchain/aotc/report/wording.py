@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from aotc.base.codes import REASONS
 from aotc.base.errors import Place
 from aotc.base.records import record
-from aotc.base.text import listed, printable, size
-from aotc.spec.codec import Json
-from aotc.spec.diff_report import AreaDiff, Change, DiffReport
+from aotc.base.text import printable
 from aotc.spec.reports import Refusal
 from aotc.spec.run_report import RunReport
+
+_LABELS: Final = ("where", "expected", "found", "fix")
 
 
 @record
@@ -33,16 +33,14 @@ class Issue:
     place: Place | None = None
 
     @property
-    def lines(self) -> tuple[str, ...]:
+    def labelled(self) -> list[tuple[str, str]]:
         """What happened, where, what was expected and found, and how to fix it."""
-        labelled = (
-            ("", self.what),
-            ("where: ", self.where),
-            ("expected: ", self.expected),
-            ("found: ", self.found),
-            ("fix: ", self.fix),
-        )
-        return tuple(f"{label}{text}" for label, text in labelled if text)
+        return [(n, text) for n in ("what", *_LABELS) if (text := getattr(self, n))]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The same as lines."""
+        return tuple(f"{n}: {text}".removeprefix("what: ") for n, text in self.labelled)
 
     @property
     def fingerprint(self) -> str:
@@ -92,60 +90,6 @@ def issues_of(report: RunReport) -> Iterator[Issue]:
             where=printable(finding.where),
             place=finding.place,
         )
-
-
-# One difference in words: what it is of, and both values.
-
-
-def only_pair(report: DiffReport) -> str:
-    """The variants' label if there is one pair, which then need not be told apart."""
-    return report.variants[0].label if len(report.variants) == 1 else ""
-
-
-def what_changed(area: AreaDiff, change: Change, only: str) -> str:
-    """The path of a value, with what it is of unless that is the `only` pair of variants."""
-    what = change.what.removeprefix(f"{area.area}.")
-    return f"{change.subject}: {what}" if change.subject not in ("", only) else what
-
-
-def both_values(area: AreaDiff, change: Change, widest: int) -> tuple[str, str]:
-    """Both values, each of at most `widest` characters; of lists, what the other lacks."""
-    one, other = change.a, change.b
-    if isinstance(one, list) and isinstance(other, list):
-        left = [item for item in one if item not in other]
-        right = [item for item in other if item not in one]
-        if not left and not right:
-            return "in this order", "in another order"
-        return _cut(_items(left, one), widest), _cut(_items(right, other), widest)
-    is_bytes = area.area in ("memory", "size") or change.what.endswith(("bytes", "bytes_max"))
-    first, second = (_value(value, is_bytes=is_bytes) for value in (one, other))
-    return _cut(first, widest), _cut(second, widest)
-
-
-def _items(items: Sequence[Json], of: Sequence[Json]) -> str:
-    if not items:
-        return "nothing else" if of else "none"
-    return listed([_value(item) for item in items])
-
-
-def _value(value: Json, *, is_bytes: bool = False) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if is_bytes and isinstance(value, int):
-        return size(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_value(item)}" for name, item in value.items()) or "none"
-    if isinstance(value, list):
-        return listed([_value(item) for item in value]) or "none"
-    return str(value) or "none"
-
-
-def _cut(text: str, widest: int) -> str:
-    return text if len(text) <= widest else f"{text[: widest - 3]}..."
 
 
 # Where a pull or merge request shows what is reported: files as their repository has them.

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.base.errors import AotcError
+from aotc.base.registry import Deferred
 from aotc.graph.values import NARROW_BITS, dtype_name, numpy_dtype, tensor_type
 from aotc.providers.ort import import_onnxruntime
 from aotc.runtime.guards import Guard
 from aotc.runtime.routing import Route, Router
-from aotc.runtime.runners import Runner
+from aotc.runtime.runners import Runner, closed_error
 from aotc.session.device.capture_gate import GATE, capture_refused
 from aotc.session.device.capturing_runner import CapturingRunner
 from aotc.session.device.device import Device, Part, PartOf, read_values, row_copies
@@ -24,6 +25,8 @@ from aotc.session.padding import Padder
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+else:
+    ort = Deferred("onnxruntime")
 
 
 # The default stream of CUDA, on which most libraries work unless they are told otherwise.
@@ -181,7 +184,7 @@ class BoundCall:
         # DLPack names the default stream 1; of the one of each thread, 2, torch knows nothing.
         self._awaited = None if stream in (None, 2) else stream or 1
         self._names = tuple(outputs)
-        self._closed = False
+        self._closed = self._left = False
         self._inputs: dict[str, BoundInput] = {}
         with GATE.used(), self._device.lock:
             if stream is not None:
@@ -232,7 +235,7 @@ class BoundCall:
         R005 if ONNX Runtime fails or the model is closed.
         """
         if self._closed:
-            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+            raise closed_error(left=self._left)
         if inputs is not None and not isinstance(inputs, Mapping):
             raise AotcError(
                 "AOTC-R021",
@@ -266,6 +269,11 @@ class BoundCall:
 
     def close(self) -> None:
         """Refuse further calls; the memory is freed when nobody uses it any more."""
+        self._closed = True
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: refuse calls, as the model does."""
+        self._left = not self._closed
         self._closed = True
 
     def _fixed_run(

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from aotc.base.errors import AotcError
-from aotc.base.text import nearest
+from aotc.base.errors import AotcError, with_others
+from aotc.base.text import did_you_mean
 from aotc.graph.values import Data, describe, numpy_dtype
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Value
@@ -192,8 +192,7 @@ class Guard:
         for name in inputs:
             if name not in self._names:
                 is_shown = len(problems) < _MAX_NAMES
-                close = nearest(str(name), tuple(plan.name for plan in missing)) if is_shown else ""
-                hint = f"; did you mean {close!r}?" if close else ""
+                hint = did_you_mean(name, (plan.name for plan in missing)) if is_shown else ""
                 problems.append(f"the model has no input {name!r}{hint}")
         for plan in missing:
             if plan.value.kind != "optional":
@@ -202,7 +201,7 @@ class Guard:
             more = len(problems) - _MAX_NAMES
             if more > 0:
                 problems[_MAX_NAMES:] = [f"{more} more names do not fit"]
-            errors = [
+            raise with_others(
                 AotcError(
                     "AOTC-R001",
                     problem,
@@ -211,9 +210,7 @@ class Guard:
                     found=_first_names(str(name) for name in inputs) or "no inputs",
                 )
                 for problem in problems
-            ]
-            errors[0].also = tuple(errors[1:])
-            raise errors[0]
+            )
         return {plan.name: inputs.get(plan.name) for plan in self._plans}
 
     def _refuse_dim(self, plan: _Plan, dim: str, before: int, size: int) -> NoReturn:
@@ -258,7 +255,7 @@ class Guard:
                 name: f"{stated_range[0]}..{stated_range[-1]}"
                 for name, stated_range in self._stated_ranges.items()
             }
-        errors = [
+        raise with_others(
             AotcError(
                 "AOTC-S010",
                 f"dim {name!r} is outside the proven range",
@@ -268,9 +265,7 @@ class Guard:
                 fix=_STATED_FIX if name in self._stated else "",
             )
             for name in outside
-        ]
-        errors[0].also = tuple(errors[1:])
-        raise errors[0]
+        )
 
 
 def _stated_ranges(domain: Domain) -> dict[str, range]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Thread
 from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError, missing_package
+from aotc.base.interruptions import Interrupted, stop_if_interrupted, uninterrupted
 from aotc.base.records import replace
+from aotc.base.registry import Deferred
 from aotc.host.nvidia import missing_gpu
 from aotc.runtime.routing import choose, spec_of
 from aotc.runtime.store.system_store import take
@@ -28,7 +30,10 @@ from aotc.trust.gate import CompatibleArtifact, check_compatibility, remember_re
 from aotc.trust.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
-    from aotc.runtime.model import Model
+    from aotc.runtime import model as models
+else:
+    # With numpy, which loads beside the hashing.
+    models = Deferred("aotc.runtime.model")
 
 
 if missing_gpu():
@@ -41,6 +46,7 @@ if missing_gpu():
 _VARIANT_REFUSALS: Final = frozenset({"AOTC-P001", "AOTC-P002", "AOTC-P003", "AOTC-C013"})
 
 
+@uninterrupted
 def load(
     path: str | Path,
     *,
@@ -59,7 +65,7 @@ def load(
     rerun_fixtures: bool = False,
     device: int = 0,
     stream: int | None = None,
-) -> Model:
+) -> models.Model:
     """Load a signed artifact; what was verified is what is loaded.
 
     1. Verify the artifact while it is copied into the store, or verify the store's copy again; in a
@@ -104,68 +110,73 @@ def load(
         # The next step hashes these files.
         return _files_of(promised, _may_load(promised, verdicts, likely, variant)) if likely else ()
 
-    stored = take_stored(reads)
-    # 2.
-    compatible, chosen = _choose_variants(stored, variant, libraries)
-    if not _all_hashed(stored, compatible, chosen, variant):
-        # A policy, or another probe of this host, led to another choice than expected.
-        stored.hold.close()
-        stored = take_stored(lambda promised: [entry.path for entry in promised.files])
+    with ExitStack() as opened:
+        opened.push(imports.end_if_interrupted)
+        stored = take_stored(reads)
+        opened.callback(stored.hold.close)
+        # 2.
         compatible, chosen = _choose_variants(stored, variant, libraries)
-    manifest = stored.authentic.manifest
-    # Budgets and fallback are in it; a malformed profile must be refused here.
-    profile_of(manifest)
-    # A load that has no ONNX Runtime must not change the trust state.
-    open_model = imports.end().open_model
-    remember_release(stored.authentic)
-    earlier_findings: list[Finding] = []
-    while True:
-        try:
-            ready: Model = open_model(
-                stored,
-                compatible,
-                chosen,
-                threads,
-                libraries,
-                earlier_findings,
-                record,
-                record_bytes,
-                rerun_fixtures=rerun_fixtures,
-                placed=placed,
-            )
-            break
-        except AotcError as error:
-            other = None if variant is not None else _without_kind(manifest, compatible, chosen)
-            if error.code not in _VARIANT_REFUSALS or other is None:
-                raise
-            names = ", ".join(kind.name for kind in chosen)
-            earlier_findings.append(
-                Finding(code="AOTC-P009", what=error.line(), where=f"variant {names}")
-            )
-            compatible = other
-            chosen = choose(manifest, compatible.variants, None)
-            # The runners that were closed have closed their device.
-            placed = CudaPlace(index=device, stream=stream)
-    # 5.
-    if warm_up:
-        try:
+        if not _all_hashed(stored, compatible, chosen, variant):
+            # A policy, or another probe of this host, led to another choice than expected.
+            stored.hold.close()
+            stored = take_stored(lambda promised: [entry.path for entry in promised.files])
+            opened.callback(stored.hold.close)
+            compatible, chosen = _choose_variants(stored, variant, libraries)
+        manifest = stored.authentic.manifest
+        # Budgets and fallback are in it; a malformed profile must be refused here.
+        profile_of(manifest)
+        # A load that has no ONNX Runtime must not change the trust state.
+        open_model = imports.end().open_model
+        remember_release(stored.authentic)
+        earlier_findings: list[Finding] = []
+        while True:
+            stop_if_interrupted()
+            try:
+                ready: models.Model = open_model(
+                    stored,
+                    compatible,
+                    chosen,
+                    threads,
+                    libraries,
+                    earlier_findings,
+                    record,
+                    record_bytes,
+                    rerun_fixtures=rerun_fixtures,
+                    placed=placed,
+                )
+                break
+            except AotcError as error:
+                other = None if variant is not None else _without_kind(manifest, compatible, chosen)
+                if error.code not in _VARIANT_REFUSALS or other is None:
+                    raise
+                names = ", ".join(kind.name for kind in chosen)
+                earlier_findings.append(
+                    Finding(code="AOTC-P009", what=error.line(), where=f"variant {names}")
+                )
+                compatible = other
+                chosen = choose(manifest, compatible.variants, None)
+                # The runners that were closed have closed their device.
+                placed = CudaPlace(index=device, stream=stream)
+        # 5.
+        if warm_up:
+            opened.callback(ready.close)
+            stop_if_interrupted()
             ready.warm(None if warm_up is True else warm_up)
-        except AotcError:
-            ready.close()
-            raise
+        # What is open is the model's from here on.
+        opened.pop_all()
     return ready
 
 
 def open_stored(
     stored: StoredArtifact, variant: Sequence[str] | None, libraries: Mapping[str, Path]
-) -> Model:
+) -> models.Model:
     """Steps 2 to 4 for variants of one kind, of an artifact that was verified in place.
 
     With `variant` None the variants that suit this host best are chosen.  `libraries` are those of
     plugins, by ONNX Runtime's name of the provider.  Raises as these steps of `load` do.
     """
     compatible, chosen = _choose_variants(stored, variant, libraries)
-    opened: Model = (
+    opened: models.Model = (
         EngineImports().end().open_model(stored, compatible, chosen, None, libraries, (), None, 0)
     )
     return opened
@@ -289,6 +300,12 @@ class EngineImports:
         self._threads.append(Thread(target=self._run, args=(on_cuda,), name="aotc-imports"))
         for thread in self._threads:
             thread.start()
+
+    def end_if_interrupted(self, kind: type[BaseException] | None, *_: object) -> None:
+        """At the end of a load: an interrupted one leaves no thread behind."""
+        if kind is Interrupted:
+            for thread in self._threads:
+                thread.join()
 
     def end(self) -> ModuleType:
         """The module `aotc.runtime.session_opening`, once ONNX Runtime is imported as well.

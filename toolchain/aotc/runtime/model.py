@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aotc.base.errors import AotcError
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import replace
-from aotc.base.text import nearest, printable
+from aotc.base.registry import Deferred
+from aotc.base.text import did_you_mean, printable
 from aotc.graph import values
 from aotc.graph.values import describe
 from aotc.runtime.guards import CheckedCall, Guard
 from aotc.runtime.routing import Route, Router
-from aotc.runtime.runners import Runner, close_all
+from aotc.runtime.runners import Runner, close_all, closed_error
 from aotc.runtime.store.entries import Hold
 from aotc.runtime.telemetry import Telemetry
-from aotc.runtime.warmup import rehearse_calls, warm
+from aotc.runtime.warmup import AcceptedFixtures, rehearse_calls, warm
 from aotc.session.padding import Padder
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding, Value
@@ -29,10 +33,12 @@ from aotc.spec.reports import LoadReport, VariantLoad
 from aotc.spec.variant import Variant
 
 if TYPE_CHECKING:
-    from aotc.runtime.binding import BoundCall
-    from aotc.runtime.recorder import ShapeRecorder
-    from aotc.runtime.warmup import AcceptedFixtures
-    from aotc.spec.command_reports import CallRoute
+    from aotc.runtime import binding, recorder
+    from aotc.spec import command_reports
+else:
+    binding = Deferred("aotc.runtime.binding")
+    recorder = Deferred("aotc.runtime.recorder")
+    command_reports = Deferred("aotc.spec.command_reports")
 
 
 # Refusals about sizes: such calls are relevant for coverage.
@@ -53,7 +59,7 @@ class Model:
         report: LoadReport,
         *,
         payload: Path,
-        recorder: ShapeRecorder | None = None,
+        recorder: recorder.ShapeRecorder | None = None,
         hold: Hold | None = None,
         known: AcceptedFixtures | None = None,
     ) -> None:
@@ -67,18 +73,21 @@ class Model:
         self.payload = payload
         self.telemetry = Telemetry([variant.name for variant in variants])
         self._runners: Sequence[Runner] = tuple(runners)
-        self._bound: weakref.WeakSet[BoundCall] = weakref.WeakSet()
+        self._bound: weakref.WeakSet[binding.BoundCall] = weakref.WeakSet()
         self._bound_lock = threading.Lock()
         self._report = report
         self._recorder = recorder
         self._hold = hold
         self._known = known
         self._closed = False
+        self._left = False
+        """Whether it is the parent's, and this process a child that was forked."""
         self._warm_lock = threading.Lock()
         self._guard = Guard(manifest)
         self._router = Router(manifest, self.variants)
         self._padder = Padder(manifest.inputs, manifest.padding)
         self._outputs = tuple(value.name for value in manifest.outputs)
+        _note(self)
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -134,6 +143,7 @@ class Model:
         what = f"{recorder.lost} requests could not be recorded"
         return (Finding(code="AOTC-R012", what=what, where=str(recorder.path)),)
 
+    @uninterrupted
     def warm(self, names: Sequence[str] | None = None) -> None:
         """Warm up the loaded variants called `names` (None: all that are not warm yet).
 
@@ -200,7 +210,7 @@ class Model:
         inputs: Mapping[str, values.Data],
         outputs: Sequence[str] | None,
         telemetry: Telemetry,
-        recorder: ShapeRecorder | None,
+        recorder: recorder.ShapeRecorder | None,
     ) -> dict[str, values.Data]:
         """`run`, counted in `telemetry` and recorded by `recorder`."""
         started = time.perf_counter()
@@ -250,18 +260,16 @@ class Model:
         found = self._padder.crop(names, found, sizes)
         return names, checked, route, found, given, added
 
-    def route(self, inputs: Mapping[str, values.Data]) -> CallRoute:
+    def route(self, inputs: Mapping[str, values.Data]) -> command_reports.CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.
 
         Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
         """
-        from aotc.spec.command_reports import CallRoute
-
         self._refuse_closed()
         refuse_other_forms(inputs, None, self.inputs)
         checked = self._guard.check(inputs)
         found = self._router.route(checked.sizes, checked.outside)
-        return CallRoute(
+        return command_reports.CallRoute(
             variant=self.variants[found.variant].name,
             cause=found.cause,
             sizes=checked.sizes,
@@ -274,7 +282,7 @@ class Model:
         outputs: Sequence[str] | None = None,
         *,
         stream: Any = None,
-    ) -> BoundCall:
+    ) -> binding.BoundCall:
         """A call with these inputs and outputs in fixed memory, which is made once and run often.
 
         `inputs` are tensors with DLPack (torch, CuPy, JAX) on the device of the model, whose memory
@@ -286,14 +294,12 @@ class Model:
         Raises what `run` raises, AOTC-R022 for a tensor of another device, and R024 if a graph
         cannot be captured.
         """
-        from aotc.runtime.binding import bind_call
-
         # Before the check: closing leaves none.
         runners = self._runners
         try:
             self._refuse_closed()
             refuse_other_forms(inputs, outputs, self.inputs)
-            call = bind_call(
+            call = binding.bind_call(
                 inputs,
                 self._output_names(outputs),
                 self._guard,
@@ -307,8 +313,8 @@ class Model:
         except AotcError as error:
             self.telemetry.reject(error.code, error.where)
             raise
-        with self._bound_lock:
-            self._bound.add(call)
+        # On one line, as the locks of telemetry.
+        with self._bound_lock: self._bound.add(call)  # fmt: skip # noqa: E701
         return call
 
     def _counted(self, route: Route, outside: tuple[str, ...]) -> Callable[[float], None]:
@@ -323,7 +329,7 @@ class Model:
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+            raise closed_error(left=self._left)
 
     def _output_names(self, wanted: Sequence[str] | None) -> Sequence[str]:
         if wanted is None:
@@ -338,16 +344,15 @@ class Model:
             )
         for name in wanted:
             if name not in self._outputs:
-                close = nearest(name, self._outputs)
                 raise AotcError(
                     "AOTC-I027",
-                    f"the model has no output {name!r}"
-                    + (f"; did you mean {close!r}?" if close else ""),
+                    f"the model has no output {name!r}{did_you_mean(name, self._outputs)}",
                     expected=", ".join(self._outputs),
                     found=name,
                 )
         return wanted
 
+    @uninterrupted
     def close(self) -> None:
         """Free the sessions and end the recording; calls that are running still answer.
 
@@ -363,6 +368,30 @@ class Model:
         if self._recorder is not None:
             self._recorder.close()
         if self._hold is not None:
+            self._hold.close()
+
+    def _leave_to_parent(self) -> None:
+        """In a forked child: refuse calls from now on, and change nothing that is the parent's.
+
+        ONNX Runtime would end threads that the child does not have, which crashes it: its objects
+        are kept for as long as the process lives.
+        """
+        from ctypes import py_object, pythonapi
+
+        bound = tuple(self._bound)
+        pythonapi.Py_IncRef(py_object((self._runners, bound)))
+        for call in bound:
+            call.leave_to_parent()
+        self._left = not self._closed
+        self._closed = True
+        self._runners = ()
+        # Threads that are not in the child may have held these.
+        self._bound_lock, self._warm_lock = threading.Lock(), threading.Lock()
+        self.telemetry.renew_lock()
+        if self._recorder is not None:
+            self._recorder.leave_to_parent()
+        if self._hold is not None:
+            # The parent has the same lock by its own descriptor.
             self._hold.close()
 
     def __enter__(self) -> Model:
@@ -381,6 +410,8 @@ class Model:
     def __repr__(self) -> str:
         names = ", ".join(f"{item.name} on {'+'.join(item.providers)}" for item in self.variants)
         state = "closed" if self._closed else "ready" if self.ready else "open, not all warm"
+        if self._left:
+            state = "left to the parent process"
         text = f"{self.manifest.name!r}, sha256-{self._report.artifact_id[:12]}, {names}, {state}"
         return f"<aotc model {printable(text)}>"
 
@@ -389,11 +420,35 @@ class Model:
         raise AotcError("AOTC-R020", "a loaded model cannot be copied or pickled", where=repr(self))
 
 
+# Models of this process, for what it forks.  Not a WeakSet, which has Python code run where the
+# last reference to a model is dropped: an interruption there would be lost.
+_models: dict[int, weakref.ref[Model]] = {}
+_numbers = count()
+
+
+def _note(model: Model) -> None:
+    for number, known in list(_models.items()):
+        if known() is None:
+            _models.pop(number, None)
+    _models[next(_numbers)] = weakref.ref(model)
+
+
+def _leave_all_to_parent() -> None:
+    for known in list(_models.values()):
+        model = known()
+        if model is not None:
+            model._leave_to_parent()
+    _models.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
+
+
 def _no_variant(name: str, loaded: Sequence[str]) -> AotcError:
-    close = nearest(name, tuple(loaded))
     return AotcError(
         "AOTC-I027",
-        f"no variant {name!r} is loaded" + (f"; did you mean {close!r}?" if close else ""),
+        f"no variant {name!r} is loaded{did_you_mean(name, loaded)}",
         expected=" or ".join(loaded),
         found=name,
     )

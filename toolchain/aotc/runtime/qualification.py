@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from aotc.base.errors import AotcError, missing_package
+from aotc.base.errors import AotcError, missing_package, with_others
 from aotc.base.files.folders import ATTESTATIONS
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.records import record
@@ -173,7 +173,7 @@ def _latency(
 
 
 def _error_from(documents: Json) -> AotcError:
-    errors = [
+    return with_others(
         AotcError(
             document["code"],
             document["what"],
@@ -181,9 +181,7 @@ def _error_from(documents: Json) -> AotcError:
             fix=document.get("fix", ""),
         )
         for document in documents
-    ]
-    errors[0].also = tuple(errors[1:])
-    return errors[0]
+    )
 
 
 def main(arguments: Sequence[str]) -> int:

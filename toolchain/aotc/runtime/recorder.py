@@ -18,6 +18,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.locks import wait_for_lock
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.writing import write_atomically
+from aotc.base.interruptions import uninterrupted
 from aotc.graph.values import Data
 
 # Lines wait in memory up to this number or time: a write per line would cost more than a call.
@@ -73,27 +74,26 @@ class ShapeRecorder:
 
     def record(self, inputs: Mapping[str, Data]) -> None:
         """Note the shapes of the arrays of one request, by name; never raises."""
-        with self._lock:
-            self._seen += 1
-            if self._seen % self._sample_every:
-                return
-            shapes = tuple(
-                (name, shape)
-                for name, value in inputs.items()
-                if isinstance(shape := getattr(value, "shape", None), tuple)
-            )
-            if not shapes:
-                return
-            line = self._known.get(shapes)
-            self._lines.append(self._line_for(shapes) if line is None else line)
-            waiting_seconds = time.monotonic() - self._flushed
-            # A call that was running when the model was closed may be the last.
-            if (
-                len(self._lines) >= _MAX_WAITING
-                or waiting_seconds > _MAX_WAIT_SECONDS
-                or self._closed
-            ):
-                self._flush()
+        # On one line: what a tracer raises where a longer `with` ends would leave it locked.
+        with self._lock: self._record(inputs)  # fmt: skip # noqa: E701
+
+    def _record(self, inputs: Mapping[str, Data]) -> None:
+        self._seen += 1
+        if self._seen % self._sample_every:
+            return
+        shapes = tuple(
+            (name, shape)
+            for name, value in inputs.items()
+            if isinstance(shape := getattr(value, "shape", None), tuple)
+        )
+        if not shapes:
+            return
+        line = self._known.get(shapes)
+        self._lines.append(self._line_for(shapes) if line is None else line)
+        waiting_seconds = time.monotonic() - self._flushed
+        # A call that was running when the model was closed may be the last.
+        if len(self._lines) >= _MAX_WAITING or waiting_seconds > _MAX_WAIT_SECONDS or self._closed:
+            self._flush()
 
     def _line_for(self, shapes: tuple[tuple[str, tuple[int, ...]], ...]) -> str:
         """The line for `shapes`; those of common requests are cached."""
@@ -111,11 +111,21 @@ class ShapeRecorder:
             self._closed = True
             self._flush()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: write nothing, as the waiting lines are the parent's."""
+        atexit.unregister(self.close)
+        self._lock = threading.Lock()
+        self._lines = []
+
     def _flush(self) -> None:
         self._flushed = time.monotonic()
         lines, self._lines = self._lines, []
         if not lines:
             return
+        self._write(lines)
+
+    @uninterrupted
+    def _write(self, lines: list[str]) -> None:
         data = "".join(lines).encode()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aotc.base.errors import AotcError
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.manifest import Manifest
 from aotc.spec.reports import VariantVerdict
@@ -71,11 +71,9 @@ def _variants_named(manifest: Manifest, wanted: Sequence[str]) -> tuple[Variant,
     names = tuple(dict.fromkeys((*specs, *(variant.name for variant in manifest.variants))))
     for name in wanted:
         if name not in names:
-            close = nearest(name, names)
-            hint = f"; did you mean {close!r}?" if close else ""
             raise AotcError(
                 "AOTC-I027",
-                f"the artifact has no variant {name!r}{hint}",
+                f"the artifact has no variant {name!r}{did_you_mean(name, names)}",
                 expected=" or ".join(names),
                 found=name,
                 fix="Name some of the artifact's variants, or none.",

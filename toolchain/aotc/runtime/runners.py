@@ -132,6 +132,13 @@ def _refuse_sizes_by_value(variant: Variant, where: str) -> None:
         raise capture_refused(f"{', '.join(sorted(operators))}: sizes depend on values", where)
 
 
+def closed_error(*, left: bool) -> AotcError:
+    """AOTC-R005 for a closed model, or R026 for one that a forked child `left` to its parent."""
+    if left:
+        return AotcError("AOTC-R026", "the model was loaded before this process was forked")
+    return AotcError("AOTC-R005", "the model is closed", fix="Load it again.")
+
+
 def close_all(runners: Sequence[Runner]) -> None:
     """Close runners; calls that are running still answer."""
     for runner in runners:

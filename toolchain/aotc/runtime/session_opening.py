@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.graph.partition.budgets import judge_placement, with_flops
 from aotc.providers.named_backends import backend_of
 from aotc.runtime.model import Model
@@ -248,8 +248,7 @@ def _check_policy(manifest: Manifest, variant: Variant, opened: ort.InferenceSes
         where=f"variant {variant.name}",
     ).breaches
     if found:
-        found[0].also = found[1:]
-        raise found[0]
+        raise with_others(found)
 
 
 def _waived_finding(error: AotcError, manifest: Manifest, variant: Variant) -> Finding:

@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from aotc.base.errors import AotcError, install_extra
+from aotc.base.registry import Deferred
 from aotc.spec.codec import Json, encode
 
 if TYPE_CHECKING:
-    from prometheus_client.core import Metric
+    from prometheus_client import core as prometheus
 
-    from aotc.spec.traffic import TelemetryReport, VariantTelemetry
+    from aotc.spec import traffic
+else:
+    prometheus = Deferred("prometheus_client.core")
+    traffic = Deferred("aotc.spec.traffic")
 
 # Number of latest calls whose latencies are kept, so that percentiles are current.
 _WINDOW = 4096
@@ -50,12 +54,10 @@ class _Variant:
         self.given = 0
         self.added = 0
 
-    def snapshot(self) -> VariantTelemetry:
-        from aotc.spec.traffic import VariantTelemetry
-
+    def snapshot(self) -> traffic.VariantTelemetry:
         latencies = self.latencies.percentiles()
         first = self.latencies.first
-        return VariantTelemetry(
+        return traffic.VariantTelemetry(
             calls=self.latencies.calls,
             routes=dict(sorted(self.causes.items())),
             input_elements=self.given,
@@ -96,23 +98,40 @@ class Telemetry:
         `outside` are dims outside the proven range; `cause` is why `variant` took the call; `given`
         and `added` are the elements of its inputs, and those added by padding.
         """
-        with self._lock:
-            self._all.add(seconds)
-            counters = self._variants.get(variant)
-            if counters is not None:
-                counters.latencies.add(seconds)
-                counters.causes[cause] += 1
-                counters.given += given
-                counters.added += added
-            if outside:
-                self._outside_calls += 1
-                self._outside.update(outside)
+        # On one line: what a tracer raises where a longer `with` ends would leave it locked.
+        with self._lock: self._count(seconds, outside, variant, cause, given, added)  # fmt: skip # noqa: E701
+
+    def _count(
+        self,
+        seconds: float,
+        outside: tuple[str, ...],
+        variant: str,
+        cause: str,
+        given: int,
+        added: int,
+    ) -> None:
+        self._all.add(seconds)
+        counters = self._variants.get(variant)
+        if counters is not None:
+            counters.latencies.add(seconds)
+            counters.causes[cause] += 1
+            counters.given += given
+            counters.added += added
+        if outside:
+            self._outside_calls += 1
+            self._outside.update(outside)
+
+    def renew_lock(self) -> None:
+        """In a forked child: a thread that it does not have may have held the lock."""
+        self._lock = threading.Lock()
 
     def reject(self, code: str, where: str = "") -> None:
         """Count a call that was refused or failed, by reason code and place."""
-        with self._lock:
-            self._rejects[code] += 1
-            self._guards[code, where] += 1
+        with self._lock: self._count_refusal(code, where)  # fmt: skip # noqa: E701
+
+    def _count_refusal(self, code: str, where: str) -> None:
+        self._rejects[code] += 1
+        self._guards[code, where] += 1
 
     @property
     def first_call_seconds(self) -> float | None:
@@ -126,36 +145,35 @@ class Telemetry:
 
     def outside(self) -> dict[str, int]:
         """The number of calls by the dim that was outside the proven range."""
-        with self._lock:
-            return dict(sorted(self._outside.items()))
+        with self._lock: return dict(sorted(self._outside.items()))  # fmt: skip # noqa: E701
 
-    def snapshot(self) -> TelemetryReport:
+    def snapshot(self) -> traffic.TelemetryReport:
         """All counters at this moment; latencies in seconds, over the latest calls."""
-        from aotc.spec.traffic import GuardCount, TelemetryReport
+        with self._lock: return self._snapshot()  # fmt: skip # noqa: E701
 
-        with self._lock:
-            routes: Counter[str] = Counter()
-            for counters in self._variants.values():
-                routes.update(counters.causes)
-            given = sum(counters.given for counters in self._variants.values())
-            added = sum(counters.added for counters in self._variants.values())
-            return TelemetryReport(
-                calls=self._all.calls,
-                out_of_domain=self._outside_calls,
-                out_of_domain_by_dim=dict(sorted(self._outside.items())),
-                refusals=dict(sorted(self._rejects.items())),
-                refusals_by_place=tuple(
-                    GuardCount(code=code, where=where, calls=calls)
-                    for (code, where), calls in sorted(self._guards.items())
-                ),
-                routes=dict(sorted(routes.items())),
-                input_elements=given,
-                padding_elements=added,
-                padding_share=_share(given, added),
-                first_call_seconds=self._all.first,
-                latency_seconds=self._all.percentiles(),
-                variants={name: counters.snapshot() for name, counters in self._variants.items()},
-            )
+    def _snapshot(self) -> traffic.TelemetryReport:
+        routes: Counter[str] = Counter()
+        for counters in self._variants.values():
+            routes.update(counters.causes)
+        given = sum(counters.given for counters in self._variants.values())
+        added = sum(counters.added for counters in self._variants.values())
+        return traffic.TelemetryReport(
+            calls=self._all.calls,
+            out_of_domain=self._outside_calls,
+            out_of_domain_by_dim=dict(sorted(self._outside.items())),
+            refusals=dict(sorted(self._rejects.items())),
+            refusals_by_place=tuple(
+                traffic.GuardCount(code=code, where=where, calls=calls)
+                for (code, where), calls in sorted(self._guards.items())
+            ),
+            routes=dict(sorted(routes.items())),
+            input_elements=given,
+            padding_elements=added,
+            padding_share=_share(given, added),
+            first_call_seconds=self._all.first,
+            latency_seconds=self._all.percentiles(),
+            variants={name: counters.snapshot() for name, counters in self._variants.items()},
+        )
 
     def to_dict(self) -> dict[str, Json]:
         """`snapshot` as JSON-like data."""
@@ -186,7 +204,7 @@ class TelemetryCollector:
         """`models` are the telemetries to report, by the value of the label `model`."""
         self._models = dict(models)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[prometheus.Metric]:
         """All metric families, for all models."""
         core = _client().core
         counter, summary = core.CounterMetricFamily, core.SummaryMetricFamily

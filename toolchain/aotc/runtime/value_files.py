@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from aotc.base.errors import AotcError
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.graph import values
 from aotc.graph.values import open_npz
 from aotc.spec.payload import Fixture, Value
@@ -53,10 +53,9 @@ def _unknown_input_error(word: str, names: Sequence[str]) -> AotcError:
         return AotcError(
             "AOTC-I027", "the input is not of a usable form", expected=_EXPECTED_FORM, found=word
         )
-    close = nearest(given, tuple(names))
     return AotcError(
         "AOTC-I027",
-        f"the model has no input {given!r}" + (f"; did you mean {close!r}?" if close else ""),
+        f"the model has no input {given!r}{did_you_mean(given, names)}",
         expected=", ".join(names),
         found=given,
     )

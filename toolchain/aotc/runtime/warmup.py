@@ -18,6 +18,7 @@ import numpy as np
 
 from aotc.base.errors import AotcError
 from aotc.base.files.ownership import can_check_owners
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.graph import values
 from aotc.graph.values import Data
 from aotc.host.cpu import processor_identity, usable_cores
@@ -114,6 +115,7 @@ def warm(
     memory = known if len(fitting) > 1 else None
     matched_before = memory is not None and memory.covers(variant, names)
     for fixture, wanted in [_smallest(fitting, manifest)] if matched_before else fitting:
+        stop_if_interrupted()
         seconds = _accept_fixture(runner, payload, fixture, variant, wanted, padder, manifest)
         first = seconds if first is None else first
     if memory is not None and not matched_before:
@@ -258,6 +260,7 @@ def capture_sizes(runner: Runner, variant: Variant, manifest: Manifest, payload:
     for sizes in sorted(graphs.sizes, key=lambda size: -math.prod(size.values())):
         if dict(sizes) in done:
             continue
+        stop_if_interrupted()
         inputs = inputs_at(manifest, manifest.domain.complete(sizes), payload)
         if inputs is None:
             raise AotcError(

@@ -19,9 +19,7 @@ from aotc.graph.model import (
     escape_text,
     external_files,
     graph_inputs,
-    graphs,
     model_bytes,
-    nodes,
     parse_model,
     path_with_data,
     refuse_operators,
@@ -29,7 +27,7 @@ from aotc.graph.model import (
     tensors,
 )
 from aotc.graph.values import NUMPY_NAMES
-from aotc.graph.view import captured_values
+from aotc.graph.view import captured_values, every_graph, every_node, named_subgraphs
 from aotc.session.inference import infer_outputs
 from aotc.session.sessions import op_name
 from aotc.spec.json import MAX_INTEGER
@@ -82,12 +80,11 @@ def capture(model: onnx.ModelProto, path: Path, size: int, sha256: str) -> Captu
     `size` and `sha256` are those of the bytes that were parsed.
     """
     # Each walk over a large model takes its time.
-    all_graphs, all_nodes = tuple(graphs(model)), tuple(nodes(model))
-    all_tensors = tuple(tensors(model))
+    all_nodes, all_tensors = tuple(every_node(model)), tuple(tensors(model))
     for tensor in all_tensors:
         _dtype_name(tensor.data_type, f"tensor {tensor.name}")
     local = {(function.domain, function.name) for function in model.functions}
-    initializers = [t for _, graph in all_graphs for t in graph.initializer]
+    initializers = [t for graph in every_graph(model) for t in graph.initializer]
     refuse_operators(all_nodes, initializers)
     op_types: Counter[str] = Counter()
     custom, contrib = set(), set()
@@ -235,19 +232,16 @@ def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
 
 def _control_flow(all_nodes: Nodes) -> Iterator[ControlFlow]:
     for node in all_nodes:
-        bodies = {
-            a.name: len(a.g.node) for a in node.attribute if a.type == onnx.AttributeProto.GRAPH
-        }
+        bodies = {name: len(graph.node) for name, graph in named_subgraphs(node)}
         if bodies:
             yield ControlFlow(node=node.name, op_type=node.op_type, subgraphs=bodies)
 
 
 def _side_inputs(all_nodes: Nodes) -> Iterator[str]:
     for node in all_nodes:
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                outer = sorted(captured_values(attribute.g))
-                yield from (f"{node.name or node.op_type}.{attribute.name}: {v}" for v in outer)
+        for name, graph in named_subgraphs(node):
+            outer = sorted(captured_values(graph))
+            yield from (f"{node.name or node.op_type}.{name}: {value}" for value in outer)
 
 
 def _metadata_bytes(model: onnx.ModelProto, all_nodes: Nodes) -> dict[str, int]:

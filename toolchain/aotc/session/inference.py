@@ -12,6 +12,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.graph.types import inferred
 from aotc.graph.values import Data
+from aotc.graph.view import made_values
 from aotc.graph.weights import EXTERNAL_BYTES
 from aotc.session.sessions import (
     TEXT_NOT_UTF8,
@@ -264,7 +265,7 @@ def with_outputs(
     """
     shown = onnx.ModelProto()
     shown.CopyFrom(model)
-    made = {name for node in model.graph.node for name in node.output if name}
+    made = set(made_values(model.graph))
     present = {value.name for value in model.graph.output}
     for name in dict.fromkeys(names):
         if name not in made or name in present:
@@ -309,8 +310,7 @@ def with_types(
     del typed.graph.value_info[:]
     typed = inferred(typed)
     known = _typed_values(typed, sizes)
-    made = [name for node in typed.graph.node for name in node.output if name]
-    missing = [name for name in made if name not in known]
+    missing = [name for name in made_values(typed.graph) if name not in known]
     if missing:
         _infer_with_runtime(typed, missing, weights, inputs, sizes)
     return typed

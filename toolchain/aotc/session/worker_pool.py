@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from aotc.base.errors import AotcError
-from aotc.base.files.folders import belongs_to_others, make_folder
+from aotc.base.files.folders import belongs_to_others, make_folder, state_folder
 from aotc.base.files.names import file_name
 from aotc.base.records import record
 from aotc.session.forkserver import ForkServer
@@ -229,22 +229,17 @@ def _last_lines(path: Path) -> str:
     return " | ".join(_log_text(path).strip().splitlines()[-_SHOWN_LINES:])
 
 
-def log_folder() -> Path:
-    """`$XDG_STATE_HOME/aotc/logs`, by default `~/.local/state/aotc/logs`."""
-    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(home).expanduser() / "aotc" / "logs"
-
-
 def keep_log(log: Path) -> str:
-    """Copy the log of a step to the user's log folder.
+    """Copy the log of a step to `aotc/logs` in the user's folder for states.
 
     Returns ` (log: PATH)` for a message, or "" if there is nothing to keep or it cannot be copied.
     The newest 20 logs remain; of a large log, its end.
     """
     try:
-        if not log.is_file() or not log.stat().st_size:
+        state = state_folder()
+        if state is None or not log.is_file() or not log.stat().st_size:
             return ""
-        place = log_folder()
+        place = state / "aotc" / "logs"
         make_folder(place)
         if belongs_to_others(place) or belongs_to_others(place.parent):
             return ""
@@ -256,6 +251,6 @@ def keep_log(log: Path) -> str:
         for old in sorted(place.glob("*.log"), key=lambda path: path.stat().st_mtime)[:-_MAX_LOGS]:
             with contextlib.suppress(OSError):
                 old.unlink()
-    except (OSError, RuntimeError):
+    except OSError:
         return ""
     return f" (log: {kept})"

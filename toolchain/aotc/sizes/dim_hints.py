@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from aotc.base.records import field, record
+from aotc.graph.view import attribute_of
 from aotc.spec.payload import Value
 from aotc.spec.shapes import Dim, DimRange, Relation
 
@@ -269,7 +270,7 @@ def _concatenated_axes(
             if node.op_type in _PASS_THROUGH:
                 same[node.output[0]] = same[given]
             elif node.op_type == "Concat" and len(node.input) > 1:
-                yield same[given], next((a.i for a in node.attribute if a.name == "axis"), 0)
+                yield same[given], attribute_of(node, "axis", 0)
             elif (node.op_type, index) in _PAST_AXES:
                 yield same[given], _PAST_AXES[node.op_type, index]
 
@@ -314,8 +315,7 @@ def _fixed_axes(
         if node.op_type in _KEEPS_SHAPE:
             axes_by_value[node.output[0]] = axes
         elif node.op_type == "Transpose":
-            perm = next((a.ints for a in node.attribute if a.name == "perm"), None)
-            order = list(perm) if perm is not None else list(range(rank))[::-1]
+            order = attribute_of(node, "perm", list(range(rank))[::-1])
             if sorted(order) == list(range(rank)):
                 axes_by_value[node.output[0]] = tuple(axes[position] for position in order)
         else:

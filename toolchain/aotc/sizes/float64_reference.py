@@ -15,12 +15,13 @@ import onnx.inliner
 from aotc.base.errors import AotcError
 from aotc.graph import values
 from aotc.graph.passes.base import run_passes
-from aotc.graph.passes.name_nodes import NameNodes
+from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.weights import externalize
+from aotc.precision.half_conversion import lift_constants
 from aotc.precision.half_twins import DoubleTwin, changes_nothing, without_float64
-from aotc.precision.half_types import lift_constants
 from aotc.session.inference import open_original, with_types
-from aotc.session.parity import compare, judged_limits
+from aotc.session.limits import judged_limits
+from aotc.session.parity import compare
 from aotc.session.sessions import run
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import OutputNoise

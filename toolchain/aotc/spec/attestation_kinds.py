@@ -15,7 +15,6 @@ from typing import Any, Final, Literal
 
 from aotc.base.files.folders import ATTESTATIONS
 from aotc.base.records import record
-from aotc.base.registry import load
 from aotc.spec.versions import is_newer
 
 # Ends the name of every attestation file.
@@ -60,10 +59,14 @@ class AttestationKind:
 
     def load_record(self) -> Any:
         """The record of its predicate; for kinds with a `record` only."""
+        from aotc.base.registry import load
+
         return load(self.record)
 
     def load_summary(self) -> Callable[[Any], str]:
         """The function that describes a predicate, given as JSON-like data, in a few words."""
+        from aotc.base.registry import load
+
         summary: Callable[[Any], str] = load(self.summary)
         return summary
 

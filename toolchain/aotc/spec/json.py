@@ -28,7 +28,13 @@ def canonical_json(value: Json) -> bytes:
     """
     import rfc8785
 
-    return rfc8785.dumps(value)
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.CanonicalizationError as error:
+        # As of a path: the text was bytes of another encoding.
+        if isinstance(error.__cause__, UnicodeEncodeError):
+            raise error.__cause__ from None
+        raise
 
 
 def canonical_sha256(value: Json) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import replace
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.profile import Profile
 from aotc.spec.target import Target
@@ -99,10 +99,9 @@ def _load_document(
     if text in builtin:
         path = folder / f"{text}.yaml"
     elif not path.is_file():
-        close = nearest(text, builtin)
         raise AotcError(
             "AOTC-I021",
-            f"no such {kind}: {text!r}" + (f"; did you mean {close!r}?" if close else ""),
+            f"no such {kind}: {text!r}{did_you_mean(text, builtin)}",
             expected=f"a YAML file, or one of: {', '.join(builtin)}",
         )
     data = b""

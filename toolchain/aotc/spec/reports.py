@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from aotc.base.errors import Place
 from aotc.base.records import field, record
@@ -99,6 +99,46 @@ class VerifyReport:
     ] = None
     hashed_bytes: int = 0
     seconds: float = 0.0
+
+
+# Why an artifact is refused, in a few words, by the codes of its refusals: the first that applies.
+# Whoever signed it comes first, as without a trusted signature it is not known what was signed.
+_BY_SIGNATURE: Final = (
+    ("AOTC-G003", "changed since it was signed"),
+    ("AOTC-G005", "changed since it was signed"),
+    ("AOTC-G001", "not signed"),
+    ("AOTC-G004", "its signature is malformed"),
+    ("AOTC-G028", "signed with a key that is revoked, or not valid now"),
+    ("AOTC-G037", "signed with a certificate that is not valid now, or not for this"),
+    ("AOTC-G027", "signed with a key that may not sign it"),
+    ("AOTC-G002", "signed by nobody you trust"),
+    ("AOTC-G038", "signed by nobody you trust"),
+)
+_BY_CONTENT: Final = (
+    ("AOTC-G003", "changed since it was signed"),
+    ("AOTC-G005", "changed since it was signed"),
+    ("AOTC-G006", "changed since it was signed"),
+    ("AOTC-G007", "changed since it was signed"),
+    ("AOTC-G008", "changed since it was signed"),
+    ("AOTC-G010", "made by a newer aotc"),
+    ("AOTC-G011", "made by a newer aotc"),
+    ("AOTC-G029", "revoked by the trust policy"),
+    ("AOTC-G030", "older than the trust policy or this host takes"),
+)
+_BY_POLICY: Final = frozenset(
+    f"AOTC-G0{number}" for number in (23, 24, 25, 26, 27, 28, 31, 32, 33, 34)
+)
+
+
+def refused_because(report: VerifyReport) -> str:
+    """Why the artifact of a report is not authentic, in a few words for its headline."""
+    codes = {refusal.code for refusal in report.refusals}
+    if "AOTC-G015" in codes or "AOTC-G039" in codes:
+        return "not an artifact"
+    for code, text in _BY_CONTENT if report.signers else _BY_SIGNATURE:
+        if code in codes:
+            return text
+    return "the trust policy does not accept it" if codes & _BY_POLICY else "not vouched for"
 
 
 @record
@@ -342,10 +382,13 @@ class RequirementResult:
 
 @record
 class ArtifactRelease:
-    """A release of an artifact, ordered by version, by time of approval, or by time of build."""
+    """A release of an artifact: its version, or the time of its approval or build."""
 
     kind: Literal["version", "approved", "built"]
     value: str
+    made_at: Annotated[
+        str, "of a version: when it was approved or built, as attested; empty: not known"
+    ] = ""
 
 
 @record

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain
 from aotc.base.records import record
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
 from aotc.spec.payload import Value
@@ -221,7 +221,7 @@ class _RowReader:
             return
         if self._inputs is not None and name not in self._dims:
             known = ", ".join(sorted({dim for dim in self._dims.values() if not dim.isdecimal()}))
-            what = f"the model has no dim {name!r}{_nearest(name, self._dims)}"
+            what = f"the model has no dim {name!r}{did_you_mean(name, self._dims)}"
             unknown = _LineError("AOTC-S020", what, known, name)
             unknown.is_header = True
             raise unknown
@@ -239,7 +239,7 @@ class _RowReader:
             return
         value = self._inputs.get(name)
         if value is None:
-            what = f"the model has no input {name!r}{_nearest(name, self._inputs)}"
+            what = f"the model has no input {name!r}{did_you_mean(name, self._inputs)}"
             raise _LineError("AOTC-S020", what, ", ".join(self._inputs), name)
         declared = value.shape if value.shape is not None else (f"{name}.0",)
         if len(declared) != len(shape):
@@ -255,11 +255,6 @@ class _RowReader:
                 _require_fixed(name, dim, checked)
             else:
                 yield dim, checked
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    close = nearest(name, tuple(known))
-    return f"; did you mean {close!r}?" if close else ""
 
 
 def _require_fixed(name: str, wanted: int, size: int) -> None:

@@ -12,7 +12,9 @@ from aotc.base.records import record
 PEM = re.compile(
     r"-----BEGIN PUBLIC KEY-----\s[A-Za-z0-9+/=\s]++-----END PUBLIC KEY-----", re.ASCII
 )
-_CERTIFICATE = r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]++-----END CERTIFICATE-----"
+CERTIFICATE = re.compile(
+    r"-----BEGIN CERTIFICATE-----\s[A-Za-z0-9+/=\s]++-----END CERTIFICATE-----", re.ASCII
+)
 
 
 @record
@@ -73,7 +75,23 @@ def split_pem(text: str) -> tuple[str, ...]:
 
 def split_certificates(text: str) -> tuple[str, ...]:
     """The `CERTIFICATE` blocks of a text, in order."""
-    return tuple(match[0] + "\n" for match in re.finditer(_CERTIFICATE, text, re.ASCII))
+    return tuple(match[0] + "\n" for match in CERTIFICATE.finditer(text))
+
+
+def text_around(text: str, *blocks: re.Pattern[str], comments: bool = True) -> str:
+    """The first line of a text that lies in none of its PEM blocks; empty if there is none.
+
+    Blank lines do not count, nor, with `comments`, lines that start with `#`.  Any other text could
+    say that a key is revoked, so a reader of keys refuses it.
+    """
+    text = text.removeprefix("\ufeff")
+    for block in blocks:
+        text = block.sub("\0", text)
+    for line in text.splitlines():
+        is_comment = comments and line.startswith("#") and "\0" not in line
+        if line.rstrip() not in ("", "\0") and not is_comment:
+            return line.replace("\0", " ").strip() or "blocks on one line"
+    return ""
 
 
 def der_of_pem(block: str) -> bytes:

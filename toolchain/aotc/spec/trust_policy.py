@@ -24,6 +24,7 @@ from aotc.spec.versions import RELEASE
 POLICY_PREDICATE = "urn:aotc:trust-policy:v1"
 # A century: a longer period is a mistake, and dates are limited.
 MAX_DAYS = 36_500
+WARN_DAYS = 14
 
 KeyName = Annotated[str, Pattern(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")]
 Release = Annotated[
@@ -38,7 +39,7 @@ class PolicyKey:
     """A key or a certificate authority of the policy, and what it may sign."""
 
     id: Annotated[KeyName, "its name in this policy only"]
-    pem: Annotated[str, "P-256 public key, or certificate of the authority"]
+    pem: Annotated[str, "public key on P-256 or P-384, or certificate of the authority"]
     usage: Annotated[tuple[Usage, ...], Bounds(1)]
     valid_from: Instant | None = None
     valid_until: Instant | None = None
@@ -170,6 +171,9 @@ class TrustPolicy:
     ] = ()
     valid_from: Instant | None = None
     expires: Instant
+    warn_days: Annotated[
+        int, Bounds(0, MAX_DAYS), "days before it expires from which on a finding says so; 0: none"
+    ] = WARN_DAYS
     keys: tuple[PolicyKey, ...] = ()
     authorities: Annotated[tuple[PolicyKey, ...], "certificate authorities"] = ()
     identities: Annotated[tuple[PolicyIdentity, ...], "keyless signers"] = ()
@@ -221,7 +225,7 @@ class RootKeys:
     schema: Annotated[Literal["aotc.root/1"], "version of this schema"]
     policy: Annotated[KeyName, "name of the only policy that is taken"]
     threshold: Annotated[int, Bounds(1), "number of distinct keys that must have signed a policy"]
-    keys: Annotated[tuple[str, ...], Bounds(1), "P-256 public keys, PEM"]
+    keys: Annotated[tuple[str, ...], Bounds(1), "public keys on P-256 or P-384, PEM"]
 
     def problems(self) -> list[Problem]:
         """Rules that the types do not express."""

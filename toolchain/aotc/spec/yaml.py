@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
+from itertools import islice
 from typing import Any, Final
 
 from aotc.base.errors import Place
 from aotc.base.records import record, replace
-from aotc.spec.codec import Json, ParseError, Problem, encode
+from aotc.base.text import hidden_characters
+from aotc.spec.codec import MAX_PROBLEMS, Json, ParseError, Problem, encode
 from aotc.spec.json import MAX_INTEGER, check_text
 
 MAX_YAML_BYTES = 1 << 20
@@ -35,27 +37,52 @@ def strict_yaml(data: bytes) -> Json:
 
     Plain words are read by the core schema of YAML 1.2 (section 10.3.2), with decimal numbers
     only: `1e-3` is a number, and `no` is text.  Keys are text.  Raises `ParseError` for duplicate
-    keys, keys that are not text, aliases, tags, unpaired surrogates, integers beyond 2^53 - 1, and
-    for more than `MAX_YAML_BYTES` bytes or `MAX_YAML_VALUES` values.
+    keys, keys that are not text, anchors, aliases, tags, directives but `%YAML 1.2`, unpaired
+    surrogates, integers beyond 2^53 - 1, more than `MAX_YAML_BYTES` bytes or `MAX_YAML_VALUES`
+    values, what readers differ about, and as `readable_text` does.
     """
     import yaml
 
     if len(data) > MAX_YAML_BYTES:
         raise ParseError([Problem("", f"more than {MAX_YAML_BYTES} bytes")])
     try:
-        value = yaml.load(data.decode("utf-8"), loader())  # noqa: S506 - a SafeLoader
+        value = yaml.load(readable_text(data), loader())  # noqa: S506 - a SafeLoader
         check_text(value)
         return value
     except ParseError:
         raise
-    except UnicodeDecodeError as error:
-        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
     except RecursionError:
         raise ParseError([Problem("", "nested too deeply")]) from None
     except (yaml.YAMLError, ValueError, KeyError, IndexError) as error:
         mark = getattr(error, "problem_mark", None)
         what = getattr(error, "problem", None) or str(error) or type(error).__name__
         raise ParseError([_problem(mark, "", f"not YAML: {what}")]) from None
+
+
+def readable_text(data: bytes) -> str:
+    """The text of a document in UTF-8 that people review, and that shows what it reads as.
+
+    Raises `ParseError` for every character (up to `MAX_PROBLEMS`) that is not seen, or is seen in
+    another place: one that ends a line for some readers alone would put into effect what shows as
+    part of a comment.
+    """
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ParseError([Problem("", f"not UTF-8: {error.reason}")]) from None
+    problems = []
+    for at, character in islice(hidden_characters(text), MAX_PROBLEMS):
+        # A carriage return alone, which is among them, is no end of a line here.
+        line, column = text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at)
+        code = f"\\u{ord(text[at]):04x}" if ord(text[at]) < 0x10000 else f"\\U{ord(text[at]):08x}"
+        what = (
+            f"line {line}: {character} is not seen by who reads the file, or shows otherwise than "
+            f"it reads: delete it, or write {code} in double quotes"
+        )
+        problems.append(Problem("", what, line=line, column=column))
+    if problems:
+        raise ParseError(problems)
+    return text
 
 
 def yaml_text(record: Any, *, full: bool = True) -> str:
@@ -93,12 +120,55 @@ def loader() -> Any:
     import yaml
 
     class Loader(yaml.SafeLoader):
-        values = 0
+        def __init__(self, stream: str) -> None:
+            super().__init__(stream)
+            self.values = 0
+            self.anchor: Any = None
+            # Of each list or mapping in brackets that is open, whether it is a mapping.
+            self.braces: list[bool] = []
+            self.ended = False
+
+        def compose_document(self) -> Any:
+            # Both would change what words and tags mean.
+            event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+            if event.tags or event.version not in (None, (1, 2)):
+                what = "no directive but '%YAML 1.2' is allowed"
+                raise ParseError([_problem(event.start_mark, "", what)])
+            document = super().compose_document()
+            if self.anchor is not None:
+                raise ParseError([_problem(self.anchor, "", "anchors are not allowed")])
+            return document
+
+        def fetch_document_end(self) -> None:
+            if self.ended:
+                raise ParseError([_problem(self.get_mark(), "", "the document has ended before")])
+            self.ended = True
+            super().fetch_document_end()
+
+        def fetch_flow_collection_start(self, TokenClass: Any) -> None:
+            self.braces.append(TokenClass is yaml.FlowMappingStartToken)
+            super().fetch_flow_collection_start(TokenClass)
+
+        def fetch_flow_collection_end(self, TokenClass: Any) -> None:
+            del self.braces[-1:]
+            super().fetch_flow_collection_end(TokenClass)
+
+        def fetch_value(self) -> None:
+            # By YAML 1.2 the colon of `{a:, b: 1}` is part of the name, and that of `{"a":1}` not.
+            if self.flow_level and self.peek(1) not in " \n\r\0":
+                last = self.tokens[-1] if self.tokens and self.braces[-1:] == [True] else None
+                if not isinstance(last, yaml.ScalarToken) or last.plain:
+                    what = "readers differ about a colon without a blank after it"
+                    raise ParseError([_problem(self.get_mark(), "", what)])
+            super().fetch_value()
 
         def compose_node(self, parent: Any, index: Any) -> Any:
             event: Any = self.peek_event()  # type: ignore[no-untyped-call]
             if isinstance(event, yaml.AliasEvent):
                 raise ParseError([_problem(event.start_mark, "", "aliases are not allowed")])
+            if getattr(event, "anchor", None) is not None:
+                # Told once no alias was found. Readers differ about where its name ends.
+                self.anchor = self.anchor or event.start_mark
             if getattr(event, "tag", None) is not None:
                 # Some tags make values of any size, and others values of other types.
                 raise ParseError([_problem(event.start_mark, "", "tags are not allowed")])

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.failures import cannot_write
 from aotc.base.files.reading import file_sha256
 from aotc.base.files.replacing import check_output
-from aotc.base.files.writing import write_atomically
+from aotc.base.files.writing import write_text
 from aotc.base.records import replace
 from aotc.runtime.model import Model
 from aotc.session.sessions import import_onnxruntime
@@ -143,10 +142,7 @@ def bench(
     if kept is not None:
         append_line(kept, line)
     if isinstance(trace, str | Path):
-        try:
-            write_atomically(Path(trace), text.encode("utf-8"))
-        except OSError as error:
-            raise cannot_write(error, "cannot write the trace", str(trace)) from None
+        write_text(Path(trace), text, "trace")
     elif trace is not None:
         trace(text)
     return report

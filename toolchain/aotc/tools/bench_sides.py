@@ -20,7 +20,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, read_at_most, require_model_file
 from aotc.base.records import field, record, values_of
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.graph import values
 from aotc.graph.wire_count import MalformedWire, refuse_costly
 from aotc.runtime import value_files
@@ -398,11 +398,9 @@ def inputs_of(ready: Model, sizes: Mapping[str, int]) -> tuple[Inputs, dict[str,
     known = tuple(manifest.domain.dims)
     for name in sizes:
         if name not in known:
-            close = nearest(name, known)
             raise AotcError(
                 "AOTC-I027",
-                f"the artifact has no free dim {name!r}"
-                + (f"; did you mean {close!r}?" if close else ""),
+                f"the artifact has no free dim {name!r}{did_you_mean(name, known)}",
                 expected=", ".join(known),
                 found=name,
             )

@@ -16,7 +16,7 @@ from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.reading import file_sha256, require_model_file
 from aotc.base.files.replacing import put_in_place
 from aotc.base.files.work_folders import draft_path, prepare_output, temporary_folder
-from aotc.base.records import record, replace
+from aotc.base.records import replace
 from aotc.graph import values
 from aotc.graph.values import Data
 from aotc.graph.view import op_of
@@ -28,8 +28,9 @@ from aotc.precision.node_comparison import Side, as_loaded, node_errors
 from aotc.runtime.routing import choose
 from aotc.runtime.warmup import warmup_fixtures
 from aotc.session.inference import open_original, outputs_of
+from aotc.session.limits import FORM, stated_limits
 from aotc.session.padding import Padder
-from aotc.session.parity import FORM, TOLERANCE, compare, stated_limits
+from aotc.session.parity import TOLERANCE, compare
 from aotc.session.sessions import import_onnxruntime
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import read_fixtures
@@ -42,7 +43,7 @@ from aotc.spec.profile import Profile, profile_of
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, Refusal
 from aotc.spec.variant import SessionSpec, Variant
 from aotc.spec.versions import artifact_path
-from aotc.tools.inspect import read_manifest, read_manifest_bytes
+from aotc.tools.inspect import ArtifactContents, read_artifact
 from aotc.tools.smallest_failing import (
     FailingPart,
     SmallestFailing,
@@ -353,18 +354,8 @@ def _given(
 # An artifact that is opened beside the model that it says it was built from.
 
 
-@record
-class GivenArtifact:
-    """What an artifact says of itself, and its container."""
-
-    path: Path
-    container: Container
-    manifest: Manifest
-    artifact_id: str
-
-
 @contextmanager
-def open_given(artifact: str | Path, model: Path) -> Iterator[GivenArtifact]:
+def open_given(artifact: str | Path, model: Path) -> Iterator[ArtifactContents]:
     """Open an artifact whose source is `model`, byte for byte.
 
     Raises AOTC-I083 for another model, I001 if there is nothing at either path, and what
@@ -373,23 +364,17 @@ def open_given(artifact: str | Path, model: Path) -> Iterator[GivenArtifact]:
     path = artifact_path(artifact)
     require_model_file(model)
     with open_container(path) as container:
-        content = read_manifest_bytes(container, path)
-        manifest = read_manifest(content)
-        digest = file_sha256(model)
-        if digest != manifest.source.sha256:
+        opened = read_artifact(path, container)
+        wanted, digest = opened.manifest.source.sha256, file_sha256(model)
+        if digest != wanted:
             raise AotcError(
                 "AOTC-I083",
                 "the artifact was built from another model",
                 where=str(model),
-                expected=f"sha256 {manifest.source.sha256}",
+                expected=f"sha256 {wanted}",
                 found=f"sha256 {digest}",
             )
-        yield GivenArtifact(
-            path=path,
-            container=container,
-            manifest=manifest,
-            artifact_id=hashlib.sha256(content).hexdigest(),
-        )
+        yield opened
 
 
 # In a worker: a variant against its model, on the outputs, inside, and part by part.

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import Final, Literal
 
-from aotc.base.errors import AotcError
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.failures import cannot_write
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.replacing import check_output
@@ -136,9 +136,7 @@ def _refuse_replacing(folder: Path, actions: Mapping[PurePosixPath, str], force:
             except AotcError as error:
                 refused.append(error)
     if refused:
-        first, *rest = refused
-        first.also = tuple(rest)
-        raise first
+        raise with_others(refused)
 
 
 def _to_add(path: Path, text: str) -> str:

@@ -12,13 +12,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from aotc.base.errors import AotcError, install_extra
+from aotc.base.errors import AotcError, install_extra, with_others
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
 from aotc.base.files.reading import require_model_file
-from aotc.base.records import replace
-from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, kind_of
+from aotc.base.records import record, replace
+from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.codec import Json, ParseError, Problem, decode
@@ -88,28 +88,77 @@ def inspect(path: str | Path, *, traffic: str | Path | None = None) -> InspectRe
 
     def read() -> InspectReport:
         with open_container(place) as container:
-            return _inspect_artifact(place, container, traffic)
+            return inspect_artifact(read_artifact(place, container), traffic)
 
     return reread(place, read, holds=lambda report: not report.problems)
 
 
-def _inspect_artifact(
-    place: Path, container: Container, traffic: str | Path | None
-) -> InspectReport:
-    content = read_manifest_bytes(container, place)
+@record
+class ArtifactContents:
+    """An open artifact: what it says of itself, and its container for what is read later."""
+
+    path: Path
+    container: Container
+    manifest_json: Annotated[bytes, "aotc.json as it stands"]
+    manifest: Manifest
+    artifact_id: str
+    claims: tuple[Claim, ...]
+    evidence: Evidence | None
+    problems: tuple[Refusal, ...]
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the payload, as the manifest lists them, with the manifest itself."""
+        return sum(entry.size for entry in self.manifest.files) + len(self.manifest_json)
+
+    def measured(self, variant: str) -> VariantEvidence | None:
+        """What the build measured of a variant; None without evidence."""
+        found = self.evidence.variants if self.evidence is not None else ()
+        return next((each for each in found if each.name == variant), None)
+
+    def predicates(self, usage: Usage) -> tuple[Json, ...]:
+        """The predicates of attestations of one kind; those that cannot be read are left out."""
+        found = []
+        for claim in self.claims:
+            if claim.predicate_type != KINDS[usage].predicate_type:
+                continue
+            try:
+                content = self.container.read(claim.path, dsse.MAX_BUNDLE_BYTES)
+                found.append(statements.read_unverified(content).predicate)
+            except (AotcError, ParseError):
+                # It is among the problems already.
+                continue
+        return tuple(found)
+
+
+def read_artifact(path: Path, container: Container) -> ArtifactContents:
+    """What the artifact at `path` says of itself, from its open container."""
+    content = read_manifest_bytes(container, path)
     manifest = read_manifest(content)
-    problems: list[Refusal] = []
     artifact_id = hashlib.sha256(content).hexdigest()
+    problems: list[Refusal] = []
     claims, evidence = read_attestations(container, artifact_id, problems)
-    measured = (
-        {variant.name: variant for variant in evidence.variants} if evidence is not None else {}
+    return ArtifactContents(
+        path=path,
+        container=container,
+        manifest_json=content,
+        manifest=manifest,
+        artifact_id=artifact_id,
+        claims=claims,
+        evidence=evidence,
+        problems=tuple(problems),
     )
+
+
+def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None) -> InspectReport:
+    """Describe an open artifact, as `inspect` does."""
+    manifest, evidence = opened.manifest, opened.evidence
     sizes: dict[str, int] = {}
     for entry in manifest.files:
         sizes[entry.role] = sizes.get(entry.role, 0) + entry.size
     return InspectReport(
         kind="artifact",
-        path=str(place),
+        path=str(opened.path),
         name=manifest.name,
         source=manifest.source,
         inputs=manifest.inputs,
@@ -117,14 +166,16 @@ def _inspect_artifact(
         domain=manifest.domain,
         strict=manifest.strict,
         artifact=ArtifactSummary(
-            artifact_id=artifact_id,
+            artifact_id=opened.artifact_id,
             profile=_profile_name(manifest.profile),
             target=manifest.target,
             toolchain=manifest.toolchain,
-            claims=claims,
-            variants=tuple(_variant_summary(variant, measured) for variant in manifest.variants),
+            claims=opened.claims,
+            variants=tuple(
+                _variant_summary(each, opened.measured(each.name)) for each in manifest.variants
+            ),
             bytes_by_role=sizes,
-            payload_bytes=sum(sizes.values()) + len(content),
+            payload_bytes=opened.payload_bytes,
             files=len(manifest.files) + 1,
             fixtures=len(manifest.fixtures),
             shapes=_shapes(manifest, traffic),
@@ -132,7 +183,7 @@ def _inspect_artifact(
             tuning=evidence.tuning if evidence is not None else (),
         ),
         findings=(*manifest.findings, *_newer_schema(manifest)),
-        problems=(*_unknown_features(manifest), *problems),
+        problems=(*_unknown_features(manifest), *opened.problems),
     )
 
 
@@ -167,12 +218,10 @@ def read_manifest(content: bytes) -> Manifest:
             raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
         return decode(Manifest, data, allow_unknown=version[1] > ours[1])
     except ParseError as error:
-        first, *others = [
+        raise with_others(
             AotcError("AOTC-G009", problem.what, where=f"{MANIFEST}: {problem.path or '(top)'}")
             for problem in error.problems
-        ]
-        first.also = tuple(others)
-        raise first from None
+        ) from None
 
 
 def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:
@@ -265,8 +314,7 @@ def read_attestations(
     return tuple(claims), evidence
 
 
-def _variant_summary(variant: Variant, measured: Mapping[str, VariantEvidence]) -> VariantSummary:
-    evidence = measured.get(variant.name)
+def _variant_summary(variant: Variant, evidence: VariantEvidence | None) -> VariantSummary:
     worst = worst_errors(evidence) if evidence is not None else ()
     return VariantSummary(
         name=variant.name,
@@ -306,7 +354,7 @@ def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummar
     """The limits of a variant's outputs, with the worst of all comparisons."""
     if not variant.parity.gates:
         return ()
-    from aotc.session.parity import judged_limits, stated_limits
+    from aotc.session.limits import judged_limits, stated_limits
 
     measured = {error.output: error for error in worst}
     found: list[LimitSummary] = []

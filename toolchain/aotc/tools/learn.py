@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aotc.base.errors import AotcError
-from aotc.base.files.failures import cannot_write
+from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.files.replacing import check_output
 from aotc.base.files.work_folders import temporary_folder
-from aotc.base.files.writing import write_atomically
+from aotc.base.files.writing import write_text
 from aotc.base.records import replace
 from aotc.graph.values import numpy_dtype
 from aotc.host.probe import probe
@@ -93,9 +92,9 @@ def profile_learn(
         traffic, model, costs, max_variants, profile, dims, padding, seconds, threads, progress
     )
     if output is not None:
-        _write(Path(output), yaml_text(report.profile, full=False))
+        write_text(Path(output), yaml_text(report.profile, full=False))
     if save_costs is not None:
-        _write(Path(save_costs), canonical_json(encode(table)).decode() + "\n")
+        write_text(Path(save_costs), canonical_json(encode(table)).decode() + "\n")
     return report
 
 
@@ -109,13 +108,6 @@ def _require_numbers(seconds: float, max_variants: int | None) -> None:
             raise AotcError(
                 "AOTC-I027", f"{name} is out of range", expected=expected, found=str(found)
             )
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        write_atomically(file, text.encode("utf-8"))
-    except OSError as error:
-        raise cannot_write(error, "cannot write the file", str(file)) from None
 
 
 def _learned(
@@ -248,16 +240,14 @@ def _read_costs(path: Path, varying: VaryingDims, source: SourceModel | None) ->
             "AOTC-I001", "cannot read the costs", where=str(path), found=str(error.strerror)
         ) from None
     except ParseError as error:
-        first, *others = [
+        raise with_others(
             AotcError(
                 problem.code or "AOTC-S026",
                 problem.what,
                 where=f"{path}: {problem.path or '(top)'}",
             )
             for problem in error.problems
-        ]
-        first.also = tuple(others)
-        raise first from None
+        ) from None
     if set(table.dims) != set(varying.planned):
         raise AotcError(
             "AOTC-S026",

@@ -19,13 +19,13 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
-from aotc.graph.passes.base import walk_nodes
-from aotc.graph.passes.fix_dims import FixDims
+from aotc.graph.passes.with_sizes import FixDims
+from aotc.graph.view import every_node
 from aotc.pipeline.half import to_half, why_left
 from aotc.pipeline.optimize import FUSED, fusion_job, write_weights
 from aotc.pipeline.tune import wanted_precision
 from aotc.pipeline.types import SourceModel, wanted_in_float32
-from aotc.precision.half_types import HALF_TYPES
+from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend, SessionUse
 from aotc.providers.named_backends import backend_of
 from aotc.session.device.cuda_place import CudaPlace, Settings, open_capturing
@@ -435,7 +435,7 @@ class _Bench:
             in_precision(self._model, request)
         use = SessionUse(
             cuda=decode(CudaOptions, request["cuda_options"]),
-            operators=tuple(node.op_type for node in walk_nodes(self._model)),
+            operators=tuple(node.op_type for node in every_node(self._model)),
         )
         self._spec = session_spec(backends, request["precision"], use)
         dims = sorted({*request["others"], *request["dims"], *request["follows"]})

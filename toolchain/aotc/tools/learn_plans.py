@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
-from aotc.base.text import nearest
+from aotc.base.text import did_you_mean
 from aotc.spec.codec import Json
 from aotc.spec.shapes import DimRange, Relation
 from aotc.spec.traffic import RecordedTraffic
@@ -555,11 +555,9 @@ class VaryingDims:
         columns = dict(zip(recorded.dims, zip(*recorded.counts, strict=True), strict=True))
         for name in wanted:
             if name not in columns:
-                close = nearest(name, recorded.dims)
                 raise AotcError(
                     "AOTC-I027",
-                    f"the traffic has no dim {name!r}"
-                    + (f"; did you mean {close!r}?" if close else ""),
+                    f"the traffic has no dim {name!r}{did_you_mean(name, recorded.dims)}",
                     expected=", ".join(recorded.dims),
                 )
         self.fixed = {

@@ -19,9 +19,10 @@ from onnx.external_data_helper import load_external_data_for_tensor
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
+from aotc.graph.partition.division import keep_constants
 from aotc.graph.passes.base import rename_captured
 from aotc.graph.values import Data, dtype_name
-from aotc.graph.view import read_values
+from aotc.graph.view import GraphView
 from aotc.host.cpu import usable_cores
 from aotc.precision.node_comparison import BLOCKED_DOMAIN, MatchedValue, Place, Side, matched_values
 from aotc.session.inference import outputs_of, with_outputs
@@ -225,25 +226,10 @@ class Cut:
     inputs: tuple[str, ...]
 
 
-def cut(graph: onnx.GraphProto, value: str, stops: Collection[str]) -> Cut:
+def cut(graph: GraphView, value: str, stops: Collection[str]) -> Cut:
     """The nodes between `stops`, or the graph's inputs, and `value`."""
-    makers = {name: index for index, node in enumerate(graph.node) for name in node.output if name}
-    given = {info.name for info in graph.input}
-    given -= {tensor.name for tensor in graph.initializer}
-    found: set[int] = set()
-    inputs: dict[str, None] = {}
-    pending = [value]
-    while pending:
-        name = pending.pop()
-        if name in given or (name in stops and name != value):
-            inputs[name] = None
-            continue
-        index = makers.get(name)
-        if index is None or index in found:
-            continue
-        found.add(index)
-        pending += reversed(read_values(graph.node[index]))
-    return Cut(tuple(graph.node[index] for index in sorted(found)), tuple(inputs))
+    found, inputs = graph.behind((value,), {*stops, *graph.inputs})
+    return Cut(tuple(graph.nodes[index] for index in found), inputs)
 
 
 class PartModel:
@@ -293,20 +279,13 @@ class PartModel:
 
     def finished(self) -> onnx.ModelProto:
         """The model, with the constants that its nodes read."""
-        nodes = [*self._before, *self._nodes, *self._after]
-        self.model.graph.node.extend(nodes)
-        read = {name for node in nodes for name in read_values(node)}
-        for tensor in self._source.graph.initializer:
-            if tensor.name in read:
-                kept = _copy(tensor)
-                if kept.data_location == onnx.TensorProto.EXTERNAL:
-                    load_external_data_for_tensor(kept, str(self._weights))
-                    kept.data_location = onnx.TensorProto.DEFAULT
-                    del kept.external_data[:]
-                self.model.graph.initializer.append(kept)
-        self.model.graph.sparse_initializer.extend(
-            tensor for tensor in self._source.graph.sparse_initializer if tensor.values.name in read
-        )
+        self.model.graph.node.extend([*self._before, *self._nodes, *self._after])
+        keep_constants(self.model.graph, GraphView(self._source.graph))
+        for tensor in self.model.graph.initializer:
+            if tensor.data_location == onnx.TensorProto.EXTERNAL:
+                load_external_data_for_tensor(tensor, str(self._weights))
+                tensor.data_location = onnx.TensorProto.DEFAULT
+                del tensor.external_data[:]
         return self.model
 
     def _rename(self, name: str, wanted: str) -> None:
@@ -443,6 +422,7 @@ class SmallestFailing:
         self._source, self._variant = source, variant
         self._inputs, self._tolerance = inputs, tolerance
         self._model, self._rewritten = source.read(), variant.read()
+        self._graphs = GraphView(self._model.graph), GraphView(self._rewritten.graph)
         matched, _ = matched_values(self._model, self._rewritten)
         self._matched = {value.name: value for value in matched}
         self._placed = _placed(variant, self._rewritten)
@@ -497,8 +477,8 @@ class SmallestFailing:
     def _trial(self, value: MatchedValue, inner: Collection[str]) -> FailingPart | None:
         """The part that ends in `value` and holds the values `inner`; None if it cannot run."""
         stops, owners = stops_of(list(self._matched.values()), {*inner, value.name})
-        theirs = cut(self._model.graph, value.name, stops)
-        ours = cut(self._rewritten.graph, value.place.value, owners.keys())
+        theirs = cut(self._graphs[0], value.name, stops)
+        ours = cut(self._graphs[1], value.place.value, owners.keys())
         if not ours.nodes or any(node.op_type == EP_CONTEXT for node in ours.nodes):
             return None
         self.trials += 1

@@ -11,7 +11,7 @@ from aotc.spec.codec import ParseError, Problem
 from aotc.spec.trust_anchors import Anchor, TrustedAuthority, TrustedIdentity, TrustedKey, key_id
 from aotc.trust import dsse
 from aotc.trust.dsse import Bundle
-from aotc.trust.p256 import is_signed, p256_key
+from aotc.trust.p256 import is_signed, verifying_key
 
 
 @record(kw_only=False)
@@ -125,13 +125,13 @@ def _require_signed_by(bundle: Bundle, key: TrustedKey) -> TrustedKey:
 
 
 def _signed_by(bundle: Bundle, key: TrustedKey) -> bool:
-    # The algorithm is fixed, whatever a bundle says; other curves are not interoperable.
-    public = p256_key(key.pem)
+    # The trusted key fixes the algorithm, whatever a bundle says.
+    public = verifying_key(key.pem)
     if public is None:
         raise AotcError(
             "AOTC-G013",
             "a trusted key is unusable",
             where=key.origin,
-            expected="a PEM public key on P-256",
+            expected="a PEM public key on P-256 or P-384",
         )
     return is_signed(public, bundle.signature, dsse.pae(dsse.IN_TOTO, bundle.payload))

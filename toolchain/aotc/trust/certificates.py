@@ -10,20 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import islice, pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.records import record
 from aotc.base.text import printable
+from aotc.spec.payload import Finding
 from aotc.spec.trust_anchors import (
     TrustedAuthority,
     TrustedKey,
     der_of_pem,
     key_id,
-    split_certificates,
 )
-from aotc.trust import key_files, p256
+from aotc.trust import p256
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -48,6 +47,10 @@ _ANY_USAGE = "2.5.29.37.0"
 _CA_CURVES = {"secp256r1", "secp384r1", "secp521r1"}
 _HASHES = {"sha256", "sha384", "sha512"}
 _MIN_RSA_BITS = 2048
+_FIX_OUTSIDE = (
+    "Renew the certificate, or set the clock of this host if it is wrong. --allow-expired signs "
+    "all the same; who trusts the certificate's authority refuses such a signature."
+)
 
 
 @record(kw_only=False)
@@ -115,24 +118,14 @@ def leaf_name(chain: Sequence[bytes]) -> str:
     return certificate_name(_load(chain[0]))
 
 
-def load_authorities(path: Path) -> tuple[TrustedAuthority, ...]:
-    """The CA certificates of a PEM file.
+def check_chain_of_key(
+    chain: Sequence[str], public_pem: str, where: str, *, allow_expired: bool = False
+) -> tuple[Finding, ...]:
+    """Check the PEM certificates of a signing key, of which the first must be for the key.
 
-    Raises AOTC-I001 if it cannot be read, and G013 if a certificate is not one of a CA.
+    Raises AOTC-I023, and G037 for one that cannot be read or is outside its validity period; with
+    `allow_expired` the latter is returned as a finding.
     """
-    text = key_files.read(path).decode("utf-8", "replace")
-    found = tuple(
-        TrustedAuthority(pem=block, origin=str(path)) for block in split_certificates(text)
-    )
-    if not found or text.count("-----BEGIN CERTIFICATE-----") != len(found):
-        raise AotcError("AOTC-G013", "the file is not a list of CA certificates", where=str(path))
-    for authority in found:
-        _anchor(authority)
-    return found
-
-
-def check_chain_of_key(chain: Sequence[str], public_pem: str, where: str) -> None:
-    """Check that the first of these PEM certificates is one of the key; raises AOTC-I023, G037."""
     if len(chain) > MAX_CERTIFICATES:
         raise AotcError(
             "AOTC-I023",
@@ -149,6 +142,21 @@ def check_chain_of_key(chain: Sequence[str], public_pem: str, where: str) -> Non
             where=where,
             found=certificate_name(loaded[0]),
         )
+    now = datetime.now(UTC)
+    outside = [
+        f"{certificate_name(certificate)}: {problem}"
+        for certificate in loaded
+        for problem in _period_problems(certificate, now)
+    ]
+    what = "a certificate of the signing key is not valid now"
+    if outside and not allow_expired:
+        raise with_others(
+            AotcError("AOTC-G037", what, where=where, found=found, fix=_FIX_OUTSIDE)
+            for found in outside
+        )
+    return tuple(
+        Finding(code="AOTC-G037", what=f"{what}: {found}", where=where) for found in outside
+    )
 
 
 def certificate_name(certificate: x509.Certificate) -> str:
@@ -226,8 +234,8 @@ def _leaf_problems(leaf: x509.Certificate) -> Iterator[str]:
 
     if leaf.version is not x509.Version.v3:
         yield "it is not of version 3"
-    if not p256.is_p256(leaf.public_key()):
-        yield "its key is not on P-256"
+    if not p256.is_verifying(leaf.public_key()):
+        yield "its key is not on P-256 or P-384"
     found = _extensions(leaf)
     basic = found.get(_BASIC_CONSTRAINTS)
     if isinstance(basic, x509.BasicConstraints) and basic.ca:
@@ -260,11 +268,15 @@ def _path_problems(path: Sequence[x509.Certificate], moment: datetime) -> Iterat
             yield f"{certificate_name(parent)}: {problem}"
 
 
-def _common_problems(certificate: x509.Certificate, moment: datetime) -> Iterator[str]:
+def _period_problems(certificate: x509.Certificate, moment: datetime) -> Iterator[str]:
     if moment < certificate.not_valid_before_utc:
         yield f"it is not valid before {certificate.not_valid_before_utc.isoformat()}"
     if moment > certificate.not_valid_after_utc:
         yield f"it expired at {certificate.not_valid_after_utc.isoformat()}"
+
+
+def _common_problems(certificate: x509.Certificate, moment: datetime) -> Iterator[str]:
+    yield from _period_problems(certificate, moment)
     for extension in certificate.extensions:
         oid = extension.oid.dotted_string
         if oid in _NARROWING:

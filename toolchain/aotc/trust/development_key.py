@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import belongs_to_others, config_folder, make_folder
 from aotc.base.files.reading import read_at_most
-from aotc.spec.trust_anchors import TrustedKey, split_pem
+from aotc.spec.trust_anchors import PEM, TrustedKey, split_pem, text_around
 
 if TYPE_CHECKING:
     from aotc.trust.key_loading import PrivateKey
@@ -62,9 +62,10 @@ def default_trust() -> tuple[TrustedKey, ...]:
         secret_path, public_path = _paths()
         if _belongs_to_others(secret_path.parent) or not secret_path.is_file():
             return ()
-        blocks: tuple[str, ...] = ()
+        text = ""
         if public_path.is_file():
-            blocks = split_pem(read_at_most(public_path, _MAX_PEM_BYTES).decode("ascii"))
+            text = read_at_most(public_path, _MAX_PEM_BYTES).decode("ascii")
+        blocks = () if text_around(text, PEM) else split_pem(text)
     except (AotcError, OSError, UnicodeDecodeError):
         return ()
     if len(blocks) != 1:

@@ -17,6 +17,7 @@ from typing import Protocol, TypeAlias
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.base.records import record
 from aotc.spec.payload import CHUNK_BYTES
 from aotc.trust.container import ArtifactFile, Container
@@ -221,6 +222,7 @@ def _stream(
     buffer = memoryview(bytearray(min(BUFFER_BYTES, length)))
     done = 0
     while done < length:
+        stop_if_interrupted()
         count = file.readinto(buffer[: length - done])
         if not count:
             break

@@ -144,7 +144,7 @@ def _parse_material(data: Json) -> tuple[str, tuple[bytes, ...], bool]:
     if len(claims) != 1:
         raise ParseError([Problem(path, f"expected one of {', '.join(_CLAIMS)}, found {claims}")])
     claim, where = material[claims[0]], f"{path}.{claims[0]}"
-    has_log_entries = bool(material.get("tlogEntries"))
+    has_log_entries = _has_log_entries(material, path)
     if claims[0] == "publicKey":
         hint = _fields(claim, where, (), optional=("hint",)).get("hint") or ""
         if not isinstance(hint, str):
@@ -158,6 +158,16 @@ def _parse_material(data: Json) -> tuple[str, tuple[bytes, ...], bool]:
         raise ParseError([Problem(where, f"expected 1 to {MAX_CERTIFICATES} certificates")])
     found = tuple(_certificate(item, f"{where}[{i}]") for i, item in enumerate(listed))
     return "", found, has_log_entries
+
+
+def _has_log_entries(material: dict[str, Json], path: str) -> bool:
+    """Whether there are entries of a log; of a key's bundle they are not looked at any further."""
+    entries = material.get("tlogEntries", [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ParseError([Problem(f"{path}.tlogEntries", "expected a list of mappings")])
+    if not isinstance(material.get("timestampVerificationData", {}), dict):
+        raise ParseError([Problem(f"{path}.timestampVerificationData", "expected a mapping")])
+    return bool(entries)
 
 
 def _certificate(data: Json, path: str) -> bytes:

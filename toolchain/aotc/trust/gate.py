@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
 from aotc.base.errors import AotcError, with_others
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record, replace
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
@@ -181,6 +182,7 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
     )
 
 
+@uninterrupted
 def verify(
     artifact: str | Path,
     *,

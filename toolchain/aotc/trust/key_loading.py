@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING
 from aotc.base.errors import AotcError
 from aotc.base.files.reading import open_plain
 from aotc.base.records import field, record
-from aotc.base.text import printable
+from aotc.base.text import hidden_characters, printable
 from aotc.spec.payload import Finding
-from aotc.spec.trust_anchors import PEM, TrustedKey, key_id, split_certificates, split_pem
+from aotc.spec.trust_anchors import (
+    CERTIFICATE,
+    PEM,
+    TrustedKey,
+    key_id,
+    split_certificates,
+    split_pem,
+    text_around,
+)
 from aotc.trust import key_files
-from aotc.trust.p256 import any_key, p256_key, public_pem
+from aotc.trust.p256 import any_key, public_pem, verifying_key
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
@@ -27,7 +35,16 @@ if TYPE_CHECKING:
 # PKCS#8 (RFC 5958) states it in the label, OpenSSL's older form in a header.
 _ENCRYPTED = rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED"
 # The text of a block holds no other's beginning, so that none is looked through twice.
-_SECRET = rb"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s(?:(?!-----).)++-----END \1-----"
+_SECRET = re.compile(
+    r"-----BEGIN ([A-Z ]*PRIVATE KEY)-----\s"
+    r"(?:(?:Proc-Type|DEK-Info): [A-Za-z0-9,-]+\s+)*+"
+    r"[A-Za-z0-9+/=\s]++-----END \1-----",
+    re.ASCII,
+)
+# OpenSSL writes the parameters of a curve before a key on it, and some tools its public half.
+_BESIDE_SECRET = re.compile(
+    r"-----BEGIN (EC PARAMETERS|PUBLIC KEY)-----\s[A-Za-z0-9+/=\s]++-----END \1-----", re.ASCII
+)
 
 FILE_VARIABLE = "AOTC_KEY_PASSWORD_FILE"
 VARIABLE = "AOTC_KEY_PASSWORD"
@@ -59,13 +76,18 @@ class PrivateKey:
 
 
 def load_private(
-    path: Path, *, development: bool = False, password: bytes | None = None
+    path: Path,
+    *,
+    development: bool = False,
+    password: bytes | None = None,
+    allow_expired: bool = False,
 ) -> PrivateKey:
     """Load a P-256 private key from a PKCS#8 or SEC1 PEM file, with its certificates if it has any.
 
     An encrypted key is decrypted with `password`, or with the one that `password_of` finds.
-     Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
-    password is missing or wrong, and G037 if a certificate cannot be read.
+    With `allow_expired` a certificate outside its validity period is a finding of the key.
+    Raises AOTC-I001 if the file cannot be read, I023 if it is not such a key, I034 if the
+    password is missing or wrong, and G037 if a certificate cannot be read or is not valid now.
     """
     from cryptography.hazmat.primitives.asymmetric import ec
 
@@ -76,22 +98,44 @@ def load_private(
     if not isinstance(secret.curve, ec.SECP256R1):
         raise _unusable(path, f"a key on the curve {secret.curve.name}")
     pem = public_pem(secret.public_key())
-    chain = split_certificates(data.decode("ascii", "replace"))
+    text = data.decode("utf-8", "replace")
+    if len(_SECRET.findall(text)) > 1:
+        raise _unusable(path, "several private keys")
+    if other := text_around(text, _SECRET, CERTIFICATE, _BESIDE_SECRET):
+        raise AotcError(
+            "AOTC-I023",
+            "the key file has text besides keys and certificates, which could say not to use them",
+            where=str(path),
+            expected="a private key, its certificates, and lines that start with #",
+            found=printable(other, 80),
+            fix="Remove the text, if the key may be used.",
+        )
+    findings = key_files.exposure_findings(path)
+    chain = split_certificates(text)
     if chain:
         from aotc.trust.certificates import check_chain_of_key
 
-        check_chain_of_key(chain, pem, str(path))
-    findings = key_files.exposure_findings(path)
+        findings += check_chain_of_key(chain, pem, str(path), allow_expired=allow_expired)
     return PrivateKey(pem, key_id(pem), development, secret, chain, findings)
 
 
 def load_public(path: Path, *, code: str = "AOTC-G013") -> tuple[TrustedKey, ...]:
     """The PEM public keys of a file, in their order.
 
-    Raises AOTC-I001 if the file cannot be read, and `code` if it has no key, a key that is not on
-    P-256, or anything other than keys, blank lines and lines that start with `#`.
+    Raises AOTC-I001 if the file cannot be read, and `code` if it has no key, a key that is on
+    neither P-256 nor P-384, anything other than keys, blank lines and lines that start with `#`, or
+    a character that is not seen, behind which a comment could hold a key.
     """
     text = key_files.read(path).decode("utf-8", "replace")
+    for at, character in hidden_characters(text):
+        raise AotcError(
+            code,
+            "the list of public keys has a character that is not seen, or shows otherwise than it "
+            "reads",
+            where=str(path),
+            found=f"{character} on line {text.count(chr(10), 0, at) + 1}",
+            fix="Delete the character, and look at what the list says then.",
+        )
     return read_public(text, str(path), code=code)
 
 
@@ -100,10 +144,10 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
 
     `origin` is the place of the text, for messages and for the keys.
     """
-    wanted = "one or more PEM public keys on P-256"
+    wanted = "one or more PEM public keys on P-256 or P-384"
     found = []
     for number, block in enumerate(split_pem(text), start=1):
-        public = p256_key(block)
+        public = verifying_key(block)
         if public is None:
             raise AotcError(
                 code,
@@ -113,7 +157,7 @@ def read_public(text: str, origin: str, *, code: str = "AOTC-G013") -> tuple[Tru
                 found="another kind of key" if any_key(block) else "bytes that are not a key",
             )
         found.append(TrustedKey(pem=public_pem(public), origin=origin))
-    if not found or not _has_only_keys(text):
+    if not found or text_around(text, PEM):
         content, fix = _other_content(text)
         raise AotcError(
             code,
@@ -153,20 +197,12 @@ def _other_content(text: str) -> tuple[str, str]:
     return "something else", ""
 
 
-def _has_only_keys(text: str) -> bool:
-    """Whether a text has only keys and comments; other text could say that a key is revoked."""
-    lines = PEM.sub("\0", text.removeprefix("\ufeff")).splitlines()
-    return all(
-        line.rstrip() in ("", "\0") or (line.startswith("#") and "\0" not in line) for line in lines
-    )
-
-
 def _secret_key(data: bytes, path: Path, password: bytes | None) -> object:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    block = re.search(_SECRET, data, re.ASCII | re.DOTALL)
-    secret = block[0] if block else data
+    block = _SECRET.search(data.decode("latin-1"))
+    secret = block[0].encode("latin-1") if block else data
     encrypted = re.search(_ENCRYPTED, secret, re.MULTILINE) is not None
     if cost := key_files.refused_cost(secret):
         raise _unusable(path, cost)

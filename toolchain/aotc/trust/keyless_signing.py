@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
+from aotc.base.registry import Deferred
 from aotc.base.text import printable
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.json import strict_json
@@ -24,9 +25,12 @@ from aotc.trust.bundles import verify_bundle
 from aotc.trust.keyless_verification import missing_sigstore
 
 if TYPE_CHECKING:
+    from sigstore import models
     from sigstore.models import ClientTrustConfig
     from sigstore.oidc import IdentityToken
     from sigstore.sign import SigningContext
+else:
+    models = Deferred("sigstore.models")
 
 
 # Identity tokens of OIDC issuers, for which sigstore issues short-lived certificates.
@@ -242,7 +246,7 @@ class KeylessSigner:
             for name in self._identity.names
         )
 
-    def _services(self) -> ClientTrustConfig:
+    def _services(self) -> models.ClientTrustConfig:
         """The services, of which the public ones are fetched once."""
         if self._config is None:
             self._config = public_config()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
@@ -17,9 +16,7 @@ from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.codec import Json, ParseError, Problem, decode
 from aotc.spec.json import strict_json
 from aotc.spec.payload import PayloadPath
-from aotc.spec.trust_anchors import Anchor, TrustedKey
 from aotc.trust import dsse
-from aotc.trust.bundles import verify_bundle
 from aotc.trust.statements import STATEMENT_TYPE
 
 if TYPE_CHECKING:
@@ -28,14 +25,6 @@ if TYPE_CHECKING:
 
 PREDICATE_TYPE: Final = KINDS["oms"].predicate_type
 SUBJECT_NAME = "payload"
-
-
-@record(kw_only=False)
-class SignedPayload:
-    """The sha256 (hex) of every file by its path in the payload, and the key that signed them."""
-
-    digests: Mapping[str, str]
-    key: TrustedKey
 
 
 @record
@@ -97,20 +86,6 @@ def sign(digests: Mapping[str, str], key: Signer | Sealer) -> bytes:
         },
         key,
     )
-
-
-def verify(
-    bundle: bytes,
-    anchors: Iterable[Anchor],
-    *,
-    at: datetime | None = None,
-) -> SignedPayload:
-    """Verify a signature of a payload; returns the digests that a trusted key signed.
-
-    Raises what `verify_bundle` does, and AOTC-G004 if the statement is malformed.
-    """
-    verified = verify_bundle(dsse.parse(bundle), anchors, at=at)
-    return SignedPayload(digests=read_digests(verified.payload), key=verified.key)
 
 
 def read_digests(payload: bytes) -> dict[str, str]:

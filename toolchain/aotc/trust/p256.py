@@ -1,4 +1,6 @@
-"""Public keys on P-256, the only supported curve: reading, writing, and verifying signatures.
+"""Public keys on P-256, with which aotc signs, and on P-384: reading, writing, and verifying.
+
+The hash of a signature is that of its curve, as in OMS: SHA-256 and SHA-384.
 
 `cryptography` is imported only when a key is used, and its readers of all kinds of keys only if a
 key has another form than the one that is written here.
@@ -37,6 +39,15 @@ def p256_key(pem: str) -> EllipticCurvePublicKey | None:
         return None
 
 
+def verifying_key(pem: str) -> EllipticCurvePublicKey | None:
+    """The public key of a PEM text, or None if it is not a public key on P-256 or P-384."""
+    found = p256_key(pem)
+    if found is not None:
+        return found
+    public = any_key(pem)
+    return public if is_verifying(public) else None
+
+
 def any_key(pem: str) -> PublicKeyTypes | None:
     """The public key of a PEM text, of any kind, or None if it is not a public key."""
     from cryptography.exceptions import UnsupportedAlgorithm
@@ -63,13 +74,14 @@ def public_pem(public: PublicKeyTypes) -> str:
 
 
 def is_signed(public: EllipticCurvePublicKey, signature: bytes, message: bytes) -> bool:
-    """Whether `signature` (DER, ECDSA over SHA-256) of `message` is by this key."""
+    """Whether `signature` (DER, ECDSA over the hash of the curve) of `message` is by this key."""
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.hashes import SHA256, SHA384
 
+    digest = SHA256() if is_p256(public) else SHA384()
     try:
-        public.verify(signature, message, ec.ECDSA(SHA256()))
+        public.verify(signature, message, ec.ECDSA(digest))
     except InvalidSignature:
         return False
     return True
@@ -80,6 +92,14 @@ def is_p256(public: PublicKeyTypes | None) -> TypeGuard[EllipticCurvePublicKey]:
     from cryptography.hazmat.primitives.asymmetric import ec
 
     return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, ec.SECP256R1)
+
+
+def is_verifying(public: PublicKeyTypes | None) -> TypeGuard[EllipticCurvePublicKey]:
+    """Whether a key of any kind is a public key on P-256 or P-384."""
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    curves = (ec.SECP256R1, ec.SECP384R1)
+    return isinstance(public, ec.EllipticCurvePublicKey) and isinstance(public.curve, curves)
 
 
 def _point(pem: str) -> bytes | None:

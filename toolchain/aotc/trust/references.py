@@ -13,6 +13,7 @@ from typing import Final, Protocol, get_args
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.folders import PAYLOAD
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.base.records import record
 from aotc.spec.codec import Pattern, Problem
 from aotc.spec.manifest import Manifest
@@ -247,6 +248,7 @@ def fields(source: Source, start: int, end: int) -> Iterator[tuple[int, int, int
 
     The value of a length-delimited field is its offset, and that of a varint is its number.
     """
+    stop_if_interrupted()
     position = start
     held = isinstance(source, InMemory)
     data = source.at(0, source.size) if held else b""

@@ -21,9 +21,16 @@ from aotc.base.text import printable
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.json import strict_json
 from aotc.spec.payload import Finding
-from aotc.spec.trust_anchors import Anchor, TrustedKey, key_id, split_certificates
+from aotc.spec.trust_anchors import (
+    CERTIFICATE,
+    Anchor,
+    TrustedKey,
+    key_id,
+    split_certificates,
+    text_around,
+)
 from aotc.spec.trust_policy import Sealer, SignedBy, Signer, SignerFile
-from aotc.spec.yaml import located, place_of, strict_yaml
+from aotc.spec.yaml import located, place_of, readable_text, strict_yaml
 from aotc.trust import dsse, key_files
 from aotc.trust.bundles import claimed_signer
 from aotc.trust.development_key import development_key
@@ -121,14 +128,16 @@ class CommandSigner:
         )
 
 
-def load_command(path: Path) -> Signer:
+def load_command(path: Path, *, allow_expired: bool = False) -> Signer:
     """The signer that a YAML or JSON file describes.
 
     Raises AOTC-I001 if a file cannot be read, I023 if it is malformed or a key or certificate is
-    not usable, I046 if it is of a newer aotc, and G037 if a certificate cannot be read.
+    not usable, I046 if it is of a newer aotc, and G037 if a certificate cannot be read or, without
+    `allow_expired`, is not valid now.
     """
     data = key_files.read(path)
     try:
+        readable_text(data)
         parsed = strict_json(data) if path.suffix == ".json" else strict_yaml(data)
         file = decode(SignerFile, parsed)
     except ParseError as error:
@@ -154,12 +163,22 @@ def load_command(path: Path) -> Signer:
             fix="Keep only the one with which the command signs.",
         )
     pem = public[0].pem
-    return CommandSigner(pem, key_id(pem), _chain(file, pem, path), file, path)
+    if p256_key(pem) is None:
+        raise AotcError(
+            "AOTC-I023",
+            "the public key of the signer file is not on P-256",
+            where=str(path),
+            fix="Sign with a key on P-256, which every verifier takes.",
+        )
+    chain, findings = _chain(file, pem, path, allow_expired=allow_expired)
+    return CommandSigner(pem, key_id(pem), chain, file, path, findings=findings)
 
 
-def _chain(file: SignerFile, public_pem: str, path: Path) -> tuple[str, ...]:
+def _chain(
+    file: SignerFile, public_pem: str, path: Path, *, allow_expired: bool
+) -> tuple[tuple[str, ...], tuple[Finding, ...]]:
     if not file.certificates:
-        return ()
+        return (), ()
     from aotc.trust.certificates import check_chain_of_key
 
     text, origin = _read_pem(file.certificates, "CERTIFICATE", path)
@@ -171,8 +190,15 @@ def _chain(file: SignerFile, public_pem: str, path: Path) -> tuple[str, ...]:
             where=origin,
             fix="Put the key's certificate into it, or leave 'certificates' out.",
         )
-    check_chain_of_key(chain, public_pem, origin)
-    return chain
+    if other := text_around(text, CERTIFICATE):
+        raise AotcError(
+            "AOTC-I023",
+            "the file has text besides certificates, which could say not to use them",
+            where=origin,
+            found=printable(other, 80),
+            fix="Remove the text, if the certificates may be used.",
+        )
+    return chain, check_chain_of_key(chain, public_pem, origin, allow_expired=allow_expired)
 
 
 def _read_pem(stated: str, label: str, path: Path) -> tuple[str, str]:
@@ -246,19 +272,20 @@ def _last_lines(messages: bytes) -> str:
     return printable(shown)
 
 
-def load_signer(key: str | Path | Signer | None) -> Signer:
+def load_signer(key: str | Path | Signer | None, *, allow_expired: bool = False) -> Signer:
     """The signer of a PEM file or a signer file, or for None the development key.
 
-    A signer is returned as it is. Raises AOTC-I001, I023, I034, I046 or G037 if it cannot be
-    loaded, and I026 if the development key cannot be made.
+    A signer is returned as it is.  With `allow_expired` a certificate outside its validity period
+    is a finding of the signer, and else refused: AOTC-G037.  Raises AOTC-I001, I023, I034, I046 or
+    G037 if it cannot be loaded, and I026 if the development key cannot be made.
     """
     if key is None:
         return development_key()
     if not isinstance(key, str | Path):
         return key
     if is_signer_file(key):
-        return load_command(Path(key))
-    return load_private(Path(key))
+        return load_command(Path(key), allow_expired=allow_expired)
+    return load_private(Path(key), allow_expired=allow_expired)
 
 
 def is_signer_file(path: str | Path) -> bool:

@@ -182,7 +182,8 @@ INPUTS: Final[tuple[Row, ...]] = (
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
      "or decide trust: a signer file, a profile that loads plugin libraries or whose task runs a function, or "
-     "bench.key.",
+     "bench.key. Or it, or a profile that it names, names a file outside of the working directory or behind a link, "
+     "or for a report a file that is not a report.",
      "Fix the fields that the message names; 'aotc config' shows what it sets. Give settings that aotc.yaml may not "
      "contain on the command line, or in a file that AOTC_CONFIG names."),
     ("AOTC-I053", "standard input is not a model", INPUT,

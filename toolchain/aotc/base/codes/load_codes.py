@@ -197,6 +197,10 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-R025", "no such device", NO,
      "CUDA shows no GPU with this index to this process; CUDA_VISIBLE_DEVICES may hide some.",
      "Use one that 'aotc doctor' lists."),
+    ("AOTC-R026", "model belongs to the parent process", NO,
+     "The process was forked after the model was loaded. ONNX Runtime's threads and what it has on a device are not in "
+     "the child, where a call could wait for them forever.",
+     "Call aotc.load in the child, or start children by spawn or forkserver; they share the store's files."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),
@@ -241,7 +245,8 @@ LOADING: Final[tuple[Row, ...]] = (
      "The policy revokes this artifact by its id.",
      "Use another build of the model."),
     ("AOTC-G030", "artifact rollback", NO,
-     "A later release of the artifact of this name was accepted on this host, or the policy requires a later one.",
+     "A later release of the artifact of this name was accepted on this host, or the policy requires a later one. Or "
+     "only one of the two states a version, so that they cannot be compared.",
      "Use the current artifact. To go back on purpose, list the artifact's full id in the policy: 'aotc trust add "
      "POLICY --allow-rollback ID'."),
     ("AOTC-G031", "builder is not allowed", NO,
@@ -271,7 +276,8 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-G037", "certificate is invalid", NO,
      "The signer's certificate is issued by a trusted CA, but this certificate or one of its issuers is not valid "
      "for this signature: it is outside its validity period, not for code signing, a CA certificate itself, on "
-     "another curve than P-256, too weak, or has a critical extension that is not understood.",
+     "another curve than P-256 or P-384, too weak, or has a critical extension that is not understood. Commands that sign "
+     "refuse a certificate outside its validity period too, as nobody would accept the signature.",
      "Sign with a valid certificate for code signing. If the clock of this host is wrong, set it."),
     ("AOTC-G038", "certificate is not from a trusted CA", NO,
      "No chain of issuer names and signatures leads from the signer's certificate to a certificate authority that is "
@@ -307,6 +313,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "With --unsafe-no-trust-state, nothing is added to the trust state: an older policy, an older release, or a clock "
      "that was set back will not be noticed later.",
      "Set XDG_STATE_HOME to a folder that persists, and remove the option."),
+    ("AOTC-G048", "policy expires soon", FINDING,
+     "The trust policy expires within its warning period: 14 days, or its warn_days. After that nothing is accepted by "
+     "it. Within it a host cannot know by itself whether a later policy exists.",
+     "Get the next policy from whoever signs it."),
     # locks
     ("AOTC-G041", "another process holds a lock", INPUT,
      "Another process is changing a file that only one process at a time may change, and did not finish in time; it "

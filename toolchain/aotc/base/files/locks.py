@@ -19,6 +19,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.base.records import record
 
 LOCK_CODE: Final = "AOTC-G041"
@@ -83,6 +84,7 @@ def wait_for_lock(descriptor: int, *, shared: bool = False, seconds: float | Non
     while not try_lock(descriptor, shared=shared):
         if time.monotonic() >= deadline:
             return False
+        stop_if_interrupted()
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE)
     return True
@@ -149,6 +151,9 @@ def editing(path: Path, *, seconds: float | None = None) -> Iterator[None]:
     writable.
     """
     path = _resolved(path)
+    if not path.name:
+        error = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise cannot_write(error, "this is no file", str(path))
     place = path.with_name(f".{path.name}.lock")
     if len(os.fsencode(place.name)) > _LONGEST_NAME:
         place = path.with_name(f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()}.lock")

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
+from aotc.base.errors import AotcError
+from aotc.base.text import is_utf8
+
 # Below the 255 bytes that file systems take, to leave room for a draft's prefix.
 _MAX_LENGTH: Final = 200
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-.+=@,")
@@ -68,20 +71,34 @@ def _with_digest(text: str, data: bytes, suffix: str) -> str:
 
 
 def data_sources(path: Path) -> list[Path]:
-    """The `.npz` files, and then the folders of ONNX test data, at or in `path`, sorted."""
+    """The `.npz` files, and then the folders of ONNX test data, at or in `path`, sorted.
+
+    Raises `OSError`, and AOTC-I027 for a name that no manifest can hold.
+    """
     # What is neither a file nor a folder is refused when it is read.
     if not path.is_dir() or (path / "input_0.pb").exists():
         return [path]
-    found = [p for p in sorted(path.iterdir()) if p.suffix == ".npz"]
-    return found + [p for p in sorted(path.iterdir()) if (p / "input_0.pb").exists()]
+    listed = sorted(path.iterdir())
+    found = [p for p in listed if p.suffix == ".npz"]
+    return _in_utf8(found + [p for p in listed if (p / "input_0.pb").exists()])
 
 
 def data_files(path: Path) -> list[Path]:
-    """The files of all sources at or in `path`, those behind links too; raises `OSError`.
+    """The files of all sources at or in `path`, those behind links too.
 
-    Nothing below the folder of a source is read, so a link back to a folder around it is no cycle.
+    Raises `OSError`, and AOTC-I027 for a name that no manifest can hold.  Nothing below the folder
+    of a source is read, so a link back to a folder around it is no cycle.
     """
     found: set[Path] = set()
     for source in data_sources(path):
         found.update(source.iterdir() if source.is_dir() else [source])
-    return sorted(file for file in found if file.is_file())
+    return _in_utf8(sorted(file for file in found if file.is_file()))
+
+
+def _in_utf8(paths: list[Path]) -> list[Path]:
+    for path in paths:
+        if not is_utf8(path.name):
+            raise AotcError(
+                "AOTC-I027", "the name of a file is not UTF-8", where=str(path), fix="Rename it."
+            )
+    return paths

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
+from aotc.base.files import confined
 from aotc.base.files.failures import cannot_read
 
 if TYPE_CHECKING:
@@ -38,12 +39,15 @@ _KINDS: Final = (
 def open_plain(path: str | Path) -> io.BufferedReader:
     """Open a regular file for reading, behind links too, without ever waiting.
 
-    Raises OSError for anything else: reading a device may never end, and a pipe may never begin.
+    Raises OSError for anything else: reading a device may never end, and a pipe may never begin;
+    and AOTC-I052 for a confined path that leads elsewhere.
     """
     # Opening a device can already have an effect, so most are refused before; the descriptor
     # decides, as the name may be another file's by then.
-    _require_plain(Path(path).stat(), path)
-    descriptor = os.open(path, _READ)
+    descriptor = confined.open_confined(path, _READ)
+    if descriptor is None:
+        _require_plain(Path(path).stat(), path)
+        descriptor = os.open(path, _READ)
     try:
         _require_plain(os.fstat(descriptor), path)
         return os.fdopen(descriptor, "rb")
@@ -75,12 +79,16 @@ def file_state(path: str | Path) -> FileState:
 def read_at_most(path: str | Path, limit: int) -> bytes:
     """A plain file's bytes, at most `limit` and one more, so that a larger one can be refused.
 
-    Raises OSError as `open_plain` does.
+    Of a confined one those of the first time.  Raises as `open_plain` does.
     """
-    with open_plain(path) as file:
-        # What is reserved follows the file, not the limit.
-        size = max(os.fstat(file.fileno()).st_size, _BLOCK)
-        return file.read(min(size, limit) + 1)
+
+    def read() -> bytes:
+        with open_plain(path) as file:
+            # What is reserved follows the file, not the limit.
+            size = max(os.fstat(file.fileno()).st_size, _BLOCK)
+            return file.read(min(size, limit) + 1)
+
+    return confined.first_read(path, read) if confined.is_confined(path) else read()
 
 
 def file_sha256(

@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from aotc.base.files import confined
+from aotc.base.files.failures import cannot_write
 from aotc.base.files.locks import try_lock
 from aotc.base.files.replacing import rename_new
 
@@ -41,8 +43,11 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666, durable: boo
     file (a device, a pipe, `/dev/stdout`) is written to and never replaced.  A file that cannot be
     replaced, because its folder is not writable or it is a mount point, is written in place: only
     then a failure can leave a part.  With `durable` it is on the disk afterwards.
-    Raises OSError.
+    Raises OSError, and AOTC-I052 for a confined path that leads over a link or to no regular file.
     """
+    if confined.is_confined(path):
+        _write_confined(path, data, mode, durable=durable)
+        return
     number = _descriptor_in(path)
     if number is not None:
         if sys.stdout is not None:
@@ -73,6 +78,37 @@ def write_atomically(path: Path, data: bytes, *, mode: int = 0o666, durable: boo
                 raise _error_about(failed, place) from None
     finally:
         os.close(descriptor)
+
+
+def write_text(path: Path, text: str, what: str = "file") -> None:
+    """Write UTF-8 text atomically; raises AOTC-I018 (full disk) and I026."""
+    try:
+        write_atomically(path, text.encode("utf-8"))
+    except OSError as error:
+        raise cannot_write(error, f"cannot write the {what}", str(path)) from None
+
+
+def _write_confined(path: Path, data: bytes, mode: int, *, durable: bool) -> None:
+    try:
+        descriptor = confined.open_confined(path, _WRITE)
+    except FileNotFoundError:
+        descriptor = None
+    try:
+        like = os.fstat(descriptor) if descriptor is not None else None
+        found = confined.folder_of(path)
+        assert found is not None
+        folder, name = found
+        try:
+            # The folder itself, whatever its path leads to by now.
+            place = Path(f"/proc/self/fd/{folder}/{name}")
+            _write_and_name(place, data, mode, new=False, durable=durable, like=like)
+        except OSError as error:
+            raise _error_about(error, path) from None
+        finally:
+            os.close(folder)
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
 
 
 def write_new(path: Path, data: bytes, *, mode: int = 0o666, durable: bool = False) -> None:

@@ -12,11 +12,12 @@ import typer
 
 from aotc.base.errors import EXIT_YES
 from aotc.base.registry import Registry
+from aotc.cli.given import before_operands
 from aotc.cli.grammar import Command, Group, built, new_app
 from aotc.spec.versions import VERSION
 
 if TYPE_CHECKING:
-    from typer._click.core import Context
+    from aotc.cli.grammar import Context
 
 _ROWS: Final = (
     ("init", "init", "Write a profile, a CI job and a .gitignore for a model."),
@@ -68,8 +69,8 @@ class _Root(Group):
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Read the first words; `help COMMAND` is `COMMAND --help`."""
         if args[:1] == [HELP_WORD]:
-            args = [*(word for word in args[1:] if word != HELP_WORD), "--help"]
-        ctx.meta[_AS_JSON] = "--json" in args[1:]
+            args = [*(word for word in args[1:] if word not in (HELP_WORD, "--")), "--help"]
+        ctx.meta[_AS_JSON] = "--json" in before_operands(args[1:])
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: Context) -> list[str]:

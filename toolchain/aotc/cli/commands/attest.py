@@ -10,6 +10,7 @@ from aotc.base.errors import EXIT_YES, AotcError
 from aotc.cli.commands.base import respond, signer_of
 from aotc.cli.grammar import Command, choice, examples, exclusive, new_app
 from aotc.cli.options import (
+    AllowExpired,
     ArtifactFolder,
     IdentityToken,
     Json,
@@ -28,6 +29,7 @@ app = new_app()
 @app.command(cls=Command)
 @choice("--approve", "--qualify")
 @exclusive("--key", "--keyless")
+@exclusive("--allow-expired", "--keyless")
 @examples(
     "aotc attest model.aotc --approve --channel prod --expires 2099-01-31",
     "aotc attest model.aotc --qualify --runs 5",
@@ -65,6 +67,7 @@ def attest(
         ),
     ] = None,
     key: SigningKey = None,
+    allow_expired: AllowExpired = False,
     keyless: Keyless = False,
     identity_token: IdentityToken = None,
     trust_config: TrustConfig = None,
@@ -96,7 +99,7 @@ def attest(
         if given and not wanted:
             other = "--approve" if qualify else "--qualify"
             raise AotcError("AOTC-I027", f"{option} needs {other}", where="aotc attest")
-    signer = signer_of(key, keyless, identity_token, trust_config)
+    signer = signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
     if qualify:
         from aotc.runtime import qualification
 
@@ -120,7 +123,7 @@ def attest(
             trust=trust,
             force=force,
         )
-    from aotc.cli.views.artifact import attested_view
+    from aotc.report.sheets.artifact import attested_view
 
     respond(answer, attested_view, json=json)
     return EXIT_YES

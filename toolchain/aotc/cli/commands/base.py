@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from aotc.base.errors import AotcError
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from aotc.report.sheet import Sheet
     from aotc.spec.trust_policy import Sealer, Signer
 
 
 Answer = TypeVar("Answer")
 
 
-def respond(
-    answer: Answer, view: Callable[[Answer], Iterable[RenderableType]], *, json: bool
-) -> None:
-    """Write an answer to standard output: as one JSON document, or as `view` shows it."""
+def respond(answer: Answer, view: Callable[[Answer], Sheet], *, json: bool) -> None:
+    """Write an answer to standard output: as one JSON document, or as the sheet of `view`."""
     if json:
         from aotc.cli.output import write_document
 
         write_document(answer)
     else:
-        from aotc.cli.terminal import show
+        from aotc.cli.terminal import show_sheet
 
-        show(view(answer))
+        show_sheet(view(answer))
 
 
 def respond_lines(answer: Any, lines: Iterable[str], *, json: bool) -> None:
@@ -73,7 +70,12 @@ def respond_list(
 
 
 def signer_of(
-    key: Path | None, keyless: bool, identity_token: Path | None, trust_config: Path | None
+    key: Path | None,
+    keyless: bool,
+    identity_token: Path | None,
+    trust_config: Path | None,
+    *,
+    allow_expired: bool = False,
 ) -> Signer | Sealer:
     """Who signs, as --key, --keyless and its options say; raises I027 and what loading raises."""
     if keyless:
@@ -85,7 +87,7 @@ def signer_of(
             raise AotcError("AOTC-I027", f"{option} needs --keyless", where=option)
     from aotc.trust.signers import load_signer
 
-    return load_signer(key)
+    return load_signer(key, allow_expired=allow_expired)
 
 
 def refuse_two_stores(store: Path | None, system: bool) -> None:

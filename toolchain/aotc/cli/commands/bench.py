@@ -160,7 +160,8 @@ def bench(
     Loads and runs are timed. All sides take turns in one process, so that their ratios hold on a
     noisy machine. With --baseline the exit status is 1 if the artifact is shown to be slower.
     """
-    from aotc.cli.output import needs, write_text
+    from aotc.base.files.writing import write_text
+    from aotc.cli.output import needs
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import Run, reported
 
@@ -283,15 +284,15 @@ def _write(report: BenchReport, text: str, trace: Path | None, *, json: bool) ->
     """Write the trace and the answer; where the trace is the output, that to standard error."""
     import sys
 
+    from aotc.base.files.writing import write_text
     from aotc.cli.commands.base import respond
-    from aotc.cli.output import write_text
-    from aotc.cli.terminal import answering, show
-    from aotc.cli.views.measurements import bench_view
+    from aotc.cli.terminal import answering, show_sheet
+    from aotc.report.sheets.measurements import bench_view
 
     if trace == _STDOUT:
         with answering(sys.stdout):
             sys.stdout.write(text)
-        show(bench_view(report), file=sys.stderr)
+        show_sheet(bench_view(report), file=sys.stderr)
         return
     if trace is not None:
         write_text(trace, text)

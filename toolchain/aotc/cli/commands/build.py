@@ -8,9 +8,10 @@ from typing import Annotated, Final
 import typer
 
 from aotc.base.errors import EXIT_YES
-from aotc.cli.commands.base import signer_of
+from aotc.cli.commands.base import respond, signer_of
 from aotc.cli.grammar import Command, bare, current, examples, exclusive, new_app
 from aotc.cli.options import (
+    AllowExpired,
     Force,
     Format,
     IdentityToken,
@@ -34,6 +35,7 @@ _STATEMENTS: Final = "what the attestations say"
 @app.command(cls=Command)
 @exclusive("--tune", "--tuned-from")
 @exclusive("--key", "--keyless")
+@exclusive("--allow-expired", "--keyless")
 @bare("--release", "tag")
 @examples(
     "aotc build resnet.onnx --dim batch=1..8",
@@ -77,6 +79,7 @@ def build(
         ),
     ] = None,
     key: SigningKey = None,
+    allow_expired: AllowExpired = False,
     keyless: Keyless = False,
     identity_token: IdentityToken = None,
     trust_config: TrustConfig = None,
@@ -204,8 +207,12 @@ def build(
         ranges = pairs(dims, "--dim")
         with needs("build", "cpu"):
             from aotc.pipeline.build import build as run_pipeline
-        # An identity that is missing is told before anything is built.
-        signer = signer_of(key, keyless, identity_token, trust_config) if by_identity else key
+        # What is wrong with who signs is told before anything is built.
+        signer = (
+            signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
+            if by_identity or allow_expired
+            else key
+        )
         report = run_pipeline(
             given,
             profile=profile,
@@ -229,17 +236,10 @@ def build(
             journal=run.journal,
         )
         run.ended(artifact_id=report.artifact_id, artifact=report.artifact)
-    if run.on_standard_output:
-        return EXIT_YES
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.summary import build_view, built_summary
+    if not run.on_standard_output:
+        from aotc.report.sheets.summary import build_view, built_summary
         from aotc.tools.inspect import inspect
 
         view = build_view if current().verbose and not summary else built_summary
-        show(view(report, inspect(report.artifact)))
+        respond(report, lambda report: view(report, inspect(report.artifact)), json=json)
     return EXIT_YES

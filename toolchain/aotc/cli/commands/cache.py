@@ -12,9 +12,7 @@ from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json, byte_count
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-    from aotc.spec.command_reports import CacheListReport, PruneReport
+    from aotc.spec.command_reports import PruneReport
 
 
 app = new_app("List, prune and clear the build cache.")
@@ -29,6 +27,7 @@ def list_entries(json: Json = False) -> int:
     aotc/build in $XDG_CACHE_HOME or ~/.cache. It may hold $AOTC_CACHE_BYTES bytes, or 10 GiB.
     """
     from aotc.pipeline.cache import BuildCache
+    from aotc.report.sheets.stores import cache_view
     from aotc.spec.command_reports import CacheListReport
 
     cache = BuildCache()
@@ -39,7 +38,7 @@ def list_entries(json: Json = False) -> int:
         bytes=sum(entry.bytes for entry in entries),
         entries=entries,
     )
-    respond(answer, list_view, json=json)
+    respond(answer, cache_view, json=json)
     return EXIT_YES
 
 
@@ -80,43 +79,8 @@ def clear(json: Json = False) -> int:
     return _report(BuildCache().clear(), json)
 
 
-def list_view(answer: CacheListReport) -> list[RenderableType]:
-    """How much of the cache is taken, and by what."""
-    from aotc.base.text import size
-    from aotc.cli.terminal import count, heading, sections, short, to_minute
-
-    number = len(answer.entries)
-    entries = "1 entry" if number == 1 else f"{number} entries"
-    status = f"{entries}, {size(answer.bytes)} of {size(answer.limit_bytes)}"
-    rows = [
-        (
-            short(entry.key),
-            entry.title,
-            entry.kind,
-            size(entry.bytes),
-            count(entry.files, "file"),
-            to_minute(entry.created_at),
-            to_minute(entry.used_at),
-        )
-        for entry in answer.entries
-    ]
-    columns = ("", "kind", "size", "", "created, UTC", "last used")
-    return [heading(answer.folder, status), *sections("entries", columns, rows)]
-
-
-def prune_view(report: PruneReport) -> list[RenderableType]:
-    """What was removed, and what is left."""
-    from aotc.base.text import size
-    from aotc.cli.terminal import facts, heading
-
-    rows = [
-        ("removed", f"{report.removed}, {size(report.removed_bytes)}"),
-        ("kept", f"{report.kept}, {size(report.kept_bytes)}"),
-        ("leftovers removed", str(report.leftovers or "")),
-    ]
-    return [heading(report.folder), facts(rows)]
-
-
 def _report(report: PruneReport, json: bool) -> int:
-    respond(report, prune_view, json=json)
+    from aotc.report.sheets.stores import pruned_cache_view
+
+    respond(report, pruned_cache_view, json=json)
     return EXIT_YES

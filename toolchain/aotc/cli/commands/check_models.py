@@ -86,10 +86,11 @@ def check_models(
     Runtime's. The exit status is 0 if every model is built and its answers agree, or with --against
     if no model is worse than before; else 1.
     """
-    from aotc.cli.output import document_text, needs, refuse_existing, write_text
+    from aotc.base.files.writing import write_text
+    from aotc.cli.output import document_text, needs, refuse_existing
     from aotc.cli.progress import stages
     from aotc.cli.run_reporting import Run, reported
-    from aotc.cli.views.model_checks import check_models_view
+    from aotc.report.sheets.model_checks import check_models_view
 
     stated = {"model": str(folder), "profile": profile}
     others = (output, against)

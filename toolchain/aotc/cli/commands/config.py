@@ -18,8 +18,8 @@ from aotc.spec.command_reports import ConfigReport, ConfiguredValue
 from aotc.spec.config import OPTIONS
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-    from typer._click.core import Parameter
+    from aotc.cli.grammar import Parameter
+    from aotc.report.sheet import Sheet
 
 
 app = new_app()
@@ -89,12 +89,12 @@ def _default(option: object) -> str:
     return value_text(option.default) if isinstance(option.default, bool | str) else ""
 
 
-def config_view(answer: ConfigReport) -> list[RenderableType]:
+def config_view(answer: ConfigReport) -> Sheet:
     """A table for each command, with where each value comes from."""
-    from aotc.cli.terminal import heading, listing, section
+    from aotc.report.sheet import Heading, Lines, Table
 
-    parts = [
-        heading(
+    parts: Sheet = [
+        Heading(
             "aotc config",
             answer.file or "no aotc.yaml in the working directory, and AOTC_CONFIG is not set",
         )
@@ -105,6 +105,6 @@ def config_view(answer: ConfigReport) -> list[RenderableType]:
             for value in answer.values
             if value.command == command
         ]
-        parts.append(section(command, ("", "from"), rows))
-    parts.append(listing(["Options of a call go before all of these."]))
+        parts.append(Table(command, ("", "from"), rows))
+    parts.append(Lines(["Options of a call go before all of these."]))
     return parts

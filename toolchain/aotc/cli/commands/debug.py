@@ -81,7 +81,7 @@ def parity(
     """
     from aotc.cli.output import needs, refuse_overwriting
     from aotc.cli.progress import stages
-    from aotc.cli.views.variants import parity_view
+    from aotc.report.sheets.variants import parity_view
 
     if output is not None:
         refuse_overwriting([("-o", output)], (artifact, model, fixtures))

@@ -64,7 +64,7 @@ def diff(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
-    from aotc.cli.views.differences import diff_view
+    from aotc.report.sheets.differences import diff_view
     from aotc.tools.diff.artifacts import diff as compare
 
     if html is not None:
@@ -86,17 +86,11 @@ def diff(
 
 def _write_page(a: Path, b: Path, report: DiffReport, html: str) -> AotcError | None:
     """Write the page of a comparison, in place of one that exists; why it could not be written."""
-    from aotc.cli.output import needs, write_output, write_text
+    from aotc.cli.output import write_page
+    from aotc.report.html.diff_page import comparison_page
 
     try:
-        with needs("diff --html", "report"):
-            from aotc.report.html.diff_page import comparison_page
-
-            text = comparison_page(a, b, report)
-        if html != "-":
-            write_text(Path(html), text)
+        write_page(comparison_page(a, b, report), html)
     except AotcError as error:
         return error
-    if html == "-":
-        write_output(text)
     return None

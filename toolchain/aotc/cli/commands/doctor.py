@@ -41,8 +41,8 @@ def doctor(json: Json = False) -> int:
     Versions, packages that conflict, keys, trust and folders are checked. The exit status is 1 if
     one of them is bad.
     """
-    from aotc.cli.views.measurements import doctor_view
     from aotc.host.nvidia_facts import nvidia_state
+    from aotc.report.sheets.measurements import doctor_view
     from aotc.tools.doctor import gpu_checks
 
     host = probe()
@@ -262,17 +262,22 @@ def _roots_check(found: str, policy: str | None) -> DoctorCheck:
 
 
 def _policy(path: Path) -> DoctorCheck:
-    from aotc.trust.policy.host_trust import resolve
+    from aotc.trust.policy.host_trust import EXPIRES_SOON, resolve
 
     if not path.exists():
         return _note("trust policy", f"none at {path}: commands need --trust")
     try:
-        applied = resolve(remember=False).policy
+        trust = resolve(remember=False)
     except AotcError as error:
         return _refused("trust policy", error)
+    applied = trust.policy
     found = f"{path}, usable"
     if applied is not None:
         found = f"{path}, sequence {applied.policy.sequence}, until {applied.policy.expires}"
+    soon = [finding for finding in trust.findings if finding.code == EXPIRES_SOON]
+    if soon:
+        fix = "Get the next one from whoever signs it."
+        return _note("trust policy", f"{found}: {soon[0].code} {soon[0].what}", fix)
     return _ok("trust policy", found)
 
 

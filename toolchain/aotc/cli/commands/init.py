@@ -14,8 +14,7 @@ from aotc.cli.grammar import Command, examples, new_app
 from aotc.cli.options import Json
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from aotc.report.sheet import Sheet
     from aotc.spec.command_reports import InitReport
 
 app = new_app()
@@ -64,17 +63,16 @@ def init(
     return EXIT_YES
 
 
-def init_view(report: InitReport) -> list[RenderableType]:
+def init_view(report: InitReport) -> Sheet:
     """The files, the dims that the model leaves free, and the next two commands."""
-    from aotc.cli.terminal import listing, section, sections
+    from aotc.report.sheet import Lines, Table
 
-    parts: list[RenderableType] = [
-        section("files", ("",), [(file.action, file.path) for file in report.files])
+    parts: Sheet = [
+        Table("files", ("",), [(file.action, file.path) for file in report.files]),
+        Table("free dims", ("",), [(name, ", ".join(at)) for name, at in report.dims.items()]),
     ]
-    dims = [(name, ", ".join(positions)) for name, positions in report.dims.items()]
-    parts += sections("free dims", ("",), dims)
     for path, text in report.to_add.items():
-        parts.append(listing([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
+        parts.append(Lines([f"add to {path}", *(f"  {line}" for line in text.splitlines())]))
     model, profile = shlex.quote(report.model), shlex.quote(report.profile)
     steps = (f"aotc profile check {profile}", f"aotc build {model} --profile {profile}")
     lines = ["next", *(f"  {step}" for step in steps)]
@@ -82,5 +80,5 @@ def init_view(report: InitReport) -> list[RenderableType]:
         lines.append(
             "  and set AOTC_PACKAGE in the CI's variables: a wheel of aotc, by path or URL"
         )
-    parts.append(listing(lines))
+    parts.append(Lines(lines))
     return parts

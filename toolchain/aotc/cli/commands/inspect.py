@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -93,12 +92,14 @@ def inspect(
     if fixtures is not None and model is None:
         raise AotcError("AOTC-I027", "--fixtures needs --model", where="--fixtures")
     if html is not None:
-        from aotc.cli.output import refuse_overwriting
+        from aotc.cli.output import refuse_overwriting, write_page
 
         refuse_overwriting([("--html", Path(html))], (path, traffic, times, model, fixtures))
     errors = _node_errors(path, model, fixtures, quiet=json or html == "-") if model else {}
     if html is not None:
-        _write_page(path, html, traffic, times, errors)
+        from aotc.report.html.artifact_page import artifact_page
+
+        write_page(artifact_page(path, traffic=traffic, times=times, errors=errors), html)
         if html == "-":
             return EXIT_YES
     from aotc.tools.inspect import inspect as inspect_path
@@ -112,11 +113,10 @@ def inspect(
         report = inspect_path(path, traffic=traffic)
     if errors:
         report = replace(report, node_errors=errors)
-    if summary:
-        from aotc.cli.views.summary import inspected_summary as view
-    else:
-        from aotc.cli.views.artifact import inspect_view as view
-    respond(report, view, json=json)
+    from aotc.report.sheets.artifact import inspect_view
+    from aotc.report.sheets.summary import inspected_summary
+
+    respond(report, inspected_summary if summary else inspect_view, json=json)
     return EXIT_YES
 
 
@@ -132,22 +132,3 @@ def _node_errors(
     with stages(quiet=quiet) as progress:
         variant, errors = measure_nodes(path, model, fixtures=fixtures, progress=progress)
     return {variant: errors}
-
-
-def _write_page(
-    path: Path,
-    html: str,
-    traffic: Path | None,
-    times: Path | None,
-    errors: Mapping[str, NodeErrors],
-) -> None:
-    """Write the page of an artifact; a file that exists is replaced."""
-    from aotc.cli.output import needs, write_output, write_text
-
-    with needs("inspect --html", "report"):
-        from aotc.report.html.artifact_page import artifact_page
-    text = artifact_page(path, traffic=traffic, times=times, errors=errors)
-    if html == "-":
-        write_output(text)
-    else:
-        write_text(Path(html), text)

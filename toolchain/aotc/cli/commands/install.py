@@ -41,7 +41,7 @@ def install(
     and new attestations are added to it.
     """
     refuse_two_stores(store, system)
-    from aotc.cli.views.stores import install_view
+    from aotc.report.sheets.stores import install_view
     from aotc.runtime.store.installing import install as put
     from aotc.trust.policy.host_trust import resolve
 

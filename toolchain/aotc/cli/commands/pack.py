@@ -39,7 +39,7 @@ def pack(
     the file as they take the folder, and any unzip opens it. Nothing is verified here.
     """
     from aotc.cli.progress import stages
-    from aotc.cli.views.stores import packing_view
+    from aotc.report.sheets.stores import packing_view
     from aotc.trust.packing import pack as write
 
     place = output or Path(f"{artifact.resolve().name}.zip")

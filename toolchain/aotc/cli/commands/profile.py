@@ -170,8 +170,8 @@ def learn(
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
-    from aotc.cli.output import needs, refuse_existing, refuse_overwriting, write_output, write_text
-    from aotc.cli.views.learned import learn_view
+    from aotc.cli.output import needs, refuse_existing, refuse_overwriting, write_page
+    from aotc.report.sheets.learned import learn_view
 
     page = Path(html) if html is not None and html != "-" else None
     options = (("-o", output), ("--save-costs", save_costs), ("--html", page))
@@ -201,10 +201,9 @@ def learn(
             progress=progress,
         )
     if html is not None:
-        from aotc.cli.learned_page import learn_page
+        from aotc.report.html.learned_page import learn_page
 
-        text = learn_page(answer)
-        write_output(text) if page is None else write_text(page, text)
+        write_page(learn_page(answer), html)
     if html != "-":
         respond(answer, learn_view, json=json)
     return EXIT_YES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,8 +28,7 @@ from aotc.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from aotc.report.sheet import Sheet
     from aotc.runtime.model import Model
     from aotc.runtime.telemetry import Telemetry
 
@@ -97,7 +96,7 @@ def run(
     """
     from aotc.base.files.names import file_names
     from aotc.cli.output import needs
-    from aotc.cli.views.measurements import run_view
+    from aotc.report.sheets.measurements import run_view
     from aotc.spec.command_reports import RunCase, RunReport
 
     with needs("run", loads=True):
@@ -184,13 +183,13 @@ def _check_files(record: Path | None, metrics: Path | None) -> None:
         require_client()
 
 
-def _show_beside(parts: Iterable[RenderableType]) -> None:
+def _show_beside(sheet: Sheet) -> None:
     """Show the answer on standard error, unless the call is to be quiet."""
-    from aotc.cli.terminal import may_be_lost, show
+    from aotc.cli.terminal import may_be_lost, show_sheet
 
     if not current().quiet:
         with may_be_lost(sys.stderr):
-            show(parts, file=sys.stderr)
+            show_sheet(sheet, file=sys.stderr)
 
 
 @contextmanager
@@ -204,7 +203,7 @@ def _metrics_of(model: Model, artifact: Path, path: Path | None) -> Iterator[Non
 
 
 def _write_metrics(path: Path, name: str, telemetry: Telemetry) -> None:
-    from aotc.cli.output import write_text
+    from aotc.base.files.writing import write_text
 
     if str(path) == "-":
         from aotc.cli.output import write_document

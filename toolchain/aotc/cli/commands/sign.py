@@ -10,6 +10,7 @@ from aotc.base.errors import EXIT_YES
 from aotc.cli.commands.base import respond, signer_of
 from aotc.cli.grammar import Command, examples, exclusive, new_app
 from aotc.cli.options import (
+    AllowExpired,
     ArtifactFolder,
     IdentityToken,
     Json,
@@ -24,6 +25,7 @@ app = new_app()
 
 @app.command(cls=Command)
 @exclusive("--key", "--keyless")
+@exclusive("--allow-expired", "--keyless")
 @examples(
     "aotc sign model.aotc --key second.pem --trust release.pub",
     "aotc sign model.aotc --force",
@@ -31,6 +33,7 @@ app = new_app()
 def sign(
     artifact: ArtifactFolder,
     key: SigningKey = None,
+    allow_expired: AllowExpired = False,
     keyless: Keyless = False,
     identity_token: IdentityToken = None,
     trust_config: TrustConfig = None,
@@ -46,10 +49,10 @@ def sign(
     signature is written to attestations/oms-KEY.sigstore.json. --keyless signs as the identity of
     an OIDC token instead of with a key.
     """
-    from aotc.cli.views.artifact import attested_view
+    from aotc.report.sheets.artifact import attested_view
     from aotc.trust.attesting import sign as add_signature
 
-    signer = signer_of(key, keyless, identity_token, trust_config)
+    signer = signer_of(key, keyless, identity_token, trust_config, allow_expired=allow_expired)
     answer = add_signature(artifact, signer, trust=trust, force=force)
     respond(answer, attested_view, json=json)
     return EXIT_YES

@@ -28,7 +28,7 @@ def list_entries(store: Store = None, system: SystemStore = False, json: Json = 
 
     The artifact that was used last comes first. Nothing is verified.
     """
-    from aotc.cli.views.stores import list_view
+    from aotc.report.sheets.stores import list_view
     from aotc.runtime.store.pruning import list_store
 
     answer = list_store(_root(store, system))
@@ -103,7 +103,7 @@ def _root(store: Path | None, system: bool) -> Path:
 
 
 def _report(report: StorePruneReport, json: bool) -> int:
-    from aotc.cli.views.stores import prune_view
+    from aotc.report.sheets.stores import prune_view
 
     respond(report, prune_view, json=json)
     return EXIT_YES

@@ -66,7 +66,8 @@ def probe(
     Saved to a file, it is a target for --target. With --json it is printed as JSON, whether or not
     a file is written.
     """
-    from aotc.cli.output import refuse_existing, write_text
+    from aotc.base.files.writing import write_text
+    from aotc.cli.output import refuse_existing
     from aotc.spec.yaml import yaml_text
 
     to_file = str(file) != "-"

@@ -10,7 +10,16 @@ import typer
 from aotc.base.errors import EXIT_NO, EXIT_YES
 from aotc.cli.commands.base import respond
 from aotc.cli.grammar import Command, examples, new_app
-from aotc.cli.options import Artifact, Channel, Json, TargetHost, pairs, positive, usage_names
+from aotc.cli.options import (
+    AllowExpired,
+    Artifact,
+    Channel,
+    Json,
+    TargetHost,
+    pairs,
+    positive,
+    usage_names,
+)
 
 if TYPE_CHECKING:
     from aotc.spec.command_reports import TrustReport
@@ -156,6 +165,7 @@ def explain(
     The exit status is 0 if the policy accepts the artifact, else 1. Nothing is recorded in the
     trust state.
     """
+    from aotc.report.sheets.trust import explained_view
     from aotc.spec.profile_files import load_target
     from aotc.trust.gate import verify
     from aotc.trust.policy.host_trust import resolve
@@ -163,16 +173,7 @@ def explain(
     described = None if target == "host" else load_target(target)
     trust = resolve(policy, channel=channel, target=described, remember=False)
     report = verify(artifact, trust=trust, target=target)
-    if json:
-        from aotc.cli.output import write_document
-
-        write_document(report)
-    else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.policy import decision_view
-        from aotc.cli.views.verification import verify_view
-
-        show([*verify_view(report), *decision_view(report.policy)])
+    respond(report, explained_view, json=json)
     return EXIT_YES if report.policy is not None and report.policy.accepted else EXIT_NO
 
 
@@ -191,6 +192,7 @@ def sign(
             help="private key of a root (.pem) or signer file (.yaml)",
         ),
     ],
+    allow_expired: AllowExpired = False,
     json: Json = False,
 ) -> int:
     """Sign a policy with a root key.
@@ -200,7 +202,7 @@ def sign(
     """
     from aotc.trust.policy.authoring import sign_policy_file
 
-    return _show(sign_policy_file(policy, key), json)
+    return _show(sign_policy_file(policy, key, allow_expired=allow_expired), json)
 
 
 @app.command(cls=Command)
@@ -235,7 +237,7 @@ def root(
     Put it at /etc/aotc/root.yaml, owned by root. A host that has one only accepts the policy of
     that name, or one that replaces it, and only if enough of the root keys signed it.
     """
-    from aotc.cli.views.policy import root_view
+    from aotc.report.sheets.trust import root_view
     from aotc.spec.command_reports import RootReport
     from aotc.spec.trust_anchors import key_id
     from aotc.trust.key_loading import load_one_public
@@ -256,7 +258,7 @@ def root(
 
 
 def _show(answer: TrustReport, json: bool) -> int:
-    from aotc.cli.views.policy import policy_view
+    from aotc.report.sheets.trust import policy_view
 
     respond(answer, policy_view, json=json)
     return EXIT_YES

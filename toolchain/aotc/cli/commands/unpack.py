@@ -40,7 +40,7 @@ def unpack(
     The file must be as 'aotc pack' writes it, to the byte. Signatures are not verified here.
     """
     from aotc.cli.progress import stages
-    from aotc.cli.views.stores import packing_view
+    from aotc.report.sheets.stores import packing_view
     from aotc.trust.packing import unpack as write
 
     place = output or _folder(archive)

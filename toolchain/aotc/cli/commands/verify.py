@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -19,6 +19,10 @@ from aotc.cli.options import (
     TargetHost,
     Trust,
 )
+
+if TYPE_CHECKING:
+    from aotc.report.sheet import Sheet
+    from aotc.spec.reports import VerifyReport
 
 app = new_app()
 
@@ -78,20 +82,14 @@ def verify(
                 breaches=verified_breaches(report),
                 findings=report.findings,
             )
-    if run.on_standard_output:
-        return status
-    if json:
-        from aotc.cli.output import write_document
+    if not run.on_standard_output:
+        from aotc.cli.commands.base import respond
 
-        write_document(report)
-    else:
-        from aotc.cli.terminal import show
-        from aotc.cli.views.verification import verify_view
-
-        shown = verify_view(report)
-        if explain:
-            from aotc.cli.views.policy import decision_view
-
-            shown += decision_view(report.policy)
-        show(shown)
+        respond(report, lambda report: _sheet(report, explain=explain), json=json)
     return status
+
+
+def _sheet(report: VerifyReport, *, explain: bool) -> Sheet:
+    from aotc.report.sheets.trust import explained_view, verify_view
+
+    return explained_view(report) if explain else verify_view(report)

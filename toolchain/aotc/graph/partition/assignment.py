@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from aotc.base.records import record
 from aotc.graph.types import Scope, Shape, scopes
-from aotc.graph.view import PartitionGraph, has_subgraphs
+from aotc.graph.view import GraphView, has_subgraphs
 from aotc.spec.providers import Rates
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Rules:
 
 
 def assign(
-    graph: PartitionGraph, claims: Sequence[tuple[str, frozenset[str]]], rules: Rules
+    graph: GraphView, claims: Sequence[tuple[str, frozenset[str]]], rules: Rules
 ) -> tuple[Assignment, tuple[str, ...]]:
     """Assign nodes to partitions by `claims`: pairs of provider and nodes, first choice first.
 
@@ -66,26 +66,27 @@ def assign(
     order = {name: index for index, (name, _) in enumerate(claims)}
     claimants = [_claimants(node.name, claims) for node in graph.nodes]
     missing = [n.name for n, names in zip(graph.nodes, claimants, strict=True) if not names]
-    inner_claimants = {node.name: _claimants(node.name, claims) for node in graph.subgraph_nodes}
-    own = {n.name: set(names) for n, names in zip(graph.nodes, claimants, strict=True)}
-    for node in graph.subgraph_nodes:
+    own = {n.name: names for n, names in zip(graph.nodes, claimants, strict=True)}
+    owners = {node.name: body.owner for body in graph.bodies for node in body.nodes}
+    inner_claimants = {
         # Such a provider takes a subgraph with its owner or not at all.
-        inner_claimants[node.name] = [
+        inner: [
             name
-            for name in inner_claimants[node.name]
-            if name not in rules.not_in_subgraphs or name in own[node.owner]
+            for name in _claimants(inner, claims)
+            if name not in rules.not_in_subgraphs or name in own[owner]
         ]
+        for inner, owner in owners.items()
+    }
     missing += [name for name, names in inner_claimants.items() if not names]
     if missing:
         return Assignment((), {}, {}), tuple(missing)
     chosen = [0] * len(graph.nodes)
     reasons: dict[str, str] = {}
-    predecessors = _predecessors(graph)
     placement = _SubgraphPlacement(inner_claimants, order, rules.not_in_subgraphs)
     costs = _PartitionCosts(graph, claimants, rules, placement)
     while True:
         placed = [names[index] for names, index in zip(claimants, chosen, strict=True)]
-        parts = _partitions(predecessors, placed, order)
+        parts = _partitions(graph.before, placed, order)
         moved = costs.partitions_to_move(parts, placed, chosen)
         if not moved:
             break
@@ -94,21 +95,13 @@ def assign(
                 chosen[index] += 1
                 reasons[graph.nodes[index].name] = why
     providers = {node.name: name for node, name in zip(graph.nodes, placed, strict=True)}
-    for node in graph.subgraph_nodes:
-        providers[node.name] = placement.provider_of(node.name, providers[node.owner])
+    for inner, owner in owners.items():
+        providers[inner] = placement.provider_of(inner, providers[owner])
     return Assignment(tuple(parts), providers, reasons), ()
 
 
 def _claimants(name: str, claims: Sequence[tuple[str, frozenset[str]]]) -> list[str]:
     return [provider for provider, nodes in claims if name in nodes]
-
-
-def _predecessors(graph: PartitionGraph) -> list[list[int]]:
-    producers = graph.producers()
-    return [
-        sorted({producers[value] for value in node.inputs if value in producers})
-        for node in graph.nodes
-    ]
 
 
 def _partitions(
@@ -154,7 +147,7 @@ class _PartitionCosts:
 
     def __init__(
         self,
-        graph: PartitionGraph,
+        graph: GraphView,
         claimants: Sequence[Sequence[str]],
         rules: Rules,
         places: _SubgraphPlacement,
@@ -165,16 +158,15 @@ class _PartitionCosts:
         if not self._has_rates:
             return
         sizes = rules.sizes.values if rules.sizes is not None else {}
-        producers = graph.producers()
-        consumers = graph.consumers
+        producers, readers = graph.producers, graph.readers
         # By node: the values it reads with their producers, and it makes with their consumers.
         self._values_read = [
-            [(producers[v], v, sizes.get(v, 0)) for v in node.inputs if v in producers]
-            for node in graph.nodes
+            [(producers[v], v, sizes.get(v, 0)) for v in names if v in producers]
+            for names in graph.reads
         ]
         self._values_made = [
-            [(consumers[v], v, sizes.get(v, 0)) for v in node.outputs if v in consumers]
-            for node in graph.nodes
+            [(readers[v], v, sizes.get(v, 0)) for v in names if v in readers]
+            for names in graph.makes
         ]
         # By the nodes of a partition: seconds gained minus those of its boundary.
         self._net_gains: dict[tuple[int, ...], float] = {}
@@ -186,10 +178,11 @@ class _PartitionCosts:
         }
         # An owner's cost includes its subgraphs, run where they run if it is on this provider.
         for index, node in enumerate(graph.nodes):
-            for name in claimants[index] if node.inner_nodes else ():
+            inside = graph.inside.get(node.name, ())
+            for name in claimants[index] if inside else ():
                 self._seconds[name][index] += sum(
                     _seconds(inner, rates[places.provider_of(inner, name)], rules.sizes)
-                    for inner in node.inner_nodes
+                    for inner in inside
                 )
 
     def partitions_to_move(

@@ -1,13 +1,22 @@
-"""The record of a division: partitions, shares of compute, transfers and refused nodes."""
+"""A divided graph: what is recorded of it, parts as models of their own, and the hybrid graph."""
 
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from aotc.graph.partition.assignment import Assignment, Sizes
-from aotc.graph.view import GraphNode, PartitionGraph, SubgraphNode
+from aotc.graph.partition.assignment import Assignment, Part, Sizes
+from aotc.graph.view import (
+    GraphView,
+    NodeLinks,
+    captured_values,
+    declared_values,
+    made_values,
+    op_of,
+)
+from aotc.spec.providers import EP_CONTEXT, MICROSOFT
 from aotc.spec.variant import (
     Certainty,
     Compute,
@@ -19,12 +28,17 @@ from aotc.spec.variant import (
     TransferTotals,
 )
 
-# The provider that makes a value, empty for the caller, and the subgraph's index, None: main graph.
-_Producer = tuple[str, int | None]
+if TYPE_CHECKING:
+    import onnx
+
+# The provider that makes a value, empty for the caller, and the graph whose value it is.
+_Producer = tuple[str, GraphView]
+# ONNX Runtime's key for a provider's own compatibility string, in a compiled model's metadata.
+COMPATIBILITY_KEY = "ep_compatibility_info."
 
 
 def partition_report(
-    graph: PartitionGraph,
+    graph: GraphView,
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     *,
@@ -49,7 +63,7 @@ def partition_report(
                     name=name,
                     provider=part.provider,
                     nodes=len(part.nodes),
-                    ops=_ops(graph.nodes[index].op for index in part.nodes),
+                    ops=_ops(op_of(graph.nodes[index]) for index in part.nodes),
                     file=compiled.get(number),
                     compiled=number in compiled,
                 )
@@ -63,7 +77,7 @@ def partition_report(
                 value=value,
                 source=producer,
                 target=consumer,
-                dtype=graph.dtypes.get(value, ""),
+                dtype=graph.element_types.get(value, ""),
                 bytes=opt.values.get(value),
                 bytes_max=largest.values.get(value),
             )
@@ -83,13 +97,13 @@ def total_transfers(found: Sequence[Transfer]) -> TransferTotals:
 
 
 def _shares(
-    graph: PartitionGraph,
+    graph: GraphView,
     assignment: Assignment,
     sizes: tuple[Sizes, Sizes],
     providers: Sequence[str],
 ) -> tuple[ProviderShare, ...]:
     provider_by_node = assignment.providers
-    nodes = [node.name for node in graph.nodes] + [node.name for node in graph.subgraph_nodes]
+    nodes = [node.name for view in (graph, *graph.bodies) for node in view.nodes]
     nodes_by_provider = {
         p: [name for name in nodes if provider_by_node[name] == p] for p in providers
     }
@@ -126,13 +140,14 @@ def _ops(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Partition]:
+def _body_partitions(graph: GraphView, assignment: Assignment) -> list[Partition]:
     """Groups of nodes in subgraphs that run on another provider than the subgraph's owner."""
     found: dict[tuple[str, str], list[str]] = {}
-    for node in graph.subgraph_nodes:
-        provider = assignment.providers[node.name]
-        if provider != assignment.providers[node.owner]:
-            found.setdefault((node.subgraph, provider), []).append(node.op)
+    for body in graph.bodies:
+        for node in body.nodes:
+            provider = assignment.providers[node.name]
+            if provider != assignment.providers[body.owner]:
+                found.setdefault((body.label, provider), []).append(op_of(node))
     return [
         Partition(
             name=f"body{number}",
@@ -146,7 +161,7 @@ def _body_partitions(graph: PartitionGraph, assignment: Assignment) -> list[Part
 
 
 def transferred_values(
-    graph: PartitionGraph, assignment: Assignment, devices: Mapping[str, str]
+    graph: GraphView, assignment: Assignment, devices: Mapping[str, str]
 ) -> list[tuple[str, str, str]]:
     """All transferred values: name, producer's and consumer's provider, once for each consumer.
 
@@ -158,8 +173,7 @@ def transferred_values(
     are two values.
     """
     providers = assignment.providers
-    main: ChainMap[str, _Producer] = ChainMap(dict.fromkeys(graph.inputs, ("", None)))
-    main.update(_producers_of(graph.nodes, providers, None))
+    producers: dict[GraphView, ChainMap[str, _Producer]] = {}
     found: dict[tuple[str, _Producer, str], None] = {}
 
     def read(value: str, producer: _Producer, consumer: str) -> None:
@@ -167,35 +181,180 @@ def transferred_values(
         if devices[consumer] != "cpu" if not source else source != consumer:
             found[value, producer, consumer] = None
 
-    for node in graph.nodes:
-        for value in node.inputs:
-            if value not in node.captured:
-                read(value, main.get(value, ("", None)), providers[node.name])
-    producers_in: list[ChainMap[str, _Producer]] = []
-    for index, subgraph in enumerate(graph.subgraphs):
-        holder_provider = providers[subgraph.holder]
-        outer = main if subgraph.parent is None else producers_in[subgraph.parent]
-        producers = outer.new_child(dict.fromkeys(subgraph.inputs, (holder_provider, index)))
-        producers.update(_producers_of(subgraph.nodes, providers, index))
-        producers_in.append(producers)
-        consumed = [
-            (value, providers[node.name]) for node in subgraph.nodes for value in node.inputs
-        ]
-        for value, consumer in (
-            *consumed,
-            *((value, holder_provider) for value in subgraph.outputs),
-        ):
-            if value in producers:
-                read(value, producers[value], consumer)
+    for view in (graph, *graph.bodies):
+        supplier = providers[view.holder] if view.around is not None else ""
+        outer = producers[view.around].maps if view.around is not None else ()
+        own: dict[str, _Producer] = dict.fromkeys(view.inputs, (supplier, view))
+        for value, index in view.producers.items():
+            own[value] = providers[view.nodes[index].name], view
+        producers[view] = known = ChainMap(own, *outer)
+        consumed = [(value, providers[node.name]) for node in view.nodes for value in node.input]
+        if view.around is not None:
+            consumed += [(value, supplier) for value in view.outputs]
+        for value, consumer in consumed:
+            if value in known and value not in view.initializers:
+                read(value, known[value], consumer)
     result = [(value, producer[0], consumer) for value, producer, consumer in found]
     for value in graph.outputs:
-        producer, _ = main.get(value, ("", None))
+        producer, _ = producers[graph].get(value, ("", graph))
         if producer and devices[producer] != "cpu":
             result.append((value, producer, ""))
     return result
 
 
-def _producers_of(
-    nodes: Iterable[GraphNode | SubgraphNode], providers: Mapping[str, str], subgraph: int | None
-) -> dict[str, _Producer]:
-    return {value: (providers[node.name], subgraph) for node in nodes for value in node.outputs}
+# A partition as a model of its own, and the hybrid graph in which one node replaces it.
+
+
+def boundary_values(
+    graph: GraphView, nodes: Sequence[int]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Values that `nodes` read from outside, and values they make that are read outside.
+
+    Both are in order of first use or production, without constants.
+    """
+    own = set(nodes)
+    made = {value for index in nodes for value in graph.makes[index]}
+    inside = made | graph.initializers
+    read = [value for index in nodes for value in graph.reads[index] if value not in inside]
+    written = [
+        value
+        for index in nodes
+        for value in graph.makes[index]
+        if value in graph.outputs or any(at not in own for at in graph.readers.get(value, ()))
+    ]
+    return tuple(dict.fromkeys(read)), tuple(written)
+
+
+class Extractor:
+    """Extracts partitions of one model, each as a model; looks up once what they all need.
+
+    The model must not change meanwhile.
+    """
+
+    def __init__(self, model: onnx.ModelProto, graph: GraphView) -> None:
+        self.model = model
+        self.graph = graph
+        self.value_types = _typed_values(model.graph)
+
+    def extract(self, nodes: Sequence[int], name: str) -> onnx.ModelProto:
+        """The model of some nodes of the main graph, with the constants that they read.
+
+        External data stays where it is.  Raises `ValueError` if the type of a boundary value is
+        unknown.
+        """
+        import onnx
+
+        model, graph, value_types = self.model, self.graph, self.value_types
+        inputs, outputs = boundary_values(graph, nodes)
+        missing = [value for value in (*inputs, *outputs) if value not in value_types]
+        if missing:
+            raise ValueError(f"the type of {missing[0]!r} is not known")
+        part = onnx.ModelProto()
+        part.ir_version = model.ir_version
+        part.opset_import.extend(model.opset_import)
+        part.functions.extend(model.functions)
+        part.graph.name = name
+        part.graph.node.extend(model.graph.node[index] for index in nodes)
+        part.graph.input.extend(value_types[value] for value in inputs)
+        part.graph.output.extend(value_types[value] for value in outputs)
+        keep_constants(part.graph, graph)
+        made = set(made_values(part.graph)) & value_types.keys() - set(outputs)
+        part.graph.value_info.extend(value_types[value] for value in sorted(made))
+        return part
+
+
+def keep_constants(target: onnx.GraphProto, source: GraphView) -> None:
+    """Copy those constants of `source` to `target` that it reads, in the source's order.
+
+    Its nodes, their subgraphs and its outputs count as reading.
+    """
+    # Removed first, because a value that the target defines is not one that it captures.
+    del target.initializer[:]
+    del target.sparse_initializer[:]
+    read, (dense, sparse) = captured_values(target), source.constant_places
+    graph = source.graph
+    target.initializer.extend(
+        graph.initializer[at] for at in sorted(dense[name] for name in read & dense.keys())
+    )
+    target.sparse_initializer.extend(
+        graph.sparse_initializer[at] for at in sorted(sparse[name] for name in read & sparse.keys())
+    )
+
+
+def hybrid_model(
+    model: onnx.ModelProto,
+    graph: GraphView,
+    parts: Sequence[Part],
+    contexts: Mapping[int, tuple[str, Mapping[str, str | int]]],
+    compatibility: Mapping[str, str],
+) -> onnx.ModelProto:
+    """`model` with an EPContext node for each part in `contexts` (index: node name, attributes).
+
+    `parts` are in execution order.  The outputs of EPContext nodes get the known types, because
+    ONNX Runtime cannot infer any.
+    """
+    import onnx
+
+    value_types = _typed_values(model.graph)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    del result.graph.node[:]
+    made: list[str] = []
+    for index, part in enumerate(parts):
+        if index not in contexts:
+            result.graph.node.extend(model.graph.node[index] for index in part.nodes)
+            continue
+        name, attributes = contexts[index]
+        inputs, outputs = boundary_values(graph, part.nodes)
+        result.graph.node.append(
+            onnx.helper.make_node(
+                EP_CONTEXT,
+                list(inputs),
+                list(outputs),
+                name=name,
+                domain=MICROSOFT,
+            )
+        )
+        result.graph.node[-1].attribute.extend(
+            onnx.helper.make_attribute(key, value) for key, value in sorted(attributes.items())
+        )
+        made += outputs
+    _check_order(result.graph, parts)
+    keep_constants(result.graph, graph)
+    _set_value_infos(result.graph, value_types, made)
+    if all(opset.domain != MICROSOFT for opset in result.opset_import):
+        result.opset_import.append(onnx.helper.make_opsetid(MICROSOFT, 1))
+    for provider, text in sorted(compatibility.items()):
+        result.metadata_props.add(key=f"{COMPATIBILITY_KEY}{provider}", value=text)
+    return result
+
+
+def _set_value_infos(
+    graph: onnx.GraphProto, value_types: Mapping[str, onnx.ValueInfoProto], made: Collection[str]
+) -> None:
+    """Keep value infos of values that still exist, and require those of EPContext nodes."""
+    stated = {value.name for value in (*graph.input, *graph.output)}
+    remaining = set(made_values(graph)) & value_types.keys() - stated
+    del graph.value_info[:]
+    graph.value_info.extend(value_types[value] for value in sorted(remaining))
+    for value in made:
+        if value not in value_types:
+            raise ValueError(f"the type of {value!r} is not known")
+
+
+def _check_order(graph: onnx.GraphProto, parts: Sequence[Part]) -> None:
+    """Check that every node comes after its producers; partitions guarantee it."""
+    for index, before in enumerate(NodeLinks(graph.node).before):
+        if before and before[-1] >= index:
+            name = graph.node[index].name
+            raise RuntimeError(f"{name} of {len(parts)} partitions comes before its inputs")
+
+
+def _typed_values(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    """Values whose element type is known, by name."""
+    found = {}
+    for value in declared_values(graph):
+        kind = value.type.WhichOneof("value")
+        if kind is not None and (kind != "tensor_type" or value.type.tensor_type.elem_type):
+            found[value.name] = value
+    return found

@@ -1,1 +1,1 @@
-"""Graph passes, one per file, or a folder if a pass needs several files."""
+"""Graph passes: those of one stage in a file, and larger ones in a file or folder of their own."""

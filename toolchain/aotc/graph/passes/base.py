@@ -6,11 +6,17 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record, values_of
-from aotc.graph.view import subgraphs
+from aotc.graph.view import (
+    constant_names,
+    declared_values,
+    defined_names,
+    every_graph,
+    subgraphs,
+)
 from aotc.spec.variant import PassRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     import onnx
 
@@ -64,31 +70,11 @@ def run_passes(model: onnx.ModelProto, passes: Iterable[Pass]) -> tuple[PassReco
     return tuple(records)
 
 
-def walk_graphs(model: onnx.ModelProto) -> Iterable[onnx.GraphProto]:
-    """The main graph, and every control-flow subgraph in it."""
-    pending = [model.graph]
-    while pending:
-        graph = pending.pop(0)
-        yield graph
-        for node in graph.node:
-            pending += subgraphs(node)
-
-
-def walk_nodes(model: onnx.ModelProto) -> Iterable[onnx.NodeProto]:
-    """Every node of a model: main graph, control-flow subgraphs, functions."""
-    pending = [model.graph.node, *(function.node for function in model.functions)]
-    while pending:
-        for node in pending.pop(0):
-            yield node
-            pending += (subgraph.node for subgraph in subgraphs(node))
-
-
 def all_names(model: onnx.ModelProto) -> set[str]:
     """Every name of a value, a tensor or a node in the main graph and its subgraphs."""
     found: set[str] = set()
-    for graph in walk_graphs(model):
-        found.update(value.name for value in (*graph.input, *graph.output, *graph.value_info))
-        found.update(tensor.name for tensor in graph.initializer)
+    for graph in every_graph(model):
+        found |= {value.name for value in declared_values(graph)} | constant_names(graph)
         for node in graph.node:
             found.update((node.name, *node.input, *node.output))
     return found
@@ -117,6 +103,18 @@ def set_nodes(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> None:
     graph.node.extend(copied)
 
 
+def drop_unread(model: onnx.ModelProto, among: Collection[str] | None = None) -> None:
+    """Remove initializers that nothing reads, of all graphs; `among`: only those of these names."""
+    graphs = list(every_graph(model))
+    read = {name for graph in graphs for node in graph.node for name in node.input}
+    read |= {value.name for graph in graphs for value in (*graph.input, *graph.output)}
+    for graph in graphs:
+        for index in reversed(range(len(graph.initializer))):
+            name = graph.initializer[index].name
+            if name not in read and (among is None or name in among):
+                del graph.initializer[index]
+
+
 def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> None:
     """Rename values where nodes and their subgraphs read them; `renamed` is new name by old."""
     for node in nodes:
@@ -129,8 +127,7 @@ def rename_read(nodes: Iterable[onnx.NodeProto], renamed: Mapping[str, str]) -> 
 def rename_captured(node: onnx.NodeProto, renamed: Mapping[str, str]) -> None:
     """Rename outer values in the subgraphs of a node that have no value of that name themselves."""
     for graph in subgraphs(node):
-        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-        own |= {name for inner in graph.node for name in inner.output}
+        own = defined_names(graph)
         outer = {name: new for name, new in renamed.items() if name not in own}
         if not outer:
             continue

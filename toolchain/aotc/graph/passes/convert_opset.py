@@ -18,9 +18,16 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, walk_graphs, walk_nodes
+from aotc.graph.passes.base import Pass
 from aotc.graph.types import inferred
-from aotc.graph.view import has_subgraphs, subgraphs
+from aotc.graph.view import (
+    constant_tensors,
+    declared_values,
+    every_graph,
+    every_node,
+    has_subgraphs,
+    subgraphs,
+)
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -65,7 +72,7 @@ class ConvertOpset(Pass):
         _convert(model, self.to)
 
     def ensures(self, model: onnx.ModelProto) -> str:
-        names = [node.name for node in walk_nodes(model)]
+        names = [node.name for node in every_node(model)]
         if opset_of(model) != self.to:
             return f"the opset is {opset_of(model)}"
         return "" if len(set(names)) == len(names) else "names are not unique"
@@ -112,7 +119,7 @@ def choose_opset(
 def _convert(model: onnx.ModelProto, to: int) -> tuple[str, ...]:
     """Convert in place; if it returns obstacles, `model` is converted only in part."""
     values = Values(model)
-    used_names = {node.name for node in walk_nodes(model)}
+    used_names = {node.name for node in every_node(model)}
     problems: list[str] = []
     for nodes, opset in _node_lists(model):
         if opset <= to:
@@ -306,16 +313,13 @@ class Values:
     @cached_property
     def constants(self) -> dict[str, onnx.TensorProto]:
         found: dict[str, list[onnx.TensorProto]] = {}
-        for graph in walk_graphs(self._model):
+        for graph in every_graph(self._model):
             given = {info.name for info in graph.input}
-            for tensor in graph.initializer:
-                if tensor.name not in given:
-                    found.setdefault(tensor.name, []).append(tensor)
-            for node in graph.node:
-                if node.op_type == "Constant" and node.attribute[0].HasField("t"):
-                    tensor = copy.deepcopy(node.attribute[0].t)
-                    tensor.name = node.output[0]
-                    found.setdefault(tensor.name, []).append(tensor)
+            for name, constant in constant_tensors(graph).items():
+                if name not in given:
+                    tensor = copy.deepcopy(constant)
+                    tensor.name = name
+                    found.setdefault(name, []).append(tensor)
         return {
             name: tensors[0]
             for name, tensors in found.items()
@@ -327,8 +331,8 @@ class Values:
         from onnx.helper import make_tensor_value_info as make_info
 
         found: dict[str, list[onnx.ValueInfoProto]] = {}
-        for graph in walk_graphs(inferred(self._model, by_values=False)):
-            for info in (*graph.input, *graph.output, *graph.value_info):
+        for graph in every_graph(inferred(self._model, by_values=False)):
+            for info in declared_values(graph):
                 found.setdefault(info.name, []).append(info)
             for tensor in graph.initializer:
                 info = make_info(tensor.name, tensor.data_type, list(tensor.dims))

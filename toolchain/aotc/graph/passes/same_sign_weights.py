@@ -11,9 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.records import record
-from aotc.graph.passes.base import Pass, all_names, free_name, walk_graphs
-from aotc.graph.view import subgraphs
-from aotc.spec.providers import MICROSOFT, STANDARD
+from aotc.graph.passes.base import Pass, all_names, drop_unread, free_name
+from aotc.graph.view import (
+    attribute_of,
+    constant_tensors,
+    declared_values,
+    defined_names,
+    subgraphs,
+)
+from aotc.spec.providers import MICROSOFT
 from aotc.spec.variant import Operands
 
 if TYPE_CHECKING:
@@ -70,7 +76,7 @@ class SameSignWeights(Pass):
         for product in list(saturating_operands(model)):
             if product.fixable:
                 _rewrite(product, new_names, used_names)
-        _drop_unread(model, {name for _, name in new_names})
+        drop_unread(model, {name for _, name in new_names})
 
     def ensures(self, model: onnx.ModelProto) -> str:
         left = [product.node.name for product in saturating_operands(model) if product.fixable]
@@ -126,20 +132,6 @@ def _zero(
         new_names[key] = free_name(f"{name}_zero_point", used_names)
         weights.graph.initializer.append(onnx.numpy_helper.from_array(value, new_names[key]))
     return new_names[key]
-
-
-def _drop_unread(model: onnx.ModelProto, replaced: set[str]) -> None:
-    """Remove replaced constants that nothing reads any more."""
-    read: set[str] = set()
-    for graph in walk_graphs(model):
-        read.update(value.name for value in graph.output)
-        for node in graph.node:
-            read.update(node.input)
-    for graph in walk_graphs(model):
-        kept = [t for t in graph.initializer if t.name in read or t.name not in replaced]
-        if len(kept) < len(graph.initializer):
-            del graph.initializer[:]
-            graph.initializer.extend(kept)
 
 
 # Integer products of ONNX Runtime's CPU kernels whose results depend on the CPU's features.
@@ -241,7 +233,9 @@ class _NodeOperands:
 def _graph_products(
     graph: onnx.GraphProto, outer: Mapping[str, Constant], outer_types: Mapping[str, int]
 ) -> Iterator[_NodeOperands]:
-    constants = {**outer, **_constants(graph)}
+    own = defined_names(graph)
+    constants = {name: found for name, found in outer.items() if name not in own}
+    constants |= _constants(graph)
     types = _types(graph, outer_types)
     for node in graph.node:
         product = PRODUCTS.get((node.domain if node.domain != "ai.onnx" else "", node.op_type))
@@ -314,13 +308,7 @@ def _cannot_saturate(tensor: onnx.TensorProto, activation_signed: bool) -> bool:
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, Constant]:
-    found = {tensor.name: Constant(tensor, graph) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.domain in STANDARD and node.output:
-            for attribute in node.attribute:
-                if attribute.HasField("t"):
-                    found[node.output[0]] = Constant(attribute.t, graph)
-    return found
+    return {name: Constant(tensor, graph) for name, tensor in constant_tensors(graph).items()}
 
 
 def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
@@ -328,11 +316,10 @@ def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
     found = dict(outer)
     found |= {
         value.name: value.type.tensor_type.elem_type
-        for value in (*graph.value_info, *graph.output, *graph.input)
-        if value.type.HasField("tensor_type") and value.type.tensor_type.elem_type
+        for value in declared_values(graph)
+        if value.type.tensor_type.elem_type
     }
-    for tensor in graph.initializer:
-        found[tensor.name] = tensor.data_type
+    found |= {name: tensor.data_type for name, tensor in constant_tensors(graph).items()}
     for node in graph.node:
         if (element := _output_type(node, found)) is not None:
             found[node.output[0]] = element
@@ -340,19 +327,18 @@ def _types(graph: onnx.GraphProto, outer: Mapping[str, int]) -> dict[str, int]:
 
 
 def _output_type(node: onnx.NodeProto, types: Mapping[str, int]) -> int | None:
-    """Element type of the first output of a constant, or a node that quantizes or keeps types."""
+    """Element type of the first output of a node that quantizes or keeps types."""
     import onnx
 
     if not node.output:
         return None
     if node.op_type == "DynamicQuantizeLinear":
         return int(onnx.TensorProto.UINT8)
-    if node.op_type == "Constant":
-        return next((a.t.data_type for a in node.attribute if a.HasField("t")), None)
     if node.op_type == "QuantizeLinear":
         zero = _input(node, 2)
-        stated = next((int(a.i) for a in node.attribute if a.name == "output_dtype" and a.i), None)
-        return stated or (types.get(zero) if zero else int(onnx.TensorProto.UINT8))
+        return attribute_of(node, "output_dtype", 0) or (
+            types.get(zero) if zero else int(onnx.TensorProto.UINT8)
+        )
     return types.get(_input(node, 0)) if node.op_type in _TYPE_PRESERVING else None
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_write
@@ -25,8 +24,6 @@ from aotc.spec.evidence import NodeErrors
 from aotc.spec.run_report import RunReport
 from aotc.spec.versions import artifact_path
 
-_MISSING_LIBRARY: Final = "AOTC-I019"
-
 
 def write_page(
     artifact: str | Path,
@@ -40,40 +37,19 @@ def write_page(
     `artifact` is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store;
     nothing of it is verified.  `traffic` is a file of recorded shapes, of which the page then tells
     what the artifact would do with them; `times` what `aotc bench --nodes --json` printed of it.  A
-    file that exists is replaced.
+    file that exists is replaced.  Graphs, and the memory over them, need the extra `report`: where
+    it is missing, the page says so in their place.
 
-    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model,
-    I058 for times of another artifact, what `aotc.inspect` raises, and I018 (full disk) and I026
-    where the page cannot be written.
+    Raises AOTC-I057 for a model, I058 for times of another artifact, what `aotc.inspect` raises,
+    and I018 (full disk) and I026 where the page cannot be written.
     """
     text = artifact_page(
         artifact_path(artifact),
         traffic=None if traffic is None else Path(traffic),
         times=None if times is None else Path(times),
     )
-    _write(text, Path(file))
-
-
-def write_run_page(artifact: Path | None, file: Path, run_report: RunReport) -> None:
-    """Write the page of a run into `file`, with that of its artifact (None: nothing was built).
-
-    Of a run whose artifact is not there or cannot be read, the page has the run alone.  Raises
-    AOTC-I019 where a library is missing, and I018 (full disk) and I026 for the file.
-    """
-    text, why = "", ""
-    if artifact is not None:
-        try:
-            text = artifact_page(artifact, run_report=run_report)
-        except AotcError as error:
-            if error.code == _MISSING_LIBRARY:
-                raise
-            why = error.line()
-    _write(text or run_page(run_report, why=why), file)
-
-
-def _write(text: str, file: Path) -> None:
     try:
-        write_atomically(file, text.encode("ascii"))
+        write_atomically(Path(file), text.encode("ascii"))
     except OSError as error:
         raise cannot_write(error, "cannot write the page", str(file)) from None
 
@@ -90,16 +66,13 @@ def artifact_page(
 
     `errors` are by variant, as `debug_parity.measure_nodes` measures them.
 
-    Raises AOTC-I019 where a library of the extra `report` or onnx is missing, I057 for a model, and
-    what `aotc.inspect` and `read_node_times` do.
+    Raises AOTC-I057 for a model, and what `aotc.inspect` and `read_node_times` do.
     """
     contents = read_contents(artifact, traffic=traffic)
-    report = contents.report
-    summary = report.artifact
-    assert summary is not None
+    summary = contents.summary
     seconds = read_node_times(times, summary.artifact_id) if times is not None else {}
     return page(
-        report.name,
+        contents.report.name,
         (
             tag(
                 "p",
@@ -112,10 +85,10 @@ def artifact_page(
         ),
         (
             *((run_section(run_report),) if run_report is not None else ()),
-            overview_section(report, summary),
+            overview_section(contents.report, summary),
             graph_section(contents, seconds, errors or {}),
             memory_section(contents),
-            shapes_section(report, summary.shapes),
+            shapes_section(contents.report),
             exactness_section(summary, contents.evidence, errors or {}),
             passes_section(summary),
             manifest_section(contents.manifest_json),
@@ -123,16 +96,17 @@ def artifact_page(
     )
 
 
-def run_page(run: RunReport, *, why: str = "") -> str:
-    """The page of a run without an artifact: outcome, breaches and gates.
+def run_page(artifact: Path | None, run: RunReport) -> str:
+    """The page of a run, with that of its artifact (None: nothing was built).
 
-    `why` is why the artifact, if there is one, is not on it.
+    Of a run whose artifact is not there or cannot be read, the page has the run alone.
     """
     said = "There is no artifact: nothing was built, and this page shows the results of the run."
-    if why:
+    if artifact is not None:
+        try:
+            return artifact_page(artifact, run_report=run)
+        except AotcError as error:
+            why = error.line()
         said = f"This page shows the results of the run. The artifact could not be read: {why}"
-    return page(
-        f"aotc {run.command}: {run.outcome}",
-        (tag("p", said, class_="notice"),),
-        (run_section(run),),
-    )
+    title = f"aotc {run.command}: {run.outcome}"
+    return page(title, (tag("p", said, class_="notice"),), (run_section(run),))

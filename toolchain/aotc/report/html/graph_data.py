@@ -7,6 +7,7 @@ that crashes or hangs the parser gives a reason code.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from xml.etree.ElementTree import Element
@@ -14,8 +15,9 @@ from xml.etree.ElementTree import Element
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph.types import fix_sizes
+from aotc.graph.view import Links, constant_tensors, declared_values
 from aotc.report.html.page import swatch, tag
-from aotc.spec.codec import Json
+from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.providers import STANDARD
 
@@ -44,7 +46,7 @@ class DrawnPart:
     nodes: tuple[int, ...]
 
 
-@record
+@record(slots=False)
 class DrawnGraph:
     """A main graph; sizes are in bytes by value, those that shape inference finds."""
 
@@ -57,6 +59,16 @@ class DrawnGraph:
     shapes: Annotated[Mapping[str, tuple[int, ...]], "at the optimal sizes"] = field(
         default_factory=dict
     )
+
+    @cached_property
+    def links(self) -> Links:
+        """Who makes and reads its values."""
+        return links_of(self.nodes)
+
+
+def links_of(nodes: Sequence[DrawnNode]) -> Links:
+    """Who makes and reads the values of drawn nodes."""
+    return Links((node.inputs for node in nodes), (node.outputs for node in nodes))
 
 
 @record
@@ -85,16 +97,10 @@ def read_graphs(requests: Sequence[GraphRequest]) -> list[DrawnGraph | AotcError
             place.mkdir()
             (place / "model.onnx").write_bytes(request.model)
             try:
-                done = workers.run(
-                    f"{__name__}:read_graph_job",
-                    {
-                        "optimal": dict(request.optimal),
-                        "largest": dict(request.largest),
-                        "providers": dict(request.providers),
-                    },
-                    folder=place,
-                )
-                found.append(_graph(done.value))
+                sizes = {"optimal": dict(request.optimal), "largest": dict(request.largest)}
+                asked: Json = {**sizes, "providers": dict(request.providers)}
+                done = workers.run(f"{__name__}:read_graph_job", asked, folder=place)
+                found.append(decode(DrawnGraph, done.value))
             except AotcError as error:
                 found.append(AotcError("AOTC-I056", "the graph cannot be read", found=error.line()))
     return found
@@ -105,14 +111,14 @@ def read_graph_job(request: Json) -> Json:
     import onnx
 
     from aotc.graph.partition.assignment import Rules, assign, flops_of, sizes_at
-    from aotc.graph.view import op_of, read_graph
+    from aotc.graph.view import GraphView, op_of
     from aotc.graph.wire_count import refuse_costly
 
     assert isinstance(request, dict)
     content = Path("model.onnx").read_bytes()
     refuse_costly(content, "model.onnx")
     model = onnx.ModelProto.FromString(content)
-    graph = read_graph(model)
+    graph = GraphView(model.graph)
     inferred = with_standard_operators(model)
     optimal: Any = request["optimal"]
     largest: Any = request["largest"]
@@ -123,65 +129,41 @@ def read_graph_job(request: Json) -> Json:
     stated: Any = request["providers"]
     providers = {node.name: stated.get(node.name, "") for node in graph.nodes}
     names = dict.fromkeys((*stated.values(), *providers.values()))
-    inner = frozenset(node.name for node in graph.subgraph_nodes)
+    inner = frozenset(node.name for body in graph.bodies for node in body.nodes)
     claims = [
         (name, frozenset(node for node, found in providers.items() if found == name) | inner)
         for name in names
     ]
     assignment, _ = assign(graph, claims, Rules())
-    weights = {tensor.name for tensor in model.graph.initializer}
-    weights |= {tensor.values.name for tensor in model.graph.sparse_initializer}
-    made = {value for node in graph.nodes for value in node.outputs} | set(graph.inputs)
-    values = made - weights
-    nodes: list[Json] = []
-    for node, seen in zip(model.graph.node, graph.nodes, strict=True):
+    values = {*graph.producers, *graph.inputs} - graph.initializers
+    nodes = []
+    for node, read in zip(graph.nodes, graph.reads, strict=True):
         shapes = [sizes.shapes.get(name) if name else None for name in node.input]
         outputs = [sizes.shapes[name] for name in node.output if name in sizes.shapes]
         nodes.append(
-            {
-                "name": node.name,
-                "op": op_of(node),
-                "inputs": list(seen.inputs),
-                "outputs": [name for name in node.output if name],
-                "weights": [name for name in node.input if name in weights],
-                "flops": flops_of(node.op_type, shapes, outputs) if outputs else 0,
-                "inner": list(seen.inner_nodes),
-            }
+            DrawnNode(
+                name=node.name,
+                op=op_of(node),
+                inputs=tuple(name for name in read if name not in graph.initializers),
+                outputs=tuple(name for name in node.output if name),
+                weights=tuple(name for name in node.input if name in graph.initializers),
+                flops=flops_of(node.op_type, shapes, outputs) if outputs else 0,
+                inner=tuple(graph.inside.get(node.name, [])),
+            )
         )
-    return {
-        "nodes": nodes,
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
-        "parts": [[part.provider, list(part.nodes)] for part in assignment.parts],
-        "sizes": {name: size for name, size in sizes.values.items() if name in values},
-        "sizes_max": {name: size for name, size in sizes_max.values.items() if name in values},
-        "shapes": {name: list(size) for name, size in sizes.shapes.items() if name in values},
-    }
-
-
-def _graph(value: Any) -> DrawnGraph:
-    nodes = tuple(
-        DrawnNode(
-            name=node["name"],
-            op=node["op"],
-            inputs=tuple(node["inputs"]),
-            outputs=tuple(node["outputs"]),
-            weights=tuple(node["weights"]),
-            flops=node["flops"],
-            inner=tuple(node["inner"]),
+    parts = assignment.parts
+    return encode(
+        DrawnGraph(
+            nodes=tuple(nodes),
+            inputs=tuple(graph.inputs),
+            outputs=tuple(graph.outputs),
+            parts=tuple(
+                DrawnPart(provider=each.provider, nodes=tuple(each.nodes)) for each in parts
+            ),
+            sizes={name: size for name, size in sizes.values.items() if name in values},
+            sizes_max={name: size for name, size in sizes_max.values.items() if name in values},
+            shapes={name: tuple(size) for name, size in sizes.shapes.items() if name in values},
         )
-        for node in value["nodes"]
-    )
-    return DrawnGraph(
-        nodes=nodes,
-        inputs=tuple(value["inputs"]),
-        outputs=tuple(value["outputs"]),
-        parts=tuple(
-            DrawnPart(provider=name, nodes=tuple(indices)) for name, indices in value["parts"]
-        ),
-        sizes=value["sizes"],
-        sizes_max=value["sizes_max"],
-        shapes={name: tuple(shape) for name, shape in value["shapes"].items()},
     )
 
 
@@ -306,16 +288,8 @@ def _constants(model: onnx.ModelProto) -> dict[str, Any]:
 
     from onnx import TensorProto, numpy_helper
 
-    tensors = [(tensor.name, tensor) for tensor in model.graph.initializer]
-    tensors += [
-        (node.output[0], attribute.t)
-        for node in model.graph.node
-        if node.op_type == "Constant"
-        for attribute in node.attribute
-        if attribute.name == "value"
-    ]
     found = {}
-    for name, tensor in tensors:
+    for name, tensor in constant_tensors(model.graph).items():
         small = math.prod(tensor.dims) <= _MAX_ELEMENTS
         if small and tensor.data_location != TensorProto.EXTERNAL:
             try:
@@ -334,7 +308,7 @@ def _shapes(model: onnx.ModelProto) -> dict[str, tuple[int, ...]]:
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
         return {}
     found = {}
-    for value in (*inferred.graph.input, *inferred.graph.value_info, *inferred.graph.output):
+    for value in declared_values(inferred.graph):
         tensor = value.type.tensor_type
         if tensor.HasField("shape") and all(d.HasField("dim_value") for d in tensor.shape.dim):
             found[value.name] = tuple(d.dim_value for d in tensor.shape.dim)

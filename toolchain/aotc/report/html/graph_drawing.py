@@ -9,10 +9,10 @@ from itertools import groupby
 from typing import Annotated, Final, Literal
 from xml.etree.ElementTree import Element
 
-from aotc.base.errors import AotcError, install_extra
 from aotc.base.records import field, record
-from aotc.report.html.graph_data import DrawnGraph, DrawnNode, error_class, error_text
-from aotc.report.html.page import bytes_text, short_provider, shown_name, tag
+from aotc.report.html.graph_data import DrawnGraph, DrawnNode, error_class, error_text, links_of
+from aotc.report.html.page import bytes_text, shown_name, tag
+from aotc.report.sheet import provider as short_provider
 from aotc.spec.evidence import NodeError
 
 # A folded graph as inline SVG: all levels are in it, those within closed groups hidden.
@@ -71,16 +71,11 @@ def graph_svg(graph: DrawnGraph, root: Group, look: Look, *, title: str) -> Elem
 
 
 class _Drawing:
-    """Draws one graph: values by producer and readers are looked up once."""
+    """Draws one graph."""
 
     def __init__(self, graph: DrawnGraph, look: Look) -> None:
         self.graph = graph
         self.look = look
-        self.producers = {v: i for i, node in enumerate(graph.nodes) for v in node.outputs}
-        self.readers: dict[str, list[int]] = {}
-        for index, node in enumerate(graph.nodes):
-            for value in dict.fromkeys(node.inputs):
-                self.readers.setdefault(value, []).append(index)
         self.results = frozenset(graph.outputs)
         self.groups = 0
 
@@ -130,15 +125,15 @@ class _Drawing:
     ) -> dict[tuple[int, int], list[str]]:
         """Values by edge; thing `count` is what comes in, `count` + 1 what goes out."""
         found: dict[tuple[int, int], list[str]] = {}
+        links = self.graph.links
         for index in group.nodes:
-            node = self.graph.nodes[index]
             target = owner[index]
-            for value in dict.fromkeys(node.inputs):
-                source = owner.get(self.producers.get(value, -1), count)
+            for value in links.reads[index]:
+                source = owner.get(links.producers.get(value, -1), count)
                 if source != target:
                     found.setdefault((source, target), []).append(value)
-            for value in node.outputs:
-                outside = any(reader not in owner for reader in self.readers.get(value, ()))
+            for value in links.makes[index]:
+                outside = any(reader not in owner for reader in links.readers.get(value, ()))
                 if outside or value in self.results:
                     found.setdefault((target, count + 1), []).append(value)
         return {edge: list(dict.fromkeys(values)) for edge, values in found.items()}
@@ -417,11 +412,7 @@ class _Folder:
 
     def __init__(self, graph: DrawnGraph) -> None:
         self.modules = modules_of(graph.nodes)
-        producers = {value: i for i, node in enumerate(graph.nodes) for value in node.outputs}
-        self.before = [
-            sorted({producers[value] for value in node.inputs if value in producers})
-            for node in graph.nodes
-        ]
+        self.before = graph.links.before
 
     def fold(self, nodes: Sequence[int], depth: int) -> list[Group | int]:
         """`nodes`, folded by the part of their module's name at `depth`, in execution order."""
@@ -560,19 +551,12 @@ class Level:
 
 
 def lay_out(count: int, edges: Iterable[tuple[int, int]]) -> Level:
-    """The layout of things 0 to `count` - 1; raises AOTC-I019 where the library is missing.
+    """The layout of things 0 to `count` - 1.
 
     Edges may form circles: folding ties what is no circle among nodes.
     """
-    try:
-        from fast_sugiyama import from_edges
-    except ImportError as error:
-        raise AotcError(
-            "AOTC-I019",
-            "fast-sugiyama cannot be imported",
-            found=str(error),
-            fix=install_extra("report"),
-        ) from None
+    from fast_sugiyama import from_edges
+
     given = sorted({(a, b) for a, b in edges if a != b})
     both = set(given)
     # Of two edges between the same two the library takes one; the other is drawn along it.
@@ -670,21 +654,20 @@ def modules_of(nodes: Sequence[DrawnNode]) -> list[Module]:
         found = [None] * len(nodes)
     anchors = _of_weights(nodes)
     found = [module if module is not None else anchors[i] for i, module in enumerate(found)]
-    producers = {value: i for i, node in enumerate(nodes) for value in node.outputs}
+    before = links_of(nodes).before
     consumers: list[list[int]] = [[] for _ in nodes]
-    for index, node in enumerate(nodes):
-        for value in node.inputs:
-            if value in producers:
-                consumers[producers[value]].append(index)
+    for index, sources in enumerate(before):
+        for source in sources:
+            consumers[source].append(index)
     # A product and the sum with its bias are of one module; the bias alone has a name left.
     for index in reversed(range(len(nodes))):
         after = consumers[index]
         if found[index] is None and nodes[index].weights and len(after) == 1:
             found[index] = found[after[0]]
-    for index, node in enumerate(nodes):
+    for index, sources in enumerate(before):
         if found[index] is None:
-            before = sorted({producers[v] for v in node.inputs if v in producers}, reverse=True)
-            found[index] = _common([module for i in before if (module := found[i]) is not None])
+            modules_before = (found[source] for source in reversed(sources))
+            found[index] = _common([module for module in modules_before if module is not None])
     for index in reversed(range(len(nodes))):
         if found[index] is None:
             found[index] = _prefix([m for i in consumers[index] if (m := found[i]) is not None])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from xml.etree.ElementTree import Element
 
 from aotc.base.text import duration
@@ -12,14 +12,15 @@ from aotc.report.html.graph_drawing import Look, Module, fold, graph_svg, module
 from aotc.report.html.page import (
     bytes_text,
     drawing_buttons,
+    elements,
     section,
     share_text,
-    short_provider,
     shown_name,
     swatch,
-    table,
     tag,
 )
+from aotc.report.sheet import Note, Table, count, provider
+from aotc.report.sheets.variants import placement_sheet
 from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.variant import PartitionReport, Variant
 
@@ -77,6 +78,7 @@ def graph_section(
             "noscript", tag("p", "Without scripts the groups stay folded; the table has all nodes.")
         ),
         *figures,
+        *elements(placement_sheet(contents.summary.variants)),
     )
 
 
@@ -89,9 +91,7 @@ def _figure(
 ) -> Element:
     graph = drawn.graph
     if graph is None:
-        assert drawn.refusal is not None
-        said = f"Not drawn: {drawn.refusal.line()}"
-        return tag("div", tag("p", said, class_="bad"), id=name, class_="variant")
+        return tag("div", tag("p", drawn.why_not, class_="bad"), id=name, class_="variant")
     placed = {node.name: node.provider for node in variant.placement.nodes}
     report = variant.partitioning
     providers = tuple(dict.fromkeys((*variant.providers, *placed.values())))
@@ -126,9 +126,8 @@ def _figure(
             ),
             class_="split",
         ),
-        *_partitions(report),
         tag("h3", "Nodes"),
-        _times(graph, times, variant),
+        *_times(graph, times, variant),
         tag(
             "details",
             tag("summary", f"All {len(graph.nodes)} nodes in order of execution"),
@@ -148,8 +147,8 @@ def _part_names(graph: DrawnGraph, report: PartitionReport | None) -> list[str]:
     names = []
     for index, drawn in enumerate(graph.parts):
         own = stated.get((drawn.provider, len(drawn.nodes)))
-        provider = short_provider(drawn.provider) or "unplaced"
-        names.append(own.pop(0) if own else f"{provider} {index + 1}")
+        on = provider(drawn.provider) or "unplaced"
+        names.append(own.pop(0) if own else f"{on} {index + 1}")
     return names
 
 
@@ -162,93 +161,29 @@ def _legend(graph: DrawnGraph, look: Look, variant: Variant) -> Element:
         "p",
         f"Placement {variant.placement.origin}: ",
         *(
-            swatch(f"p{index % 6}", f"{short_provider(name)} {_counted(counted[name], 'node')}")
+            swatch(f"p{index % 6}", f"{provider(name)} {count(counted[name], 'node')}")
             for index, name in enumerate(look.providers)
         ),
-        _counted(len(graph.parts), "partition"),
+        count(len(graph.parts), "partition"),
         class_="legend",
     )
 
 
-def _partitions(report: PartitionReport | None) -> list[Element]:
-    if report is None:
-        return [tag("p", "One provider runs all nodes: there is no boundary.", class_="quiet")]
-    crossing = [t for t in report.transfers if t.source and t.target]
-    others = [t for t in report.transfers if not (t.source and t.target)]
-    refusals = [
-        (shown_name(each.node), shown_name(each.op, 60), short_provider(each.provider), each.reason)
-        for each in report.refusals
-    ]
-    return [
-        tag("h3", "Partitions"),
-        table(
-            ("partition", "provider", "#nodes", "operators", "compiled"),
-            (
-                (
-                    tag("b", shown_name(part.name)),
-                    short_provider(part.provider),
-                    str(part.nodes),
-                    ", ".join(f"{shown_name(op, 60)} {count}" for op, count in part.ops.items()),
-                    "into one node" if part.compiled else "no",
-                )
-                for part in report.partitions
-            ),
-        ),
-        tag("h3", "Boundaries"),
-        table(
-            ("value", "from", "to", "#bytes at optimal sizes", "#at largest sizes"),
-            (
-                (
-                    shown_name(transfer.value),
-                    short_provider(transfer.source) or "caller",
-                    short_provider(transfer.target) or "caller",
-                    bytes_text(transfer.bytes),
-                    bytes_text(transfer.bytes_max),
-                )
-                for transfer in (*crossing, *others)
-            ),
-            caption=f"{_counted(len(crossing), 'value')} from one provider to another in each "
-            f"call, and {len(others)} between provider and caller.",
-        ),
-        tag("h3", "Refusals"),
-        table(("node", "operator", "refused by", "reason"), refusals)
-        if refusals
-        else tag("p", "No provider refused a node that it was offered."),
-    ]
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count} {thing}{'' if count == 1 else 's'}"
-
-
-def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> Element:
-    if not times:
-        return tag(
-            "p",
-            f"Times of single nodes of {variant.name} were not measured. The estimated share is of "
-            "operations at the optimal sizes, by formula, and is no time.",
-            class_="quiet",
-        )
+def _times(graph: DrawnGraph, times: Mapping[str, float], variant: Variant) -> Iterator[Element]:
+    said = (
+        f"Times of single nodes of {variant.name} were not measured. The estimated share is of "
+        "operations at the optimal sizes, by formula, and is no time."
+    )
     total = sum(times.values())
     slowest = sorted(times, key=lambda name: -times[name])[:10]
-    return table(
-        ("node", "#time", "#share"),
-        (
-            # Where all are 0, as clocks that are too coarse have it, there are no shares.
-            (shown_name(n), duration(times[n]), share_text(times[n] / total if total else None))
-            for n in slowest
-        ),
-        caption=f"The slowest of {len(times)} measured nodes, {duration(total)} together.",
-    )
+    # Where all are 0, as clocks that are too coarse have it, there are no shares.
+    rows = [(n, duration(times[n]), share_text(times[n] / total) if total else "") for n in slowest]
+    note = f"The slowest of {len(times)} measured nodes, {duration(total)} together."
+    slow = Table("", ("#time", "#share"), rows, note=note)
+    yield from elements([slow if times else Note(said, "quiet")])
 
 
 # All nodes of a graph as a table: what the drawing shows by place and colour, in words.
-
-
-HEAD = (
-    *("node", "operator", "module", "provider", "makes", "#bytes", "#estimated share"),
-    *("#time", "#share of time"),
-)
 
 
 def node_table(
@@ -265,40 +200,29 @@ def node_table(
     """
     operations = sum(node.flops for node in graph.nodes) or 1
     total = sum(seconds.values()) or 1.0
-    columns = (HEAD if seconds else HEAD[:-2]) + (("error",) if errors else ())
-    body = tag("tbody")
+    rows = []
     for index, node in enumerate(graph.nodes):
         made = [value for value in node.outputs if value in graph.sizes]
-        shapes = ", ".join(str(list(graph.shapes.get(value, ()))) for value in made)
-        size = sum(graph.sizes[value] for value in made) if made else None
-        cells = [
-            (shown_name(node.name), ""),
-            (shown_name(node.op, 60), ""),
-            (shown_name(".".join(modules[index]), 120), ""),
-            (short_provider(placed.get(node.name, "")), ""),
-            (shapes, ""),
-            (bytes_text(size), "n"),
-            (share_text(node.flops / operations), "n"),
-        ]
-        if seconds:
-            taken = seconds.get(node.name)
-            cells += [
-                ("" if taken is None else duration(taken), "n"),
-                ("" if taken is None else share_text(taken / total), "n"),
-            ]
-        if errors:
-            found = errors.get(index)
-            cells.append(("" if found is None else error_text(found), ""))
-        row = tag("tr", id=f"{name}-r{index}")
-        for text, kind in cells:
-            row.append(tag("td", text, class_=kind or None))
-        body.append(row)
-    head = (tag("th", title.removeprefix("#"), scope="col") for title in columns)
-    return tag(
-        "div",
-        tag("table", tag("thead", tag("tr", *head)), body, class_="nodes"),
-        class_="scroll tall",
-        tabindex=0,
-        role="region",
-        aria_label="all nodes",
-    )
+        taken = seconds.get(node.name)
+        found = (errors or {}).get(index)
+        rows.append(
+            (
+                node.name,
+                shown_name(node.op, 60),
+                shown_name(".".join(modules[index]), 120) or "-",
+                provider(placed.get(node.name, "")),
+                ", ".join(str(list(graph.shapes.get(value, ()))) for value in made),
+                bytes_text(sum(graph.sizes[value] for value in made) if made else None),
+                share_text(node.flops / operations),
+                "" if taken is None else duration(taken),
+                "" if taken is None else share_text(taken / total),
+                "" if found is None else error_text(found),
+            )
+        )
+    heads = ["operator", "module", "provider", "makes", "#bytes", "#estimated share"]
+    heads += ["#time", "#share of time", "error"]
+    (frame,) = elements([Table("", heads, rows, name="node")])
+    frame[0].set("class", "nodes")
+    for index, row in enumerate(frame.iterfind(".//tbody/tr")):
+        row.set("id", f"{name}-r{index}")
+    return frame

@@ -7,46 +7,21 @@ from typing import Annotated, Final
 from xml.etree.ElementTree import Element
 
 from aotc.base.records import record
-from aotc.report.html.artifact_contents import Contents, sizes_text
+from aotc.report.html.artifact_contents import Contents
 from aotc.report.html.graph_data import DrawnGraph
-from aotc.report.html.page import bytes_text, section, shown_name, table, tag
+from aotc.report.html.page import bytes_text, elements, section, shown_name, tag
+from aotc.report.html.sections import sizes_text
+from aotc.report.sheets.variants import cost_table
 
 
 def memory_section(contents: Contents) -> Element:
     """Plan and measurement by variant, and a curve for each graph."""
-    measured = {
-        found.name: found.peak_memory_bytes
-        for found in (contents.evidence.variants if contents.evidence is not None else ())
-    }
-    parts: list[Element] = [
-        table(
-            (
-                "variant",
-                "#weights",
-                "#inputs, at most",
-                "#activations, at most",
-                "#process, measured",
-            ),
-            (
-                (
-                    variant.name,
-                    bytes_text(variant.memory.weights_bytes),
-                    bytes_text(variant.memory.input_bytes_max),
-                    bytes_text(variant.memory.activation_bytes_max),
-                    "not measured"
-                    if measured.get(variant.name) is None
-                    else bytes_text(measured[variant.name]),
-                )
-                for variant in contents.manifest.variants
-            ),
-            caption="As planned in the manifest: activations are the sum of all nodes' outputs, an "
-            "upper bound. The measured peak is of a whole process at build.",
-        )
-    ]
+    parts = [*elements([cost_table(contents.summary.variants)])]
     variants = {variant.name: variant for variant in contents.manifest.variants}
     for drawn in contents.drawn:
         graph = drawn.graph
         if graph is None:
+            parts.append(tag("p", drawn.why_not, class_="bad"))
             continue
         domain = variants[drawn.names[0]].domain or contents.manifest.domain
         curves = [("optimal sizes", graph.sizes, {n: d.opt for n, d in domain.dims.items()})]
@@ -78,17 +53,13 @@ def memory_section(contents: Contents) -> Element:
                     "not find; they are not counted, so the curve is a lower bound."
                 )
                 parts.append(tag("p", said, class_="warn"))
-            parts.append(
-                tag("p", f"At the peak runs {shown_name(node.op, 60)} {shown_name(node.name)}.")
-            )
-    parts.append(
-        tag(
-            "p",
-            "The curve has what is live by the order of nodes, without weights and inputs. ONNX "
-            "Runtime may reuse an input's memory for an output, and keep more than it needs.",
-            class_="quiet",
-        )
+            said = f"At the peak runs {shown_name(node.op, 60)} {shown_name(node.name)}."
+            parts.append(tag("p", said))
+    said = (
+        "A curve has what is live by the order of nodes, without weights and inputs. ONNX Runtime "
+        "may reuse an input's memory for an output, and keep more than it needs."
     )
+    parts.append(tag("p", said, class_="quiet"))
     return section("memory", "Memory", *parts)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from typing import Final
 from xml.etree.ElementTree import Element, tostring
 
 from aotc.base.text import printable, size
+from aotc.report.sheet import Bars, Cell, Facts, Heading, Lines, Note, Part, Table
 
 # Elements of a page. Text and attributes are escaped when the tree is written, never before.
 #
@@ -20,8 +21,6 @@ from aotc.base.text import printable, size
 
 # How much of one name is shown; the manifest has all of it.
 _NAME_LENGTH: Final = 160
-# A table with more rows scrolls in a frame of its own.
-_SHORT: Final = 14
 Content = Element | str | None
 
 
@@ -59,27 +58,6 @@ def shown_name(text: str, length: int = _NAME_LENGTH) -> str:
     return printable(text, length)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[Content]], *, caption: str = "") -> Element:
-    """A table with a header row; a column whose head begins with `#` is of numbers."""
-    columns = [name.removeprefix("#") for name in head]
-    found = tag("table")
-    if caption:
-        found.append(tag("caption", caption))
-    numeric = [name.startswith("#") for name in head]
-    heads = zip(numeric, columns, strict=True)
-    names = (tag("th", name, scope="col", class_="n" if n else None) for n, name in heads)
-    found.append(tag("thead", tag("tr", *names)))
-    body = tag("tbody")
-    for row in rows:
-        cells = zip(numeric, row, strict=True)
-        body.append(tag("tr", *(tag("td", cell, class_="n" if n else None) for n, cell in cells)))
-    found.append(body)
-    if len(body) <= _SHORT:
-        return tag("div", found, class_="scroll")
-    name = caption or ", ".join(filter(None, columns))
-    return tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=name)
-
-
 def swatch(kind: str, *content: Content) -> Element:
     """What a colour of a drawing, the class `kind`, means."""
     colour = tag("span", class_=f"swatch {kind}", aria_hidden="true")
@@ -108,6 +86,100 @@ def section(anchor: str, title: str, *content: Content) -> Element:
     )
 
 
+# A sheet, after the title of its page.
+
+
+# Rows of one table, as many as a graph that is drawn has nodes; JSON has all.
+_MAX_ROWS: Final = 5000
+# A table with more rows scrolls in a frame of its own.
+_SHORT: Final = 14
+# Width of the longest bar.
+_BAR: Final = 320
+
+
+def elements(parts: Iterable[Part]) -> Iterator[Element]:
+    """The parts of a sheet in which there is something."""
+    for part in parts:
+        match part:
+            case Heading():
+                yield tag("h3", f"{shown_name(part.text)} ", _said(part.status, part.mood))
+            case Facts():
+                yield from _facts(part)
+            case Table():
+                yield from _table(part)
+            case Bars():
+                yield from _bars(part)
+            case Lines():
+                yield tag("pre", *_cell(part.lines))
+            case Note():
+                yield tag("p", part.text, class_=part.mood or None)
+
+
+def _facts(part: Facts) -> Iterator[Element]:
+    rows = [(label, text) for label, text in part.rows if text]
+    if rows and part.title:
+        yield tag("p", tag("b", part.title, class_="bad"))
+    if rows:
+        found = tag("dl")
+        for label, text in rows:
+            found.extend((tag("dt", shown_name(label)), tag("dd", *_cell(text))))
+        yield found
+
+
+def _table(part: Table) -> Iterator[Element]:
+    """A table with its title and note, if it has rows; of many the first."""
+    if not part.rows:
+        return
+    if part.title:
+        yield tag("h3", shown_name(part.title))
+    heads, shown = part.filled(part.rows[:_MAX_ROWS])
+    kinds = ["n" if head.startswith("#") else None for head in heads]
+    names = [head.removeprefix("#") for head in heads]
+    found = tag("table", tag("caption", part.note) if part.note else None)
+    cells = (tag("th", name, scope="col", class_=k) for name, k in zip(names, kinds, strict=True))
+    if any(names):
+        found.append(tag("thead", tag("tr", *cells)))
+    body = tag("tbody")
+    for name, *others in shown:
+        texts = [(shown_name(str(name)),), *map(_cell, others)]
+        body.append(
+            tag("tr", *(tag("td", *text, class_=k) for text, k in zip(texts, kinds, strict=True)))
+        )
+    found.append(body)
+    if len(body) <= _SHORT:
+        yield tag("div", found, class_="scroll")
+    else:
+        label = part.title or ", ".join(filter(None, names))
+        yield tag("div", found, class_="scroll tall", tabindex=0, role="region", aria_label=label)
+    if (left := len(part.rows) - _MAX_ROWS) > 0:
+        yield tag("p", f"And {left} more, which --json lists.")
+
+
+def _bars(part: Bars) -> Iterator[Element]:
+    largest = max((number for _, number, _ in part.rows), default=0) or 1
+    heads = (tag("th", head, scope="col") for head in ("", *part.columns))
+    found = tag("table", tag("thead", tag("tr", *heads)))
+    for name, number, marked in part.rows:
+        rect = tag("rect", class_="bar", width=_BAR * number / largest, height=12)
+        bar = tag("svg", rect, width=_BAR, height=12, aria_hidden="true")
+        cells = (shown_name(name), str(number), bar, tag("b", marked))
+        found.append(tag("tr", *(tag("td", each) for each in cells)))
+    yield tag("h3", shown_name(part.title))
+    yield tag("div", found, class_="scroll")
+
+
+def _cell(text: Cell) -> Iterator[Content]:
+    """The text of a cell, or its lines; a result in the colour of its mood."""
+    for index, line in enumerate((text,) if isinstance(text, str) else text):
+        if index:
+            yield tag("br")
+        yield _said(line, getattr(line, "mood", ""))
+
+
+def _said(text: str, mood: str) -> Content:
+    return tag("span", text, class_=mood) if mood else text
+
+
 # Figures as a page shows them.
 
 
@@ -123,25 +195,25 @@ def share_text(share: float | None) -> str:
     return "<0.1%" if 0 < share < 0.001 else f"{share:.1%}"
 
 
-def short_provider(name: str) -> str:
-    """A provider without the words that all names of ONNX Runtime end in."""
-    return name.removesuffix("ExecutionProvider") or name
-
-
 # A whole page: head with its policy, style and script, contents, and the sections.
 #
 # The page asks for nothing: its policy allows the one style and the one script that are in it, by
 # their hashes, and no address. See https://www.w3.org/TR/CSP3/#framework-directive-source-list.
 
 
-def page(title: str, notice: Sequence[Content], sections: Sequence[Element]) -> str:
-    """The document as text; each section is linked from the top by its heading."""
+def page(
+    title: str, notice: Iterable[Content], sections: Sequence[Element], *, script: bool = True
+) -> str:
+    """The document as text; each section is linked from the top by its heading.
+
+    Without drawings, a page needs no `script`.
+    """
     style = _resource("page.css")
-    script = _resource("page.js")
+    code = _resource("page.js") if script else ""
     policy = "; ".join(
         (
             "default-src 'none'",
-            f"script-src {_hash(script)}",
+            *((f"script-src {_hash(code)}",) if code else ()),
             f"style-src {_hash(style)}",
             "img-src data:",
             "base-uri 'none'",
@@ -155,6 +227,8 @@ def page(title: str, notice: Sequence[Content], sections: Sequence[Element]) -> 
         tag(
             "head",
             tag("meta", charset="utf-8"),
+            # By which a page is known for one of ours, where another is to take its place.
+            tag("meta", name="generator", content="aotc"),
             tag("meta", http_equiv="Content-Security-Policy", content=policy),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("meta", name="referrer", content="no-referrer"),
@@ -167,7 +241,7 @@ def page(title: str, notice: Sequence[Content], sections: Sequence[Element]) -> 
             tag("header", tag("h1", name), *notice),
             tag("nav", *links, aria_label="contents"),
             tag("main", *sections),
-            _raw("script", script),
+            _raw("script", code) if code else None,
         ),
         lang="en",
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +16,7 @@ from aotc.base.files.failures import cannot_use
 from aotc.base.files.folders import FOLDER
 from aotc.base.files.locks import holder, locked, try_lock
 from aotc.base.files.ownership import Unsafe, can_check_owners, sizes_below
+from aotc.base.interruptions import stop_if_interrupted
 from aotc.spec.versions import ID_PREFIX
 from aotc.trust.stores import owners
 
@@ -32,17 +35,23 @@ _PAUSE_SECONDS: Final = 0.005
 
 
 class Hold:
-    """An open folder of a store, with its lock if it could be acquired."""
+    """An open folder of a store, with its lock if it could be acquired.
+
+    Released by `close`, or with its last reference.
+    """
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+        # Of the standard library's objects, these close any descriptor in C, of a folder too.  In a
+        # `__del__`, which is Python, an interruption would be swallowed, and the folder left open.
+        if sys.platform == "darwin":
+            self._folder = select.kqueue.fromfd(descriptor)
+        else:
+            self._folder = select.epoll.fromfd(descriptor)
 
     @property
     def descriptor(self) -> int:
         """The descriptor of the folder; raises ValueError once it is closed."""
-        if self._descriptor is None:
-            raise ValueError("the entry was released")
-        return self._descriptor
+        return self._folder.fileno()
 
     def touch(self) -> None:
         """Record that the entry is used now; does nothing in a read-only store."""
@@ -51,15 +60,9 @@ class Hold:
         except OSError:
             return
 
-    def __del__(self) -> None:
-        """Release the entry with its last reference."""
-        self.close()
-
     def close(self) -> None:
         """Release the entry."""
-        descriptor, self._descriptor = self._descriptor, None
-        if descriptor is not None:
-            os.close(descriptor)
+        self._folder.close()
 
 
 def hold(entry: Path) -> Hold | None:
@@ -77,6 +80,7 @@ def hold(entry: Path) -> Hold | None:
         while not _lock_shared(descriptor) and time.monotonic() < deadline:
             if not is_still_at(entry, descriptor):
                 break
+            stop_if_interrupted()
             time.sleep(_PAUSE_SECONDS)
         if is_still_at(entry, descriptor):
             return Hold(descriptor)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import ATTESTATIONS, FOLDER
+from aotc.base.interruptions import uninterrupted
 from aotc.runtime.store.entries import exclusive, unwritable
 from aotc.runtime.store.publication import Draft, remove_leftovers
 from aotc.runtime.store.user_store import Store, StoredArtifact
@@ -30,6 +31,7 @@ from aotc.trust.policy.host_trust import Trust
 from aotc.trust.stores import default_root, system_root
 
 
+@uninterrupted
 def install(
     artifact: str | Path,
     keys: Trust | Iterable[TrustedKey],

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST, PAYLOAD, PRIVATE, SHARED
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record
 from aotc.runtime.store.entries import Hold, entry_path, hold, require_ours, unwritable
 from aotc.spec.json import MAX_JSON_BYTES
@@ -58,6 +59,10 @@ class StoredArtifact:
     hold: Hold
     hashed: bool = True
 
+    def close(self) -> None:
+        """Release the entry."""
+        self.hold.close()
+
 
 class Store:
     """A folder of verified artifacts: `root`, by default $AOTC_STORE or the user's cache.
@@ -69,6 +74,7 @@ class Store:
         self.root = (Path(root) if root is not None else default_root()).absolute()
         self._mode = SHARED if shared else PRIVATE
 
+    @uninterrupted
     def install(
         self,
         path: str | Path,

@@ -7,6 +7,7 @@ on the stream of the capture becomes part of the graph.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 
@@ -94,6 +95,9 @@ class CaptureGate:
 
 
 GATE = CaptureGate()
+if hasattr(os, "register_at_fork"):
+    # Its users in other threads are not in the child, and what locked it may be one of them.
+    os.register_at_fork(after_in_child=GATE.__init__)  # type: ignore[misc]
 
 
 def capture_refused(why: str, where: str) -> AotcError:

@@ -7,13 +7,14 @@ first (`3.then_branch/x`); in the main graph, there is no prefix.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aotc.base.records import record
+from aotc.graph.view import attribute_of, named_subgraphs
 from aotc.spec.codec import Json
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ class Flow:
                     self.readers.setdefault((node.op_type, input_index), []).append(value)
             if node.op_type == "Constant":
                 self._add_constant(node, site.outputs[0])
-            for attribute, subgraph in _subgraphs(node):
+            for attribute, subgraph in named_subgraphs(node):
                 inner = f"{scope}{index}.{attribute}/"
                 known = self._add_nodes(subgraph, inner, names)
                 self._link_subgraph(site, subgraph, inner, known)
@@ -222,14 +223,8 @@ class Flow:
                 )
                 self._shapes.setdefault(scope + value.name, shape)
         for index, node in enumerate(graph.node):
-            for attribute, subgraph in _subgraphs(node):
+            for attribute, subgraph in named_subgraphs(node):
                 self._add_shapes(subgraph, f"{scope}{index}.{attribute}/")
-
-
-def _subgraphs(node: onnx.NodeProto) -> Iterator[tuple[str, onnx.GraphProto]]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
 
 
 def _is_small(tensor: onnx.TensorProto) -> bool:
@@ -269,17 +264,6 @@ def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
     with suppress(onnx.checker.ValidationError, ValueError, RuntimeError):
         return onnx.inliner.inline_local_functions(model)
     return model
-
-
-def attribute_of(node: onnx.NodeProto, name: str, default: Any = None) -> Any:
-    """The value of a node's attribute, text as `str`; `default` if it has none of that name."""
-    from onnx import helper
-
-    for attribute in node.attribute:
-        if attribute.name == name:
-            value = helper.get_attribute_value(attribute)
-            return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-    return default
 
 
 @record(kw_only=False)

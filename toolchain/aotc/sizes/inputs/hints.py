@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from aotc.base.records import field, record
+from aotc.graph.view import attribute_of
 from aotc.sizes.inputs.flow import Flow, Site, Use, difference, minimum
 from aotc.sizes.inputs.shape_rules import SHAPE_RULES
 from aotc.sizes.inputs.value_rules import IMAGE_RULES, VALUE_RULES, Hint
@@ -339,7 +340,7 @@ def _numeric_texts(node: onnx.NodeProto) -> list[Json]:
     """Text that Cast parses as numbers of its target type."""
     from onnx import TensorProto
 
-    to = next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
+    to = attribute_of(node, "to", 0)
     name = TensorProto.DataType.Name(to)
     if "FLOAT" in name or name == "DOUBLE":
         return ["1", "2.5", "-0.75"]

@@ -15,8 +15,8 @@ from aotc.spec.evidence import OutputError
 from aotc.spec.profile import Profile
 from aotc.spec.reports import Claim
 from aotc.spec.variant import MemoryPlan, PassRecord
-from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, change, changes_of, ratio
-from aotc.tools.inspect import worst_errors
+from aotc.tools.diff.opened_artifact import Pair, change, changes_of, ratio
+from aotc.tools.inspect import ArtifactContents, worst_errors
 
 # What the manifests list beside all other areas: files by digest, fixtures, and findings.
 

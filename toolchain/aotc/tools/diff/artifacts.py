@@ -32,13 +32,8 @@ from aotc.tools.diff.graphs import (
     compare_graphs,
     placement_changes,
 )
-from aotc.tools.diff.opened_artifact import (
-    ArtifactContents,
-    Pair,
-    change,
-    open_artifact,
-    pair_variants,
-)
+from aotc.tools.diff.opened_artifact import Pair, change, open_artifact, pair_variants
+from aotc.tools.inspect import ArtifactContents
 
 
 def diff(

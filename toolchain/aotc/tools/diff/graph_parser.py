@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,11 +15,18 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from aotc.base.errors import AotcError
-from aotc.graph.model import graphs, tensor_bytes
-from aotc.graph.view import op_of
+from aotc.graph.model import tensor_bytes
+from aotc.graph.view import constant_tensors, inner_graphs, op_of
 from aotc.graph.wire_count import refuse_costly
-from aotc.spec.codec import Json
-from aotc.tools.diff.stored_graph import HELD, MODEL, unreadable
+from aotc.spec.codec import Json, encode
+from aotc.tools.diff.stored_graph import (
+    HELD,
+    MODEL,
+    StoredGraph,
+    StoredNode,
+    StoredTensor,
+    unreadable,
+)
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
@@ -40,42 +47,24 @@ def read_graph_job(request: Json) -> Json:
         raise unreadable(name, error.what) from None
     except (DecodeError, ValueError):
         raise unreadable(name, "it is not an ONNX model") from None
-    nodes: list[Json] = []
-    tensors: dict[str, Json] = {}
+    nodes: list[StoredNode] = []
+    tensors: dict[str, StoredTensor] = {}
     with Path(HELD).open("wb") as held:
-        for path, graph in graphs(model):
-            for short, tensor in _tensors(graph):
+        for path, graph in (("", model.graph), *inner_graphs(model)):
+            for short, tensor in constant_tensors(graph).items():
                 full = f"{path}/{short}" if path else short
                 tensors[full] = _stored(tensor, full, request, held)
             nodes += [
-                {
-                    "name": node.name,
-                    "op": op_of(node),
-                    "inputs": list(node.input),
-                    "outputs": list(node.output),
-                    "attributes": _attributes(node),
-                }
+                StoredNode(
+                    node.name, op_of(node), tuple(node.input), tuple(node.output), _attributes(node)
+                )
                 for node in graph.node
             ]
-    return {
-        "nodes": nodes,
-        "outputs": [value.name for value in model.graph.output],
-        "tensors": tensors,
-    }
+    outputs = tuple(value.name for value in model.graph.output)
+    return encode(StoredGraph(tuple(nodes), outputs, tensors))
 
 
-def _tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
-    """Initializers, and the values of Constant nodes by the names of these nodes' outputs."""
-    for tensor in graph.initializer:
-        yield tensor.name, tensor
-    for node in graph.node:
-        if node.op_type == "Constant":
-            for attribute in node.attribute:
-                if attribute.HasField("t") and node.output:
-                    yield node.output[0], attribute.t
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Json]:
+def _attributes(node: onnx.NodeProto) -> dict[str, str]:
     """Digests by name; subgraphs have nodes of their own, and a Constant's tensor is a weight."""
     return {
         each.name: hashlib.blake2b(each.SerializeToString(deterministic=True)).hexdigest()[:32]
@@ -86,24 +75,22 @@ def _attributes(node: onnx.NodeProto) -> dict[str, Json]:
 
 def _stored(
     tensor: onnx.TensorProto, name: str, request: Mapping[str, Any], held: BinaryIO
-) -> Json:
+) -> StoredTensor:
     model = str(request["model"])
     try:
         dtype = _dtype(tensor.data_type)
         length = tensor_bytes(tensor)
-        shape = list(tensor.dims)
+        shape = tuple(tensor.dims)
         if min(shape, default=0) < 0:
-            raise ValueError(f"a shape of {shape}")
+            raise ValueError(f"a shape of {list(shape)}")
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             content = _held(tensor)
             if dtype != "string" and len(content) != length:
                 raise ValueError(f"{len(content)} bytes, and not {length}")
             offset = held.tell()
             held.write(content)
-            return {
-                **{"dtype": dtype, "shape": shape, "length": len(content), "offset": offset},
-                "digest": hashlib.blake2b(content).hexdigest(),
-            }
+            digest = hashlib.blake2b(content).hexdigest()
+            return StoredTensor(name, dtype, shape, len(content), offset, digest=digest)
         entry = {pair.key: pair.value for pair in tensor.external_data}
         offset, stated = int(entry.get("offset", "0")), int(entry.get("length", "0"))
     except (ValueError, KeyError, TypeError) as error:
@@ -114,7 +101,7 @@ def _stored(
         raise unreadable(model, f"weight {name} is in a file that is not the variant's")
     if stated not in (0, length) or offset < 0 or offset + length > sizes[path]:
         raise unreadable(model, f"weight {name} is not within its file")
-    return {"dtype": dtype, "shape": shape, "length": length, "offset": offset, "path": path}
+    return StoredTensor(name, dtype, shape, length, offset, path)
 
 
 def _dtype(code: int) -> str:

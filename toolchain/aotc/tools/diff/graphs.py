@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.records import field, record, replace
+from aotc.graph.view import Links
 from aotc.spec.diff_report import Change, NodeChange, NodesDiff, WeightsDiff
 from aotc.spec.reports import Refusal
 from aotc.spec.variant import Variant
-from aotc.tools.diff.opened_artifact import ArtifactContents, Pair, changes_of
+from aotc.tools.diff.opened_artifact import Pair, changes_of
+from aotc.tools.inspect import ArtifactContents
 
 if TYPE_CHECKING:
     from aotc.tools.diff.stored_graph import StoredGraph
@@ -173,26 +175,21 @@ class Node:
     attributes: Mapping[str, str] = field(default_factory=dict)
 
 
-class _Graph:
+class _Graph(Links):
     """Nodes by what they read and write."""
 
     def __init__(self, nodes: Sequence[Node], outputs: Iterable[str]) -> None:
+        super().__init__((node.inputs for node in nodes), (node.outputs for node in nodes))
         self.nodes = nodes
         self.outputs = frozenset(outputs)
-        self.writer: dict[str, tuple[int, int]] = {}
-        self.readers: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for index, node in enumerate(nodes):
-            for position, value in enumerate(node.outputs):
-                if value:
-                    self.writer[value] = (index, position)
-            for position, value in enumerate(node.inputs):
-                if value:
-                    self.readers[value].append((index, position))
 
-    def few_readers(self, value: str) -> Sequence[tuple[int, int]]:
+    def few_readers(self, value: str) -> Iterator[tuple[int, int]]:
         """Who reads a value, at which input; nobody if too many do."""
         found = self.readers.get(value, ())
-        return found if len(found) <= _MAX_READERS else ()
+        for index in found if len(found) <= _MAX_READERS else ():
+            for position, name in enumerate(self.nodes[index].inputs):
+                if name == value:
+                    yield index, position
 
 
 def match_nodes(
@@ -230,7 +227,7 @@ class _Matching:
         self.values = {
             value: value
             for value in a.readers
-            if value in b.readers and value not in a.writer and value not in b.writer
+            if value in b.readers and value not in a.producers and value not in b.producers
         }
 
     def match_equal(self, keys_a: Sequence[object], keys_b: Sequence[object]) -> None:
@@ -274,8 +271,8 @@ class _Matching:
                     yield from self._writer(inputs[at], position)
 
     def _writer(self, value: str, position: int) -> Iterator[int]:
-        writer, at = self.b.writer.get(value, (-1, -1))
-        if at == position:
+        writer = self.b.producers.get(value)
+        if writer is not None and self.b.nodes[writer].outputs.index(value) == position:
             yield writer
 
     def _match_best(self, one: int, candidates: Iterable[int]) -> None:

@@ -2,67 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from aotc.base.errors import AotcError
 from aotc.base.records import record
-from aotc.spec.attestation_kinds import KINDS, Usage
-from aotc.spec.codec import Json, ParseError, encode
+from aotc.spec.codec import Json, encode
 from aotc.spec.diff_report import Change, VariantPair
-from aotc.spec.evidence import Evidence, VariantEvidence
-from aotc.spec.manifest import Manifest
 from aotc.spec.profile import WorkerLimits
-from aotc.spec.reports import Claim, Refusal
 from aotc.spec.variant import Variant
 from aotc.spec.versions import artifact_path, stated_id
-from aotc.tools.inspect import read_attestations, read_manifest, read_manifest_bytes
-from aotc.trust import dsse, statements
-from aotc.trust.container import Container
+from aotc.tools.inspect import ArtifactContents, read_artifact
 from aotc.trust.opening import open_container
 
 # Suffixes of models, of which the message can say what to do.
 _MODELS: Final = (".onnx", ".ort", ".pb", ".pt", ".pt2", ".tflite", ".safetensors")
-
-
-@record
-class ArtifactContents:
-    """One artifact, open: what it says of itself, and its container for what is read later."""
-
-    path: Path
-    container: Container
-    manifest: Manifest
-    manifest_bytes: int
-    artifact_id: str
-    claims: tuple[Claim, ...]
-    evidence: Evidence | None
-    problems: tuple[Refusal, ...]
-
-    @property
-    def payload_bytes(self) -> int:
-        """Bytes of the payload, as the manifest lists them, with the manifest itself."""
-        return sum(entry.size for entry in self.manifest.files) + self.manifest_bytes
-
-    def measured(self, variant: str) -> VariantEvidence | None:
-        """What the build measured of a variant; None without evidence."""
-        found = self.evidence.variants if self.evidence is not None else ()
-        return next((each for each in found if each.name == variant), None)
-
-    def predicates(self, usage: Usage) -> tuple[Json, ...]:
-        """The predicates of attestations of one kind; those that cannot be read are left out."""
-        found = []
-        for claim in self.claims:
-            if claim.predicate_type != KINDS[usage].predicate_type:
-                continue
-            try:
-                content = self.container.read(claim.path, dsse.MAX_BUNDLE_BYTES)
-                found.append(statements.read_unverified(content).predicate)
-            except (AotcError, ParseError):
-                # It is among the problems already.
-                continue
-        return tuple(found)
 
 
 def open_artifact(name: str | Path) -> ArtifactContents:
@@ -76,27 +31,10 @@ def open_artifact(name: str | Path) -> ArtifactContents:
         _require_packed(path)
     container = open_container(path)
     try:
-        return _read(path, container)
+        return read_artifact(path, container)
     except BaseException:
         container.close()
         raise
-
-
-def _read(path: Path, container: Container) -> ArtifactContents:
-    content = read_manifest_bytes(container, path)
-    artifact_id = hashlib.sha256(content).hexdigest()
-    problems: list[Refusal] = []
-    claims, evidence = read_attestations(container, artifact_id, problems)
-    return ArtifactContents(
-        path=path,
-        container=container,
-        manifest=read_manifest(content),
-        manifest_bytes=len(content),
-        artifact_id=artifact_id,
-        claims=claims,
-        evidence=evidence,
-        problems=tuple(problems),
-    )
 
 
 def _require_packed(path: Path) -> None:

@@ -10,16 +10,17 @@ import posixpath
 from collections.abc import Mapping
 from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.work_folders import temporary_folder
-from aotc.base.records import record
+from aotc.base.records import record, replace
 from aotc.session.worker_pool import Workers
+from aotc.spec.codec import decode
 from aotc.spec.variant import Variant
-from aotc.tools.diff.opened_artifact import LIMITS, MAX_MODEL_BYTES, ArtifactContents
+from aotc.tools.diff.opened_artifact import LIMITS, MAX_MODEL_BYTES
+from aotc.tools.inspect import ArtifactContents
 
 # In the folder of a job: the model, and the weights that it holds itself.
 MODEL: Final = "model.onnx"
@@ -52,7 +53,7 @@ class StoredTensor:
     length: int
     offset: int
     path: str = ""
-    held: Path | None = None
+    held: str = ""
     digest: str = ""
 
 
@@ -111,7 +112,12 @@ class GraphReader:
             where=where,
         )
         (place / MODEL).unlink()
-        return _graph(done.value, place / HELD)
+        graph = decode(StoredGraph, done.value)
+        held = {
+            name: replace(each, held=str(place / HELD)) if each.digest else each
+            for name, each in graph.tensors.items()
+        }
+        return replace(graph, tensors=held)
 
 
 def unreadable(model: str, found: str) -> AotcError:
@@ -122,30 +128,3 @@ def unreadable(model: str, found: str) -> AotcError:
         where=f"{PAYLOAD}/{model}",
         found=found,
     )
-
-
-def _graph(value: Any, held: Path) -> StoredGraph:
-    nodes = tuple(
-        StoredNode(
-            node["name"],
-            node["op"],
-            tuple(node["inputs"]),
-            tuple(node["outputs"]),
-            node["attributes"],
-        )
-        for node in value["nodes"]
-    )
-    tensors = {
-        name: StoredTensor(
-            name,
-            each["dtype"],
-            tuple(each["shape"]),
-            each["length"],
-            each["offset"],
-            each.get("path", ""),
-            held if "digest" in each else None,
-            each.get("digest", ""),
-        )
-        for name, each in value["tensors"].items()
-    }
-    return StoredGraph(nodes, tuple(value["outputs"]), tensors)

@@ -16,8 +16,8 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
 from aotc.spec.diff_report import TensorChange, WeightsDiff
-from aotc.tools.diff.opened_artifact import ArtifactContents
 from aotc.tools.diff.stored_graph import StoredGraph, StoredTensor
+from aotc.tools.inspect import ArtifactContents
 from aotc.trust.container import ArtifactFile
 
 # Elements of a block, few enough for the processor's caches.
@@ -147,7 +147,7 @@ class _Weights:
 
     def place(self, tensor: StoredTensor) -> object:
         """Equal for equal bytes: of a file with one digest, or in the model itself."""
-        if tensor.held is not None:
+        if tensor.held:
             return tensor.digest
         return self._digests[tensor.path], tensor.offset, tensor.length
 
@@ -178,7 +178,7 @@ class _Weights:
         key = str(tensor.held or tensor.path)
         if key not in self._files:
             opened: ArtifactFile | FileIO
-            if tensor.held is not None:
+            if tensor.held:
                 opened = FileIO(tensor.held)
             else:
                 opened = self._artifact.container.open(f"{PAYLOAD}/{tensor.path}")

@@ -43,7 +43,7 @@ from aotc.trust.policy.roots import (
     require_named_policy,
     root_signers,
 )
-from aotc.trust.signers import load_signer
+from aotc.trust.signers import findings_of, load_signer
 
 _ID_DIGITS: Final = 64
 
@@ -336,22 +336,27 @@ def policy_report(
     )
 
 
-def sign_policy_file(policy: Path, key: str | Path | Signer) -> TrustReport:
+def sign_policy_file(
+    policy: Path, key: str | Path | Signer, *, allow_expired: bool = False
+) -> TrustReport:
     """Sign the policy of a file with a root key, and write the key's bundle next to it.
 
-    The report has findings if this host would not count the key, or would not take the policy.
+    The report has the findings of the key, and others if this host would not count it, or would
+    not take the policy.
     Raises AOTC-I001 and G019 for the policy and the host's root keys, what `load_signer` does, I018
     and I026 if the bundle cannot be written, and G041 if another process holds the lock.
     """
     roots = host_roots()
     file = read_policy(policy)
-    signer = load_signer(key)
+    signer = load_signer(key, allow_expired=allow_expired)
     place = bundle_path(policy, signer.key_id)
     write_file(place, sign_policy(file, signer), new=False)
+    findings = list(findings_of(signer))
     if roots is None:
-        return policy_report(file, signed_by=(signer.key_id,), bundle=str(place))
+        return policy_report(
+            file, signed_by=(signer.key_id,), bundle=str(place), findings=tuple(findings)
+        )
     counting = root_signers(file, roots.record)
-    findings = []
     if signer.key_id not in counting:
         what = f"the key is not a root key of this host ({roots.path}), so it does not count here"
         findings.append(Finding(code="AOTC-G021", what=what, where=str(place)))

@@ -15,12 +15,20 @@ from typing import TypeVar
 from aotc.base.errors import AotcError, with_others
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import record, replace
+from aotc.base.text import printable
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.payload import Finding
-from aotc.spec.trust_anchors import key_id, split_certificates
+from aotc.spec.trust_anchors import (
+    CERTIFICATE,
+    PEM,
+    key_id,
+    split_certificates,
+    split_pem,
+    text_around,
+)
 from aotc.spec.trust_policy import PolicyKey, RootKeys, TrustPolicy
 from aotc.spec.yaml import MAX_YAML_BYTES, located, place_of, strict_yaml
-from aotc.trust.p256 import p256_key, public_pem
+from aotc.trust.p256 import public_pem, verifying_key
 
 T = TypeVar("T", TrustPolicy, RootKeys)
 
@@ -102,18 +110,24 @@ def read_roots(path: Path) -> RootKeys:
 
 
 def normalized_public_key(pem: str) -> str:
-    """A P-256 public key in the PEM form that OpenSSL writes; raises ValueError if it is not one.
+    """A public key on P-256 or P-384 in the PEM form that OpenSSL writes.
 
     A key has several encodings (a compressed point, other line lengths), but only this one is
-    compared.
+    compared.  Raises ValueError if it is not one such key, or if there is other text.
     """
-    expected = "is not one PEM public key on P-256"
-    if pem.count("-----BEGIN ") != 1 or not pem.strip().startswith("-----BEGIN PUBLIC KEY-----"):
-        raise ValueError(expected)
-    key = p256_key(pem.strip() + "\n")
-    if key is None:
-        raise ValueError(expected)
+    blocks = split_pem(pem)
+    key = verifying_key(blocks[0]) if len(blocks) == 1 else None
+    if key is None or pem.count("-----BEGIN ") != 1:
+        raise ValueError("is not one PEM public key on P-256 or P-384")
+    _refuse_text(text_around(pem, PEM, comments=False))
     return public_pem(key)
+
+
+def _refuse_text(other: str) -> None:
+    """Raise ValueError if there is text besides a key: nobody acts on it."""
+    if other:
+        what = "has text besides the key, which could say not to use it"
+        raise ValueError(f"{what}: {printable(other, 80)}")
 
 
 def _parse(data: bytes, record: type[T], path: Path) -> T:
@@ -132,7 +146,7 @@ def _normalized_key(key: PolicyKey, where: str, problems: list[Problem]) -> Poli
 
 
 def _normalized_certificate(authority: PolicyKey, where: str, problems: list[Problem]) -> PolicyKey:
-    """An authority with only its certificate; OpenSSL may write text before the block."""
+    """An authority with its certificate in the form that OpenSSL writes."""
     from cryptography import x509
     from cryptography.hazmat.primitives.serialization import Encoding
 
@@ -144,6 +158,10 @@ def _normalized_certificate(authority: PolicyKey, where: str, problems: list[Pro
     except ValueError:
         problems.append(Problem(where, "is not one PEM certificate"))
         return authority
+    try:
+        _refuse_text(text_around(authority.pem, CERTIFICATE, comments=False))
+    except ValueError as error:
+        problems.append(Problem(where, str(error)))
     return replace(authority, pem=certificate.public_bytes(Encoding.PEM).decode("ascii"))
 
 

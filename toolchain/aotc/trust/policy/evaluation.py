@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 
 from aotc.base.errors import AotcError, expected_and_found
 from aotc.base.files.folders import ATTESTATIONS
-from aotc.base.records import record
+from aotc.base.records import record, replace
 from aotc.spec.attestation_kinds import Usage, older_kind
 from aotc.spec.attestations import format_instant, parse_instant, target_digest
 from aotc.spec.reports import (
@@ -33,7 +33,13 @@ from aotc.spec.trust_anchors import TrustedKey, key_id
 from aotc.spec.trust_policy import Limits, PolicySigner, Requirement, Rule, TrustPolicy
 from aotc.trust.policy.host_trust import AppliedPolicy, Trust
 from aotc.trust.policy.signed_attestations import SignedStatement
-from aotc.trust.policy.state import check_artifact, is_below, is_version, release_order
+from aotc.trust.policy.state import (
+    check_artifact,
+    is_below,
+    is_version,
+    release_order,
+    release_text,
+)
 
 # How far the clocks of signers may be ahead.
 FUTURE_SLACK = timedelta(hours=1)
@@ -108,12 +114,26 @@ def note_release(trust: Trust, decision: PolicyDecision, artifact_id: str) -> No
         return
     if decision.release is None:
         return
+    rule = next(rule for rule in applied.policy.rules if rule.name == decision.rule)
+    minimums = _minimums(applied.policy, rule, decision.artifact)
     applied.state.note_artifact(
         decision.artifact,
         decision.release,
         applied.now,
         allowed=artifact_id in applied.policy.rollback,
+        has_minimum=_has_minimum(minimums, decision.release),
     )
+
+
+def _minimums(policy: TrustPolicy, rule: Rule, name: str) -> tuple[str, ...]:
+    """The minimum releases, versions or times, that apply to an artifact."""
+    stated = (rule.min_version, policy.min_versions.get(name))
+    return tuple(minimum for minimum in stated if minimum is not None)
+
+
+def _has_minimum(minimums: Iterable[str], release: ArtifactRelease) -> bool:
+    """Whether a minimum is of the kind of a release: a version, or a time."""
+    return any(is_version(minimum) == (release.kind == "version") for minimum in minimums)
 
 
 def _channel(
@@ -280,7 +300,8 @@ def _find_release(
     """The release of an artifact, by statements that the policy accepts.
 
     It is the latest release that as many signers as the rule requires agree on: an equal payload
-    may be released again, which must not need fewer signers than the rule requires.
+    may be released again, which must not need fewer signers than the rule requires.  Without a
+    version it is the time of an approval, or else of a build.
     """
     stated: dict[str, list[tuple[ArtifactRelease, str, str]]]
     stated = {"version": [], "approved": [], "built": []}
@@ -307,6 +328,7 @@ def _find_release(
         elif statement.usage == "approval" and made is not None:
             release = ArtifactRelease(kind="approved", value=format_instant(made))
             stated["approved"].append((release, *signer))
+    found: dict[str, ArtifactRelease] = {}
     for kind, usage in (
         ("version", "provenance"),
         ("approved", "approval"),
@@ -319,8 +341,12 @@ def _find_release(
         for release, key, name in latest_first:
             signed.append((key, name))
             if distinct_signers(signed) >= threshold:
-                return release
-    return ArtifactRelease(kind="built", value="")
+                found[kind] = release
+                break
+    nothing = ArtifactRelease(kind="built", value="")
+    timed = found.get("approved") or found.get("built") or nothing
+    version = found.get("version")
+    return timed if version is None else replace(version, made_at=timed.value)
 
 
 def _release_refusals(
@@ -333,19 +359,22 @@ def _release_refusals(
 ) -> list[AotcError]:
     found: list[AotcError] = []
     allowed = artifact_id in applied.policy.rollback
-    for minimum in (rule.min_version, applied.policy.min_versions.get(name)):
-        if minimum is not None and is_below(release, minimum):
+    minimums = _minimums(applied.policy, rule, name)
+    for minimum in minimums:
+        if is_below(release, minimum):
             found.append(
                 AotcError(
                     "AOTC-G030",
                     "the artifact is older than the policy requires",
                     where=name,
                     expected=f"{minimum} or later",
-                    found=f"{release.kind} {release.value}" if release.value else "no version",
+                    found=release_text(release),
                 )
             )
     try:
-        check_artifact(highest, name, release, allowed=allowed)
+        check_artifact(
+            highest, name, release, allowed=allowed, has_minimum=_has_minimum(minimums, release)
+        )
     except AotcError as error:
         found.append(error)
     return found

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from aotc.base.errors import AotcError
+from aotc.base.interruptions import uninterrupted
 from aotc.base.records import field, record, replace
 from aotc.spec.payload import Finding
 from aotc.spec.target import Target
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 # Whether the trust state is updated: "no" only compares, and "unsafe-none" accepts without it.
 Remembering = Literal["yes", "no", "unsafe-none"]
+EXPIRES_SOON: Final = "AOTC-G048"
 
 
 @record
@@ -92,13 +94,20 @@ class Trust:
     def at_present(self) -> Trust:
         """The same at the current time, if its policy follows the clock.
 
-        Raises AOTC-G020 if the policy is not valid at that time.
+        A finding says if the policy expires soon.  Raises AOTC-G020 if it is not valid at that
+        time.
         """
         if self.policy is None or not self.policy.follows_clock:
             return self
         now = datetime.now(UTC)
-        _require_period(self.policy.policy, now, self.policy.policy.name)
-        return replace(self, policy=replace(self.policy, now=now))
+        policy = self.policy.policy
+        _require_period(policy, now, policy.name)
+        others = tuple(finding for finding in self.findings if finding.code != EXPIRES_SOON)
+        return replace(
+            self,
+            policy=replace(self.policy, now=now),
+            findings=(*others, *expiry_findings(policy, now)),
+        )
 
     @classmethod
     def of(cls, trust: Trust | Iterable[Anchor]) -> Trust:
@@ -123,6 +132,7 @@ class Trust:
         return (*self.keys, *self.authorities, *self.identities)
 
 
+@uninterrupted
 def resolve(
     trust: str | Path | Trust | None = None,
     key: str | Path | None = None,
@@ -277,7 +287,7 @@ def _resolve_policy(
         check_clock(known, now)
         check_policy(known, (name, *replaces), seen, exact=exact)
     found = trust_in_policy(applied, channel=channel, target=target)
-    return replace(found, findings=tuple(findings))
+    return replace(found, findings=(*findings, *expiry_findings(policy, now)))
 
 
 def _nothing_remembered(state: StateFile | None) -> Finding:
@@ -285,6 +295,18 @@ def _nothing_remembered(state: StateFile | None) -> Finding:
     if state is None:
         what += "; nor is anything compared: there is no readable trust state"
     return Finding(code="AOTC-G045", what=what, where=str(state.path) if state else "")
+
+
+def expiry_findings(policy: TrustPolicy, now: datetime) -> tuple[Finding, ...]:
+    """AOTC-G048 if a policy expires within its warning period."""
+    from aotc.spec.attestations import parse_instant
+
+    left = parse_instant(policy.expires) - now
+    if left >= timedelta(days=policy.warn_days):
+        return ()
+    soon = f"in {left.days} days" if left.days > 1 else "within two days"
+    what = f"the policy expires {soon}, at {policy.expires}: nothing is accepted by it from then on"
+    return (Finding(code=EXPIRES_SOON, what=what, where=f"policy {policy.name}"),)
 
 
 def _require_period(policy: TrustPolicy, now: datetime, where: str) -> None:

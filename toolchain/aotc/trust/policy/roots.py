@@ -41,6 +41,11 @@ _FIXES: Final = {
     "AOTC-G003": "The policy was changed after it was signed: sign again with 'aotc trust sign'.",
     "AOTC-G004": "Sign again with 'aotc trust sign', or remove the file.",
 }
+_FIX_UNSEEN: Final = (
+    "This user may not look there for root keys, as under ProtectHome of systemd. Set "
+    "XDG_CONFIG_HOME to a folder that this user may read, which may be empty, or AOTC_TRUST_ROOT "
+    "to the file of root keys."
+)
 
 
 @record(kw_only=False)
@@ -74,7 +79,13 @@ def host_roots() -> Roots | None:
         path = folder / "aotc" / "root.yaml"
     from aotc.trust.policy.document import read_roots
 
-    return Roots(path, read_roots(path))
+    try:
+        return Roots(path, read_roots(path))
+    except AotcError as error:
+        if error.code == "AOTC-I001" and not stated and not os.path.lexists(path):
+            # It is not known whether there are root keys, so nothing else may vouch.
+            error.fix = _FIX_UNSEEN
+        raise
 
 
 def require_named_policy(file: PolicyFile, roots: Roots) -> None:

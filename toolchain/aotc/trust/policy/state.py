@@ -46,7 +46,10 @@ _FIX_NOT_WRITABLE: Final = (
     "policy or release may be accepted."
 )
 
-_KINDS = ("built", "approved", "version")
+_FIX_OTHER_KIND: Final = (
+    "If it is meant to follow, list its id in the policy ('aotc trust add POLICY --allow-rollback "
+    "ID'), or state the minimum from which on such releases count (min_version)."
+)
 
 
 @record
@@ -157,21 +160,27 @@ class StateFile:
                 self._save(replace(state, policies={**state.policies, **changes}))
 
     def note_artifact(
-        self, name: str, release: ArtifactRelease, now: datetime, *, allowed: bool
+        self,
+        name: str,
+        release: ArtifactRelease,
+        now: datetime,
+        *,
+        allowed: bool,
+        has_minimum: bool = False,
     ) -> None:
         """Check a release of an artifact and remember it.
 
-        Raises AOTC-G030 if a later release was seen and this one is not `allowed`, G035, G036 and
-        G041.
+        Raises what `check_artifact` does, AOTC-G035, G036 and G041.
         """
         with self._locked():
             state = self.read()
             check_clock(state, now)
             known = state.artifacts.get(name)
-            check_artifact(known, name, release, allowed=allowed)
+            check_artifact(known, name, release, allowed=allowed, has_minimum=has_minimum)
             changed = state
-            if known is None or is_older(known, release):
-                changed = replace(state, artifacts={**state.artifacts, name: release})
+            kept = _later(known, release, has_minimum=has_minimum)
+            if kept != known:
+                changed = replace(state, artifacts={**state.artifacts, name: kept})
             latest = parse_instant(state.latest) if state.latest is not None else None
             if changed is not state or latest is None or now - latest >= _TIME_STEP:
                 if latest is None or now > latest:
@@ -179,7 +188,7 @@ class StateFile:
                 self._save(changed)
 
     def _save(self, state: TrustState) -> None:
-        data = canonical_json(encode(state, full=True))
+        data = canonical_json(encode(state))
         try:
             decode(TrustState, strict_json(data, limit=MAX_STATE_BYTES))
         except ParseError as error:
@@ -292,17 +301,45 @@ def check_policy(state: TrustState, names: Sequence[str], seen: SeenPolicy, *, e
 
 
 def check_artifact(
-    known: ArtifactRelease | None, name: str, release: ArtifactRelease, *, allowed: bool
+    known: ArtifactRelease | None,
+    name: str,
+    release: ArtifactRelease,
+    *,
+    allowed: bool,
+    has_minimum: bool = False,
 ) -> None:
-    """Raise AOTC-G030 if `release` is older than `known` and not `allowed`."""
-    if known is None or allowed or not is_older(release, known):
+    """Check that a release is not older than `known`, the latest that was accepted.
+
+    `has_minimum` says whether the policy states a minimum of the release's kind, a version or a
+    time: then such releases count from there on, whatever kind was accepted before.
+    Raises AOTC-G030 if the release is not `allowed`, and is older or cannot be compared.
+    """
+    if known is None or allowed:
+        return
+    older, incomparable = is_older(release, known), _changes_kind(known, release)
+    if incomparable and has_minimum:
+        incomparable = False
+        # A minimum version speaks for all above it; times are still compared.
+        older = older and not _states_version(release)
+    fix = ""
+    if older:
+        what = "a later release of this artifact was accepted on this host"
+    elif incomparable:
+        stated, before = ("a", "none") if _states_version(release) else ("no", "one")
+        what = (
+            f"the artifact states {stated} version, and the release that this host has accepted "
+            f"states {before}: which is later cannot be known"
+        )
+        fix = _FIX_OTHER_KIND
+    else:
         return
     raise AotcError(
         "AOTC-G030",
-        "a later release of this artifact was accepted on this host",
+        what,
         where=name,
-        expected=f"{known.kind} {known.value} or later",
-        found=f"{release.kind} {release.value}" if release.value else "no version",
+        expected=f"{release_text(known)} or later",
+        found=release_text(release),
+        fix=fix,
     )
 
 
@@ -327,27 +364,76 @@ def _refuse_broken_link(path: Path) -> None:
 
 # The order of the releases of an artifact.
 #
-# The version that the provenance states counts first, then the time of the latest approval, then
-# the time when the build ended. Without versions, those who approve decide what runs: approving an
-# old artifact again makes it the current one.
+# Versions, which provenance states, are ordered among each other; and so are the times of releases
+# without one: of the latest approval, or else of the build. Without versions, those who approve
+# decide what runs: approving an old artifact again makes it the current one. Between a release
+# with a version and one without, only the times can tell which is older, and neither is ever taken
+# as the later one.
 
 
-def release_order(release: ArtifactRelease) -> tuple[int, tuple[float, ...]]:
-    """The sort key of releases: a version is later than none, so it cannot be omitted.
+def release_order(release: ArtifactRelease) -> tuple[float, ...]:
+    """The sort key of releases with a version, or of those without.
 
-    Raises ValueError if the value is not valid for its kind.
+    Raises ValueError if a value is not valid for its kind.
     """
-    value: tuple[float, ...] = ()
+    if release.made_at:
+        parse_instant(release.made_at)
     if release.kind == "version":
-        value = _version(release.value)
-    elif release.value:
-        value = (parse_instant(release.value).timestamp(),)
-    return _KINDS.index(release.kind), value
+        return _version(release.value)
+    return (parse_instant(release.value).timestamp(),) if release.value else ()
 
 
 def is_older(one: ArtifactRelease, other: ArtifactRelease) -> bool:
-    """Whether `one` is an older release than `other`."""
-    return release_order(one) < release_order(other)
+    """Whether `one` is an older release than `other`.
+
+    If only one of them states a version, their times decide; False if one of these is not known.
+    """
+    if _states_version(one) == _states_version(other):
+        return release_order(one) < release_order(other)
+    times = _time(one), _time(other)
+    return all(times) and parse_instant(times[0]) < parse_instant(times[1])
+
+
+def release_text(release: ArtifactRelease) -> str:
+    """A release in words, for messages."""
+    if _states_nothing(release):
+        return "no version"
+    made = f", of {release.made_at}" if release.made_at else ""
+    return f"{release.kind} {release.value}{made}"
+
+
+def _later(
+    known: ArtifactRelease | None, release: ArtifactRelease, *, has_minimum: bool
+) -> ArtifactRelease:
+    """What to remember after `release` was accepted: the later one, and the latest time."""
+    if known is None or _states_nothing(known):
+        return release
+    kept = release if is_older(known, release) else known
+    if has_minimum and _changes_kind(known, release):
+        later = _states_version(release) or not is_older(release, known)
+        kept = release if later else known
+    if kept.kind != "version":
+        return kept
+    return replace(kept, made_at=max(_time(known), _time(release)))
+
+
+def _states_version(release: ArtifactRelease) -> bool:
+    return release.kind == "version"
+
+
+def _changes_kind(known: ArtifactRelease, release: ArtifactRelease) -> bool:
+    """Whether one of them states a version and the other none, which may have a time."""
+    return _states_version(known) != _states_version(release) and not _states_nothing(known)
+
+
+def _states_nothing(release: ArtifactRelease) -> bool:
+    """Whether it has neither a version nor a time, so that it never kept anything out."""
+    return release.kind != "version" and not release.value
+
+
+def _time(release: ArtifactRelease) -> str:
+    """When it was approved or built; empty if that is not known.  Such texts sort by time."""
+    return release.made_at if release.kind == "version" else release.value
 
 
 def is_below(release: ArtifactRelease, minimum: str) -> bool:

@@ -1,1 +1,0 @@
-"""What the terminal shows of each answer: tables and figures, made with `aotc.cli.terminal`."""

@@ -1,0 +1,163 @@
+"""A screen of an artifact or a model, and what `aotc build -v` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from aotc.base.text import duration
+from aotc.report.sheet import (
+    FAILED,
+    PASSED,
+    Facts,
+    Heading,
+    Screen,
+    Sheet,
+    Table,
+    failed,
+    findings_table,
+    first,
+    noticed,
+    passed,
+    short,
+    stated,
+    verdict,
+)
+from aotc.report.sheets.artifact import (
+    UNVERIFIED,
+    identity,
+    model_text,
+    operators_text,
+    sizes_text,
+    tables,
+    value_text,
+)
+from aotc.report.sheets.variants import gates_text, placement_text
+from aotc.spec.payload import Finding, Value
+from aotc.spec.reports import BuildReport, InspectReport, VariantSummary
+
+# Of values, sizes and codes in one line.
+_MAX_LISTED: Final = 4
+_MAX_VARIANTS: Final = 4
+
+
+def built_summary(report: BuildReport, inspected: InspectReport) -> Screen:
+    """The outcome of a build, and how to see more."""
+    found = (*inspected.findings, *_of_build(report, inspected))
+    title = Heading(report.artifact, *outcome(report, inspected))
+    took_row = ("took", took(report))
+    more = ("more", "aotc build -v, or aotc inspect")
+    return _screen(title, inspected, found, signer_text(report), (took_row,), (more,))
+
+
+def inspected_summary(report: InspectReport) -> Screen:
+    """What an artifact or a model says of itself, the most important of it."""
+    return _screen(Heading(report.path, *UNVERIFIED), report, report.findings)
+
+
+def _screen(
+    title: Heading,
+    report: InspectReport,
+    findings: Sequence[Finding],
+    signer: str = "",
+    before: Sequence[tuple[str, str]] = (),
+    after: Sequence[tuple[str, str]] = (),
+) -> Screen:
+    """At most twenty lines, whatever it holds and its names are."""
+    artifact = report.artifact
+    sizes = sizes_text(report.domain) if report.domain is not None else {}
+    rows = [
+        ("model", model_text(report.source)),
+        ("inputs", first([_named(value) for value in report.inputs], _MAX_LISTED)),
+        ("outputs", first([_named(value) for value in report.outputs], _MAX_LISTED)),
+        ("sizes", first([f"{name} {text}" for name, text in sizes.items()], _MAX_LISTED)),
+    ]
+    if artifact is None:
+        rows.append(("operators", operators_text(report.source)))
+    else:
+        known = dict(identity(report, signer=signer))
+        rows.append(("gates", gates_text(artifact.variants)))
+        rows += [(name, known[name]) for name in ("artifact", "profile", "signed by", "size")]
+    noted = [
+        ("findings", noticed(_codes([each.code for each in findings]))),
+        ("problems", failed(_codes([each.code for each in report.problems]))),
+    ]
+    variants = Table("variants", ("", "nodes", "load", "run"), _variants(_variants_of(report)))
+    return Screen([title, Facts([*rows, *before, *noted, *after]), variants])
+
+
+def _codes(codes: Sequence[str]) -> str:
+    return f"{len(codes)}: {first(list(dict.fromkeys(codes)), _MAX_LISTED)}" if codes else ""
+
+
+def _variants(variants: Sequence[VariantSummary]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [
+        (
+            variant.name,
+            verdict(variant.parity.status == "passed", "NOT PROVEN"),
+            placement_text(variant),
+            stated(variant.load_seconds, duration),
+            _run(variant),
+        )
+        for variant in variants[:_MAX_VARIANTS]
+    ]
+    if len(variants) > _MAX_VARIANTS:
+        # The row takes the place of the last, so that there are never more.
+        rest = variants[_MAX_VARIANTS - 1 :]
+        wrong = sum(variant.parity.status != "passed" for variant in rest)
+        proof = failed(f"{wrong} NOT PROVEN") if wrong else passed("passed")
+        rows[-1] = (f"and {len(rest)} more", proof, "", "", "")
+    return rows
+
+
+def _run(variant: VariantSummary) -> str:
+    runs = variant.run_seconds
+    named = (runs[name] for name in ("opt", "opt-sampled") if name in runs)
+    return stated(next(named, next(iter(runs.values()), None)), duration)
+
+
+def _named(value: Value) -> str:
+    return f"{value.name} {value_text(value)}"
+
+
+def build_view(report: BuildReport, inspected: InspectReport) -> Sheet:
+    """What was built, from its report and from the artifact itself, as `aotc build -v` shows it."""
+    rows = [*identity(inspected, signer=signer_text(report)), ("took", took(report))]
+    return [
+        Heading(report.artifact, *outcome(report, inspected)),
+        Facts(rows),
+        *tables(inspected),
+        findings_table(_of_build(report, inspected)),
+    ]
+
+
+def _of_build(report: BuildReport, inspected: InspectReport) -> list[Finding]:
+    """The findings of a build that the artifact does not state."""
+    known = {(finding.code, finding.what) for finding in inspected.findings}
+    return [each for each in report.findings if (each.code, each.what) not in known]
+
+
+def outcome(report: BuildReport, inspected: InspectReport) -> tuple[str, str]:
+    """How the build ended, in words, with its colour."""
+    unproven = [each.name for each in _variants_of(inspected) if each.parity.status != "passed"]
+    status, style = "built, proven and signed", PASSED
+    if unproven:
+        status, style = f"built and signed; NOT PROVEN: {', '.join(unproven)}", FAILED
+    return (f"from the build cache; {status}" if report.cached else status), style
+
+
+def signer_text(report: BuildReport) -> str:
+    """Whose key signed it."""
+    only = " (development key, which only this user trusts)" if report.development_key else ""
+    return report.identity or f"{short(report.key_id)}{only}"
+
+
+def took(report: BuildReport) -> str:
+    """How long it took, with the three longest stages."""
+    slowest = sorted(report.stages.items(), key=lambda item: -item[1])[:3]
+    parts = ", ".join(f"{name} {duration(seconds)}" for name, seconds in slowest)
+    return f"{duration(report.seconds)}: {parts}"
+
+
+def _variants_of(report: InspectReport) -> tuple[VariantSummary, ...]:
+    return report.artifact.variants if report.artifact is not None else ()
