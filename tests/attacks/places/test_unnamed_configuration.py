@@ -22,7 +22,7 @@ from refusals import refusal
 from reported_runs import HOSTILE, failed_build
 
 from aotc.base.errors import AotcError
-from aotc.base.files import confined
+from aotc.base.files.reading import open_plain
 from aotc.base.records import replace
 from aotc.cli.configuration import read_settings
 from aotc.report.html.artifact_page import run_page
@@ -229,7 +229,7 @@ def report(request: pytest.FixtureRequest, tmp_path: Path) -> RunReport:
 def forms(report: RunReport) -> dict[str, bytes]:
     texts = {suffix: report_text(report, f"r{suffix}") for suffix in TEXTS.names()}
     return {suffix: text.encode("utf-8") for suffix, text in texts.items()} | {
-        ".html": run_page(report).encode()
+        ".html": run_page(None, report).encode()
     }
 
 
@@ -356,7 +356,7 @@ def test_another_folder_of_the_same_path_is_not_the_one(
     checkout.rename(tmp_path / "moved")
     checkout.symlink_to("victim")
     with pytest.raises((AotcError, OSError)):
-        confined.open_file(file)
+        open_plain(file)
     assert refusal(write_report, failed_build(tmp_path), str(file)).code in (
         "AOTC-I047",
         "AOTC-I052",
@@ -420,7 +420,7 @@ def test_processes_that_a_build_starts_are_held_to_it(aotc: Command, checkout: P
     read_settings()
     swapped(checkout)
     (victim_of(aotc) / "x.npz").write_text(PRECIOUS)
-    code = "import sys\nfrom aotc.base.files.confined import open_file\nopen_file(sys.argv[1])\n"
+    code = "import sys\nfrom aotc.base.files.reading import open_plain\nopen_plain(sys.argv[1])\n"
     words = [sys.executable, "-c", code, str(checkout / "sub" / "x.npz")]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=checkout.parent)
     assert "AOTC-I052" in done.stderr

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from made_certificates import Issued, authority, leaf, public_pem
 from policy_host import SIGNATURE
 from policy_setting import Setting
+from signed_payload import verify_payload
 
 from aotc.base.errors import AotcError
 from aotc.spec.trust_anchors import TrustedKey, key_id
@@ -76,10 +77,10 @@ def test_a_certificate_on_it(secret: ec.EllipticCurvePrivateKey, host: Setting) 
     certified = leaf(root, secret)
     bundle = oms.sign(DIGESTS, host.keys["release"])
     good = signed(bundle, secret, hashes.SHA384(), certified)
-    assert oms.verify(good, (root.authority,)).key.pem == public_pem(secret)
+    assert verify_payload(good, (root.authority,)).key.pem == public_pem(secret)
     bad = signed(bundle, secret, hashes.SHA256(), certified)
     with pytest.raises(AotcError) as caught:
-        oms.verify(bad, (root.authority,))
+        verify_payload(bad, (root.authority,))
     assert caught.value.code == "AOTC-G003"
 
 
@@ -88,9 +89,9 @@ def test_the_hash_of_a_curve_is_not_that_of_another(host: Setting) -> None:
     small = ec.generate_private_key(ec.SECP256R1())
     bundle = oms.sign(DIGESTS, host.keys["release"])
     anchor = TrustedKey(pem=public_pem(small), origin="x")
-    assert oms.verify(signed(bundle, small, hashes.SHA256()), (anchor,))
+    assert verify_payload(signed(bundle, small, hashes.SHA256()), (anchor,))
     with pytest.raises(AotcError) as caught:
-        oms.verify(signed(bundle, small, hashes.SHA384()), (anchor,))
+        verify_payload(signed(bundle, small, hashes.SHA384()), (anchor,))
     assert caught.value.code == "AOTC-G003"
 
 
@@ -132,5 +133,5 @@ def test_what_model_signing_signs_with_it(
     words = ("sign", "key", "payload", "--signature", "s.json", "--private_key", "large.pem")
     subprocess.run([sys.executable, "-m", "model_signing", *words], cwd=tmp_path, check=True)
     anchor = TrustedKey(pem=public_pem(secret), origin="x")
-    found = oms.verify((tmp_path / "s.json").read_bytes(), (anchor,))
+    found = verify_payload((tmp_path / "s.json").read_bytes(), (anchor,))
     assert set(found.digests) == {"aotc.json"}

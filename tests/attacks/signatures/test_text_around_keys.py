@@ -13,7 +13,6 @@ from made_certificates import authority, leaf, p256, public_pem
 from policy_setting import Setting
 
 from aotc.base.errors import AotcError
-from aotc.trust.certificates import load_authorities
 from aotc.trust.development_key import default_trust, development_key
 from aotc.trust.key_loading import load_one_public, load_private, load_public
 from aotc.trust.policy.document import read_policy, read_roots
@@ -104,7 +103,6 @@ PLACES: dict[str, tuple[str, Callable[[Setting, str], Any], str]] = {
     "root key": ("public", _roots, "AOTC-G019"),
     "list of keys": ("public", _file(load_public), "AOTC-G013"),
     "one key": ("public", _file(load_one_public), "AOTC-I023"),
-    "list of authorities": ("certificate", _file(load_authorities), "AOTC-G013"),
     "signing key": ("private", _file(load_private), "AOTC-I023"),
     "certified signing key": ("certified", _file(load_signer), "AOTC-I023"),
     "key of a signer file": ("public", _signer_field("public_key"), "AOTC-I023"),
