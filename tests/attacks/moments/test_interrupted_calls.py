@@ -111,6 +111,26 @@ def test_by_a_handler(
     assert opened() == before
 
 
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_within_a_call_of_onnx_runtime(
+    kind: type[Exception], setting: UserCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It raises these itself, and runs Python around what it computes.
+    class Late(kind):  # type: ignore[misc, valid-type]
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Late
+
+    with setting.load() as model:
+        model.run(setting.inputs)
+        with monkeypatch.context() as patch:
+            patch.setattr("onnxruntime.InferenceSession.run", interrupt)
+            with pytest.raises(Late):
+                model.run(setting.inputs)
+        assert model.run(setting.inputs)
+
+
 FIRST = """
 import signal, sys
 
