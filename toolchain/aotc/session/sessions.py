@@ -310,6 +310,9 @@ def run(
             return run_with_ortvalues(session, inputs, outputs)
         result: list[Any] = session.run(outputs, inputs)
     except ort_errors() as error:
+        if type(error) not in ort_errors():
+            # Of a kind that others derived: a signal's handler interrupted the call.
+            raise
         if isinstance(error, UnicodeDecodeError) and _MESSAGE_PREFIX not in ort_text(error):
             # ONNX Runtime's Python API returns text as `str`, which fails here.
             raise AotcError(refusal, TEXT_NOT_UTF8, found=repr(ort_text(error))[:200]) from None
