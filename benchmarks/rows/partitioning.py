@@ -101,8 +101,7 @@ def layered(nodes: int) -> onnx.ModelProto:
 def divide(request: dict[str, Any]) -> dict[str, Any]:
     """In a fresh process: seconds by step, and the number of partitions."""
     from aotc.graph.partition.assignment import Rules, assign, sizes_at
-    from aotc.graph.partition.division import partition_report
-    from aotc.graph.partition.division import Extractor, hybrid_model
+    from aotc.graph.partition.division import Extractor, hybrid_model, partition_report
     from aotc.graph.view import GraphView
     from aotc.providers.cpu import CpuBackend
     from aotc.providers.openvino import OpenVinoBackend

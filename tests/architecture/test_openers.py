@@ -81,8 +81,6 @@ OTHERS = {
     "graph/values.py": {"zipfile.ZipFile"},
     "graph/weights.py": {"np.memmap", "onnx.load"},
     "runtime/warmup.py": {"open", "path.read_bytes"},
-    # The configuration looks at the folder of the file as well; `read_bytes` there is our own.
-    "cli/configuration.py": {"path.open"},
     "trust/policy/host_trust.py": {"document.read_bytes"},
 }
 # Where graphs are files of the build.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -74,6 +75,35 @@ REPEATED: dict[str, bytes] = {
     "packed dims": graph(field(5, field(1, b"\xff\x7f" * PARTS))),
     "bodies in bodies": attribute(b"".join(field(6, b"") for _ in range(PARTS))),
 }
+
+
+def test_dims_in_very_many_pieces_of_a_tensor(tmp_path: Path) -> None:
+    """protobuf adds the pieces of a message that occurs again."""
+    largest = b"\x08" + b"\xff" * 8 + b"\x7f"
+    piece = field(5, b"\x10\x01\x70\x01" + largest * 60)
+    location = field(5, field(13, field(1, b"location") + field(2, b"w.bin")))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(small() + graph(field(1, field(5, piece * 3000 + location))))
+    error = refusal(inspect, path)
+    assert (error.code, error.what) == ("AOTC-I002", "the model has too many dims of a tensor")
+
+
+def test_external_data_that_is_written_in_many_ways_is_hashed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "w.bin").write_bytes(bytes(16))
+    model = onnx.ModelProto.FromString(small())
+    for number in range(1000):
+        tensor = model.graph.initializer.add(name=f"w{number}", data_type=1, dims=[4])
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        tensor.external_data.add(key="location", value="./" * number + "w.bin")
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    hashed: list[object] = []
+    plain = hashlib.file_digest
+    monkeypatch.setattr(hashlib, "file_digest", lambda *a: hashed.append(a) or plain(*a))
+    assert len(inspect(path).source.external_data) == 1000
+    assert len(hashed) == 1
 
 
 @pytest.mark.parametrize("kind", REPEATED)

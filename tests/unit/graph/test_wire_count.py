@@ -13,7 +13,7 @@ from refusals import refusal
 from third_party_models import MODELS, needs_models
 
 from aotc.base.errors import AotcError
-from aotc.graph.model import nodes
+from aotc.graph.view import every_node
 from aotc.graph.wire_count import MAX_DEPTH, MESSAGES, Counted, MalformedWire, count, refuse_costly
 
 OPSETS = [helper.make_opsetid("", 18), helper.make_opsetid("l", 1)]
@@ -62,7 +62,7 @@ def test_every_message_of_onnx_is_known() -> None:
 def test_models_hold_what_onnx_says(name: str) -> None:
     data = (MODELS / name).read_bytes()
     found = count(data, name)
-    assert found.nodes == found.inlined == len(list(nodes(onnx.ModelProto.FromString(data))))
+    assert found.nodes == found.inlined == len(list(every_node(onnx.ModelProto.FromString(data))))
     refuse_costly(data, name)
 
 

@@ -131,7 +131,7 @@ def _wait_for(work: _Work[T]) -> T:
         if work.error is None:
             return work.results[0]
     except BaseException as error:
-        if not started and type(error) is RuntimeError and "new thread" in str(error):
+        if not started and isinstance(error, RuntimeError) and "new thread" in str(error):
             return work.do()
         work.interrupted = True
         if started:

@@ -18,8 +18,9 @@ from google.protobuf.message import DecodeError
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, require_model_file
+from aotc.base.records import replace
 from aotc.graph.view import every_graph, every_node
-from aotc.graph.wire_count import MalformedWire, refuse_costly, too_deep
+from aotc.graph.wire_count import MAX_DIMS, MalformedWire, refuse_costly, too_deep
 from aotc.spec.manifest import ExternalFile
 from aotc.spec.payload import Finding
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT, STANDARD
@@ -177,15 +178,27 @@ def external_files(tensors: Iterable[onnx.TensorProto], folder: Path) -> tuple[E
                 where=f"{tensor.name} in {location}",
             )
         ends[location] = max(ends.get(location, 0), offset + length)
-    return tuple(_external_file(folder, location, end) for location, end in sorted(ends.items()))
+    # One file may be written in many ways (`./a`, `././a`), and is hashed once.
+    whole: dict[PurePosixPath, int] = {}
+    for location, end in ends.items():
+        path = _path_in_model(location)
+        whole[path] = max(whole.get(path, 0), end)
+    files = {path: _external_file(folder, path, end) for path, end in sorted(whole.items())}
+    return tuple(
+        replace(files[_path_in_model(location)], location=location) for location in sorted(ends)
+    )
 
 
-def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
+def _path_in_model(location: str) -> PurePosixPath:
     parts = PurePosixPath(location.replace("\\", "/"))
     if not location or parts.is_absolute() or ".." in parts.parts or "\0" in location:
         raise AotcError(
             "AOTC-I005", "external data lies outside the model's folder", where=repr(location)
         )
+    return parts
+
+
+def _external_file(folder: Path, parts: PurePosixPath, end: int) -> ExternalFile:
     path = folder
     for part in parts.parts:
         path = path / part
@@ -213,7 +226,7 @@ def _external_file(folder: Path, location: str, end: int) -> ExternalFile:
         raise AotcError(
             "AOTC-I003", f"cannot read external data: {error.strerror}", where=str(path)
         ) from None
-    return ExternalFile(location=location, size=status.st_size, sha256=digest)
+    return ExternalFile(location=str(parts), size=status.st_size, sha256=digest)
 
 
 def _not_own_file(path: Path, found: str) -> AotcError:
@@ -227,7 +240,19 @@ def _not_own_file(path: Path, found: str) -> AotcError:
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """Size in bytes, by type and dims: entries of external data may omit it."""
+    """Size in bytes, by type and dims: entries of external data may omit it.
+
+    Raises AOTC-I002 for very many dims, whose product alone takes long.
+    """
+    # A tensor that is written in several pieces has the dims of all of them.
+    if len(tensor.dims) > MAX_DIMS:
+        raise AotcError(
+            "AOTC-I002",
+            "the model has too many dims of a tensor",
+            where=tensor.name,
+            expected=f"at most {MAX_DIMS}",
+            found=str(len(tensor.dims)),
+        )
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(len(text) for text in tensor.string_data)
     bits = _NARROW_BITS.get(tensor.data_type)
