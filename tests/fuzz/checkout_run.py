@@ -65,15 +65,23 @@ def run(
     limit = 2 * BUILD_SECONDS if "build" in commands else SECONDS
     number = 0
     while number < tries and time.monotonic() - began < seconds:
-        words = [sys.executable, str(CHILD), str(seed), str(number), str(tries), *commands]
-        with subprocess.Popen(
-            words, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
-        ) as child:
+        with (
+            tempfile.TemporaryDirectory(
+                prefix="aotc-fuzz-", dir=IN_MEMORY, ignore_cleanup_errors=True
+            ) as place,
+            subprocess.Popen(
+                [sys.executable, CHILD, str(seed), str(number), str(tries), place, *commands],
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,
+            ) as child,
+        ):
             assert child.stdout is not None
             current = number
             while ready(child.stdout, limit):
                 line = child.stdout.readline()
                 if not line:
+                    child.wait()
                     break
                 told = json.loads(line)
                 current = told["number"]
@@ -114,31 +122,26 @@ def _keep(
         print(f"{path}: {why}\n", file=sys.stderr, flush=True)
 
 
-def _try_all(seed: int, begin: int, tries: int, commands: Sequence[str]) -> None:
-    with tempfile.TemporaryDirectory(
-        prefix="aotc-fuzz-",
-        dir=IN_MEMORY,
-        ignore_cleanup_errors=True,
-    ) as place:
-        ground = _ground(place, begin)
-        if ground.watch is None:
-            print("what is read outside is not seen on this system", file=sys.stderr)
-        resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
-        attempt = _in_a_fork if "build" in commands else checkouts.tried
-        for number in range(begin, tries):
-            _tell(number=number)
-            try:
-                yes = attempt(ground, case(seed, number, commands))
-            except checkouts.Broken as error:
-                _tell(number=number, status="broken", why=str(error))
-                # What it did would be found again and again.
-                ground = _ground(place, number + 1)
-            else:
-                _tell(number=number, status="yes" if yes else "no")
+def _try_all(seed: int, begin: int, tries: int, place: Path, commands: Sequence[str]) -> None:
+    ground = _ground(place, begin)
+    if ground.watch is None:
+        print("what is read outside is not seen on this system", file=sys.stderr)
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESSES, ADDRESSES))
+    attempt = _in_a_fork if "build" in commands else checkouts.tried
+    for number in range(begin, tries):
+        _tell(number=number)
+        try:
+            yes = attempt(ground, case(seed, number, commands))
+        except checkouts.Broken as error:
+            _tell(number=number, status="broken", why=str(error))
+            # What it did would be found again and again.
+            ground = _ground(place, number + 1)
+        else:
+            _tell(number=number, status="yes" if yes else "no")
 
 
-def _ground(place: str, number: int) -> checkouts.Ground:
-    own = Path(place) / str(number)
+def _ground(place: Path, number: int) -> checkouts.Ground:
+    own = place / str(number)
     own.mkdir(exist_ok=True)
     return checkouts.Ground(own)
 
@@ -180,4 +183,5 @@ _TOLD = 1
 if __name__ == "__main__":
     _TOLD = os.dup(1)
     os.dup2(2, 1)
-    _try_all(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    _seed, _begin, _tries = map(int, sys.argv[1:4])
+    _try_all(_seed, _begin, _tries, Path(sys.argv[4]), sys.argv[5:])

@@ -115,7 +115,18 @@ def _packed() -> bytes:
 
 # Where texts lead: inside, outside, through links, to what is no file.
 PLACES: Final = (
-    *("r.json", "sub/r.md", "m.onnx", "aotc.yaml", "notes.json", "a.aotc/payload/aotc.json"),
+    *(
+        "r.json",
+        "sub/r.md",
+        "r.md",
+        "r.xml",
+        "new.sarif",
+        "-.md",
+        "m.onnx",
+        "aotc.yaml",
+        "notes.json",
+        "a.aotc/payload/aotc.json",
+    ),
     *("@kept/settings.json", "../kept/settings.json", "sub/../../kept/settings.json"),
     *("out/settings.json", "out/new.json", "deep/out/new.json", "alias.json", "dangling.json"),
     *("@kept/new.json", "../kept/new.html", "@kept/new.sarif", "./../kept/./new.md"),
@@ -214,7 +225,7 @@ def made(drawn: random.Random, commands: Sequence[str]) -> Json:
     """A checkout by chance, and one of `commands` in it."""
     entries: list[Json] = [["m.onnx", "asset", "model"], ["release.pub", "asset", "public"]]
     command = drawn.choice(list(commands))
-    if drawn.random() < (0.85 if command in ("build", "check-models") else 0.3):
+    if drawn.random() < (0.7 if command in ("build", "check-models") else 0.3):
         entries.append(["aotc.yaml", *_content(drawn, "aotc.yaml", config_text(drawn))])
     for name in ("p.profile.yaml", "sub/p.profile.yaml"):
         entries.append([name, "text", profile_text(drawn, evil=False)])
@@ -336,7 +347,7 @@ def _words(drawn: random.Random, command: str, entries: list[Json]) -> list[str]
         entries += _models(drawn)
         return [*words, "models", *drawn.choice(((), ("--json",), ("--report=mine.md",)))]
     if command == "build":
-        model = drawn.choice(("m.onnx", "m.onnx", "e.onnx", "missing.onnx"))
+        model = drawn.choice((*("m.onnx",) * 5, "e.onnx", "missing.onnx"))
         if model == "e.onnx":
             where = drawn.choice(("../kept/weights.bin", "out/weights.bin", "fifo", "zero", "sock"))
             entries.append(["e.onnx", "bytes", _external(where).hex()])

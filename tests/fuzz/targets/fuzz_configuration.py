@@ -17,8 +17,8 @@ from reported_runs import failed_build
 from structured import mutated, words_of
 
 from aotc.base.errors import AotcError
-from aotc.base.files.confined import open_file
 from aotc.base.files.names import data_files
+from aotc.base.files.reading import open_plain
 from aotc.cli.configuration import read_settings
 from aotc.report.report_forms import is_standard_output, write_report
 from aotc.spec.config import Config
@@ -120,7 +120,7 @@ def _read(place: Path) -> None:
     if str(place) in ("", "."):
         return
     for file in data_files(place):
-        with open_file(file) as opened:
+        with open_plain(file) as opened:
             assert SECRET.encode() not in opened.read()
 
 
