@@ -447,6 +447,7 @@ class Ground:
         return list(words)
 
     def _entry(self, path: str, kind: str, what: str) -> None:
+        assert all(isinstance(each, str) for each in (path, kind, what))
         assert kind in KINDS
         assert "\0" not in path and not path.startswith("/") and ".." not in path.split("/")
         target = self.here / path
