@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from contextvars import ContextVar
 from types import FrameType
 
 import pytest
@@ -184,3 +185,14 @@ def test_it_answers_while_the_interpreter_ends() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split("\n")[0] == "at exit"
+
+
+def test_work_has_the_context_of_its_caller() -> None:
+    span = ContextVar("span", default="none")
+
+    @uninterrupted
+    def work() -> str:
+        return span.get()
+
+    span.set("request 7")
+    assert work() == "request 7"

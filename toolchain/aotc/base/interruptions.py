@@ -15,6 +15,7 @@ import sys
 import threading
 from _thread import allocate_lock, start_new_thread
 from collections.abc import Callable
+from contextvars import copy_context
 from functools import wraps
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -42,7 +43,9 @@ def uninterrupted(function: Callable[P, T]) -> Callable[P, T]:
     def called(*given: P.args, **named: P.kwargs) -> T:
         if _here.work is not None or sys.is_finalizing():
             return function(*given, **named)
-        return _wait_for(_Work(lambda: function(*given, **named)))
+        # What the caller's context holds, such as the span of a trace, holds there too.
+        context = copy_context()
+        return _wait_for(_Work(lambda: context.run(function, *given, **named)))
 
     return called
 
