@@ -135,7 +135,12 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         file.write(f"\n\n{report}")
     add_row(copy / "ci" / "schemas.py", "SCHEMAS", schema)
     add_row(package / "cli" / "commands" / "__init__.py", "_ROWS", command)
-    for script in ("ci/schemas.py", "ci/generate_docs.py", "ci/architecture"):
+    for script in (
+        "ci/schemas.py",
+        "ci/generate_docs.py",
+        "ci/architecture",
+        "ci/pictures/draw_pictures.py",
+    ):
         done = run(copy, script, "--write")
         assert done.returncode == 0, done.stdout + done.stderr
     yield copy
