@@ -28,7 +28,9 @@ def ways(toolchain: Path) -> dict[str, tuple[int, int]]:
 
 def test_the_way_through_a_build_does_not_grow() -> None:
     for name, (files, climbs) in ways(ROOT / "toolchain").items():
-        assert (files, climbs) <= LONGEST[name] and climbs <= LONGEST[name][1], name
+        most_files, most_climbs = LONGEST[name]
+        assert files <= most_files, name
+        assert climbs <= most_climbs, name
 
 
 def test_files_and_climbs_are_counted(tmp_path: Path) -> None:

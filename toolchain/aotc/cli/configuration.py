@@ -22,7 +22,7 @@ from aotc.base.records import record
 from aotc.report.report_forms import is_standard_output, require_replaceable
 from aotc.spec.codec import ParseError, Problem, decode
 from aotc.spec.config import OPTIONS, OWN_ONLY, Config
-from aotc.spec.profile_files import StatedProfile, builtin_profiles, builtin_targets, load_profile
+from aotc.spec.profile_files import builtin_profiles, builtin_targets, load_profile
 from aotc.spec.yaml import (
     MAX_YAML_BYTES,
     located,
@@ -226,8 +226,7 @@ def _from_file(name: str, stated: Any, folder: Path) -> Any:
         return tuple(_from_file(name, item, folder) for item in stated)
     if _is_no_path(name, stated):
         return stated
-    path = str(folder / stated)
-    return StatedProfile(path) if name == "profile" else path
+    return str(folder / stated)
 
 
 def _is_no_path(name: str, value: str) -> bool:

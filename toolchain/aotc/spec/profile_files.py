@@ -37,28 +37,6 @@ def builtin_targets() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (data_folder("profiles") / "targets").glob("*.yaml")))
 
 
-class StatedProfile(str):
-    """The path of a profile whose file is read once: what was judged is what is used.
-
-    It is a text as any other for who shows it, and `load_profile_file` gives what was read, or
-    refused, at first.
-    """
-
-    __slots__ = ("_found",)
-    _found: tuple[Profile, DocumentPlaces] | AotcError
-
-    def load(self) -> tuple[Profile, DocumentPlaces]:
-        """The profile, with the places of its settings; raises as `load_profile` does."""
-        if not hasattr(self, "_found"):
-            try:
-                self._found = load_profile_file(str(self))
-            except AotcError as error:
-                self._found = error
-        if isinstance(self._found, AotcError):
-            raise self._found
-        return self._found
-
-
 def load_profile(name_or_path: str | Path) -> Profile:
     """A built-in profile by its name, or the profile in a YAML file.
 
@@ -70,8 +48,6 @@ def load_profile(name_or_path: str | Path) -> Profile:
 
 def load_profile_file(name_or_path: str | Path) -> tuple[Profile, DocumentPlaces]:
     """The same, with the places of its settings."""
-    if isinstance(name_or_path, StatedProfile):
-        return name_or_path.load()
     builtin = builtin_profiles()
     folder = data_folder("profiles")
     profile, places = _load_document(name_or_path, Profile, "profile", folder, builtin)
