@@ -288,12 +288,6 @@ def uncapturable(model: onnx.ModelProto, placed: Mapping[str, str]) -> dict[str,
     return found
 
 
-def _listed(obstacles: Mapping[str, str]) -> str:
-    named = [f"{name} ({why})" for name, why in list(obstacles.items())[:_MAX_NAMED]]
-    more = len(obstacles) - len(named)
-    return ", ".join(named) + (f", and {more} more" if more else "")
-
-
 def claim_of(model: onnx.ModelProto) -> Claims:
     """What CUDA would run of a model in memory; external data is not read."""
     found = claim_by_kernels(model, CudaBackend.ort_name, KernelTable.load(), refusal_of_provider)

@@ -37,9 +37,6 @@ MAX_STATE_BYTES: Final = 16 << 20
 CLOCK_SLACK: Final = timedelta(hours=1)
 # If nothing else changed, the latest time is written only after this period.
 _TIME_STEP: Final = timedelta(minutes=1)
-_NO_WAITING: Final = (
-    getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-)
 _FIX_NOT_WRITABLE: Final = (
     "Set XDG_STATE_HOME to a persistent folder that this user may write to, such as a volume of "
     "the container. Or verify with --unsafe-no-trust-state, which remembers nothing, so an older "
