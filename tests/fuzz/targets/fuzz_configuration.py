@@ -5,6 +5,7 @@ The checkout has links out of it of every kind, a pipe, and a file that is no re
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -73,7 +74,11 @@ def check(data: bytes) -> bool:
     configuration, _, profile = data.partition(b"\0")
     (CHECKOUT / "aotc.yaml").write_bytes(configuration)
     (CHECKOUT / "p.yaml").write_bytes(profile)
-    os.chdir(CHECKOUT)
+    with contextlib.chdir(CHECKOUT):
+        return _check_here()
+
+
+def _check_here() -> bool:
     try:
         settings = read_settings()
     except AotcError as error:
