@@ -34,7 +34,13 @@ from aotc.session.slices import (
     sums_by_axis,
     worst_slice,
 )
-from aotc.spec.evidence import UNBOUNDED, DifferingOutput, OutputError, SliceError
+from aotc.spec.evidence import (
+    UNBOUNDED,
+    DifferingOutput,
+    OutputError,
+    SliceError,
+    worst_of,
+)
 from aotc.spec.parted import PartedAxis
 from aotc.spec.precision import OutputGate, Tolerance
 
@@ -122,11 +128,7 @@ class _Item:
             # What cannot be compared at all is told before what differs.
             reason=(found if _severity(found) > _severity(one) else one).reason,
             breached=max(one, found, key=_severity).breached,
-            worst_slice=max(
-                filter(None, (one.worst_slice, found.worst_slice)),
-                key=lambda each: each.ratio,
-                default=None,
-            ),
+            worst_slice=worst_of(one.worst_slice, found.worst_slice),
         )
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 import numpy as np
 
 from aotc.base.records import record, replace
-from aotc.spec.evidence import UNBOUNDED, SliceError
+from aotc.spec.evidence import UNBOUNDED, SliceError, worst_of
 from aotc.spec.parted import LayoutStep, PartedAxis
 from aotc.spec.precision import Arithmetic, Tolerance
 
@@ -330,7 +330,7 @@ def sums_by_axis(
 ) -> dict[PartedAxis | int, SliceSums]:
     """The sums over the slices of `axis` (None: of every one), and over the parts of `parted`.
 
-    The tensors are of one shape, of real numbers; `second` are the answers of another computation
+    All axes too where the output has no such one.  The tensors are of one shape, of real numbers; `second` are the answers of another computation
     of the original.  Sums are of values divided by `unit`, as squares may exceed float64's range.
     """
     if not reference.ndim:
@@ -338,7 +338,8 @@ def sums_by_axis(
         second = second.reshape(1) if second is not None else None
     if not reference.size:
         return {}
-    axes = range(reference.ndim) if axis is None else (axis % reference.ndim,)
+    known = axis is not None and -reference.ndim <= axis < reference.ndim
+    axes = (axis % reference.ndim,) if axis is not None and known else range(reference.ndim)
     sizes = {each: reference.shape[each] for each in axes if reference.shape[each] <= _MOST_SLICES}
     slices = [(each, np.arange(size)) for each, size in sizes.items()]
     if not slices:
@@ -381,9 +382,8 @@ def worst_slice(
     if whole is None or not whole.row("squares")[0]:
         return None
     scale = float(_scales(whole, math.inf)[0])
-    judged = [_worst(whole, limits, math.inf, None)]
-    judged += [_worst(sums, limits, scale, key) for key, sums in found.items()]
-    return max(filter(None, judged), key=lambda each: each.ratio, default=None)
+    judged = (_worst(sums, limits, scale, key) for key, sums in found.items())
+    return worst_of(_worst(whole, limits, math.inf, None), *judged)
 
 
 def _worst(

@@ -43,6 +43,11 @@ class SliceError:
         return f"axis {self.axis}, {at} {self.first}{to}{f' of {self.node}' if self.node else ''}"
 
 
+def worst_of(*found: SliceError | None) -> SliceError | None:
+    """The one whose error is largest beside what it may be; None if there is none."""
+    return max(filter(None, found), key=lambda each: each.ratio, default=None)
+
+
 @record
 class OutputError:
     """The error of one output against the reference, in one comparison."""
