@@ -3,13 +3,15 @@
 A slice is all values at one index of an axis, a part that the graph joins or takes apart on an
 axis, or the whole output.  With its values x and their errors d it passes if
 
-    rms(d) <= limit * scale + REST * rms(x) + NOISE * rms(noise)
+    rms(d) <= share * scale + share / 4 * rms(x) + the noise of the original
 
 `scale` is the spread of x about its mean, at the upper end of its confidence interval, and at most
 that of the whole output: a few values that are small by chance do not say that all such values are
-small.  By the chi-square distribution (NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1),
-at a level that is divided among the slices of an axis (Bonferroni).  `noise` is the difference
-between two computations of the original, where there is a second one.
+small.  The error is judged by the lower end of its own.  Both by the chi-square distribution
+(NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1), at a level that is divided among the
+slices of an axis (Bonferroni).  Where a second computation of the original is given, 8 times the
+difference is noise; and what the variant's arithmetic makes of it (`NOISE_OF`), up to half of
+rms(x).  ADR 70 says what was measured.
 
 Fill is left out of scales: numbers that stand in many places, such as 0 and -1, and those far from
 all others, such as -1e9 under a mask.
@@ -330,8 +332,9 @@ def sums_by_axis(
 ) -> dict[PartedAxis | int, SliceSums]:
     """The sums over the slices of `axis` (None: of every one), and over the parts of `parted`.
 
-    All axes too where the output has no such one.  The tensors are of one shape, of real numbers; `second` are the answers of another computation
-    of the original.  Sums are of values divided by `unit`, as squares may exceed float64's range.
+    Of every axis too where the output has no such one.  The tensors are of one shape, of real
+    numbers; `second` are the answers of another computation of the original.  Sums are of values
+    divided by `unit`, as squares may exceed float64's range.
     """
     if not reference.ndim:
         reference, actual = reference.reshape(1), actual.reshape(1)
@@ -351,8 +354,8 @@ def sums_by_axis(
         found[each] = replace(made, shared=shared)
     for part in parted if axis is None else ():
         try:
-            one, other = (_laid_out(array, part.steps) for array in (reference, actual))
-            again = _laid_out(second, part.steps) if second is not None else None
+            one, other = (laid_out(array, part.steps) for array in (reference, actual))
+            again = laid_out(second, part.steps) if second is not None else None
         except ValueError:
             # The graph has another shape at these sizes than its inference says.
             continue
@@ -363,7 +366,8 @@ def sums_by_axis(
     return found
 
 
-def _laid_out(array: Array, steps: Sequence[LayoutStep]) -> Array:
+def laid_out(array: Array, steps: Sequence[LayoutStep]) -> Array:
+    """An output in the form in which its graph made it; raises ValueError if it has no such one."""
     shape = array.shape
     for step in steps:
         if step.kind == "transpose":
