@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aotc.base.records import replace
-from aotc.session.parity import FORM, SLICE, TOLERANCE, Beside, compare
+from aotc.session.limits import FORM
+from aotc.session.parity import SLICE, TOLERANCE, Beside, compare
 from aotc.session.slices import (
     NOISE_OF,
     Fill,
