@@ -3,15 +3,15 @@
 A slice is all values at one index of an axis, a part that the graph joins or takes apart on an
 axis, or the whole output.  With its values x and their errors d it passes if
 
-    rms(d) <= share * scale + share / 4 * rms(x) + the noise of the original
+    rms(d) <= max(share * scale + share / 4 * rms(x), inherent) + 8 * rms(noise)
 
 `scale` is the spread of x about its mean, at the upper end of its confidence interval, and at most
 that of the whole output: a few values that are small by chance do not say that all such values are
 small.  The error is judged by the lower end of its own.  Both by the chi-square distribution
 (NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1), at a level that is divided among the
-slices of an axis (Bonferroni).  Where a second computation of the original is given, 8 times the
-difference is noise; and what the variant's arithmetic makes of it (`NOISE_OF`), up to half of
-rms(x).  ADR 70 says what was measured.
+slices of an axis (Bonferroni).  `noise` is the difference between two computations of the original,
+where a second one is given, and `inherent` what the variant's arithmetic makes of it (`NOISE_OF`),
+at most half of rms(x).  ADR 70 says what was measured.
 
 Fill is left out of scales: numbers that stand in many places, such as 0 and -1, and those far from
 all others, such as -1e9 under a mask.
@@ -36,16 +36,16 @@ Array = np.ndarray[Any, Any]
 # How many elements are looked at at a time: 2 MiB as float64.
 CHUNK: Final = 1 << 18
 NOISE: Final = 8.0
-# By arithmetic, what its error is beside the noise of float32: the quotient of their roundings, and
-# twice that; of 4 bits as measured (ADR 70).
+# By arithmetic, what its error is beside the noise of float32: the quotient of their roundings; of 4
+# bits as measured (ADR 70).
 NOISE_OF: Final[Mapping[Arithmetic, float]] = {
-    "float32": NOISE,
-    "float16": 2.0**14,
-    "tf32": 2.0**14,
-    "bfloat16": 2.0**17,
-    "quantized": 2.0**17,
-    "int8": 2.0**17,
-    "int4": 2.0**20,
+    "float32": 1.0,
+    "float16": 2.0**13,
+    "tf32": 2.0**13,
+    "bfloat16": 2.0**16,
+    "quantized": 2.0**16,
+    "int8": 2.0**16,
+    "int4": 2.0**19,
 }
 _INHERENT: Final = 0.5
 _AT_FILL: Final = ("fill_errors", "fill_count")
@@ -401,7 +401,7 @@ def _worst(
     error, at_fill = (np.sqrt(sums.mean(*names)) for names in (("errors",), _AT_FILL))
     # What the arithmetic itself does to such a slice; it is no excuse for one that is lost.
     inherent = np.minimum(limits.noise * noise, _INHERENT * rms)
-    allowed = limits.share * scales + limits.rest * rms + np.maximum(NOISE * noise, inherent)
+    allowed = np.maximum(limits.share * scales + limits.rest * rms, inherent) + NOISE * noise
     # Where all values are one, the next one is as near as it gets.
     allowed = np.where(scales < sums.step, np.maximum(allowed, 1.01 * sums.step), allowed)
     count = np.where(at_fill > error, sums.row("fill_count"), sums.row("count"))
