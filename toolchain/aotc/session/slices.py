@@ -36,8 +36,8 @@ Array = np.ndarray[Any, Any]
 # How many elements are looked at at a time: 2 MiB as float64.
 CHUNK: Final = 1 << 18
 NOISE: Final = 8.0
-# By arithmetic, what its error is beside the noise of float32: the quotient of their roundings; of 4
-# bits as measured (ADR 70).
+# By arithmetic, what its error is beside the noise of float32: the quotient of their roundings, and
+# of 4 bits what was measured (ADR 70).
 NOISE_OF: Final[Mapping[Arithmetic, float]] = {
     "float32": 1.0,
     "float16": 2.0**13,
