@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import numpy as np
 import onnx
 
 from benchmarks.judge.networks import Network, written
-from benchmarks.judge.variants import Variant, session, variants_of, write
+from benchmarks.judge.variants import Variant, inside, session, variants_of, write
 
 Array = np.ndarray[Any, Any]
 # By fixture, then by output.
 Answers = list[list[Array]]
 # Of calibration data: no seed that is judged is near.
 _OTHER_SEED: Final = 7_000_001
+_KEPT_SEEDS: Final = 4
 
 
 class Subject:
@@ -38,6 +39,7 @@ class Subject:
         self._values = [ort_type_to_value(each) for each in self._session.get_inputs()]
         self.outputs = [each.name for each in self._session.get_outputs()]
         self._sessions: dict[str, Any] = {}
+        self._references: dict[int, Answers] = {}
 
     @cached_property
     def variants(self) -> tuple[Variant, ...]:
@@ -53,7 +55,11 @@ class Subject:
 
     def reference(self, seed: int) -> Answers:
         """What the original answers on one thread, without optimization."""
-        return _run(self._session, self.inputs(seed))
+        if seed not in self._references:
+            while len(self._references) >= _KEPT_SEEDS:
+                del self._references[next(iter(self._references))]
+            self._references[seed] = _run(self._session, self.inputs(seed))
+        return self._references[seed]
 
     def answers(self, variant: Variant, seed: int) -> Answers:
         """What a variant answers; raises ValueError if there is no such variant."""
@@ -68,6 +74,49 @@ class Subject:
                 path, optimized=variant.optimized, threads=variant.threads
             )
         return _run(self._sessions[variant.name], self.inputs(seed))
+
+    def exact(self, seed: int) -> Answers:
+        """What the original answers in float64, rounded to the types of its outputs.
+
+        Raises ValueError, with the reason, where ONNX Runtime has no such kernels.
+        """
+        from aotc.graph import values
+        from aotc.sizes.float64_reference import float64_job
+
+        references = []
+        with TemporaryDirectory() as scratch:
+            folder = Path(scratch)
+            for at, (given, answered) in enumerate(
+                zip(self.inputs(seed), self.reference(seed), strict=True)
+            ):
+                place = folder / f"fixture{at}"
+                place.mkdir()
+                sides = {"inputs": given, "outputs": dict(zip(self.outputs, answered, strict=True))}
+                references.append(
+                    {
+                        side: {
+                            name: str(values.save(value, place / f"{side}_{number}"))
+                            for number, (name, value) in enumerate(items.items())
+                        }
+                        for side, items in sides.items()
+                    }
+                )
+            request = {
+                "model": str(self.path),
+                "weights": str(self.folder),
+                "tolerances": {},
+                "gates": {},
+                "keys": {},
+                "references": references,
+            }
+            with inside(folder):
+                found = float64_job(request)
+                if not found["outputs"]:
+                    raise ValueError(found["findings"][0]["what"])
+                return [
+                    [np.asarray(values.load(Path(each[name]))) for name in self.outputs]
+                    for each in found["outputs"]
+                ]
 
 
 def _run(opened: Any, inputs: Sequence[dict[str, Any]]) -> Answers:
@@ -96,15 +145,13 @@ def write_answers(
                     break
                 place = subject.folder / f"{variant.name}.seed{seed}.npz"
                 sides = (("ref", subject.reference(seed)), ("got", got))
-                np.savez(
-                    place,
-                    **{
-                        f"{side}_{fixture}_{output}": value
-                        for side, answers in sides
-                        for fixture, values in enumerate(answers)
-                        for output, value in zip(subject.outputs, values, strict=True)
-                    },
-                )
+                arrays: dict[str, Any] = {
+                    f"{side}_{fixture}_{output}": value
+                    for side, answers in sides
+                    for fixture, values in enumerate(answers)
+                    for output, value in zip(subject.outputs, values, strict=True)
+                }
+                np.savez(place, **arrays)
                 size += place.stat().st_size
                 entries.append(
                     {

@@ -112,9 +112,7 @@ def write_detector(path: Path, *, form: str, seed: int) -> None:
     value, inner = "image", 3
     for index, stride in enumerate((2, 2, 1)):
         name = f"stage{index}"
-        value = graph.swish(
-            graph.convolution(value, name, inner, _WIDTH, stride=stride), name
-        )
+        value = graph.swish(graph.convolution(value, name, inner, _WIDTH, stride=stride), name)
         inner = _WIDTH
     boxes = graph.convolution(value, "boxes", _WIDTH, 4, kernel=1)
     boxes = graph.node("Sigmoid", [boxes], f"{HEAD}boxes.share")

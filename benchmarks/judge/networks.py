@@ -14,9 +14,10 @@ import onnx
 
 from benchmarks.fresh import ROOT
 from benchmarks.judge.graphs import WRITERS
-from benchmarks.networks.models import FULL, SMOKE
+from benchmarks.judge.slices import Slice
+from benchmarks.networks.models import FULL, SEED, SMOKE
+from benchmarks.networks.vit import write_vit
 
-SEED: Final = 20261121
 # Sizes of a free dim: the smallest, the largest, and what they are multiples of.
 Range = tuple[int, int, int]
 
@@ -36,6 +37,8 @@ class Network:
     """Inputs that are drawn below a number."""
     range_of: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """Inputs that are drawn between two numbers."""
+    parts: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
+    """By output: what was joined."""
     fixtures: int = 8
     calibration: int = 8
     large: bool = False
@@ -86,10 +89,26 @@ _PAST: Final[Mapping[str, Any]] = {
     "sums": {"total": ("past_sequence", "sequence")},
 }
 
+_CELLS: Final = 256
+_JOINED: Final[Mapping[str, tuple[Slice, ...]]] = {
+    "joined": (Slice(1, 0, 4), Slice(1, 4, 84)),
+    "transposed": (Slice(2, 0, 4), Slice(2, 4, 84)),
+    "flat": (
+        Slice(1, 0, 4 * _CELLS),
+        Slice(1, 4 * _CELLS, 84 * _CELLS),
+        *(Slice(1, channel * _CELLS, (channel + 1) * _CELLS) for channel in range(84)),
+    ),
+}
+
 OURS: Final = (
     *(
-        _ours(f"detector_{form}", dims={"batch": (1, 2, 1)}, range_of={"image": (0, 1)})
-        for form in ("joined", "transposed", "flat")
+        _ours(
+            f"detector_{form}",
+            dims={"batch": (1, 2, 1)},
+            range_of={"image": (0, 1)},
+            parts={"detections": parts},
+        )
+        for form, parts in _JOINED.items()
     ),
     _ours("segmentation", dims={"batch": (1, 2, 1)}),
     _ours("decoder_masked", dims={"batch": (1, 4, 1), "length": (4, 20, 1)}),
@@ -108,7 +127,7 @@ GENERATED: Final = (
     ),
     Network(
         name="vit_small",
-        write=SMOKE["vit_planted"].write,
+        write=partial(write_vit, layers=2, hidden=64, heads=4, size=64, classes=10, seed=SEED),
         dims={"batch": (1, 4, 1)},
     ),
     Network(name="squeezenet", write=SMOKE["resnet50_17"].write),
@@ -132,9 +151,7 @@ EXPORTS: Final = (
     _export("llama_eager", **_PAST),
     _export("llama_sdpa", **_PAST),
     _export("whisper", dims={"batch": (1, 2, 1), "frames": (3000, 3000, 1)}, fixtures=4),
-    _export(
-        "resnet50", dims={"batch": _BATCH, "height": (32, 96, 32), "width": (32, 96, 32)}
-    ),
+    _export("resnet50", dims={"batch": _BATCH, "height": (32, 96, 32), "width": (32, 96, 32)}),
     _export("vit", dims={"batch": (1, 4, 1)}),
     _export("unet", dims={"height": (16, 64, 16), "width": (16, 64, 16)}),
     _export("detector", dims={"height": (64, 192, 32), "width": (64, 192, 32)}),

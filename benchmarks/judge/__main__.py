@@ -1,0 +1,91 @@
+"""Measure both error rates of the judge: `python -m benchmarks.judge [--networks NAME…]`.
+
+Faults from a seed are put into the answers of honest variants, and both are judged.  A rule is
+tuned on other seeds than those that this measures with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
+from pathlib import Path
+
+from benchmarks.fresh import ROOT
+from benchmarks.judge import table
+from benchmarks.judge.networks import all_networks
+from benchmarks.judge.trials import Outcome, tried
+
+PAGE = ROOT / "docs" / "benchmarks-judge.md"
+BEFORE = ROOT / "benchmarks" / "data" / "judge-before.json"
+SEEDS = range(100, 110)
+MOST_REFUSED = 0.02
+
+
+def main() -> int:
+    """0 if no fault was missed and at most 2 % of honest variants refused, 1 else, 2 for usage."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.judge", description=__doc__)
+    parser.add_argument("--seeds", type=_seeds, default=SEEDS, metavar="FIRST..LAST")
+    parser.add_argument("--networks", nargs="*", default=[], metavar="NAME")
+    parser.add_argument("--large", action="store_true", help="full sizes too, at one seed each")
+    parser.add_argument("--jobs", type=int, default=2, help="networks at a time")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "judge")
+    parser.add_argument("--quiet", action="store_true", help="the table alone, without each miss")
+    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
+    parser.add_argument(
+        "--before", action="store_true", help="keep the figures as those of the judge before"
+    )
+    arguments = parser.parse_args()
+    known = all_networks()
+    for name in arguments.networks:
+        if name not in known:
+            parser.error(f"no network is named {name!r}; there are: {', '.join(known)}")
+    names = arguments.networks or [
+        name for name, network in known.items() if arguments.large or not network.large
+    ]
+    outcomes = measured(names, arguments.folder, arguments.seeds, arguments.jobs)
+    if not arguments.quiet:
+        print("\n".join(line for outcome in outcomes for line in outcome.lines))
+    print(table.report(outcomes))
+    found = {**table.totals(outcomes), "seeds": [arguments.seeds[0], arguments.seeds[-1]]}
+    if arguments.before:
+        BEFORE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    if arguments.write:
+        before = json.loads(BEFORE.read_bytes()) if BEFORE.exists() else {}
+        PAGE.write_text(table.page(outcomes, found, before), encoding="utf-8")
+        print(f"Wrote {PAGE.relative_to(ROOT)}.")
+    missed, refused = found["missed"], found["refused"] / max(found["honest"], 1)
+    return 1 if missed or refused > MOST_REFUSED else 0
+
+
+def measured(names: Sequence[str], folder: Path, seeds: Sequence[int], jobs: int) -> list[Outcome]:
+    """What was judged of networks, in their order; models and variants lie below `folder`."""
+    if jobs < 2:
+        return [outcome for name in names for outcome in _measured(name, folder, seeds)]
+    found: dict[str, list[Outcome]] = {}
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        pending = {pool.submit(_measured, name, folder, seeds): name for name in names}
+        for done in as_completed(pending):
+            found[pending[done]] = done.result()
+            print(f"… {pending[done]}", file=sys.stderr, flush=True)
+    return [outcome for name in names for outcome in found[name]]
+
+
+def _measured(name: str, folder: Path, seeds: Sequence[int]) -> list[Outcome]:
+    # The quantizers of ONNX Runtime warn of what has no effect here.
+    warnings.simplefilter("ignore")
+    network = all_networks()[name]
+    return tried(network, folder, list(seeds)[:1] if network.large else seeds)
+
+
+def _seeds(text: str) -> range:
+    first, _, last = text.partition("..")
+    return range(int(first), int(last or first) + 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
