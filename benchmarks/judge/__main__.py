@@ -9,16 +9,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import warnings
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
 from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.judge import table
 from benchmarks.judge.networks import all_networks
-from benchmarks.judge.trials import Outcome, tried
+from benchmarks.judge.trials import measured
 
 PAGE = ROOT / "docs" / "benchmarks-judge.md"
 BEFORE = ROOT / "benchmarks" / "data" / "judge-before.json"
@@ -47,7 +43,7 @@ def main() -> int:
     names = arguments.networks or [
         name for name, network in known.items() if arguments.large or not network.large
     ]
-    outcomes = measured(names, arguments.folder, arguments.seeds, arguments.jobs)
+    outcomes = measured(names, arguments.folder, arguments.seeds, arguments.jobs, _say)
     if not arguments.quiet:
         print("\n".join(line for outcome in outcomes for line in outcome.lines))
     print(table.report(outcomes))
@@ -62,24 +58,8 @@ def main() -> int:
     return 1 if missed or refused > MOST_REFUSED else 0
 
 
-def measured(names: Sequence[str], folder: Path, seeds: Sequence[int], jobs: int) -> list[Outcome]:
-    """What was judged of networks, in their order; models and variants lie below `folder`."""
-    if jobs < 2:
-        return [outcome for name in names for outcome in _measured(name, folder, seeds)]
-    found: dict[str, list[Outcome]] = {}
-    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
-        pending = {pool.submit(_measured, name, folder, seeds): name for name in names}
-        for done in as_completed(pending):
-            found[pending[done]] = done.result()
-            print(f"… {pending[done]}", file=sys.stderr, flush=True)
-    return [outcome for name in names for outcome in found[name]]
-
-
-def _measured(name: str, folder: Path, seeds: Sequence[int]) -> list[Outcome]:
-    # The quantizers of ONNX Runtime warn of what has no effect here.
-    warnings.simplefilter("ignore")
-    network = all_networks()[name]
-    return tried(network, folder, list(seeds)[:1] if network.large else seeds)
+def _say(network: str) -> None:
+    print(f"… {network}", file=sys.stderr, flush=True)
 
 
 def _seeds(text: str) -> range:

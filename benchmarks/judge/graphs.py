@@ -99,26 +99,26 @@ class Graph:
 
 
 _CLASSES: Final = 80
-_WIDTH: Final = 24
 
 
-def write_detector(path: Path, *, form: str, seed: int) -> None:
+def write_detector(path: Path, *, form: str, seed: int, width: int = 24, size: int = 64) -> None:
     """Boxes in pixels of 640 and scores of 80 classes, joined as YOLO's heads do.
 
-    Image [batch, 3, 64, 64] to [batch, 84, 256] (`joined`), [batch, 256, 84] (`transposed`) or
-    [batch, 21504] (`flat`).
+    Image [batch, 3, size, size] to [batch, 84, cells] (`joined`), [batch, cells, 84]
+    (`transposed`) or [batch, 84 * cells] (`flat`), with cells = size * size / 16.
     """
+    cells = size * size // 16
     graph = Graph(seed)
     value, inner = "image", 3
     for index, stride in enumerate((2, 2, 1)):
         name = f"stage{index}"
-        value = graph.swish(graph.convolution(value, name, inner, _WIDTH, stride=stride), name)
-        inner = _WIDTH
-    boxes = graph.convolution(value, "boxes", _WIDTH, 4, kernel=1)
+        value = graph.swish(graph.convolution(value, name, inner, width, stride=stride), name)
+        inner = width
+    boxes = graph.convolution(value, "boxes", width, 4, kernel=1)
     boxes = graph.node("Sigmoid", [boxes], f"{HEAD}boxes.share")
-    size = graph.constant("pixels", 640.0)
-    boxes = graph.node("Mul", [boxes, size], f"{HEAD}boxes")
-    scores = graph.convolution(value, "classes", _WIDTH, _CLASSES, kernel=1)
+    pixels = graph.constant("pixels", 640.0)
+    boxes = graph.node("Mul", [boxes, pixels], f"{HEAD}boxes")
+    scores = graph.convolution(value, "classes", width, _CLASSES, kernel=1)
     shift = graph.constant("rare", -4.0)
     scores = graph.node("Add", [scores, shift], f"{HEAD}scores.low")
     scores = graph.node("Sigmoid", [scores], f"{HEAD}scores")
@@ -131,16 +131,16 @@ def write_detector(path: Path, *, form: str, seed: int) -> None:
     found = graph.node(
         "Reshape", [joined, graph.constant("shape", shapes[form])], f"{HEAD}reshaped"
     )
-    declared: Shape = ["batch", _CLASSES + 4, 256]
+    declared: Shape = ["batch", _CLASSES + 4, cells]
     if form == "transposed":
         found = graph.node("Transpose", [found], f"{HEAD}rows", perm=[0, 2, 1])
-        declared = ["batch", 256, _CLASSES + 4]
+        declared = ["batch", cells, _CLASSES + 4]
     elif form == "flat":
-        declared = ["batch", 256 * (_CLASSES + 4)]
+        declared = ["batch", cells * (_CLASSES + 4)]
     graph.node("Identity", [found], "detections")
     graph.save(
         path,
-        {"image": (TensorProto.FLOAT, ["batch", 3, 64, 64])},
+        {"image": (TensorProto.FLOAT, ["batch", 3, size, size])},
         {"detections": (TensorProto.FLOAT, declared)},
     )
 

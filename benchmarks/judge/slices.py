@@ -110,14 +110,16 @@ def _squares(array: Array) -> Array:
         return np.ones(array.shape)
     with np.errstate(all="ignore"):
         squares = array.astype(np.float64) ** 2
-    return np.where(np.isfinite(squares), squares, 0.0)
+    finite: Array = np.where(np.isfinite(squares), squares, 0.0)
+    return finite
 
 
 def _errors(reference: Array, actual: Array) -> Array:
     """Squared errors; of two equal infinities 0, and of one 1e300."""
     if is_exact(reference):
-        return (reference != actual).astype(np.float64)
+        return np.asarray(reference != actual, np.float64)
     with np.errstate(all="ignore"):
         squares = (actual.astype(np.float64) - reference.astype(np.float64)) ** 2
     equal = (reference == actual) | (np.isnan(reference) & np.isnan(actual))
-    return np.where(equal, 0.0, np.where(np.isfinite(squares), squares, 1e300))
+    errors: Array = np.where(equal, 0.0, np.where(np.isfinite(squares), squares, 1e300))
+    return errors

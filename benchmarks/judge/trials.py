@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -13,7 +16,7 @@ import numpy as np
 from benchmarks.judge.answers import Answers, Subject
 from benchmarks.judge.faults import DROWNED, KINDS, NOISE, Target, fault
 from benchmarks.judge.judging import Answer, Case, judged
-from benchmarks.judge.networks import Network
+from benchmarks.judge.networks import Network, all_networks
 from benchmarks.judge.slices import Scales, fill_of
 from benchmarks.judge.variants import Variant
 
@@ -51,6 +54,32 @@ class Outcome:
     def to_json(self) -> dict[str, Any]:
         """As plain data."""
         return asdict(self)
+
+
+def measured(
+    names: Sequence[str],
+    folder: Path,
+    seeds: Sequence[int],
+    jobs: int,
+    say: Callable[[str], None],
+) -> list[Outcome]:
+    """What was judged of networks, in their order; models and variants lie below `folder`."""
+    if jobs < 2:
+        return [outcome for name in names for outcome in _measured(name, folder, seeds)]
+    found: dict[str, list[Outcome]] = {}
+    with ProcessPoolExecutor(jobs, get_context("spawn")) as pool:
+        pending = {pool.submit(_measured, name, folder, seeds): name for name in names}
+        for done in as_completed(pending):
+            found[pending[done]] = done.result()
+            say(pending[done])
+    return [outcome for name in names for outcome in found[name]]
+
+
+def _measured(name: str, folder: Path, seeds: Sequence[int]) -> list[Outcome]:
+    # The quantizers of ONNX Runtime warn of what has no effect here.
+    warnings.simplefilter("ignore")
+    network = all_networks()[name]
+    return tried(network, folder, list(seeds)[:1] if network.large else seeds)
 
 
 def tried(network: Network, folder: Path, seeds: Sequence[int]) -> list[Outcome]:
