@@ -80,7 +80,11 @@ class Target:
         self.honest = list(honest)
         self.fill = fill_of(reference)
         self.exact = is_exact(reference[0])
-        self.parts = tuple(parts)
+        self.joined = tuple(parts)
+        # Where an axis has one index, a slice of it is the whole output.
+        single = any(set(sizes) == {1} for sizes in zip(*(e.shape for e in reference), strict=True))
+        whole = (Slice(0, 0, max(map(len, reference))),) if single else ()
+        self.parts = (*parts, *whole)
         self.arithmetic = arithmetic
         coarse = arithmetic in INTEGERS or (self.exact and arithmetic != "float32")
         self.bar = INTEGER_BAR if coarse else FLOAT_BAR
@@ -88,7 +92,9 @@ class Target:
         self._others = tuple(others)
         self._noise = Scales(reference, noise, self.fill)
 
-    def _states(self, measured: Measured, noise: Measured, others: Sequence[Measured]) -> Array:
+    def _states(
+        self, least: Array, measured: Measured, noise: Measured, others: Sequence[Measured]
+    ) -> Array:
         """By slice, why it cannot be judged: one of the states below, or `JUDGED`."""
         elements, scales, _ = measured
         most = _DROWNED_SHARE * self.bar
@@ -100,13 +106,16 @@ class Target:
         factor = _STEP_FACTOR if self.arithmetic == "quantized" else _NOISE_FACTOR
         if not self.exact:
             states[scales < factor * noise[2]] = NOISE
-        states[(elements < LEAST_ELEMENTS) | ~(scales > 0)] = NOISE
+        states[(elements < least) | ~(scales > 0)] = NOISE
         return states
 
     def state(self, where: Slice) -> int:
         """That of one slice."""
         others = [each.at(where) for each in self._others]
-        (state,) = self._states(self.scales.at(where), self._noise.at(where), others)
+        least = np.array([LEAST_ELEMENTS])
+        if where.stop == where.start + 1:
+            least = self.scales.least[where.axis][where.start : where.stop]
+        (state,) = self._states(least, self.scales.at(where), self._noise.at(where), others)
         return int(state)
 
     @cached_property
@@ -114,6 +123,7 @@ class Target:
         """By axis with more than one index, then of the parts: the state of each slice."""
         found = [
             self._states(
+                self.scales.least[axis],
                 self.scales.axes[axis],
                 self._noise.axes[axis],
                 [each.axes[axis] for each in self._others],
@@ -330,20 +340,26 @@ def _rank_lost(target: Target, rng: np.random.Generator) -> _Made:
             lost = np.broadcast_to(values.sum(axis=axis, keepdims=True) / count, values.shape)
         answers.append(np.where(fill, honest, _like(lost, honest)).astype(honest.dtype))
     shown = Scales(target.reference, answers, target.fill)
-    best: tuple[float, Slice] | None = None
+    best: list[tuple[float, Slice]] = []
     for at, states in zip(target.wide, target.states, strict=False):
         _, scales, errors = shown.axes[at]
         shares = np.where(states == JUDGED, errors / np.maximum(scales, 1e-300), -1.0)
         index = int(shares.argmax())
-        if best is None or shares[index] > best[0]:
-            best = float(shares[index]), Slice(at, index, index + 1)
-    return None if best is None else (best[1], answers)
+        if shares[index] >= 0:
+            best.append((float(shares[index]), Slice(at, index, index + 1)))
+    for part in target.parts:
+        if target.state(part) == JUDGED:
+            _, (scale,), (error,) = shown.at(part)
+            best.append((float(error / scale), part))
+    return (max(best, key=lambda each: each[0])[1], answers) if best else None
 
 
 def _part_zeroed(target: Target, rng: np.random.Generator) -> _Made:
     """A part that was joined, or half of an axis."""
-    if target.parts:
-        where = target.parts[int(rng.integers(len(target.parts)))]
+    if target.joined:
+        where = target.joined[int(rng.integers(len(target.joined)))]
+    elif not target.wide:
+        return None
     else:
         axis = target.wide[int(rng.integers(len(target.wide)))]
         size = len(target.scales.axes[axis][0])

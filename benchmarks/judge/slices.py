@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-# Fewer elements show no scale.
+# Fewer elements show no scale: in all fixtures together, or, of an axis whose size is free, in each.
 LEAST_ELEMENTS: Final = 8
 _FILL_FACTOR: Final = 1e6
 _FILL_VALUES: Final = 2
@@ -60,27 +60,33 @@ def fill_of(arrays: Sequence[Array]) -> list[Array]:
 class Scales:
     """Of one output: elements, scale and root mean square error of every index of every axis.
 
-    `reference` and `actual` are by fixture.  Labels and truths have an error of 1 where they
-    differ, and a scale of 1.
+    `reference` and `actual` are by fixture.  Of labels and truths the error is the share that
+    differs, and the scale 1.
     """
 
     def __init__(
         self, reference: Sequence[Array], actual: Sequence[Array], fill: Sequence[Array]
     ) -> None:
+        self._exact = is_exact(reference[0])
         self._squares = [_squares(one) for one in reference]
         self._errors = [_errors(one, two) for one, two in zip(reference, actual, strict=True)]
         self._kept = [~each for each in fill]
+        self.least: list[Array] = []
+        """By axis: how many elements each slice must have."""
         self.axes: list[tuple[Array, Array, Array]] = []
         for axis in range(reference[0].ndim):
             size = max(each.shape[axis] for each in reference)
             sums = np.zeros((3, size))
+            extents = [each.shape[axis] for each in reference]
+            there_are = (np.array(extents)[:, None] > np.arange(size)).sum(axis=0)
+            free = len(set(extents)) > 1
+            self.least.append(LEAST_ELEMENTS * (there_are if free else np.ones(size, int)))
             for parts in zip(self._kept, self._squares, self._errors, strict=True):
                 others = tuple(at for at in range(parts[0].ndim) if at != axis)
                 for total, values in zip(sums, parts, strict=True):
                     there = np.where(parts[0], values, 0.0).sum(axis=others)
                     total[: len(there)] += there
-            count = np.maximum(sums[0], 1)
-            self.axes.append((sums[0], np.sqrt(sums[1] / count), np.sqrt(sums[2] / count)))
+            self.axes.append(self._measured(sums))
 
     def at(self, where: Slice) -> tuple[Array, Array, Array]:
         """Elements, scale and error of one slice, each an array of one."""
@@ -89,20 +95,25 @@ class Scales:
             kept = where.of(parts[0])
             for total, values in zip(sums, parts, strict=True):
                 total += np.where(kept, where.of(values), 0.0).sum()
+        return self._measured(sums)
+
+    def _measured(self, sums: Array) -> tuple[Array, Array, Array]:
         count = np.maximum(sums[0], 1)
-        return sums[0], np.sqrt(sums[1] / count), np.sqrt(sums[2] / count)
+        errors = sums[2] / count
+        return sums[0], np.sqrt(sums[1] / count), errors if self._exact else np.sqrt(errors)
 
 
 def error_at(
     where: Slice, reference: Sequence[Array], actual: Sequence[Array], fill: Sequence[Array]
 ) -> float:
-    """The root mean square error of one slice, without fill."""
+    """The root mean square error of one slice, without fill; of labels the share that differs."""
     count, total = 0, 0.0
     for one, two, left_out in zip(reference, actual, fill, strict=True):
         kept = ~where.of(left_out)
         count += int(kept.sum())
         total += float(_errors(where.of(one)[kept], where.of(two)[kept]).sum())
-    return float((total / max(count, 1)) ** 0.5)
+    error = total / max(count, 1)
+    return float(error if is_exact(reference[0]) else error**0.5)
 
 
 def _squares(array: Array) -> Array:
