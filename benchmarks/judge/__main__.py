@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from itertools import product
 from pathlib import Path
 
 from benchmarks.fresh import ROOT
 from benchmarks.judge import table
 from benchmarks.judge.networks import all_networks
+from benchmarks.judge.shipped import FORMS, PRECISIONS, shipped
 from benchmarks.judge.trials import measured
 
 PAGE = ROOT / "docs" / "benchmarks-judge.md"
@@ -23,7 +25,10 @@ MOST_REFUSED = 0.02
 
 
 def main() -> int:
-    """0 if no fault was missed and at most 2 % of honest variants refused, 1 else, 2 for usage."""
+    """0 if no fault was missed, at most 2 % of honest variants refused, and no detector destroyed.
+
+    1 otherwise, and 2 for a wrong name.
+    """
     parser = argparse.ArgumentParser(prog="python -m benchmarks.judge", description=__doc__)
     parser.add_argument("--seeds", type=_seeds, default=SEEDS, metavar="FIRST..LAST")
     parser.add_argument("--networks", nargs="*", default=[], metavar="NAME")
@@ -31,6 +36,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="networks at a time")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "judge")
     parser.add_argument("--quiet", action="store_true", help="the table alone, without each miss")
+    parser.add_argument("--builds", action="store_true", help="build detectors in 8 bits as well")
     parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
     parser.add_argument(
         "--before", action="store_true", help="keep the figures as those of the judge before"
@@ -47,15 +53,20 @@ def main() -> int:
     if not arguments.quiet:
         print("\n".join(line for outcome in outcomes for line in outcome.lines))
     print(table.report(outcomes))
+    builds = []
+    for form, precision in product(FORMS, PRECISIONS) if arguments.builds else ():
+        builds.append(shipped(form, precision, arguments.folder / "builds"))
+        print(f"{form} {precision}: {builds[-1].found}", flush=True)
     found = {**table.totals(outcomes), "seeds": [arguments.seeds[0], arguments.seeds[-1]]}
     if arguments.before:
         BEFORE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if arguments.write:
         before = json.loads(BEFORE.read_bytes()) if BEFORE.exists() else {}
-        PAGE.write_text(table.page(outcomes, found, before), encoding="utf-8")
+        PAGE.write_text(table.page(outcomes, found, before, builds), encoding="utf-8")
         print(f"Wrote {PAGE.relative_to(ROOT)}.")
     missed, refused = found["missed"], found["refused"] / max(found["honest"], 1)
-    return 1 if missed or refused > MOST_REFUSED else 0
+    destroyed = any(not each.held for each in builds)
+    return 1 if missed or destroyed or refused > MOST_REFUSED else 0
 
 
 def _say(network: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 Array = np.ndarray[Any, Any]
-# Fewer elements show no scale: in all fixtures together, or, of an axis whose size is free, in each.
+# Fewer elements show no scale: in all fixtures together, or in each along an axis of free size.
 LEAST_ELEMENTS: Final = 8
 _FILL_FACTOR: Final = 1e6
 _FILL_VALUES: Final = 2

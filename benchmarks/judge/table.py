@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from benchmarks.judge.shipped import Shipped
 from benchmarks.judge.trials import Outcome
 
 _HEAD = (
@@ -90,7 +91,8 @@ def totals(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
 _INTRODUCTION = """\
 # Benchmark of the judge
 
-Written by `python -m benchmarks.judge --large --write`. A build is proven by comparing answers, so
+Written by `python -m benchmarks.judge --large --builds
+--write`. A build is proven by comparing answers, so
 the rule that compares has two error rates. Faults from a seed are put into the answers of honest
 variants: a slice zeroed, swapped, rolled, moved, scaled, made constant, replaced or negated, rank
 lost, a part zeroed; each moves a slice by at least 10 % of its own scale, 30 % where a variant
@@ -102,8 +104,18 @@ Slices of the original's rounding noise, or of fewer than eight elements, get no
 nor do those on which the honest variant is off by half a fault at this seed or another (`Drowned`).
 """
 
+_BUILDS = """\
+Builds of a detector whose head joins boxes in pixels and scores of 0 to 1, with calibration data;
+what is shipped must still detect.
+"""
 
-def page(outcomes: Sequence[Outcome], found: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+
+def page(
+    outcomes: Sequence[Outcome],
+    found: Mapping[str, Any],
+    before: Mapping[str, Any],
+    builds: Sequence[Shipped] = (),
+) -> str:
     """The page: the totals, before and now, then all that was judged."""
     sides = [("before", before), ("now", found)]
     lines = [
@@ -119,4 +131,8 @@ def page(outcomes: Sequence[Outcome], found: Mapping[str, Any], before: Mapping[
         if each
     ]
     head = ("Judge", "Seeds", "Faults", "Missed", "Honest variants", "Refused")
-    return "\n".join((_INTRODUCTION, markdown(head, lines), "", report(outcomes), ""))
+    parts = [_INTRODUCTION, markdown(head, lines), ""]
+    if builds:
+        rows_of_builds = [(each.form, each.precision, each.found) for each in builds]
+        parts += [_BUILDS, markdown(("Head", "Precision", "Came to"), rows_of_builds), ""]
+    return "\n".join((*parts, report(outcomes), ""))
