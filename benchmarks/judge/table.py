@@ -91,8 +91,7 @@ def totals(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
 _INTRODUCTION = """\
 # Benchmark of the judge
 
-Written by `python -m benchmarks.judge --large --builds
---write`. A build is proven by comparing answers, so
+Written by `python -m benchmarks.judge --large --builds --write`. A build is proven by comparing answers, so
 the rule that compares has two error rates. Faults from a seed are put into the answers of honest
 variants: a slice zeroed, swapped, rolled, moved, scaled, made constant, replaced or negated, rank
 lost, a part zeroed; each moves a slice by at least 10 % of its own scale, 30 % where a variant

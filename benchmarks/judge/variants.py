@@ -36,14 +36,18 @@ class Variant:
     arithmetic: str
     good: bool = True
     """Whether an honest engineer would ship it; others are only written for tuning."""
+    faulty: bool = True
+    """Whether faults are put into its answers too; those of some are nearly another's."""
     optimized: bool = False
     threads: int = 1
 
 
 PLAIN: Final = (
     Variant(name="optimized", arithmetic="float32", optimized=True),
-    Variant(name="optimized_2_threads", arithmetic="float32", optimized=True, threads=2),
-    Variant(name="two_threads", arithmetic="float32", threads=2),
+    Variant(
+        name="optimized_2_threads", arithmetic="float32", faulty=False, optimized=True, threads=2
+    ),
+    Variant(name="two_threads", arithmetic="float32", faulty=False, threads=2),
 )
 HALF: Final = (
     Variant(name="float16", arithmetic="float16"),
@@ -56,7 +60,9 @@ INTEGERS: Final = (
     Variant(name="int4_weights", arithmetic="int4", optimized=True),
 )
 # One scale for what the head joins.
-JOINED: Final = Variant(name="int8_static_joined", arithmetic="int8", good=False, optimized=True)
+JOINED: Final = Variant(
+    name="int8_static_joined", arithmetic="int8", good=False, faulty=False, optimized=True
+)
 
 
 def variants_of(model: onnx.ModelProto) -> tuple[Variant, ...]:
