@@ -91,12 +91,12 @@ def totals(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
 _INTRODUCTION = """\
 # Benchmark of the judge
 
-Written by `python -m benchmarks.judge --large --builds --write`. A build is proven by comparing answers, so
-the rule that compares has two error rates. Faults from a seed are put into the answers of honest
-variants: a slice zeroed, swapped, rolled, moved, scaled, made constant, replaced or negated, rank
-lost, a part zeroed; each moves a slice by at least 10 % of its own scale, 30 % where a variant
-computes in integers. Honest variants are other orders of sums, float16, bfloat16, int8 and int4.
-The seeds are not those with which the rule was tuned.
+Written by `python -m benchmarks.judge --large --builds --write`. A build is proven by comparing
+answers, so the rule that compares has two error rates. Faults from a seed are put into the answers
+of honest variants: a slice zeroed, swapped, rolled, moved, scaled, made constant, replaced or
+negated, rank lost, a part zeroed; each moves a slice by at least 10 % of its own scale, 30 % where
+a variant computes in integers. Honest variants are other orders of sums, float16, bfloat16, int8
+and int4. The seeds are not those with which the rule was tuned.
 
 `Poor` are variants that are off by a fault's size themselves, where either verdict is right.
 Slices of the original's rounding noise, or of fewer than eight elements, get no fault (`Noise`),
