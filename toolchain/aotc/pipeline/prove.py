@@ -48,7 +48,7 @@ from aotc.pipeline.types import (
 from aotc.providers.named_backends import backend_of
 from aotc.session.parity import SLICE, Beside, compare
 from aotc.session.sessions import placement_of
-from aotc.session.slices import NOISE_OF, SlicePool
+from aotc.session.slices import SlicePool
 from aotc.session.worker import steps_of, tell_steps
 from aotc.session.worker_pool import JobResult
 from aotc.sizes.inputs.fixtures import lower_edge
@@ -293,7 +293,7 @@ def slice_request(lowered: LoweredModel) -> Json:
         "parted": {
             name: [encode(axis) for axis in axes] for name, axes in lowered.analyzed.parted.items()
         },
-        "noise": NOISE_OF[arithmetic_of(lowered)],
+        "arithmetic": arithmetic_of(lowered),
     }
 
 
@@ -516,7 +516,7 @@ def beside_output(request: Json, reference: Json, name: str, pool: SlicePool) ->
     return Beside(
         parted=tuple(decode(PartedAxis, axis) for axis in request["parted"].get(name, ())),
         second=values.load(Path(second)) if second else None,
-        noise=request["noise"],
+        arithmetic=request["arithmetic"] if second else None,
         pool=pool,
     )
 
