@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ from aotc.session.slices import (
 )
 from aotc.spec.evidence import OutputError
 from aotc.spec.parted import LayoutStep, PartedAxis
-from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
+from aotc.spec.precision import Arithmetic, OutputGate, ParitySpec, Tolerance
 
 Array = np.ndarray[Any, Any]
 PARITY = ParitySpec()
@@ -185,7 +185,7 @@ def test_noise_of_the_original_is_no_breach(arithmetic: str) -> None:
     actual = exact + rng.normal(0, 1e-7, exact.shape)
     tolerance = getattr(PARITY, arithmetic)
     assert judged(reference, actual, tolerance).breached == (SLICE,)
-    beside = Beside(second=exact.astype(np.float32), arithmetic=arithmetic)
+    beside = Beside(second=exact.astype(np.float32), arithmetic=cast("Arithmetic", arithmetic))
     assert judged(reference, actual, tolerance, beside).passed
     # That is no excuse for a channel that is lost.
     lost = reference.copy()

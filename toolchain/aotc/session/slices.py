@@ -9,9 +9,10 @@ axis, or the whole output.  With its values x and their errors d it passes if
 that of the whole output: a few values that are small by chance do not say that all such values are
 small.  What its share comes to is judged by the lower end of the error's interval, at a level that
 is divided among the slices of an axis (Bonferroni).  Both by the chi-square distribution
-(NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1).  `noise` is the difference between two computations of the original,
-where a second one is given, and `inherent` what the variant's arithmetic makes of it (`NOISE_OF`),
-at most half of rms(x) except among shares of one sum.  ADR 70 says what was measured.
+(NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1).  `noise` is the difference between two
+computations of the original, where a second one is given, and `inherent` what the variant's
+arithmetic makes of it (`NOISE_OF`), at most half of rms(x) except among shares of one sum.  ADR 70
+says what was measured.
 
 Fill is left out of scales: numbers that stand in many places, such as 0 and -1, and those far from
 all others, such as -1e9 under a mask.
@@ -52,7 +53,7 @@ _SHARED: Final = 4.0
 # The smallest number of float16.
 _LEAST_HALF: Final = 2.0**-24
 _AT_FILL: Final = ("fill_errors", "fill_count")
-# Chance that a slice's scale is above the upper end of its interval, and that any of an axis' slices
+# Chance that a slice's scale is above the upper end of its interval, and that any slice of an axis
 # has errors below the lower end of theirs.
 _SCALE_LEVEL: Final = 1e-3
 _LEVEL: Final = 0.01
