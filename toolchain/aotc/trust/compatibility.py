@@ -68,7 +68,8 @@ def judge(
 ) -> CompatibilityResult:
     """Run every check on every variant, and find the preferred variant that runs on the host.
 
-    `qualified` are the names of the variants that a policy allows on this host; None: all.
+    `qualified` are the names of the variants that a policy allows on this host, as they were
+    accepted on one like it; None: all.
     """
     all_checks = _all_checks()
     verdicts: dict[str, VariantVerdict] = {}
@@ -85,8 +86,12 @@ def judge(
                     reasons.append(replace(result, where=where))
                 elif result not in findings:
                     findings.append(result)
+        proven = variant.parity.status == "passed" or variant.name in (qualified or ())
         verdicts[variant.name] = VariantVerdict(
-            name=variant.name, runs=not reasons, reasons=tuple(reasons)
+            name=variant.name,
+            runs=not reasons,
+            reasons=tuple(reasons),
+            unproven="" if proven else variant.parity.reason or "no reason given",
         )
     ordered = by_preference(manifest.variants)
     best = next((variant for variant in ordered if verdicts[variant.name].runs), None)
@@ -131,15 +136,8 @@ def judge(
                 where=f"target {host.name}",
             )
         )
-    if best.parity.status == "not-run":
+    if verdicts[best.name].unproven:
         verdict = "degraded"
-        findings.append(
-            Finding(
-                code="AOTC-N002",
-                what=f"{best.name} was not proven: {best.parity.reason or 'no reason given'}",
-                where=f"variant {best.name}",
-            )
-        )
     return CompatibilityResult(
         verdict=verdict, best=best.name, variants=listed, findings=tuple(findings), refusals=()
     )

@@ -25,7 +25,7 @@ from pathlib import Path
 from aotc.base.errors import AotcError, with_others
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record, replace
-from aotc.spec.manifest import Manifest
+from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.reports import (
     CheckResult,
@@ -169,16 +169,24 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
 
     Raises AOTC-C009 if no variant runs, with the reasons of each variant in `also`.
     """
-    result = judge(authentic.manifest, host, _allowed_variants(authentic.decision))
+    manifest, allowed = authentic.manifest, _allowed_variants(authentic.decision)
+    result = judge(manifest, host, allowed)
     if result.best is None:
         raise with_others(error_of(refusal) for refusal in result.refusals)
+    best = next(variant for variant in manifest.variants if variant.name == result.best)
+    unproven = unproven_findings(manifest, f"{manifest.name}.aotc", allowed or ())
     return CompatibleArtifact(
         authentic=authentic,
         host=host,
         verdict=result.verdict,
         best=result.best,
         variants=result.variants,
-        findings=(*authentic.findings, *result.findings),
+        findings=(
+            *authentic.findings,
+            *result.findings,
+            # What is said of variants that are not loaded is for who reads, and not for who runs.
+            *(each for each in unproven if each.where == f"variant {best.spec or best.name}"),
+        ),
     )
 
 
@@ -257,7 +265,10 @@ def _verify_once(
     if authentic and state.manifest is not None:
         # 8.
         host = described or probe_host(state.manifest)
-        compatibility = judge(state.manifest, host, _allowed_variants(state.decision))
+        allowed = _allowed_variants(state.decision)
+        compatibility = judge(state.manifest, host, allowed)
+        state.findings += compatibility.findings
+        state.findings += unproven_findings(state.manifest, path.name, allowed or ())
         runs = compatibility.best is not None
         if runs and state.decision is not None:
             from aotc.trust.policy.evaluation import note_release
@@ -289,8 +300,9 @@ def _verify_once(
             *(refusal_of(error) for error in state.refusals),
             *(compatibility.refusals if compatibility else ()),
         ),
-        findings=(*state.findings, *(compatibility.findings if compatibility else ())),
+        findings=tuple(state.findings),
         variants=compatibility.variants if compatibility else (),
+        best=(compatibility.best or "") if compatibility else "",
         policy=state.decision,
         hashed_bytes=state.bytes_hashed,
         seconds=time.perf_counter() - started,
