@@ -197,6 +197,7 @@ def build(request: BuildRequest) -> BuildReport:
         if new is not None and inputs_digests(request.model, context) == made.given:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
+        unproven = _unproven(artifact.folder, output.name)
         try:
             put_in_place(artifact.folder, output, force=request.force)
         except OSError as error:
@@ -205,7 +206,7 @@ def build(request: BuildRequest) -> BuildReport:
     findings = (
         *artifact.findings,
         *findings_of(signer),
-        *_unproven(output),
+        *unproven,
         *measured_findings(evidence, profile),
         *(cache.findings() if cache is not None else ()),
     )
@@ -410,10 +411,10 @@ def _refusal(
     )
 
 
-def _unproven(artifact: Path) -> tuple[Finding, ...]:
-    """AOTC-N002 for each variant of an artifact, just made, that this host could not prove."""
-    manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
-    return unproven_findings(manifest, artifact.name)
+def _unproven(folder: Path, name: str) -> tuple[Finding, ...]:
+    """AOTC-N002 for what this host could not prove of the artifact `name`, made in `folder`."""
+    manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
+    return unproven_findings(manifest, name)
 
 
 # What a build's measurements say to its user: no payload has it, as it is not reproducible.

@@ -328,8 +328,10 @@ def unsteady_findings(evidence: Evidence) -> tuple[Finding, ...]:
     if not told:
         return ()
     name, why = told[0]
-    others = f"; and {len(told) - 1} more variants likewise" if len(told) > 1 else ""
-    return (Finding(code="AOTC-N055", what=f"{why}{others}", where=f"variant {name}"),)
+    others = len(told) - 1
+    if others:
+        why += f"; and {others} more variant{'s' if others > 1 else ''} likewise"
+    return (Finding(code="AOTC-N055", what=why, where=f"variant {name}"),)
 
 
 def _unsteady(variant: VariantEvidence) -> str:

@@ -64,12 +64,15 @@ def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) ->
 
 
 def judge(
-    manifest: Manifest, host: Target, qualified: Collection[str] | None = None
+    manifest: Manifest,
+    host: Target,
+    qualified: Collection[str] | None = None,
+    accepted: Collection[str] = (),
 ) -> CompatibilityResult:
     """Run every check on every variant, and find the preferred variant that runs on the host.
 
-    `qualified` are the names of the variants that a policy allows on this host, as they were
-    accepted on one like it; None: all.
+    `qualified` are the names of the variants that a policy allows on this host; None: all.  Those
+    `accepted` on a host like it are proven there, whatever the build could prove.
     """
     all_checks = _all_checks()
     verdicts: dict[str, VariantVerdict] = {}
@@ -86,7 +89,7 @@ def judge(
                     reasons.append(replace(result, where=where))
                 elif result not in findings:
                     findings.append(result)
-        proven = variant.parity.status == "passed" or variant.name in (qualified or ())
+        proven = variant.parity.status == "passed" or variant.name in accepted
         verdicts[variant.name] = VariantVerdict(
             name=variant.name,
             runs=not reasons,

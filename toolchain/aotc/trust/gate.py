@@ -80,6 +80,8 @@ class AuthenticArtifact:
     trust: Trust
     """The trust by which it was verified, at that time."""
     decision: PolicyDecision | None = None
+    accepted: frozenset[str] = frozenset()
+    """The variants that no build proved, but a trusted qualification for this host did."""
 
     @property
     def development(self) -> bool:
@@ -131,6 +133,7 @@ def authenticate(
         hashed_files=state.hashed_files,
         trust=state.trust,
         decision=state.decision,
+        accepted=_accepted(state),
     )
 
 
@@ -169,12 +172,12 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
 
     Raises AOTC-C009 if no variant runs, with the reasons of each variant in `also`.
     """
-    manifest, allowed = authentic.manifest, _allowed_variants(authentic.decision)
-    result = judge(manifest, host, allowed)
+    manifest, accepted = authentic.manifest, authentic.accepted
+    result = judge(manifest, host, _allowed_variants(authentic.decision), accepted)
     if result.best is None:
         raise with_others(error_of(refusal) for refusal in result.refusals)
     best = next(variant for variant in manifest.variants if variant.name == result.best)
-    unproven = unproven_findings(manifest, f"{manifest.name}.aotc", allowed or ())
+    unproven = unproven_findings(manifest, f"{manifest.name}.aotc", accepted)
     return CompatibleArtifact(
         authentic=authentic,
         host=host,
@@ -265,10 +268,10 @@ def _verify_once(
     if authentic and state.manifest is not None:
         # 8.
         host = described or probe_host(state.manifest)
-        allowed = _allowed_variants(state.decision)
-        compatibility = judge(state.manifest, host, allowed)
+        accepted = _accepted(state)
+        compatibility = judge(state.manifest, host, _allowed_variants(state.decision), accepted)
         state.findings += compatibility.findings
-        state.findings += unproven_findings(state.manifest, path.name, allowed or ())
+        state.findings += unproven_findings(state.manifest, path.name, accepted)
         runs = compatibility.best is not None
         if runs and state.decision is not None:
             from aotc.trust.policy.evaluation import note_release
@@ -432,3 +435,13 @@ def _check_policy(state: Examination) -> str:
 def _allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
     """The names of the variants that a policy allows; None: all."""
     return decision.qualified if decision is not None else None
+
+
+def _accepted(state: Examination) -> frozenset[str]:
+    """The variants that no build proved, but a trusted qualification for the target did."""
+    manifest = state.manifest
+    if manifest is None or all(each.parity.status == "passed" for each in manifest.variants):
+        return frozenset()
+    from aotc.trust.policy.evaluation import accepted_variants
+
+    return accepted_variants(state.trust, manifest.name, state.statements)
