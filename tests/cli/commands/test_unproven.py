@@ -77,9 +77,7 @@ def test_a_build_for_cuda_without_a_gpu(aotc: Command) -> None:
     for texts in (first, told(aotc, *words)):
         report = decode(RunReport, json.loads(texts["r.json"]))
         (parity,) = (gate for gate in report.gates if gate.name == "parity.float32")
-        assert parity.subject == (
-            "variant portable, undivided on the CPU, not on CUDA, output 'y'"
-        )
+        assert parity.subject == ("variant portable, undivided on the CPU, not on CUDA, output 'y'")
         assert_not_proven(texts, "cuda: ")
     assert texts["shown"].startswith("m.aotc  from the build cache; built and signed; NOT PROVEN")
 

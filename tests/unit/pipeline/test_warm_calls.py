@@ -55,11 +55,18 @@ def test_short_calls_are_made_often_and_the_first_is_not_timed(
 def test_a_call_that_takes_long_is_made_once_and_of_the_main_fixture_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(timing, "_TIMED_SECONDS", 0.001)
+    for seconds in ("_TIMED_SECONDS", "_FEW_SECONDS"):
+        monkeypatch.setattr(timing, seconds, 0.001)
     cold = {"min": ENDLESS, "opt": ENDLESS, "max": ENDLESS}
     counts, measured = called(cold, takes=0.002)
     assert counts == {"opt": 1}
     assert list(measured["run_seconds"]) == ["opt"]
+
+
+def test_a_few_calls_are_made_that_do_not_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timing, "_TIMED_SECONDS", 0.001)
+    monkeypatch.setattr(timing, "_FEW_SECONDS", ENDLESS)
+    assert called({"min": ENDLESS, "opt": ENDLESS}, takes=0.002)[0] == {"opt": 3}
 
 
 def test_calls_that_are_repeated_anyway_are_not_made_twice() -> None:
@@ -104,7 +111,8 @@ def test_the_quantiles_of_calls() -> None:
         ninetieth_seconds=0.9,
     )
     assert found.share_of(0.5) == 1.0
-    assert found.share_of(0.0) == 0.0
+    assert found.share_of(0.0) is None
+    assert spread_of([0.1, 0.3]).share_of(0.2) is None
 
 
 def measured(

@@ -226,8 +226,10 @@ _MAIN: Final = ("opt", "opt-sampled")
 # Of the main fixture, and of each other one: calls at least and at most, and seconds that suffice.
 _MAIN_CALLS: Final = (5, 50, 0.1)
 _OTHER_CALLS: Final = (3, 20, 0.02)
-# For all fixtures of a variant.
+# For all fixtures of a variant; and for a few calls of the main one, where that is not enough.
 _TIMED_SECONDS: Final = 0.5
+_FEW_SECONDS: Final = 1.0
+_FEW_CALLS: Final = 3
 # The first call of a session at other sizes plans its memory anew; a slow one does not show it.
 _SHORT_SECONDS: Final = 0.02
 # Calls of a steady machine differ by less, and so do those of fewer by chance.
@@ -294,7 +296,8 @@ class WarmCalls:
                 if len(times) >= least - left and sum(times) + left * cold[name] >= enough:
                     break
                 call()
-                if time.perf_counter() + times[-1] > ends:
+                few = name == main and len(times) < _FEW_CALLS - left and sum(times) < _FEW_SECONDS
+                if time.perf_counter() + times[-1] > ends and not few:
                     break
 
     def measured(self) -> Json:

@@ -146,9 +146,11 @@ class RunSpread:
     upper_seconds: Annotated[float, "upper quartile"]
     ninetieth_seconds: Annotated[float, "nine tenths of the calls took at most this"]
 
-    def share_of(self, median: float) -> float:
-        """The distance of the quartiles by the median of the same calls."""
-        return (self.upper_seconds - self.lower_seconds) / median if median else 0.0
+    def share_of(self, median: float) -> float | None:
+        """The distance of the quartiles by the median of the same calls; None of one or two."""
+        if self.calls < 3 or not median:
+            return None
+        return (self.upper_seconds - self.lower_seconds) / median
 
 
 @record

@@ -400,7 +400,7 @@ def measured_rows(
     return tuple(rows)
 
 
-def _spreads(artifact: ArtifactContents, variant: str) -> dict[str, float]:
+def _spreads(artifact: ArtifactContents, variant: str) -> dict[str, float | None]:
     measured = artifact.measured(variant)
     found = measured.run_spread.items() if measured is not None else ()
     return {
