@@ -273,7 +273,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "
      "them often waited for a CPU on which something else ran. The answers are proven all the same, but times of this "
      "build, and what 'precision: auto' or '--tune' chose by times, may be those of a busy machine.",
-     "Build again while nothing else runs, or measure the artifact with 'aotc bench', before you plan with its times."),
+     "Build again with --no-cache while nothing else runs, or measure the artifact with 'aotc bench', before you plan "
+     "with its times."),
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",
      "Raise the budget, remove variants, or use a smaller model."),
