@@ -1,0 +1,1 @@
+"""What the judge of answers misses, and what it refuses without need."""
