@@ -16,6 +16,7 @@ from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
 from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far, sizes_text
 from aotc.spec.codec import Json, decode, encode
+from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, ValueShapes
 from aotc.spec.shapes import DimRange, Domain, Padding
 
@@ -80,6 +81,10 @@ def analyze(
         activation_bytes=result["activation_bytes"],
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=padding,
+        parted={
+            name: tuple(decode(PartedAxis, each) for each in axes)
+            for name, axes in result["parted"].items()
+        },
         noise=exact.noise,
         task=measure_original(source, domain, padding, state),
         findings=(

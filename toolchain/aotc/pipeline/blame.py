@@ -20,7 +20,13 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import half_graph, half_graph_request
 from aotc.pipeline.integer_products import rewrite_products
 from aotc.pipeline.integers import QUANTIZED, asked_of, prepared_graph, write_quantized
-from aotc.pipeline.prove import compared_references, compared_runs, tolerance_of
+from aotc.pipeline.prove import (
+    beside_output,
+    compared_references,
+    compared_runs,
+    slice_request,
+    tolerance_of,
+)
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.precision.blame_search import (
     Candidate,
@@ -36,11 +42,12 @@ from aotc.precision.node_comparison import Side, node_errors
 from aotc.precision.quantized_nodes import BY_FORM, CARRIERS
 from aotc.session.inference import MODEL
 from aotc.session.padding import Padder
-from aotc.session.parity import UNBOUNDED, compare
+from aotc.session.parity import compare
 from aotc.session.sessions import create_session, run
+from aotc.session.slices import SlicePool
 from aotc.session.worker import steps_of, tell_steps
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.evidence import Blamed, NodeErrors, OutputChange, OutputError
+from aotc.spec.evidence import UNBOUNDED, Blamed, NodeErrors, OutputChange, OutputError
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import GateSpec, Tolerance, kept_line
 from aotc.spec.providers import CPU
@@ -148,7 +155,8 @@ def _searched(
                 "gates": encode(context.profile.gates),
                 "inputs": [encode(each) for each in lowered.analyzed.source.inputs],
                 "padding": encode(lowered.analyzed.padding),
-                "references": _references(lowered, breaches),
+                **slice_request(lowered),
+                "references": _references(lowered, breaches, state),
                 "trials": trials,
                 "seconds": context.profile.limits.seconds * _SHARE_OF_TIME,
             },
@@ -191,7 +199,9 @@ def _blamed(lowered: LoweredModel, value: Json, asked: Json, trials: int) -> Bla
     )
 
 
-def _references(lowered: LoweredModel, breaches: Sequence[AotcError]) -> list[Json]:
+def _references(
+    lowered: LoweredModel, breaches: Sequence[AotcError], state: BuildState
+) -> list[Json]:
     """The fixtures that the proof compared, those that failed first."""
     runs = compared_runs(lowered.analyzed, lowered.plan)
     failed = {
@@ -200,7 +210,7 @@ def _references(lowered: LoweredModel, breaches: Sequence[AotcError]) -> list[Js
         for each in breaches
         if each.where.endswith(f"fixture {reference.name}")
     }
-    return compared_references(sorted(runs, key=lambda each: each[0].name not in failed))
+    return compared_references(sorted(runs, key=lambda each: each[0].name not in failed), state)
 
 
 def _not_searched(why: str, where: str) -> Finding:
@@ -525,7 +535,7 @@ class _Job:
             libraries=self._libraries,
             compiles=True,
         )
-        worst, passed = 0.0, True
+        worst, passed, slices = 0.0, True, SlicePool()
         largest: dict[str, OutputError] = {}
         for reference in self._request["references"]:
             names = list(reference["outputs"])
@@ -536,13 +546,18 @@ class _Job:
             for name, output in zip(names, outputs, strict=True):
                 golden = values.load(Path(reference["outputs"][name]))
                 gate = self._gates.of_output(name)
-                error = compare(golden, output, self._tolerance, name, gate)
+                beside = beside_output(self._request, reference, name, slices)
+                error = compare(golden, output, self._tolerance, name, gate, beside)
                 worst = max(worst, limit_ratio(error, self._tolerance, gate))
                 passed &= error.passed
                 if name not in largest or error.max_abs > largest[name].max_abs:
                     largest[name] = error
             if not passed and not whole:
                 break
+        for name, found in slices.worst().items():
+            gate = self._gates.of_output(name)
+            if gate is None or not gate.replaces_tolerance:
+                worst, passed = max(worst, found.ratio), passed and found.ratio <= 1
         return _Judged(badness=worst, passed=passed, outputs=largest)
 
 

@@ -87,6 +87,8 @@ class BuildState:
     `work` is the folder that they write their files into, and `shared` that of what all trials of a
     build read.  `journal` is what was judged so far.  `blames` are the nodes to blame, by variant
     with precision, and the model file of each form that was too inexact; None: the search failed.
+    `seconds` are files of the original's answers computed otherwise, by the first file of those
+    that variants are compared with.
     With `shared_trials` all searches share the profile's trials, as those for one candidate of
     tuning do; else those for one variant in one precision do.
     """
@@ -98,6 +100,7 @@ class BuildState:
     cache: BuildCache | None = None
     journal: Journal = field(default_factory=Journal)
     blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
+    seconds: dict[Path, Mapping[str, Path]] = field(default_factory=dict)
     shared_trials: bool = False
     root: Path | None = None
 

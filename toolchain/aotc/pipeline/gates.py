@@ -15,7 +15,8 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import LoweredModel, ReferenceRun, SourceModel
 from aotc.providers.named_backends import backend_of
 from aotc.session.limits import FORM, JudgedLimit, judged_limits
-from aotc.session.parity import TOLERANCE, RepeatedAnswers
+from aotc.session.parity import SLICE, TOLERANCE, RepeatedAnswers, slice_reason
+from aotc.session.slices import SliceLimits
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import (
     Comparison,
@@ -24,6 +25,7 @@ from aotc.spec.evidence import (
     OutputError,
     OutputNoise,
     Repeats,
+    SliceError,
     VariantEvidence,
 )
 from aotc.spec.payload import Finding
@@ -43,7 +45,10 @@ _MIN_TRIALS: Final = 10
 _MAX_NAMED: Final = 3
 Call = Callable[[], list[Data]]
 # Bounds of an error, in the words of a breach.
-_LIMIT: Final = "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}"
+_LIMIT: Final = (
+    "error <= {atol:g} + {rtol:g} * max|reference|, cosine >= {cosine:g}, rms error of every slice "
+    "<= {share:g} * its scale"
+)
 
 
 def output_gates(source: SourceModel, context: BuildContext) -> dict[str, OutputGate]:
@@ -244,6 +249,36 @@ def exact_answers(
     )
 
 
+def add_second_answers(
+    source: SourceModel, references: Sequence[ReferenceRun], state: BuildState
+) -> bool:
+    """Have the original answer `references` in another way; whether there were any to answer.
+
+    How far the answers are apart is the original's own noise, below which no variant is judged.
+    """
+    missing = [each for each in references if each.first_output not in state.seconds]
+    if not missing:
+        return False
+    model, weights = source.answering
+    folder = state.work / f"second-{len(state.seconds)}"
+    answers = state.workers.run(
+        "aotc.sizes.float64_reference:second_job",
+        {
+            "model": str(model),
+            "weights": str(weights),
+            "exact": state.context.profile.gates.against == "float64",
+            "references": [
+                {"inputs": each.input_paths, "outputs": each.output_paths} for each in missing
+            ],
+        },
+        folder=folder,
+        where=f"{source.path.name}, computed otherwise",
+    ).value
+    for each, files in zip(missing, answers, strict=True):
+        state.seconds[each.first_output] = {name: folder / path for name, path in files.items()}
+    return True
+
+
 def noise_findings(noise: Sequence[OutputNoise]) -> tuple[Finding, ...]:
     """AOTC-N023 for each output whose tolerance or limit is below the original's own noise.
 
@@ -419,14 +454,26 @@ def judge_parity(
     tolerance: Tolerance,
     places: DocumentPlaces,
     replaced: Collection[str] = (),
+    together: Mapping[str, SliceError] | None = None,
 ) -> Judged:
     """A gate for each output over all fixtures; AOTC-N001 or N007 for each fixture that differs.
 
     Of outputs in `replaced`, whose own gates are judged instead, only what cannot be compared.
+    AOTC-N001 too for an output that differs in the slices of all answers `together`.
     """
     place = places.of(f"parity.{arithmetic}")
-    limit = _LIMIT.format(atol=tolerance.atol, rtol=tolerance.rtol, cosine=tolerance.min_cosine)
+    limit = _LIMIT.format(
+        atol=tolerance.atol,
+        rtol=tolerance.rtol,
+        cosine=tolerance.min_cosine,
+        share=SliceLimits.of(tolerance).share,
+    )
     breaches = []
+    wrong_together = {
+        name: found
+        for name, found in (together or {}).items()
+        if found.ratio > 1 and name not in replaced
+    }
     by_output: dict[str, list[OutputError]] = {}
     for comparison in comparisons:
         sizes = ", ".join(f"{k}={v}" for k, v in comparison.sizes.items()) or "static shapes"
@@ -443,19 +490,34 @@ def judge_parity(
                         place=place,
                     )
                 )
+    breaches += [
+        AotcError(
+            "AOTC-N001",
+            f"output {name!r} differs in the fixtures taken together",
+            where=f"{where}, {len(comparisons)} fixtures",
+            expected=limit,
+            found=slice_reason(found),
+            place=place,
+        )
+        for name, found in wrong_together.items()
+        if not any(_differs(error) for error in by_output[name])
+    ]
     gates = []
     for name, errors in by_output.items():
         failed = [error for error in errors if _differs(error)]
         if name in replaced and not failed:
             continue
         worst = max(failed or errors, key=lambda error: error.max_abs)
+        measured = _measured(worst)
+        if name in wrong_together and not failed:
+            measured = slice_reason(wrong_together[name])
         gates.append(
             Gate(
                 name=f"parity.{arithmetic}",
                 subject=f"{where}, output {name!r}",
-                status="failed" if failed else "passed",
+                status="failed" if failed or name in wrong_together else "passed",
                 limit=limit,
-                measured=_measured(worst),
+                measured=measured,
                 place=place,
             )
         )
@@ -464,15 +526,20 @@ def judge_parity(
 
 def _differs(error: OutputError) -> bool:
     """Whether an error breaches parity, and not only the limits of its output's own gate."""
-    return not error.passed and bool({FORM, TOLERANCE}.intersection(error.breached))
+    return not error.passed and bool({FORM, TOLERANCE, SLICE}.intersection(error.breached))
 
 
 def _measured(error: OutputError) -> str:
     cosine = "-" if error.cosine is None else format(error.cosine, ".6f")
     # Of a limit of the output's own gate, its own row tells.
     wrong = error.reason if _differs(error) else ""
+    slices = ""
+    if error.worst_slice is not None and error.worst_slice.error:
+        found = error.worst_slice
+        slices = f", {found.place}: rms {found.error:.3g} of its scale {found.scale:.3g}"
     return wrong or (
         f"max absolute {error.max_abs:.3g}, max relative {error.max_rel:.3g}, cosine {cosine}"
+        f"{slices}"
     )
 
 

@@ -34,7 +34,7 @@ from aotc.pipeline.types import (
 from aotc.providers.base import Backend, ClaimRequest, Claims, Refusal
 from aotc.providers.named_backends import backend_of, backends_of
 from aotc.session.inference import outputs_of, with_outputs, with_types
-from aotc.session.parity import compare
+from aotc.session.parity import WITHOUT_SLICES, compare
 from aotc.session.sessions import create_session
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
@@ -498,7 +498,7 @@ def locate_job(request: Json) -> Json:
     def differs(name: str) -> str:
         if name not in expected or name not in found:
             return ""
-        error = compare(expected[name], found[name], tolerance, name)
+        error = compare(expected[name], found[name], tolerance, name, beside=WITHOUT_SLICES)
         return "" if error.passed else error.reason
 
     blamed = []
@@ -559,7 +559,8 @@ def _wrong_nodes_in(
     wrong = {
         name
         for name in expected
-        if name in found and not compare(expected[name], found[name], tolerance, name).passed
+        if name in found
+        and not compare(expected[name], found[name], tolerance, name, beside=WITHOUT_SLICES).passed
     }
     return [
         index

@@ -402,7 +402,10 @@ def _shape(shape: tuple[int | str, ...] | None) -> str:
 
 
 def require_gated_outputs(source: SourceModel, context: BuildContext) -> None:
-    """Raise AOTC-I078 with every output that a gate names and the model does not have."""
+    """Raise AOTC-I078 with every output that a gate names and the model does not have.
+
+    AOTC-I093 for an axis that a named output does not have.
+    """
     gates = context.profile.gates
     named = {f"gates.outputs.{name}": name for name in gates.outputs if name != ANY_OUTPUT}
     if gates.task is not None and gates.task.output:
@@ -419,6 +422,21 @@ def require_gated_outputs(source: SourceModel, context: BuildContext) -> None:
         )
         for setting, name in named.items()
         if name not in known
+    ]
+    refusals += [
+        AotcError(
+            "AOTC-I093",
+            f"output {value.name!r} has no axis {gate.axis}",
+            where=f"gates.outputs.{value.name}.axis",
+            expected=f"{-len(value.shape)} to {len(value.shape) - 1}",
+            found=str(gate.axis),
+            place=context.places.of(f"gates.outputs.{value.name}.axis"),
+        )
+        for value in source.outputs
+        if (gate := gates.outputs.get(value.name)) is not None
+        and gate.axis is not None
+        and value.shape is not None
+        and not -len(value.shape) <= gate.axis < len(value.shape)
     ]
     if refusals:
         first, *others = refusals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
+    add_second_answers,
     judge_costs,
     judge_outputs,
     judge_parity,
@@ -44,12 +46,15 @@ from aotc.pipeline.types import (
     VariantPlan,
 )
 from aotc.providers.named_backends import backend_of
+from aotc.session.parity import SLICE, Beside, compare
 from aotc.session.sessions import placement_of
+from aotc.session.slices import NOISE_OF, SlicePool
 from aotc.session.worker import steps_of, tell_steps
 from aotc.session.worker_pool import JobResult
 from aotc.sizes.inputs.fixtures import lower_edge
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.evidence import Comparison, OutputError, Repeats, VariantEvidence
+from aotc.spec.evidence import Comparison, OutputError, Repeats, SliceError, VariantEvidence
+from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
 from aotc.spec.run_report import Gate
@@ -168,10 +173,12 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     result = _run(lowered, runs, tolerance, state)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
+    together = {name: decode(SliceError, item) for name, item in value["together"].items()}
     task = judge_task(lowered, state)
     evidence = VariantEvidence(
         name=plan.name,
         comparisons=comparisons,
+        together=together,
         load_seconds=value["load_seconds"],
         first_run_seconds=value["first_run_seconds"],
         run_seconds=value["run_seconds"],
@@ -182,7 +189,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     placement = decode(Placement, value["placement"])
     breach = judge_together(
         (
-            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, context),
+            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, context, together),
             task.judged,
             _judge_capture(lowered, value["not_captured"], where, context),
             _judge_placement(placement, lowered, context),
@@ -208,6 +215,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
             shapes=() if not_proven else tuple(c.sizes for c in comparisons),
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
             gates=output_gates(analyzed.source, context),
+            slices=() if not_proven else _judged_slices(value, comparisons),
             task=None if not_proven else task.verdict,
         ),
         evidence=evidence,
@@ -245,13 +253,16 @@ def _run(
     *,
     divided: bool = True,
 ) -> JobResult:
-    """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
+    """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU.
+
+    If only slices differ, once more, with the noise of the original in sight.
+    """
     context = state.context
     analyzed = lowered.analyzed
     plan = lowered.plan
     folder = state.work / f"prove-{plan.name}"
     state.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
-    return state.workers.run(
+    result = state.workers.run(
         "aotc.pipeline.prove:prove_job",
         {
             **variant_request(lowered, context, divided=divided),
@@ -263,11 +274,52 @@ def _run(
             },
             "inputs": [encode(value) for value in analyzed.source.inputs],
             "padding": encode(analyzed.padding),
-            "references": compared_references(runs),
+            **slice_request(lowered),
+            "references": compared_references(runs, state),
         },
         folder=folder,
         where=f"variant {plan.name}",
     )
+    references = [reference for reference, _ in runs]
+    if _fails_by_slices(result.value) and add_second_answers(analyzed.source, references, state):
+        shutil.rmtree(folder)
+        return _run(lowered, runs, tolerance, state, divided=divided)
+    return result
+
+
+def slice_request(lowered: LoweredModel) -> Json:
+    """What a worker needs to judge the slices of a variant's outputs."""
+    return {
+        "parted": {
+            name: [encode(axis) for axis in axes] for name, axes in lowered.analyzed.parted.items()
+        },
+        "noise": NOISE_OF[arithmetic_of(lowered)],
+    }
+
+
+def _fails_by_slices(value: Json) -> bool:
+    """Whether a variant's slices differ, and nothing else does."""
+    breached = {
+        name
+        for comparison in value["comparisons"]
+        for error in comparison["outputs"]
+        for name in error.get("breached", ())
+    }
+    together = any(found["ratio"] > 1 for found in value["together"].values())
+    return breached == {SLICE} or (together and not breached)
+
+
+def _judged_slices(value: Json, comparisons: Sequence[Comparison]) -> tuple[str, ...]:
+    """The outputs whose slices were judged without regard to noise, if the worker had none."""
+    if value["with_second"]:
+        return ()
+    found = {
+        error.output: None
+        for comparison in comparisons
+        for error in comparison.outputs
+        if error.worst_slice is not None
+    }
+    return tuple(found)
 
 
 def _prove_undivided(
@@ -319,12 +371,13 @@ def _judge_answers(
     tolerance: Tolerance,
     lowered: LoweredModel,
     context: BuildContext,
+    together: Mapping[str, SliceError] | None = None,
 ) -> tuple[Judged, ...]:
     """Answers by the tolerance of their arithmetic, and by the gates of their outputs."""
     gates = output_gates(lowered.analyzed.source, context)
     replaced = [name for name, gate in gates.items() if gate.replaces_tolerance]
     return (
-        judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced),
+        judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced, together),
         judge_outputs(comparisons, where, context.profile.gates, context.places),
     )
 
@@ -372,11 +425,11 @@ def _judge_placement(placement: Placement, lowered: LoweredModel, context: Build
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
     from aotc.session.padding import Padder
-    from aotc.session.parity import compare
     from aotc.session.sessions import observe, run
 
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     tolerance = decode(Tolerance, request["tolerance"])
+    slices = SlicePool()
     started = time.perf_counter()
 
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
@@ -411,7 +464,8 @@ def prove_job(request: Json) -> Json:
         errors: list[OutputError] = []
         for name, output in zip(names, outputs, strict=True):
             golden = values.load(Path(reference["outputs"][name]))
-            errors.append(compare(golden, output, tolerance, name, gates.get(name)))
+            beside = beside_output(request, reference, name, slices)
+            errors.append(compare(golden, output, tolerance, name, gates.get(name), beside))
         comparisons.append(
             Comparison(
                 fixture=reference["name"],
@@ -447,11 +501,24 @@ def prove_job(request: Json) -> Json:
         "placement": placement,
         "not_captured": not_captured,
         "repeats": repeats,
+        "together": {name: encode(found) for name, found in slices.worst().items()},
+        "with_second": any(reference["second"] for reference in request["references"]),
         "comparisons": [encode(item) for item in comparisons],
         "load_seconds": load_seconds,
         "first_run_seconds": first,
         "run_seconds": run_seconds,
     }
+
+
+def beside_output(request: Json, reference: Json, name: str, pool: SlicePool) -> Beside:
+    """In the worker: what one output of a reference run is judged by beside its answers."""
+    second = reference["second"].get(name)
+    return Beside(
+        parted=tuple(decode(PartedAxis, axis) for axis in request["parted"].get(name, ())),
+        second=values.load(Path(second)) if second else None,
+        noise=request["noise"],
+        pool=pool,
+    )
 
 
 def compared_runs(
@@ -482,7 +549,7 @@ def compared_runs(
 
 
 def compared_references(
-    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
+    runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]], state: BuildState
 ) -> list[Json]:
     """What a worker is told of each of `compared_runs`."""
     return [
@@ -492,6 +559,10 @@ def compared_references(
             "wanted": dict(wanted),
             "inputs": reference.input_paths,
             "outputs": reference.output_paths,
+            "second": {
+                name: str(path)
+                for name, path in state.seconds.get(reference.first_output, {}).items()
+            },
         }
         for reference, wanted in runs
     ]

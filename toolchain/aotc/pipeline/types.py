@@ -23,6 +23,7 @@ from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
 from aotc.spec.evidence import OutputNoise, VariantEvidence
 from aotc.spec.manifest import Capture
+from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import FileEntry, Finding, Value, ValueShapes
 from aotc.spec.precision import Level, Precision, Prepack, QuantizationSpec
 from aotc.spec.profile import Profile, VariantSpec
@@ -113,6 +114,11 @@ class ReferenceRun:
         )
 
     @property
+    def first_output(self) -> Path:
+        """The file of its first output, which no other run has."""
+        return next(iter(self.outputs.values()))
+
+    @property
     def input_paths(self) -> dict[str, str]:
         """The files of inputs, as a worker is given them."""
         return {name: str(path) for name, path in self.inputs.items()}
@@ -151,6 +157,8 @@ class AnalyzedModel:
     shapes: tuple[ValueShapes, ...]
     padding: Padding | None
     findings: tuple[Finding, ...]
+    # By output, the axes on which the graph joins it from parts, or takes it apart.
+    parted: Mapping[str, tuple[PartedAxis, ...]] = field(default_factory=dict)
     # Runs on calibration data, by which statically quantized variants are judged.
     sampled: tuple[ReferenceRun, ...] = ()
     # None: the profile judges by no task.

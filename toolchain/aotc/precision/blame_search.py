@@ -18,8 +18,8 @@ from typing import Final, Literal
 
 from aotc.base.records import record
 from aotc.session.limits import FORM, JudgedLimit, judged_limits
-from aotc.session.parity import TOLERANCE, UNBOUNDED
-from aotc.spec.evidence import NodeError, NodeErrors, OutputError
+from aotc.session.parity import TOLERANCE
+from aotc.spec.evidence import UNBOUNDED, NodeError, NodeErrors, OutputError
 from aotc.spec.precision import OutputGate, Tolerance
 
 # The next float above 1: what fails by the breadth of a rounding.
@@ -267,6 +267,8 @@ def _tolerance_ratios(error: OutputError, tolerance: Tolerance) -> list[float]:
         # A tensor of one element has no direction, which the verdict knows and the cosine does not.
         share = _ratio(1.0 - error.cosine, 1.0 - tolerance.min_cosine)
         found.append(min(share, 1.0) if error.passed else share)
+    if error.worst_slice is not None:
+        found.append(error.worst_slice.ratio)
     return found
 
 

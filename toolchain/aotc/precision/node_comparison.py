@@ -16,7 +16,7 @@ from aotc.base.records import field, record, replace
 from aotc.graph.values import Data, dtype_name
 from aotc.graph.view import NodeLinks, inner_graphs, made_values, op_of, read_values, shared_values
 from aotc.session.inference import groups_within, outputs_of, with_outputs
-from aotc.session.parity import compare, same_bits, sqnr_db
+from aotc.session.parity import WITHOUT_SLICES, compare, same_bits, sqnr_db
 from aotc.session.sessions import create_session, import_onnxruntime, ort_errors, session_options
 from aotc.spec.evidence import NodeError, NodeErrors
 from aotc.spec.precision import Tolerance
@@ -188,7 +188,7 @@ def _error(
         return None
     if getattr(expected, "dtype", None) != getattr(given, "dtype", None):
         return None
-    error = compare(expected, given, tolerance, value.name)
+    error = compare(expected, given, tolerance, value.name, beside=WITHOUT_SLICES)
     return NodeError(
         node=value.node,
         op=value.op,

@@ -28,7 +28,7 @@ from aotc.runtime import value_files
 from aotc.runtime.runners import Runner
 from aotc.runtime.store.entries import acceptance_path
 from aotc.session.padding import Padder
-from aotc.session.parity import compare
+from aotc.session.parity import Beside, compare
 from aotc.session.sessions import create_session
 from aotc.spec.buckets import served_buckets, sizes_in_graph
 from aotc.spec.codec import Json, ParseError, encode
@@ -187,7 +187,8 @@ def _accept_fixture(
     for tensor, actual in zip(fixture.outputs, found, strict=True):
         golden = values.load(payload / tensor.path, refusal="AOTC-G014")
         gate = parity.gates.get(tensor.name)
-        error = compare(golden, actual, tolerance, tensor.name, gate)
+        beside = Beside(slices=tensor.name in parity.slices)
+        error = compare(golden, actual, tolerance, tensor.name, gate, beside)
         if not error.passed:
             raise AotcError(
                 "AOTC-N003",

@@ -1,9 +1,11 @@
 """Compares outputs with the reference's: tolerances, gates, agreement, and equal calls.
 
-Where both are finite: |actual - reference| <= atol + rtol * max|reference|.  NaN and infinities
-must be at the same positions with the same sign.  Integers, booleans and text must be equal.  The
-cosine of the flattened tensors must reach `min_cosine`, unless there is only one element, a norm
-is zero, or every error is within `atol` (the direction of a small tensor is noise).  Kind, element
+Where both are finite: |actual - reference| <= atol + rtol * max|reference|, the largest of values
+that are no fill; in places of fill |reference| is that of the fill, if it is more.  Every slice is
+judged by its own scale as well (`slices`).  NaN and infinities must be at the same positions with
+the same sign.  Integers, booleans and text must be equal.  The cosine of the flattened tensors,
+without fill far from all else, must reach `min_cosine`, unless there is only one element, a norm is
+zero, or every error is within `atol` (the direction of a small tensor is noise).  Kind, element
 type and shape must agree.
 
 A gate of the profile adds limits, or takes the tolerance's place.
@@ -15,22 +17,56 @@ If no error can be measured (another shape, NaN at another position), `max_abs` 
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from aotc.base.records import record, replace
+from aotc.base.records import field, record, replace
 from aotc.graph.values import Data, describe, dtype_name
 from aotc.session.limits import FORM, judged_limits
-from aotc.spec.evidence import DifferingOutput, OutputError
+from aotc.session.slices import (
+    CHUNK,
+    Fill,
+    SliceLimits,
+    SlicePool,
+    find_fill,
+    sums_by_axis,
+    worst_slice,
+)
+from aotc.spec.evidence import (
+    UNBOUNDED,
+    DifferingOutput,
+    OutputError,
+    SliceError,
+    worst_of,
+)
+from aotc.spec.parted import PartedAxis
 from aotc.spec.precision import OutputGate, Tolerance
 
-UNBOUNDED: Final = sys.float_info.max
-# How many elements are looked at at a time: 2 MiB as float64.
-_CHUNK: Final = 1 << 18
+_NO_FILL: Final = Fill()
 TOLERANCE: Final = "tolerance"
+SLICE: Final = "slice"
+
+
+@record
+class Beside:
+    """What an output is judged by beside its answers.
+
+    Without `slices` they are not judged.  `parted` are the axes on which the graph joins its parts,
+    `second` is the answer of another computation of the original (None: there is none), which
+    differs by `noise` of what the variant's arithmetic does, and `pool` gets the sums over slices.
+    """
+
+    slices: bool = True
+    parted: tuple[PartedAxis, ...] = ()
+    second: Data = None
+    noise: float = 0.0
+    pool: SlicePool | None = None
+
+
+_NOTHING: Final = Beside()
+WITHOUT_SLICES: Final = Beside(slices=False)
 
 
 def compare(
@@ -39,6 +75,7 @@ def compare(
     tolerance: Tolerance,
     name: str,
     gate: OutputGate | None = None,
+    beside: Beside = _NOTHING,
 ) -> OutputError:
     """Compare one output; sequences and maps item by item, and the worst item counts.
 
@@ -46,7 +83,7 @@ def compare(
     what it asks for and is not cheap, such as agreement, is measured for a gate alone.
     """
     worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
-    for found in _errors(reference, actual, tolerance, name, gate):
+    for found in _errors(reference, actual, tolerance, name, gate, beside):
         worst.add(found)
     return worst.error if gate is None else gated(worst.error, gate)
 
@@ -91,6 +128,7 @@ class _Item:
             # What cannot be compared at all is told before what differs.
             reason=(found if _severity(found) > _severity(one) else one).reason,
             breached=max(one, found, key=_severity).breached,
+            worst_slice=worst_of(one.worst_slice, found.worst_slice),
         )
 
 
@@ -105,7 +143,12 @@ def _minimum(one: float | None, other: float | None) -> float | None:
 
 
 def _errors(
-    reference: Data, actual: Data, tolerance: Tolerance, name: str, gate: OutputGate | None
+    reference: Data,
+    actual: Data,
+    tolerance: Tolerance,
+    name: str,
+    gate: OutputGate | None,
+    beside: Beside,
 ) -> Iterator[_Item]:
     if reference is None or actual is None:
         if reference is not None or actual is not None:
@@ -121,17 +164,19 @@ def _errors(
                 tolerance,
                 name,
                 gate,
+                replace(beside, second=None, pool=None),
             )
     elif isinstance(reference, list | tuple):
         if not isinstance(actual, list | tuple) or len(reference) != len(actual):
             yield _mismatch(name, describe(reference), describe(actual))
         else:
             for one, other in zip(reference, actual, strict=True):
-                yield from _errors(one, other, tolerance, name, gate)
+                alone = replace(beside, second=None, pool=None)
+                yield from _errors(one, other, tolerance, name, gate, alone)
     elif isinstance(actual, dict | list | tuple):
         yield _mismatch(name, describe(reference), describe(actual))
     else:
-        yield _array_error(np.asarray(reference), np.asarray(actual), tolerance, name, gate)
+        yield _array_error(np.asarray(reference), np.asarray(actual), tolerance, name, gate, beside)
 
 
 def _keys_text(value: Data) -> str:
@@ -162,6 +207,7 @@ def _array_error(
     tolerance: Tolerance,
     name: str,
     gate: OutputGate | None,
+    beside: Beside,
 ) -> _Item:
     dtype = dtype_name(reference.dtype)
     if dtype != dtype_name(actual.dtype) or reference.shape != actual.shape:
@@ -174,7 +220,7 @@ def _array_error(
         return _Item(error, reference.size - differ, reference.size, 0, reference.size)
     if dtype == "bool" or reference.dtype.kind in "iu" or dtype.startswith(("int", "uint")):
         return _exact_error(reference, actual, name, gate)
-    return _float_error(reference, actual, tolerance, name, gate)
+    return _float_error(reference, actual, tolerance, name, gate, beside)
 
 
 def _exact_error(
@@ -213,13 +259,16 @@ def _chunks(
     *arrays: np.ndarray[Any, Any],
 ) -> Iterator[tuple[np.ndarray[Any, Any], ...]]:
     flat = [array.reshape(-1) for array in arrays]
-    for start in range(0, flat[0].size, _CHUNK):
-        yield tuple(array[start : start + _CHUNK] for array in flat)
+    for start in range(0, flat[0].size, CHUNK):
+        yield tuple(array[start : start + CHUNK] for array in flat)
 
 
 @record(frozen=False, kw_only=False)
 class _Sums:
-    """Sums over two tensors; products are of values divided by one scale."""
+    """Sums over two tensors; products are of values divided by one scale.
+
+    `fill` are the largest errors by numbers of fill, and `far` is that of far fill by its size.
+    """
 
     error: float = 0.0
     reference: float = 0.0
@@ -229,6 +278,8 @@ class _Sums:
     noise: float = 0.0
     misplaced: int = 0
     not_finite: int = 0
+    fill: dict[float, float] = field(default_factory=dict)
+    far: float = 0.0
 
 
 def _float_error(
@@ -237,14 +288,17 @@ def _float_error(
     tolerance: Tolerance,
     name: str,
     gate: OutputGate | None,
+    beside: Beside,
 ) -> _Item:
-    sums = _sums_of(reference, actual, 1.0)
+    fill = find_fill(_real(reference))
+    sums = _sums_of(reference, actual, 1.0, fill)
     if sums.misplaced:
         what = f"{sums.misplaced} NaN or infinite values differ"
         return _Item(_failure(name, what, FORM), elements=reference.size)
     # Squares of such numbers exceed the range of float64.
-    if sums.reference and not 1e-140 < sums.reference < 1e140:
-        sums = _sums_of(reference, actual, sums.reference)
+    unit = sums.reference if sums.reference and not 1e-140 < sums.reference < 1e140 else 1.0
+    if unit != 1.0:
+        sums = _sums_of(reference, actual, unit, fill)
     cosine = _cosine(sums)
     bound = tolerance.atol + tolerance.rtol * sums.reference
     reason = ""
@@ -258,15 +312,25 @@ def _float_error(
         and cosine < tolerance.min_cosine
     ):
         reason = f"cosine {cosine:.6f} is below {tolerance.min_cosine:g}"
+    else:
+        reason = _error_at_fill(sums, tolerance)
+    slices = None
+    if beside.slices:
+        slices = _slice_error(reference, actual, tolerance, fill, gate, beside, name, unit)
+    breached = (TOLERANCE,) if reason else ()
+    if slices is not None and slices.ratio > 1:
+        reason, breached = reason or slice_reason(slices), (*breached, SLICE)
+    largest = max(sums.error, *sums.fill.values()) if sums.fill else sums.error
     error = OutputError(
         output=name,
-        max_abs=_finite(sums.error),
-        max_rel=_relative(sums.error, sums.reference),
+        max_abs=_finite(largest),
+        max_rel=_relative(largest, sums.reference),
         cosine=cosine,
-        sqnr_db=_sqnr_db(sums, reference, actual),
+        sqnr_db=_sqnr_db(sums, reference, actual, fill),
+        worst_slice=slices,
         passed=not reason,
         reason=reason,
-        breached=(TOLERANCE,) if reason else (),
+        breached=breached,
     )
     agreeing = rows = 0
     if gate is not None and gate.min_agreement is not None:
@@ -275,7 +339,59 @@ def _float_error(
     return _Item(error, agreeing, rows, sums.not_finite, values)
 
 
-def _sums_of(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scale: float) -> _Sums:
+def slice_reason(found: SliceError) -> str:
+    """What is wrong with a slice, in words."""
+    return (
+        f"error {found.error:.3g} (rms) at {found.place} exceeds {found.allowed:.3g}, "
+        f"where its scale is {found.scale:.3g}"
+    )
+
+
+def _slice_error(
+    reference: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    tolerance: Tolerance,
+    fill: Fill,
+    gate: OutputGate | None,
+    beside: Beside,
+    name: str,
+    unit: float,
+) -> SliceError | None:
+    second = beside.second
+    if not isinstance(second, np.ndarray) or second.shape != reference.shape:
+        second = None
+    found = sums_by_axis(
+        _real(reference),
+        _real(actual),
+        _real(second) if second is not None else None,
+        fill,
+        gate.axis if gate is not None else None,
+        beside.parted,
+        unit,
+    )
+    limits = SliceLimits.of(tolerance, beside.noise)
+    if beside.pool is not None:
+        beside.pool.add(name, found, limits)
+    return worst_slice(found, limits)
+
+
+def _error_at_fill(sums: _Sums, tolerance: Tolerance) -> str:
+    """What is wrong in places of fill, in words."""
+    for number, error in sums.fill.items():
+        bound = tolerance.atol + tolerance.rtol * max(sums.reference, abs(number))
+        if not error <= bound:
+            return f"error {error:.3g} in places of {number:g} exceeds {bound:.3g}"
+    if not sums.far <= tolerance.rtol:
+        return f"fill far from all other values differs by {sums.far:.3g} of itself"
+    return ""
+
+
+def _sums_of(
+    reference: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    scale: float,
+    fill: Fill = _NO_FILL,
+) -> _Sums:
     sums = _Sums()
     for one, other in _chunks(_real(reference), _real(actual)):
         expected, found = one.astype(np.float64), other.astype(np.float64)
@@ -286,19 +402,32 @@ def _sums_of(reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], scal
             sums.misplaced += int(np.count_nonzero(~both & ~same))
             sums.not_finite += int(np.count_nonzero(~both))
             expected, found = expected[both], found[both]
-        if expected.size:
-            with np.errstate(over="ignore", invalid="ignore"):
-                difference = found - expected
-                sums.error = max(sums.error, float(np.max(np.abs(difference))))
-                sums.reference = max(sums.reference, float(np.max(np.abs(expected))))
-                if scale != 1.0:
-                    expected, found = expected / scale, found / scale
-                    difference = difference / scale
-                # No BLAS: its threads keep spinning for about 50 ms, which slows the next run.
-                sums.dot += float(np.sum(expected * found))
-                sums.squares += float(np.sum(expected * expected))
-                sums.actual_squares += float(np.sum(found * found))
-                sums.noise += float(np.sum(difference * difference))
+        with np.errstate(over="ignore", invalid="ignore"):
+            difference = found - expected
+            _, far = fill.places(expected)
+            if far is not None and far.any():
+                shares = np.abs(difference[far]) / np.abs(expected[far])
+                sums.far = max(sums.far, float(np.max(shares)))
+                expected, found, difference = expected[~far], found[~far], difference[~far]
+            if not expected.size:
+                continue
+            errors, plain = np.abs(difference), np.ones(1, bool)
+            for number in filter(None, fill.numbers):
+                here = expected == number
+                largest = float(np.max(errors[here], initial=0.0))
+                sums.fill[number] = max(sums.fill.get(number, 0.0), largest)
+                plain = plain & ~here
+            sums.error = max(sums.error, float(np.max(errors, where=plain, initial=0.0)))
+            largest = float(np.max(np.abs(expected), where=plain, initial=0.0))
+            sums.reference = max(sums.reference, largest)
+            if scale != 1.0:
+                expected, found = expected / scale, found / scale
+                difference = difference / scale
+            # No BLAS: its threads keep spinning for about 50 ms, which slows the next run.
+            sums.dot += float(np.sum(expected * found))
+            sums.squares += float(np.sum(expected * expected))
+            sums.actual_squares += float(np.sum(found * found))
+            sums.noise += float(np.sum(difference * difference))
     return sums
 
 
@@ -314,7 +443,10 @@ def sqnr_db(reference: Data, actual: Data) -> float | None:
 
 
 def _sqnr_db(
-    sums: _Sums, reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]
+    sums: _Sums,
+    reference: np.ndarray[Any, Any],
+    actual: np.ndarray[Any, Any],
+    fill: Fill = _NO_FILL,
 ) -> float | None:
     """10 log10(sum reference^2 / sum (actual - reference)^2); None if either sum is zero."""
     if not sums.error or not sums.reference:
@@ -328,10 +460,10 @@ def _sqnr_db(
     if halves:
         largest[1] = max(
             float(np.max(np.abs(other / 4 - one / 4), initial=0.0))
-            for one, other in _finite_pairs(reference, actual)
+            for one, other in _finite_pairs(reference, actual, fill)
         )
     totals = [0.0, 0.0]
-    for one, other in _finite_pairs(reference, actual):
+    for one, other in _finite_pairs(reference, actual, fill):
         difference = other / 4 - one / 4 if halves else other - one
         for index, each in enumerate((one, difference)):
             totals[index] += float(np.sum((each / largest[index]) ** 2))
@@ -343,11 +475,11 @@ def _sqnr_db(
 
 
 def _finite_pairs(
-    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any]
+    reference: np.ndarray[Any, Any], actual: np.ndarray[Any, Any], fill: Fill
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     for one, other in _chunks(_real(reference), _real(actual)):
         expected, found = one.astype(np.float64), other.astype(np.float64)
-        both = np.isfinite(expected) & np.isfinite(found)
+        both = np.isfinite(expected) & np.isfinite(found) & (np.abs(expected) <= fill.far)
         yield expected[both], found[both]
 
 
@@ -390,7 +522,7 @@ def agreeing_rows(
         return 0, 0
     agreeing = judged = 0
     ones, others = reference.reshape(-1, width), actual.reshape(-1, width)
-    step = max(1, _CHUNK // width)
+    step = max(1, CHUNK // width)
     for start in range(0, len(ones), step):
         expected = ones[start : start + step].astype(np.float64)
         found = others[start : start + step].astype(np.float64)

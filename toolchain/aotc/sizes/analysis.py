@@ -6,9 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from aotc.base.errors import AotcError
+from aotc.graph.parted_axes import parted_axes
 from aotc.graph.symbols import Symbols
 from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures, refuse_out_of_range
-from aotc.sizes.output_shapes import axes_of, inferred_shapes, plan_padding, value_shapes
+from aotc.sizes.output_shapes import (
+    axes_of,
+    inferred_graph,
+    inferred_shapes,
+    plan_padding,
+    value_shapes,
+)
 from aotc.sizes.reference import Reference, write_golden_outputs
 from aotc.sizes.runs import TooManyAtOnceError
 from aotc.sizes.trials import ENDED
@@ -76,8 +83,11 @@ def analyze_job(request: Json) -> Json:
         {name: decode(PadSpec, item) for name, item in request["pads"].items()},
         request["crops"],
     )
-    inferred = inferred_shapes(Path(request["graph"]))
+    graph = inferred_graph(Path(request["graph"]))
+    inferred = inferred_shapes(graph) if graph is not None else {}
+    parted = parted_axes(graph) if graph is not None else {}
     return {
+        "parted": {name: [encode(axis) for axis in axes] for name, axes in parted.items()},
         "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
         "padding": encode(padding) if padding is not None else None,
         "domain": encode(domain),

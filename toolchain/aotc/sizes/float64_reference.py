@@ -19,10 +19,10 @@ from aotc.graph.passes.on_import import NameNodes
 from aotc.graph.weights import externalize
 from aotc.precision.half_conversion import lift_constants
 from aotc.precision.half_twins import DoubleTwin, changes_nothing, without_float64
-from aotc.session.inference import open_original, with_types
+from aotc.session.inference import create_original, open_original, with_types
 from aotc.session.limits import judged_limits
-from aotc.session.parity import compare
-from aotc.session.sessions import run
+from aotc.session.parity import WITHOUT_SLICES, compare
+from aotc.session.sessions import reference_options, run
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import OutputNoise
 from aotc.spec.payload import Finding
@@ -47,6 +47,36 @@ def float64_job(request: Json) -> Json:
         what = f"the model cannot be computed in float64: {error.found or error.what}"[:500]
         finding = Finding(code="AOTC-N026", what=what, where="reference")
         return {"outputs": [], "noise": [], "findings": [encode(finding)]}
+
+
+def second_job(request: Json) -> Json:
+    """In the worker: files of the original's answers, computed otherwise, for each of `references`.
+
+    In float64, in the types of its outputs; where that cannot be, or the references are in float64
+    (`exact`), as it is, at all of ONNX Runtime's levels of optimization.
+    """
+    model, weights = Path(request["model"]), Path(request["weights"])
+    try:
+        if request["exact"]:
+            raise AotcError("AOTC-N026", "the references are in float64")
+        session, _ = _open_twin(model, weights)
+    except AotcError:
+        session = create_original(model, reference_options(level="all", weights=weights))
+    found: list[dict[str, str]] = []
+    for index, reference in enumerate(request["references"]):
+        inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
+        names = list(reference["outputs"])
+        place = Path(str(index))
+        place.mkdir()
+        found.append(
+            {
+                name: str(values.save(answer, place / f"output_{at}"))
+                for at, (name, answer) in enumerate(
+                    zip(names, run(session, inputs, names), strict=True)
+                )
+            }
+        )
+    return found
 
 
 def _answers(request: Json) -> Json:
@@ -146,14 +176,16 @@ def _noise(
 ) -> OutputNoise:
     """The error of the float32 answer, and what of tolerances and limits it does not keep."""
     below = []
-    measured = compare(exact, original, Tolerance(atol=0.0, rtol=0.0), name)
+    measured = compare(exact, original, Tolerance(atol=0.0, rtol=0.0), name, beside=WITHOUT_SLICES)
     if gate is None or not gate.replaces_tolerance:
         for setting, tolerance in tolerances.items():
-            found = compare(exact, original, tolerance, name)
+            found = compare(exact, original, tolerance, name, beside=WITHOUT_SLICES)
             if not found.passed:
                 below.append(f"{setting}: {found.reason}")
     if gate is not None:
-        measured = compare(exact, original, Tolerance(atol=0.0, rtol=0.0), name, gate)
+        measured = compare(
+            exact, original, Tolerance(atol=0.0, rtol=0.0), name, gate, WITHOUT_SLICES
+        )
         below += [
             f"gates.outputs.{keys[name]}.{limit.name}: {limit.limit}, noise {limit.found}"
             for limit in judged_limits(measured, gate)

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from aotc.graph.values import numpy_dtype
 from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.relations import is_anonymous
 from aotc.spec.shapes import Crop, Domain, Padding, PadSpec, Side
+
+if TYPE_CHECKING:
+    import onnx
 
 _Axis = int | None
 Shape = tuple[int | str, ...]
@@ -380,8 +383,10 @@ def _candidates(sizes: Mapping[str, int], size: int, dims: Sequence[str]) -> Ite
         yield Axis(chosen, by=by, rounded="ceil")
 
 
-def inferred_shapes(graph: Path) -> dict[str, Shape | None]:
-    """Output shapes by name, from ONNX's shape inference; empty if inference fails."""
+def inferred_graph(graph: Path) -> onnx.ModelProto | None:
+    """A model with the shapes of ONNX's shape inference alone, without those that it declares for
+    its outputs; None if inference fails.
+    """
     import onnx
 
     model = onnx.load(graph, load_external_data=False)
@@ -390,9 +395,13 @@ def inferred_shapes(graph: Path) -> dict[str, Shape | None]:
         if value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
     try:
-        inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
+        return onnx.shape_inference.infer_shapes(model, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        return {}
+        return None
+
+
+def inferred_shapes(inferred: onnx.ModelProto) -> dict[str, Shape | None]:
+    """Output shapes by name, of an `inferred_graph`."""
     found: dict[str, Shape | None] = {}
     for value in inferred.graph.output:
         tensor = value.type.tensor_type

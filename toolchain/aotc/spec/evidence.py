@@ -2,12 +2,50 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from aotc.base.records import field, record
 from aotc.spec.precision import Form, Isa, Level, Name, Precision
 from aotc.spec.providers import Fusion, Layout
+
+# The largest float, where an error cannot be measured: JSON has no infinity.
+UNBOUNDED: Final = sys.float_info.max
+
+
+@record
+class SliceError:
+    """The slice of an output whose error is largest beside what it may be.
+
+    `error`, `scale` and `allowed` are in the output's unit.
+    """
+
+    axis: Annotated[int | None, "None: all of the output"] = None
+    first: Annotated[int, "first index on the axis"] = 0
+    last: Annotated[int | None, "last index on the axis; None: the last that there is"] = 0
+    node: Annotated[
+        str, "node that joins or takes apart the output there, in whose layout the axis is"
+    ] = ""
+    values: Annotated[int, "values of the slice, without fill"] = 0
+    scale: Annotated[float, "spread of the reference's values"]
+    error: Annotated[float, "root mean square of actual - reference"]
+    allowed: float
+    ratio: Annotated[float, "error / allowed"]
+
+    @property
+    def place(self) -> str:
+        """Where it is, in words."""
+        if self.axis is None:
+            return "the whole output"
+        at = "index" if self.last == self.first else "indices"
+        to = "" if self.last == self.first else ".." if self.last is None else f"..{self.last}"
+        return f"axis {self.axis}, {at} {self.first}{to}{f' of {self.node}' if self.node else ''}"
+
+
+def worst_of(*found: SliceError | None) -> SliceError | None:
+    """The one whose error is largest beside what it may be; None if there is none."""
+    return max(filter(None, found), key=lambda each: each.ratio, default=None)
 
 
 @record
@@ -29,12 +67,13 @@ class OutputError:
     non_finite_share: Annotated[
         float, "share of values that are NaN or infinite in both, which nothing measures"
     ] = 0.0
+    worst_slice: Annotated[SliceError | None, "None: no float output, or it has no scale"] = None
     passed: bool = True
     reason: Annotated[str, "what failed, in words; empty if it passed"] = ""
     breached: Annotated[
         tuple[str, ...],
-        "what failed: form (type, shape, or where NaN is), tolerance, or limits of the output's "
-        "gate by their names",
+        "what failed: form (type, shape, or where NaN is), tolerance, slice (one by its own "
+        "scale), or limits of the output's gate by their names",
     ] = ()
 
 
@@ -142,6 +181,10 @@ class VariantEvidence:
 
     name: str
     comparisons: tuple[Comparison, ...] = ()
+    together: Annotated[
+        Mapping[str, SliceError],
+        "by output, the worst slice of the answers to all fixtures together",
+    ] = field(default_factory=dict)
     unpartitioned: Annotated[
         tuple[Comparison, ...],
         "of the unpartitioned graph on the CPU, if this host cannot run the variant",

@@ -97,6 +97,11 @@ class Parity:
     gates: Annotated[Mapping[str, OutputGate], "limits that the profile states, by output"] = field(
         default_factory=dict
     )
+    slices: Annotated[
+        tuple[str, ...],
+        "outputs whose every slice was judged by its own scale, without regard to the noise of the "
+        "original; a load judges them so too",
+    ] = ()
     task: Annotated[TaskVerdict | None, "None: not judged by a task"] = None
 
 

@@ -30,8 +30,9 @@ from aotc.runtime.warmup import warmup_fixtures
 from aotc.session.inference import open_original, outputs_of
 from aotc.session.limits import FORM, stated_limits
 from aotc.session.padding import Padder
-from aotc.session.parity import TOLERANCE, compare
+from aotc.session.parity import SLICE, TOLERANCE, compare
 from aotc.session.sessions import import_onnxruntime
+from aotc.session.slices import SliceLimits
 from aotc.session.worker_pool import Workers
 from aotc.sizes.inputs.fixtures import read_fixtures
 from aotc.spec.codec import Json, decode, encode
@@ -144,7 +145,7 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
     for error in report.outputs:
         if not error.passed:
             gate = report.gates.get(error.output)
-            by_gate = gate is not None and not {FORM, TOLERANCE} & {*error.breached}
+            by_gate = gate is not None and not {FORM, TOLERANCE, SLICE} & {*error.breached}
             failed.append(
                 Refusal(
                     code=_BREACH,
@@ -178,7 +179,8 @@ def _limits(tolerance: Tolerance, gate: OutputGate | None) -> str:
     if gate is not None and gate.replaces_tolerance:
         return ", ".join(stated)
     bound = f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
-    return ", ".join((bound, f"cosine >= {tolerance.min_cosine:g}", *stated))
+    slices = f"rms error of every slice <= {SliceLimits.of(tolerance).share:g} * its scale"
+    return ", ".join((bound, f"cosine >= {tolerance.min_cosine:g}", slices, *stated))
 
 
 class _Comparison:

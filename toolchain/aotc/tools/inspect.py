@@ -22,7 +22,7 @@ from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.codec import Json, ParseError, Problem, decode
-from aotc.spec.evidence import Evidence, OutputError, VariantEvidence
+from aotc.spec.evidence import Evidence, OutputError, VariantEvidence, worst_of
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
@@ -371,13 +371,16 @@ def _limits(variant: Variant, worst: Sequence[OutputError]) -> tuple[LimitSummar
 
 
 def worst_errors(evidence: VariantEvidence) -> tuple[OutputError, ...]:
-    """For each output, the worst value of every measure over all comparisons."""
+    """For each output, the worst value of every measure over all comparisons, and all together."""
     worst: dict[str, OutputError] = {}
     for comparison in evidence.comparisons:
         for error in comparison.outputs:
             known = worst.get(error.output)
             worst[error.output] = error if known is None else _worse(known, error)
-    return tuple(worst.values())
+    return tuple(
+        replace(error, worst_slice=worst_of(error.worst_slice, evidence.together.get(name)))
+        for name, error in worst.items()
+    )
 
 
 def _worse(one: OutputError, other: OutputError) -> OutputError:
@@ -392,6 +395,7 @@ def _worse(one: OutputError, other: OutputError) -> OutputError:
         sqnr_db=min(noises, default=None),
         agreement=min(shares, default=None),
         non_finite_share=max(one.non_finite_share, other.non_finite_share),
+        worst_slice=worst_of(one.worst_slice, other.worst_slice),
         passed=one.passed and other.passed,
         reason=one.reason or other.reason,
         breached=tuple(dict.fromkeys((*one.breached, *other.breached))),

@@ -26,7 +26,7 @@ from aotc.graph.view import GraphView
 from aotc.host.cpu import usable_cores
 from aotc.precision.node_comparison import BLOCKED_DOMAIN, MatchedValue, Place, Side, matched_values
 from aotc.session.inference import outputs_of, with_outputs
-from aotc.session.parity import compare
+from aotc.session.parity import WITHOUT_SLICES, compare
 from aotc.session.sessions import level_name, observe, ort_errors
 from aotc.spec.codec import Json
 from aotc.spec.evidence import NodeError, NodeErrors, OutputError
@@ -534,7 +534,7 @@ class SmallestFailing:
             side=side,
             expected=expected,
             found=found,
-            error=compare(expected, found, self._tolerance, value.name),
+            error=compare(expected, found, self._tolerance, value.name, beside=WITHOUT_SLICES),
             accumulated=accumulated,
             trials=self.trials,
         )

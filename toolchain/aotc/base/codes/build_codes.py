@@ -152,10 +152,11 @@ BUILDING: Final[tuple[Row, ...]] = (
     # numerics
     ("AOTC-N001", "parity breach", NO,
      "An output of a variant differs from that of the original model (CPU, optimizations off) by more than the "
-     "tolerance.",
+     "tolerance, or one of its slices does by its own scale: a channel, a row, or a part that the graph joins.",
      "Build the variant at a lower optimization level (variants: optimization: basic), in the model's own precision "
      "(precision: keep), or on another provider (providers: [cpu]). If the error is acceptable, raise the parity "
-     "tolerances in the profile."),
+     "tolerances in the profile (of slices: max_slice), or name the one axis whose slices matter "
+     "(gates.outputs.NAME.axis)."),
     ("AOTC-N002", "variant was not proven", NO,
      "A variant could not be run on the build host, and the profile does not allow unproven variants.",
      "Build on a host that can run it, or write 'unproven: allow' in the profile."),

@@ -452,6 +452,9 @@ LOADING: Final[tuple[Row, ...]] = (
     ("AOTC-I078", "gate for an unknown output", INPUT,
      "The profile states a gate or a task for an output that the model does not have.",
      "Name an output that 'aotc inspect MODEL' lists, or '*' for all outputs that are not named."),
+    ("AOTC-I093", "gate for an unknown axis", INPUT,
+     "The profile states an axis by whose slices an output is judged, and the output has fewer axes.",
+     "State an axis from 0 on, or from -1 back; or leave it out, so that the slices of all axes are judged."),
     ("AOTC-I079", "labelled set cannot be used", INPUT,
      "The data of gates.task is missing, cannot be read, or does not fit the model's inputs: names, types, shapes or "
      "sizes.",

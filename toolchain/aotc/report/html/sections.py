@@ -30,6 +30,7 @@ from aotc.report.sheets.variants import (
     node_errors_sheet,
     nodes_table,
     requirements_table,
+    slice_text,
 )
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Comparison, Evidence, NodeErrors, VariantEvidence
@@ -111,6 +112,7 @@ def _comparisons(found: VariantEvidence) -> Table:
         ("output", lambda pair: pair[1].output),
         ("#max abs", lambda pair: f"{pair[1].max_abs:.2g}"),
         ("#max rel", lambda pair: f"{pair[1].max_rel:.2g}"),
+        ("worst slice", lambda pair: slice_text(pair[1].worst_slice)),
     )
 
 

@@ -32,7 +32,7 @@ from aotc.report.sheet import (
     verdict,
 )
 from aotc.spec.codec import encode
-from aotc.spec.evidence import NodeError, NodeErrors, TaskResult
+from aotc.spec.evidence import NodeError, NodeErrors, SliceError, TaskResult
 from aotc.spec.precision import OutputGate, Tolerance
 from aotc.spec.reports import FailingSubmodel, ParityDebugReport, VariantSummary
 from aotc.spec.variant import (
@@ -335,7 +335,16 @@ def exactness_sheet(variants: Variants) -> Sheet:
         ),
         Table(
             "exactness",
-            ("", "#max abs", "#max rel", "#1 - cosine", "#shapes", "#SQNR", "#agreement"),
+            (
+                "",
+                "#max abs",
+                "#max rel",
+                "#1 - cosine",
+                "#shapes",
+                "#SQNR",
+                "#agreement",
+                "worst slice",
+            ),
             [row for each in variants for row in _exactness(each)],
             grouped=True,
             extra=2,
@@ -373,10 +382,10 @@ def _exactness(variant: VariantSummary) -> list[Row]:
     padded = f", {parity.padded} padded" if parity.padded else ""
     shapes = f"{len(parity.shapes)}{padded}"
     if parity.status != "passed":
-        return [(variant.name, failed(f"NOT PROVEN: {parity.reason}"), *[""] * 6)]
+        return [(variant.name, failed(f"NOT PROVEN: {parity.reason}"), *[""] * 7)]
     if not variant.worst:
         proof = passed("passed; no evidence says how far")
-        return [(variant.name, proof, "", "", "", shapes, "", "")]
+        return [(variant.name, proof, "", "", "", shapes, "", "", "")]
     return [
         (
             variant.name,
@@ -388,9 +397,17 @@ def _exactness(variant: VariantSummary) -> list[Row]:
             "" if index else shapes,
             "" if error.sqnr_db is None else f"{error.sqnr_db:.1f} dB",
             "" if error.agreement is None else f"{error.agreement:.4g}",
+            slice_text(error.worst_slice),
         )
         for index, error in enumerate(variant.worst)
     ]
+
+
+def slice_text(found: SliceError | None) -> str:
+    """The slice that errs most beside what it may, in one line."""
+    if found is None or not found.error:
+        return ""
+    return f"{found.error:.2g} rms of {found.scale:.2g}, {found.place}"
 
 
 def tolerance_text(tolerance: Tolerance) -> str:
