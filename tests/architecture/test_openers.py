@@ -45,6 +45,7 @@ OTHERS = {
     },
     # Of a job's own folder, or of one that the same command wrote.
     "cli/commands/keygen.py": {"public.read_text"},
+    "pipeline/build.py": {"(folder / MANIFEST).read_bytes"},
     "pipeline/blame.py": {"graph.model.read_bytes"},
     "pipeline/calibration.py": {"index.read_text", "kept.read_text"},
     "pipeline/half.py": {"(seen / _LARGEST).read_text", "held_file.read_text"},
@@ -61,6 +62,7 @@ OTHERS = {
     "runtime/qualification.py": {"Path(request_file).read_text", "result.read_text"},
     "session/worker.py": {
         "(folder / _FILE).read_text",
+        "Path('/proc/thread-self/schedstat').read_text",
         "Path(REQUEST).read_text",
         "status.read_text",
     },

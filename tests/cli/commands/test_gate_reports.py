@@ -114,6 +114,7 @@ def test_what_passes_is_shown_and_a_cached_build_tells_the_same(aotc: Command) -
     first, second = reports
     assert [gate.name for gate in first.gates] == [
         "parity.float32",
+        "proof",
         "fallback.policy",
         "gates.outputs.y.min_sqnr_db",
         "gates.outputs.y.min_agreement",

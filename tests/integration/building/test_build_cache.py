@@ -421,7 +421,12 @@ def test_a_damaged_entry_is_built_anew_and_reported(
     assert digests(again) == digests(first)
     third = bench.build(first.source, "third", profile=profile())
     assert third.report.cached
-    assert third.report.findings == first.report.findings
+    # Whether the machine was busy is measured anew.
+    said, before = (
+        {finding for finding in built.report.findings if finding.code != "AOTC-N055"}
+        for built in (third, first)
+    )
+    assert said == before
 
 
 @pytest.mark.openvino

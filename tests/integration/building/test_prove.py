@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 from refusals import refusal
 from workbench import Built, Workbench, assert_agree, plain_answer, plain_session, tolerance_of
 
-from aotc import verify
+from aotc import inspect, verify
 from aotc.base.errors import AotcError
 from aotc.host.probe import probe
 from aotc.spec.codec import encode
@@ -142,7 +142,28 @@ def test_errors_are_measured_on_every_shape(bench: Workbench) -> None:
             assert error.cosine == pytest.approx(1, abs=1e-6)
         assert evidence.load_seconds is not None and evidence.load_seconds > 0
         assert evidence.peak_memory_bytes is not None and evidence.peak_memory_bytes > 1 << 20
-        assert sorted(evidence.run_seconds) == sorted(c.fixture for c in evidence.comparisons)
+        fixtures = {comparison.fixture for comparison in evidence.comparisons}
+        assert "opt" in evidence.run_seconds
+        assert set(evidence.run_seconds) == set(evidence.run_spread) <= fixtures
+
+
+def test_times_are_medians_of_warm_calls(bench: Workbench) -> None:
+    """With the calls that are repeated to compare their bytes, and without any."""
+    for runs in (3, 0):
+        wanted = profile(bench, f"dims: {{batch: 1..6}}\nrepeatability: {{runs: {runs}}}")
+        built = bench.build(normalized(), f"timed{runs}", profile=wanted)
+        (evidence,) = built.report.variants
+        assert (evidence.repeats is None) == (runs == 0)
+        for fixture, spread in evidence.run_spread.items():
+            seconds = evidence.run_seconds[fixture]
+            assert spread.calls >= (1 if fixture != "opt" else 5)
+            assert 0 < spread.tenth_seconds <= spread.lower_seconds <= seconds
+            assert seconds <= spread.upper_seconds <= spread.ninetieth_seconds
+        # The first call is among none of them.
+        assert evidence.first_run_seconds is not None
+        summary = inspect(built.path).artifact
+        assert summary is not None
+        assert summary.variants[0].run_spread == evidence.run_spread
 
 
 def test_the_evidence_attestation_holds_what_was_measured(bench: Workbench) -> None:
@@ -473,8 +494,13 @@ def test_unproven_variants_are_built_if_the_profile_allows_it(bench: Workbench) 
     assert variant.requirements.architecture != platform.machine()
     # On other hosts it is degraded at most, and on this one it is not even that.
     there = verify(built.path, key=bench.public, target=target)
-    assert (there.authentic, there.verdict) == (True, "degraded")
-    assert "AOTC-N002" in [finding.code for finding in there.findings]
+    assert (there.authentic, there.verdict, there.best) == (True, "degraded", "portable")
+    (why,) = (finding for finding in there.findings if finding.code == "AOTC-N002")
+    assert why in built.report.findings
+    assert why.what == (
+        f"portable was not proven: {variant.parity.reason}; "
+        "on the device, 'aotc attest foreign.aotc --qualify' proves it"
+    )
     here = verify(built.path, key=bench.public)
     assert (here.authentic, here.verdict) == (True, "incompatible")
 

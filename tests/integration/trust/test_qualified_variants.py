@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from artifact_builder import sign_artifact
 from built_artifact import BuiltArtifact
 
 from aotc import load, verify
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.runtime.qualification import qualify
 from aotc.spec.attestation_kinds import KINDS
-from aotc.spec.attestations import Qualification
+from aotc.spec.attestations import Qualification, target_digest
 from aotc.spec.codec import encode
 from aotc.spec.json import canonical_json
 from aotc.spec.reports import VerifyReport
@@ -323,3 +325,53 @@ def test_an_unqualified_release_is_not_remembered(site: Site) -> None:
     site.qualify()
     assert site.loaded()
     assert site.verified().authentic
+
+
+def unproven(site: Site) -> None:
+    """The artifact as a build elsewhere would have made it, which could run no variant."""
+    manifest = site.manifest
+    for variant in manifest["variants"]:
+        variant["parity"] |= {"status": "not-run", "reason": "built elsewhere", "shapes": []}
+    (site.artifact / "payload" / "aotc.json").write_bytes(canonical_json(manifest))
+    shutil.rmtree(site.artifact / "attestations")
+    sign_artifact(site.artifact, site.release)
+
+
+def test_a_trusted_qualification_proves_what_no_build_could(site: Site) -> None:
+    unproven(site)
+    report = verify(site.artifact, key=site.public)
+    assert (report.verdict, report.refusals) == ("degraded", ())
+    assert {variant.unproven for variant in report.variants} == {"built elsewhere"}
+    # A key that is not trusted proves nothing.
+    seen = site.qualify()
+    assert seen.verdict == "degraded"
+    assert verify(site.artifact, key=site.public).verdict == "degraded"
+    # Nor does one that is, for another kind of host, or without what it must say.
+    kind = KINDS["qualification"].predicate_type
+    other = replace(seen.target, os="other")
+    said = {**encode(seen), "target": encode(other), "target_sha256": target_digest(other)}
+    site.say(kind, said, site.release, "qualification-other")
+    malformed = {key: value for key, value in encode(seen).items() if key != "variants"}
+    site.say(kind, malformed, site.release, "qualification-malformed")
+    assert verify(site.artifact, key=site.public).verdict == "degraded"
+    site.say(kind, encode(seen), site.release, "qualification-here")
+    report = verify(site.artifact, key=site.public)
+    assert (report.verdict, report.best) == ("optimal", seen.variant)
+    left = {variant.name for variant in report.variants if variant.unproven}
+    assert left == {variant.name for variant in report.variants} - set(seen.variants)
+    assert all(finding.where != f"variant {seen.variant}" for finding in report.findings)
+    with load(site.artifact, trust=site.public, store=site.store) as model:
+        assert model.report.verdict == "optimal"
+        assert "AOTC-N002" not in [finding.code for finding in model.report.findings]
+
+
+def test_of_a_policy_the_key_must_be_one_for_qualifications(site: Site) -> None:
+    """No rule asks for one: the lab's counts, as its key may sign them, and the builder's not."""
+    unproven(site)
+    seen = site.qualify()
+    site.require()
+    assert site.verified().verdict == "optimal"
+    site.forget_qualifications()
+    kind = KINDS["qualification"].predicate_type
+    site.say(kind, encode(seen), site.release, "qualification-here")
+    assert site.verified().verdict == "degraded"

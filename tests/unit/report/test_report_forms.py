@@ -20,7 +20,7 @@ from aotc.report.github_annotations import annotation_lines
 from aotc.report.markdown import MAX_CHARACTERS
 from aotc.report.report_forms import TEXTS, report_text
 from aotc.spec.codec import decode
-from aotc.spec.run_report import Measurement, RunReport
+from aotc.spec.run_report import PROOF, Gate, Measurement, NoticedFinding, RunReport
 
 SARIF = ROOT / "tests" / "data" / "sarif" / "sarif-2.1.0.schema.json"
 RAW = ("\x1b", "\x00", "\u202e", "\ud800", "\r")
@@ -270,3 +270,69 @@ def test_bytes_are_told_in_full(tmp_path: Path) -> None:
     text = report_text(replace(failed_build(tmp_path), measurements=measurements), "r.md")
     assert "`65,777,664 B` |" in text
     assert "`0.25 s` |" in text
+
+
+# What was not judged: no form says that all is well.
+
+
+@pytest.fixture
+def unproven() -> RunReport:
+    """A build for a GPU on a machine that has none."""
+    return RunReport(
+        tool_version="0.1.0",
+        command="build",
+        outcome="passed",
+        exit_status=0,
+        model="m.onnx",
+        gates=(
+            Gate(name="parity.float32", subject="variant cuda, output 'y'", status="passed"),
+            Gate(name=PROOF, subject="variant cpu", status="passed", measured="proven"),
+            Gate(
+                name=PROOF,
+                subject="variant cuda",
+                status="not-judged",
+                measured=f"not proven: no GPU {HOSTILE}",
+            ),
+        ),
+        findings=(
+            NoticedFinding(code="AOTC-N002", title="variant was not proven", what="cuda was not"),
+            NoticedFinding(code="AOTC-O003", title="level lowered", what="was all"),
+            NoticedFinding(code="AOTC-Z999", title="of a newer aotc", what="is no warning"),
+        ),
+    )
+
+
+def test_markdown_of_what_was_not_judged(unproven: RunReport) -> None:
+    head, _, rest = report_text(unproven, "r.md").partition("\n")
+    assert head == "### ⚠️ `aotc build` passed, 1 gate not judged"
+    assert "**2 gates passed, 1 not judged.**" in rest
+    assert "\nnot judged `` variant cuda is not proven: no GPU a\\n::error" in rest
+    assert "All " not in rest
+    passed = tuple(gate for gate in unproven.gates if gate.status == "passed")
+    text = report_text(replace(unproven, gates=passed), "r.md")
+    assert text.startswith("### ✅ `aotc build` passed\n")
+    assert "All 2 gates passed." in text
+    # Of very many the first are told; the table has all.
+    gates = tuple(
+        Gate(name="baseline", subject=f"a{n}", status="not-judged", measured="interrupted")
+        for n in range(7)
+    )
+    text = report_text(replace(unproven, gates=gates), "r.md")
+    assert "**0 gates passed, 7 not judged.**" in text
+    assert "a3, baseline: interrupted; and 3 more`" in text
+
+
+def test_other_forms_of_what_was_not_judged(unproven: RunReport) -> None:
+    assert [line.split(" ")[0] for line in annotation_lines(unproven)] == [
+        "::warning",
+        "::notice",
+        "::notice",
+    ]
+    levels = [(each["ruleId"], each["level"]) for each in sarif_of(unproven)["results"]]
+    assert levels == [("AOTC-N002", "warning"), ("AOTC-O003", "note"), ("AOTC-Z999", "note")]
+    issues = json.loads(report_text(unproven, "r.codequality.json"))
+    assert [issue["severity"] for issue in issues] == ["minor", "info", "info"]
+    (suite,) = JUnitXml.fromstring(report_text(unproven, "r.xml").encode())
+    skipped = [case for case in suite if any(isinstance(one, Skipped) for one in case.result)]
+    assert [(case.name, case.classname) for case in skipped] == [("proof", "variant cuda")]
+    assert skipped[0].result[0].message.startswith("not proven: no GPU")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,7 +14,6 @@ from aotc.base.records import replace
 from aotc.session.limits import FORM
 from aotc.session.parity import SLICE, TOLERANCE, Beside, compare
 from aotc.session.slices import (
-    NOISE_OF,
     Fill,
     SliceLimits,
     SlicePool,
@@ -23,7 +22,7 @@ from aotc.session.slices import (
 )
 from aotc.spec.evidence import OutputError
 from aotc.spec.parted import LayoutStep, PartedAxis
-from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
+from aotc.spec.precision import Arithmetic, OutputGate, ParitySpec, Tolerance
 
 Array = np.ndarray[Any, Any]
 PARITY = ParitySpec()
@@ -63,7 +62,7 @@ FAULTS: dict[str, Callable[[Array], Array]] = {
     "zeroed": lambda part: np.zeros_like(part),
     "sign": lambda part: -part,
     "constant": lambda part: np.full_like(part, part.mean()),
-    "moved": lambda part: part + np.float32(0.35) * part.std(),
+    "moved": lambda part: part + np.float32(0.45) * part.std(),
     "scaled": lambda part: part * np.float32(1.4),
     "shifted": lambda part: np.roll(part, 1, axis=-1),
     "noise": lambda part: (
@@ -154,13 +153,13 @@ def test_a_column_of_one_value_in_each_call_is_seen_over_all_calls() -> None:
     rng = np.random.default_rng(7)
     scales = np.array([640, 1, 0.01, 100], np.float32)
     pool = SlicePool()
-    for _ in range(12):
+    for _ in range(20):
         reference = (rng.normal(size=(1, 4)) * scales).astype(np.float32)
         lost = reference.copy()
         lost[:, 2] = 0
         assert judged(reference, lost, PARITY.int8, Beside(pool=pool)).passed
     worst = pool.worst()["y"]
-    assert (worst.axis, worst.first, worst.values) == (1, 2, 12)
+    assert (worst.axis, worst.first, worst.values) == (1, 2, 20)
     assert worst.ratio > 1
 
 
@@ -186,7 +185,7 @@ def test_noise_of_the_original_is_no_breach(arithmetic: str) -> None:
     actual = exact + rng.normal(0, 1e-7, exact.shape)
     tolerance = getattr(PARITY, arithmetic)
     assert judged(reference, actual, tolerance).breached == (SLICE,)
-    beside = Beside(second=exact.astype(np.float32), noise=NOISE_OF[arithmetic])  # type: ignore[index]
+    beside = Beside(second=exact.astype(np.float32), arithmetic=cast("Arithmetic", arithmetic))
     assert judged(reference, actual, tolerance, beside).passed
     # That is no excuse for a channel that is lost.
     lost = reference.copy()
@@ -224,14 +223,32 @@ def test_a_gate_names_the_axis() -> None:
     assert compare(reference, lost, PARITY.int8, "y", replaced).passed
 
 
-def test_shares_of_one_sum_have_one_scale() -> None:
+def test_the_rarest_shares_of_one_sum_may_drown_in_noise() -> None:
+    """As they do in bfloat16: other slices may lose half of themselves at most."""
     rng = np.random.default_rng(0)
-    scores = np.exp(rng.normal(0, 6, (64, 50)))
-    reference = (scores / scores.sum(axis=1, keepdims=True)).astype(np.float32)
-    honest = reference * np.exp(rng.normal(0, 0.3, reference.shape))
-    honest /= honest.sum(axis=1, keepdims=True)
-    error = judged(reference, honest, replace(PARITY.int8, max_slice=0.5))
-    assert error.worst_slice is None or error.worst_slice.axis != 1 or error.worst_slice.ratio <= 1
+    scores = np.exp(rng.normal(0, 4, (64, 50)))
+    scores[:, :3] *= 1e-5
+    exact = scores / scores.sum(axis=1, keepdims=True)
+    reference = exact * (1 + rng.normal(0, 1e-5, exact.shape))
+    reference = (reference / reference.sum(axis=1, keepdims=True)).astype(np.float32)
+    actual = reference.copy()
+    actual[:, :3] *= rng.uniform(0.2, 1.8, (64, 3)).astype(np.float32)
+    tolerance = replace(PARITY.bfloat16, rtol=0.2)
+    assert judged(reference, actual, tolerance).breached == (SLICE,)
+    beside = Beside(second=exact.astype(np.float32), arithmetic="bfloat16")
+    assert judged(reference, actual, tolerance, beside).passed
+    assert (
+        judged(reference * 2, actual * 2, tolerance, replace(beside, second=exact * 2)).passed
+        is False
+    )
+
+
+def test_a_number_below_the_smallest_of_float16_may_be_lost_in_it() -> None:
+    reference = (np.random.default_rng(0).normal(size=(64, 64)) * 1e-8).astype(np.float32)
+    lost = np.zeros_like(reference)
+    for arithmetic, passed in (("float16", True), ("bfloat16", False)):
+        beside = Beside(second=reference, arithmetic=arithmetic)  # type: ignore[arg-type]
+        assert judged(reference, lost, PARITY.bfloat16, beside).passed == passed
 
 
 def test_an_output_of_a_tiny_scale_may_not_be_lost() -> None:
@@ -284,9 +301,9 @@ def test_limits_follow_from_the_tolerance() -> None:
         "float32": 0.01,
         "float16": 0.02,
         "tf32": 0.02,
-        "bfloat16": 0.05,
+        "bfloat16": 0.04,
         "quantized": 0.2,
-        "int8": 0.2,
-        "int4": 0.2,
+        "int8": 0.12,
+        "int4": 0.25,
     }
     assert SliceLimits.of(Tolerance(atol=0, rtol=0.5)).share == 0.5

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from aotc.base.errors import AotcError
 from aotc.host.probe import probe
+from aotc.report.runs import verified_gates
 from aotc.spec.codec import encode
 from aotc.spec.json import canonical_json
 from aotc.spec.payload import CHUNK_BYTES
@@ -596,8 +597,17 @@ def test_an_unproven_variant_is_degraded(tmp_path: Path, keys: Keys) -> None:
     parity = Parity(status="not-run", reason="no GPU on the build host")
     artifact = build_artifact(tmp_path / "a.aotc", keys.private, native=False, parity=parity)
     report = verify(artifact, key=keys.public)
-    assert report.verdict == "degraded"
-    assert report.findings[0].what == "portable was not proven: no GPU on the build host"
+    assert (report.verdict, report.best) == ("degraded", "portable")
+    assert [variant.unproven for variant in report.variants] == ["no GPU on the build host"]
+    assert report.findings[0].what == (
+        "portable was not proven: no GPU on the build host; "
+        "on the device, 'aotc attest a.aotc --qualify' proves it"
+    )
+    gates = {gate.name: gate for gate in verified_gates(report)}
+    assert "7 policy" not in gates
+    proof = gates["proof"]
+    assert (proof.subject, proof.status) == ("variant portable", "not-judged")
+    assert proof.measured == "not proven: no GPU on the build host"
 
 
 def test_incompatible_lists_the_reasons(tmp_path: Path, keys: Keys) -> None:

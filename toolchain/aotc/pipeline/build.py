@@ -13,6 +13,7 @@ from typing import Final
 
 from aotc.base.errors import EXIT_NO, AotcError
 from aotc.base.files.failures import cannot_write, translated_errors
+from aotc.base.files.folders import MANIFEST
 from aotc.base.files.replacing import NEW, put_in_place
 from aotc.base.files.work_folders import prepare_output, work_folder
 from aotc.base.records import record, replace
@@ -58,7 +59,7 @@ from aotc.pipeline.reuse import (
     store_build,
 )
 from aotc.pipeline.specialize import specialize
-from aotc.pipeline.timing import form_findings, time_both_forms
+from aotc.pipeline.timing import form_findings, time_both_forms, unsteady_findings
 from aotc.pipeline.tune import (
     Choice,
     choose_as_before,
@@ -78,7 +79,10 @@ from aotc.pipeline.types import (
 from aotc.runtime.rehearsal import Staged, rehearse
 from aotc.session.worker_pool import Workers
 from aotc.spec.attestations import format_instant
+from aotc.spec.codec import decode
 from aotc.spec.evidence import Evidence
+from aotc.spec.json import strict_json
+from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.profile import Profile
 from aotc.spec.reports import BuildReport
@@ -106,7 +110,8 @@ def build(request: BuildRequest) -> BuildReport:
 
     `model` is a path, or the bytes of a self-contained model.  `profile` and `target` are built-in
     names or paths of files; `dims` bounds or fixes dims by name (`8`, `"1..8"`), beside the
-    profile's; `precision` replaces the profile's.  `output` defaults to `NAME.aotc` in the working
+    profile's; `precision` replaces the profile's, and `allow_unproven` allows variants that this
+    host cannot prove.  `output` defaults to `NAME.aotc` in the working
     directory; with `force` an existing artifact is replaced.  `fixtures` is a file or folder of the
     user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
     with.  With `cache` an equal earlier build is taken from the user's cache, and a new one is
@@ -192,6 +197,7 @@ def build(request: BuildRequest) -> BuildReport:
         if new is not None and inputs_digests(request.model, context) == made.given:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
+        unproven = _unproven(artifact.folder, output.name)
         try:
             put_in_place(artifact.folder, output, force=request.force)
         except OSError as error:
@@ -200,6 +206,7 @@ def build(request: BuildRequest) -> BuildReport:
     findings = (
         *artifact.findings,
         *findings_of(signer),
+        *unproven,
         *measured_findings(evidence, profile),
         *(cache.findings() if cache is not None else ()),
     )
@@ -404,12 +411,18 @@ def _refusal(
     )
 
 
+def _unproven(folder: Path, name: str) -> tuple[Finding, ...]:
+    """AOTC-N002 for what this host could not prove of the artifact `name`, made in `folder`."""
+    manifest = decode(Manifest, strict_json((folder / MANIFEST).read_bytes()))
+    return unproven_findings(manifest, name)
+
+
 # What a build's measurements say to its user: no payload has it, as it is not reproducible.
 
 
 def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ...]:
     """Tuning on another model, precisions and forms that were given up, both forms of integers,
-    other bytes, and limits below the noise.
+    other bytes, times that are not steady, and limits below the noise.
     """
     return (
         *tuning_findings(evidence),
@@ -417,6 +430,7 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
         *slowdown_findings(evidence),
         *form_findings(evidence),
         *repeat_findings(evidence),
+        *unsteady_findings(evidence),
         *noise_findings(evidence.noise),
     )
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.base.text import listed
 from aotc.graph import values
 from aotc.graph.partition.budgets import Judged, judge_placement
 from aotc.graph.partition.division import total_transfers
@@ -18,6 +19,7 @@ from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.graph.values import Data
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import (
+    Call,
     add_second_answers,
     judge_costs,
     judge_outputs,
@@ -35,6 +37,7 @@ from aotc.pipeline.integer_products import companion_left_out
 from aotc.pipeline.lower import not_capturable, open_variant, variant_request
 from aotc.pipeline.package import digest_weights, weight_bytes
 from aotc.pipeline.task import judge_task
+from aotc.pipeline.timing import WarmCalls
 from aotc.pipeline.types import (
     AnalyzedModel,
     JudgedVariant,
@@ -48,25 +51,33 @@ from aotc.pipeline.types import (
 from aotc.providers.named_backends import backend_of
 from aotc.session.parity import SLICE, Beside, compare
 from aotc.session.sessions import placement_of
-from aotc.session.slices import NOISE_OF, SlicePool
+from aotc.session.slices import SlicePool
 from aotc.session.worker import steps_of, tell_steps
 from aotc.session.worker_pool import JobResult
 from aotc.sizes.inputs.fixtures import lower_edge
 from aotc.spec.codec import Json, decode, encode
-from aotc.spec.evidence import Comparison, OutputError, Repeats, SliceError, VariantEvidence
+from aotc.spec.evidence import (
+    Comparison,
+    OutputError,
+    Repeats,
+    RunSpread,
+    SliceError,
+    VariantEvidence,
+)
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
-from aotc.spec.run_report import Gate
+from aotc.spec.run_report import PROOF, Gate
 from aotc.spec.shapes import Domain, Padding, raised_to_buckets
 from aotc.spec.variant import Parity, Placement, TransferTotals
+from aotc.spec.yaml import DocumentPlaces
 
 if TYPE_CHECKING:
     import onnxruntime as ort
 
 _SATURATION_FIX: Final = (
     "Quantize the model with operands of one sign, or weights in 7 bits; or build for a target "
-    "like this host."
+    "like this host; or with --allow-unproven, and prove it later there: 'aotc attest --qualify'."
 )
 
 
@@ -160,21 +171,21 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     plan = lowered.plan
     analyzed = lowered.analyzed
     arithmetic, tolerance = arithmetic_of(lowered), tolerance_of(lowered, context)
-    where = f"variant {plan.name}"
-    state.journal.forget(where)
+    state.journal.forget(f"variant {plan.name}")
     not_proven = (
         platform_mismatch(context) or lowered.why_not_run or saturation_mismatch(lowered, context)
     )
+    where = f"variant {plan.name}" + (not_proven and f", {_elsewhere(lowered, context)}")
     if not_proven and context.profile.unproven == "refuse":
         return JudgedVariant(breach=_not_proven(lowered, not_proven, state))
     runs = compared_runs(analyzed, plan)
     if lowered.why_not_run:
-        return _prove_undivided(lowered, not_proven, arithmetic, runs, state)
+        return _prove_undivided(lowered, where, not_proven, arithmetic, runs, state)
     result = _run(lowered, runs, tolerance, state)
     value = result.value
     comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
     together = {name: decode(SliceError, item) for name, item in value["together"].items()}
-    task = judge_task(lowered, state)
+    task = judge_task(lowered, where, state)
     evidence = VariantEvidence(
         name=plan.name,
         comparisons=comparisons,
@@ -182,14 +193,18 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
         load_seconds=value["load_seconds"],
         first_run_seconds=value["first_run_seconds"],
         run_seconds=value["run_seconds"],
+        run_spread={name: decode(RunSpread, each) for name, each in value["run_spread"].items()},
+        waited_share=value["waited_share"],
         peak_memory_bytes=result.peak_memory_bytes,
         task=task.result,
         repeats=decode(Repeats, value["repeats"]) if value["repeats"] is not None else None,
     )
     placement = decode(Placement, value["placement"])
+    answers = _judge_answers(comparisons, where, arithmetic, tolerance, lowered, context, together)
     breach = judge_together(
         (
-            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, context, together),
+            *answers,
+            _judge_proof(answers, comparisons, plan.name, not_proven, context.places),
             task.judged,
             _judge_capture(lowered, value["not_captured"], where, context),
             _judge_placement(placement, lowered, context),
@@ -235,7 +250,7 @@ def _not_proven(lowered: LoweredModel, why: str, state: BuildState) -> AotcError
         place=place,
     )
     gate = Gate(
-        name="unproven", subject=where, status="failed", limit="proven", measured=why, place=place
+        name=PROOF, subject=where, status="failed", limit="proven", measured=why, place=place
     )
     judged = [Judged(gates=(gate,), breaches=(error,))]
     if lowered.planned_placement:
@@ -268,6 +283,7 @@ def _run(
             **variant_request(lowered, context, divided=divided),
             "captures": lowered.captures and divided,
             "repeats": repeat_request(lowered, context) if divided else None,
+            "times": divided,
             "tolerance": encode(tolerance),
             "gates": {
                 name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
@@ -293,7 +309,7 @@ def slice_request(lowered: LoweredModel) -> Json:
         "parted": {
             name: [encode(axis) for axis in axes] for name, axes in lowered.analyzed.parted.items()
         },
-        "noise": NOISE_OF[arithmetic_of(lowered)],
+        "arithmetic": arithmetic_of(lowered),
     }
 
 
@@ -324,6 +340,7 @@ def _judged_slices(value: Json, comparisons: Sequence[Comparison]) -> tuple[str,
 
 def _prove_undivided(
     lowered: LoweredModel,
+    where: str,
     reason: str,
     arithmetic: Arithmetic,
     runs: Sequence[tuple[ReferenceRun, Mapping[str, int]]],
@@ -339,12 +356,13 @@ def _prove_undivided(
     tolerance = tolerance_of(lowered, context)
     result = _run(lowered, runs, tolerance, state, divided=False)
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
-    where = f"variant {plan.name}, undivided on the CPU"
-    task = judge_task(lowered, state, divided=False)
+    task = judge_task(lowered, where, state, divided=False)
+    answers = _judge_answers(comparisons, where, arithmetic, tolerance, lowered, context)
     breach = judge_together(
         (
             _judge_placement(placement, lowered, context),
-            *_judge_answers(comparisons, where, arithmetic, tolerance, lowered, context),
+            *answers,
+            _judge_proof(answers, comparisons, plan.name, reason, context.places),
             task.judged,
         ),
         state.journal,
@@ -362,6 +380,43 @@ def _prove_undivided(
         evidence=VariantEvidence(name=plan.name, unpartitioned=comparisons, task=task.result),
     )
     return JudgedVariant(proven=proven, breach=breach)
+
+
+def _elsewhere(lowered: LoweredModel, context: BuildContext) -> str:
+    """Where a variant ran in place of its target, as what was measured there must say."""
+    known = (backend_of(name, context.profile.plugins) for name in lowered.plan.providers)
+    used = [each for each in known if each.ort_name in lowered.providers]
+    lacking = [each.ort_name for each in used if each.probe().why_not]
+    lacking = [name.removesuffix("ExecutionProvider") for name in lacking]
+    if lacking:
+        return f"undivided on the CPU, not on {listed(lacking)}"
+    return f"on the build host, not on {context.target.name}"
+
+
+def _judge_proof(
+    answers: Sequence[Judged],
+    comparisons: Sequence[Comparison],
+    variant: str,
+    not_proven: str,
+    places: DocumentPlaces,
+) -> Judged:
+    """Whether a variant's answers were compared as its target gives them, on how many fixtures.
+
+    `not_proven` is why they were not.  Of those that differ, the gates of outputs tell.
+    """
+    if any(judged.breaches for judged in answers):
+        return Judged()
+    compared = len({comparison.fixture for comparison in comparisons})
+    proven = f"proven on {compared} fixture{'' if compared == 1 else 's'}"
+    gate = Gate(
+        name=PROOF,
+        subject=f"variant {variant}",
+        status="not-judged" if not_proven else "passed",
+        limit="proven",
+        measured=f"not proven: {not_proven}" if not_proven else proven,
+        place=places.of("unproven"),
+    )
+    return Judged(gates=(gate,))
 
 
 def _judge_answers(
@@ -435,13 +490,13 @@ def prove_job(request: Json) -> Json:
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
         return open_variant(request, settings)
 
+    warm = WarmCalls()
     session: ort.InferenceSession | None = opened({})
     load_seconds = time.perf_counter() - started
     padding = decode(Padding, request["padding"]) if request["padding"] else None
     padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
     comparisons: list[Comparison] = []
-    run_seconds: dict[str, float] = {}
-    first = None
+    cold: dict[str, float] = {}
 
     def inputs_of(reference: Json) -> dict[str, Data]:
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
@@ -457,8 +512,7 @@ def prove_job(request: Json) -> Json:
         started = time.perf_counter()
         outputs = run(session, inputs, names, refusal="AOTC-N001")
         seconds = time.perf_counter() - started
-        first = seconds if first is None else first
-        run_seconds[reference["name"]] = seconds
+        cold.setdefault(reference["name"], seconds)
         if wanted != sizes:
             outputs = padder.crop(names, outputs, sizes)
         errors: list[OutputError] = []
@@ -475,21 +529,27 @@ def prove_job(request: Json) -> Json:
             )
         )
     placement, not_captured = encode(observe(session)), ""
+
+    def call_of(fixture: str) -> Call:
+        found = next(each for each in request["references"] if each["name"] == fixture)
+        given = inputs_of(found)
+        return lambda: run(session, given, names, refusal="AOTC-N001")
+
     repeats = None
-    if request["repeats"] is not None and run_seconds:
+    chosen = repeated_fixture(cold) if request["repeats"] is not None and cold else ""
+    if request["times"] and all(error.passed for each in comparisons for error in each.outputs):
+        warm.call_all(cold, call_of, {chosen: 1 + request["repeats"]["runs"]} if chosen else {})
+    if chosen:
+        call = warm.timed(chosen, call_of(chosen))
 
-        def call() -> list[Data]:
-            return run(session, repeated, names, refusal="AOTC-N001")
-
-        def reopened(other: Json) -> Callable[[], list[Data]]:
+        def reopened(other: Json) -> Call:
             nonlocal session
+            warm.ended = True
             # Ended first; and still a name, where the next one cannot be opened.
             session = None
             session = open_variant(request, {}, other)
             return call
 
-        chosen = repeated_fixture(run_seconds)
-        repeated = inputs_of(next(e for e in request["references"] if e["name"] == chosen))
         repeats = encode(repeat_calls(request["repeats"], chosen, names, call, reopened))
     if request["captures"]:
         from aotc.session.device.cuda_place import why_not_captured
@@ -505,8 +565,8 @@ def prove_job(request: Json) -> Json:
         "with_second": any(reference["second"] for reference in request["references"]),
         "comparisons": [encode(item) for item in comparisons],
         "load_seconds": load_seconds,
-        "first_run_seconds": first,
-        "run_seconds": run_seconds,
+        "first_run_seconds": next(iter(cold.values()), None),
+        **warm.measured(),
     }
 
 
@@ -516,7 +576,7 @@ def beside_output(request: Json, reference: Json, name: str, pool: SlicePool) ->
     return Beside(
         parted=tuple(decode(PartedAxis, axis) for axis in request["parted"].get(name, ())),
         second=values.load(Path(second)) if second else None,
-        noise=request["noise"],
+        arithmetic=request["arithmetic"] if second else None,
         pool=pool,
     )
 

@@ -35,6 +35,7 @@ class BuildRequest:
     profile: str | Path | Profile = "edge"
     target: str | Path | None = None
     precision: str | None = None
+    allow_unproven: bool = False
     output: str | Path | None = None
     key: str | Path | Signer | Sealer | None = None
     force: bool = False
@@ -76,7 +77,11 @@ class BuildRequest:
     def stated_options(self) -> dict[str, Json]:
         """Options that the provenance states."""
         stated: dict[str, Json] = {"embed_fixtures": self.embed_fixtures, "tune": self.tune}
-        return stated if self.precision is None else {**stated, "precision": self.precision}
+        if self.precision is not None:
+            stated["precision"] = self.precision
+        if self.allow_unproven:
+            stated["allow_unproven"] = True
+        return stated
 
 
 def called_with(
@@ -104,7 +109,7 @@ def called_with(
 
 
 def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
-    """The requested profile, with the dims, the target and the precision of the request.
+    """The requested profile, with what the request states of its settings.
 
     Variants that state a precision of their own keep it.  The second result tells where the
     profile's file states its settings.  Raises AOTC-I021, I022, S003 and I027.
@@ -118,11 +123,15 @@ def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
     found = with_dims(found, request.dims or {})
     if request.precision is not None:
         found = replace(found, precision=_precision(request.precision))
+    overridden = set()
+    if request.allow_unproven:
+        found = replace(found, unproven="allow")
+        overridden.add("unproven")
     if request.target is not None:
         found = replace(found, target=str(request.target))
-        # A target of the request is not one that the profile names.
-        places = replace(places, overridden=frozenset({"target"}))
-    return found, places
+        overridden.add("target")
+    # A target of the request is not one that the profile names.
+    return found, replace(places, overridden=frozenset(overridden))
 
 
 def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:

@@ -27,7 +27,7 @@ from aotc.spec.evidence import Evidence
 from aotc.spec.payload import Finding
 from aotc.spec.profile_files import without_folders
 from aotc.spec.providers import RUNTIMES
-from aotc.spec.run_report import Gate, Journal, Measurement
+from aotc.spec.run_report import PROOF, Gate, Journal, Measurement
 from aotc.spec.variant import FUSING
 from aotc.spec.versions import MANIFEST_SCHEMA, VERSION
 from aotc.spec.yaml import DocumentPlaces
@@ -35,6 +35,8 @@ from aotc.spec.yaml import DocumentPlaces
 _PACKAGES = ("onnx", *RUNTIMES, *FUSING, "numpy", "ml_dtypes", "cryptography")
 # Gates of variants that could not be made stand in no line of a profile.
 _NO_SETTING: Final = frozenset({"variants"})
+# The setting of gates that are not named by it.
+_SETTINGS: Final = {PROOF: "unproven"}
 _BLOCK_BYTES = 1 << 20
 
 
@@ -175,7 +177,8 @@ def tell_judgements(kept: Json, journal: Journal, places: DocumentPlaces) -> Non
     """
     for item in kept["gates"]:
         gate = decode(Gate, item)
-        place = None if gate.name in _NO_SETTING else places.of(gate.name)
+        setting = _SETTINGS.get(gate.name, gate.name)
+        place = None if gate.name in _NO_SETTING else places.of(setting)
         journal.judged((replace(gate, place=place),))
     journal.measured(decode(Measurement, item) for item in kept["measurements"])
 

@@ -80,17 +80,20 @@ def measure_original(
     )
 
 
-def judge_task(lowered: LoweredModel, state: BuildState, *, divided: bool = True) -> JudgedTask:
+def judge_task(
+    lowered: LoweredModel, where: str, state: BuildState, *, divided: bool = True
+) -> JudgedTask:
     """The gate of one variant: AOTC-N024 if its metric dropped too far, N025 if it has none.
 
-    A variant for other sizes than those of the set is not judged.
+    `where` names the variant, and what runs it in place of its target.  A variant for other sizes
+    than those of the set is not judged.
     """
     context = state.context
     task, analyzed = context.profile.gates.task, lowered.analyzed
     original = analyzed.task
     if task is None or original is None:
         return JudgedTask()
-    where, place = f"variant {lowered.plan.name}", context.places.of(f"{_SETTING}.max_drop")
+    place = context.places.of(f"{_SETTING}.max_drop")
     limit = f"{task.metric} drops by <= {task.max_drop:g}"
 
     def gate(status: GateStatus, measured: str) -> Gate:

@@ -1,24 +1,28 @@
-"""Timing of variants in alternating runs, in one process."""
+"""Timing: of variants in alternating runs, and of the warm calls of one, in one process."""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.base.text import duration
+from aotc.graph.values import Data
 from aotc.pipeline.context import BuildState
+from aotc.pipeline.gates import Call
 from aotc.pipeline.integer_products import is_companion
 from aotc.pipeline.lower import open_variant, variant_request
 from aotc.pipeline.plan import unpadded_runs
 from aotc.pipeline.types import LoweredModel, ProvenModel, ReferenceRun
-from aotc.session.worker import steps_of, tell_steps
-from aotc.spec.codec import Json
-from aotc.spec.evidence import Evidence, FormTiming
+from aotc.runtime.telemetry import percentile
+from aotc.session.worker import steps_of, tell_steps, waited_seconds
+from aotc.spec.codec import Json, encode
+from aotc.spec.evidence import Evidence, FormTiming, RunSpread, VariantEvidence
 from aotc.spec.payload import Finding
 
 _WARM_UP_RUNS: Final = 3
@@ -212,3 +216,143 @@ def _reference(item: ProvenModel) -> ReferenceRun:
     analyzed = item.lowered.analyzed
     found = unpadded_runs(analyzed, item.plan, analyzed.references) or analyzed.references
     return next((reference for reference in found if reference.name == "opt"), found[0])
+
+
+# Warm calls of one variant, which its proof times: what a user of it may plan with.
+
+
+# The fixture at the optimal sizes, by the names that it has.
+_MAIN: Final = ("opt", "opt-sampled")
+# Of the main fixture, and of each other one: calls at least and at most, and seconds that suffice.
+_MAIN_CALLS: Final = (5, 50, 0.1)
+_OTHER_CALLS: Final = (3, 20, 0.02)
+# For all fixtures of a variant; and for a few calls of the main one, where that is not enough.
+_TIMED_SECONDS: Final = 0.5
+_FEW_SECONDS: Final = 1.0
+_FEW_CALLS: Final = 3
+# The first call of a session at other sizes plans its memory anew; a slow one does not show it.
+_SHORT_SECONDS: Final = 0.02
+# Calls of a steady machine differ by less, and so do those of fewer by chance.
+_STEADY_SPREAD: Final = 0.5
+_STEADY_SECONDS: Final = 1e-4
+_STEADY_WAIT: Final = 0.2
+
+
+def main_fixture(names: Collection[str]) -> str:
+    """The fixture whose time stands for a variant: that at the optimal sizes, else the first."""
+    return next((name for name in _MAIN if name in names), next(iter(names)))
+
+
+class WarmCalls:
+    """In the worker: seconds of warm calls by fixture, and how long the thread waited meanwhile.
+
+    No call is timed once it has `ended`.
+    """
+
+    def __init__(self) -> None:
+        """Calls of this thread, of which none was made yet."""
+        self.ended = False
+        self._times: dict[str, list[float]] = {}
+        self._began = time.perf_counter()
+        self._waited = waited_seconds()
+
+    def timed(self, fixture: str, call: Call) -> Call:
+        """`call` of a fixture, of which each is timed."""
+        times = self._times.setdefault(fixture, [])
+
+        def one() -> list[Data]:
+            started = time.perf_counter()
+            answers = call()
+            if not self.ended:
+                times.append(time.perf_counter() - started)
+            return answers
+
+        return one
+
+    def call_all(
+        self,
+        cold: Mapping[str, float],
+        call_of: Callable[[str], Call],
+        repeated: Mapping[str, int],
+    ) -> None:
+        """Call the fixtures within a budget of time for all of them.
+
+        `cold` are the seconds of the call before, by fixture; of those `repeated`, so many timed
+        calls follow.  The main fixture comes first, and has one call whatever it takes; another
+        that the budget has no room for is not timed.
+        """
+        ends = time.perf_counter() + _TIMED_SECONDS
+        main = main_fixture(cold)
+        for name in sorted(cold, key=lambda each: each != main):
+            least, most, enough = _MAIN_CALLS if name == main else _OTHER_CALLS
+            left = repeated.get(name, 0)
+            if time.perf_counter() + cold[name] > ends and (name != main or left):
+                continue
+            first = call_of(name)
+            if cold[name] < _SHORT_SECONDS:
+                first()
+            call, times = self.timed(name, first), self._times[name]
+            while len(times) < most - left:
+                if len(times) >= least - left and sum(times) + left * cold[name] >= enough:
+                    break
+                call()
+                few = name == main and len(times) < _FEW_CALLS - left and sum(times) < _FEW_SECONDS
+                if time.perf_counter() + times[-1] > ends and not few:
+                    break
+
+    def measured(self) -> Json:
+        """What the evidence states of the calls."""
+        times = {name: found for name, found in self._times.items() if found}
+        seconds = time.perf_counter() - self._began
+        waited = waited_seconds()
+        share = None if self._waited is None or waited is None else waited - self._waited
+        return {
+            "run_seconds": {name: statistics.median(found) for name, found in times.items()},
+            "run_spread": {name: encode(spread_of(found)) for name, found in times.items()},
+            "waited_share": None if share is None else min(1.0, share / seconds),
+        }
+
+
+def spread_of(seconds: Sequence[float]) -> RunSpread:
+    """The spread of the seconds of some calls."""
+    ordered = sorted(seconds)
+    return RunSpread(
+        calls=len(ordered),
+        tenth_seconds=percentile(ordered, 0.1),
+        lower_seconds=percentile(ordered, 0.25),
+        upper_seconds=percentile(ordered, 0.75),
+        ninetieth_seconds=percentile(ordered, 0.9),
+    )
+
+
+def unsteady_findings(evidence: Evidence) -> tuple[Finding, ...]:
+    """AOTC-N055 if times of a variant, the first such one, are those of a busy machine."""
+    told = [(variant.name, why) for variant in evidence.variants if (why := _unsteady(variant))]
+    if not told:
+        return ()
+    name, why = told[0]
+    others = len(told) - 1
+    if others:
+        why += f"; and {others} more variant{'s' if others > 1 else ''} likewise"
+    return (Finding(code="AOTC-N055", what=why, where=f"variant {name}"),)
+
+
+def _unsteady(variant: VariantEvidence) -> str:
+    """Why the times of a variant are none to plan with; empty if they are."""
+    if (variant.waited_share or 0.0) > _STEADY_WAIT:
+        return f"the proof waited for a CPU for {variant.waited_share:.0%} of its time"
+    if not variant.run_spread:
+        return ""
+    fixture = main_fixture(variant.run_spread)
+    spread, median = variant.run_spread[fixture], variant.run_seconds[fixture]
+    apart = spread.upper_seconds - spread.lower_seconds
+    if (
+        spread.calls < _MAIN_CALLS[0]
+        or median < _STEADY_SECONDS
+        or apart <= _STEADY_SPREAD * median
+    ):
+        return ""
+    return (
+        f"half of {spread.calls} equal calls took {duration(spread.lower_seconds)} to "
+        f"{duration(spread.upper_seconds)}, the others less or more"
+    )

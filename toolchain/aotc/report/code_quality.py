@@ -7,11 +7,14 @@ path and a line.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from aotc.report.wording import Issue, issues_of, location_of
 from aotc.spec.codec import Json
 from aotc.spec.json import document
 from aotc.spec.run_report import RunReport
+
+_SEVERITIES: Final = {"error": "major", "warning": "minor", "note": "info"}
 
 
 def code_quality_text(report: RunReport) -> str:
@@ -32,6 +35,6 @@ def _document(issue: Issue, report: RunReport) -> Json:
         "description": f"{issue.code} {issue.title}: " + "; ".join(issue.lines),
         "check_name": issue.code,
         "fingerprint": issue.fingerprint,
-        "severity": "major" if issue.breach else "info",
+        "severity": _SEVERITIES[issue.level],
         "location": {"path": path, "lines": {"begin": line}},
     }

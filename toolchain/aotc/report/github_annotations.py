@@ -13,7 +13,7 @@ from aotc.spec.run_report import RunReport
 
 
 def annotation_lines(report: RunReport) -> tuple[str, ...]:
-    """One workflow command for each breach (error) and finding (notice)."""
+    """One workflow command for each breach (error) and finding (warning or notice)."""
     return tuple(_annotation(issue, report) for issue in issues_of(report))
 
 
@@ -26,7 +26,7 @@ def _annotation(issue: Issue, report: RunReport) -> str:
             properties |= {"line": str(found.line), "col": str(found.column)}
     properties["title"] = f"{issue.code} {issue.title}".strip()
     stated = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
-    level = "error" if issue.breach else "notice"
+    level = issue.level.replace("note", "notice")
     return f"::{level} {stated}::{_data(chr(10).join(issue.lines))}"
 
 

@@ -8,7 +8,7 @@ from typing import Final
 from aotc.base.codes import REASONS
 from aotc.spec.bench_reports import BenchReport, Verdict
 from aotc.spec.reports import Refusal, VerifyReport
-from aotc.spec.run_report import Gate, GateStatus, Measurement
+from aotc.spec.run_report import PROOF, Gate, GateStatus, Measurement
 
 # The measurements of a benchmark, and its baseline as a gate, as a report tells them.
 
@@ -101,7 +101,7 @@ def _interval(report: BenchReport) -> str:
 
 
 def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
-    """A gate for each numbered step, and for each variant on this host or target."""
+    """A gate for each numbered step, and for each variant its proof and this host or target."""
     steps = tuple(
         Gate(
             name=step.step,
@@ -110,10 +110,21 @@ def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
             measured=step.detail,
         )
         for step in report.steps
+        # Without a policy there is nothing to judge by one.
+        if not (report.authentic and step.status == "not-run")
     )
     # A variant that does not run here refuses nothing while another one does.
     lost = report.verdict in ("incompatible", "unverified")
-    return steps + tuple(
+    proofs = (
+        Gate(
+            name=PROOF,
+            subject=f"variant {variant.name}",
+            status="not-judged" if variant.unproven else "passed",
+            measured=f"not proven: {variant.unproven}" if variant.unproven else "proven",
+        )
+        for variant in report.variants
+    )
+    hosts = (
         Gate(
             name="8 host compatibility",
             subject=f"variant {variant.name}",
@@ -123,6 +134,7 @@ def verified_gates(report: VerifyReport) -> tuple[Gate, ...]:
         )
         for variant in report.variants
     )
+    return (*steps, *proofs, *hosts)
 
 
 def verified_breaches(report: VerifyReport) -> tuple[Refusal, ...]:

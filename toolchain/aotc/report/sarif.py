@@ -75,7 +75,7 @@ def _result(issue: Issue, codes: Sequence[str], report: RunReport) -> Json:
     result: Json = {
         "ruleId": issue.code,
         "ruleIndex": codes.index(issue.code),
-        "level": "error" if issue.breach else "note",
+        "level": issue.level,
         "message": {"text": _plain("\n".join(issue.lines))},
         "partialFingerprints": {"aotcReason/v1": issue.fingerprint},
     }

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 PASSED: Final = "good"
 FAILED: Final = "bad"
 NOTICED: Final = "warn"
-_OF_STATUS: Final = {"passed": PASSED, "ok": PASSED, "failed": FAILED, "note": NOTICED}
+_OF_STATUS: Final = {
+    "passed": PASSED,
+    "ok": PASSED,
+    "failed": FAILED,
+    "note": NOTICED,
+    "not-judged": NOTICED,
+}
 
 # One line, or several.
 Cell = str | Sequence[str]

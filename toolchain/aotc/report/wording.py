@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from aotc.base.codes import REASONS
 from aotc.base.errors import Place
@@ -18,13 +18,17 @@ from aotc.spec.run_report import RunReport
 _LABELS: Final = ("where", "expected", "found", "fix")
 
 
+# A finding whose reason refuses elsewhere is a warning.
+Level = Literal["error", "warning", "note"]
+
+
 @record
 class Issue:
     """A breach or a finding in the words of a report; every text is one printable line."""
 
     code: str
     title: str
-    breach: bool
+    level: Level
     what: str
     where: str = ""
     expected: str = ""
@@ -68,7 +72,7 @@ def breach_issue(refusal: Refusal) -> Issue:
     return Issue(
         code=refusal.code,
         title=title_of(refusal.code),
-        breach=True,
+        level="error",
         what=printable(refusal.what),
         where=printable(refusal.where),
         expected=printable(refusal.expected),
@@ -82,10 +86,11 @@ def issues_of(report: RunReport) -> Iterator[Issue]:
     """The breaches of a report, then its findings."""
     yield from map(breach_issue, report.refusals)
     for finding in report.findings:
+        reason = REASONS.get(finding.code)
         yield Issue(
             code=finding.code,
             title=finding.title,
-            breach=False,
+            level="warning" if reason is not None and reason.exit_status else "note",
             what=printable(finding.what),
             where=printable(finding.where),
             place=finding.place,

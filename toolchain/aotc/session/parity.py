@@ -42,7 +42,7 @@ from aotc.spec.evidence import (
     worst_of,
 )
 from aotc.spec.parted import PartedAxis
-from aotc.spec.precision import OutputGate, Tolerance
+from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
 
 _NO_FILL: Final = Fill()
 TOLERANCE: Final = "tolerance"
@@ -54,14 +54,14 @@ class Beside:
     """What an output is judged by beside its answers.
 
     Without `slices` they are not judged.  `parted` are the axes on which the graph joins its parts,
-    `second` is the answer of another computation of the original (None: there is none), which
-    differs by `noise` of what the variant's arithmetic does, and `pool` gets the sums over slices.
+    `second` is the answer of another computation of the original (None: there is none), of which
+    follows what the variant's `arithmetic` does, and `pool` gets the sums over slices.
     """
 
     slices: bool = True
     parted: tuple[PartedAxis, ...] = ()
     second: Data = None
-    noise: float = 0.0
+    arithmetic: Arithmetic | None = None
     pool: SlicePool | None = None
 
 
@@ -369,7 +369,7 @@ def _slice_error(
         beside.parted,
         unit,
     )
-    limits = SliceLimits.of(tolerance, beside.noise)
+    limits = SliceLimits.of(tolerance, beside.arithmetic)
     if beside.pool is not None:
         beside.pool.add(name, found, limits)
     return worst_slice(found, limits)

@@ -7,11 +7,12 @@ axis, or the whole output.  With its values x and their errors d it passes if
 
 `scale` is the spread of x about its mean, at the upper end of its confidence interval, and at most
 that of the whole output: a few values that are small by chance do not say that all such values are
-small.  The error is judged by the lower end of its own.  Both by the chi-square distribution
-(NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1), at a level that is divided among the
-slices of an axis (Bonferroni).  `noise` is the difference between two computations of the original,
-where a second one is given, and `inherent` what the variant's arithmetic makes of it (`NOISE_OF`),
-at most half of rms(x).  ADR 70 says what was measured.
+small.  What its share comes to is judged by the lower end of the error's interval, at a level that
+is divided among the slices of an axis (Bonferroni).  Both by the chi-square distribution
+(NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1).  `noise` is the difference between two
+computations of the original, where a second one is given, and `inherent` what the variant's
+arithmetic makes of it (`NOISE_OF`), at most half of rms(x) except among shares of one sum.  ADR 70
+says what was measured.
 
 Fill is left out of scales: numbers that stand in many places, such as 0 and -1, and those far from
 all others, such as -1e9 under a mask.
@@ -48,8 +49,13 @@ NOISE_OF: Final[Mapping[Arithmetic, float]] = {
     "int4": 2.0**19,
 }
 _INHERENT: Final = 0.5
+_SHARED: Final = 4.0
+# The smallest number of float16.
+_LEAST_HALF: Final = 2.0**-24
 _AT_FILL: Final = ("fill_errors", "fill_count")
-# Chance that one of many slices of equal scale seems to have a smaller one.
+# Chance that a slice's scale is above the upper end of its interval, and that any slice of an axis
+# has errors below the lower end of theirs.
+_SCALE_LEVEL: Final = 1e-3
 _LEVEL: Final = 0.01
 # What a slice may err by where a tolerance does not say, as a share of its scale.
 _LEAST: Final = 0.01
@@ -66,7 +72,7 @@ _SHARES: Final = 1e-2
 # An axis with more indices is judged by its parts alone.
 _MOST_SLICES: Final = 1 << 16
 # Fewer values say nothing of a scale of their own.
-_LEAST_VALUES: Final = 8
+_LEAST_VALUES: Final = 16
 
 
 @record
@@ -271,19 +277,26 @@ def chi_square_quantile(level: float, freedom: float) -> float:
 
 @record
 class SliceLimits:
-    """What a slice's error may be: a share of its scale, and of its root mean square."""
+    """What a slice's error may be: a share of its scale, and of its root mean square.
+
+    `noise` is how many times the noise of float32 an arithmetic makes, and `resolution` its
+    smallest number above 0.
+    """
 
     share: float
     rest: float
     noise: float = 0.0
+    resolution: float = 0.0
 
     @classmethod
-    def of(cls, tolerance: Tolerance, noise: float = 0.0) -> SliceLimits:
-        """The limits of a tolerance; where it states none, they follow from `rtol`."""
+    def of(cls, tolerance: Tolerance, arithmetic: Arithmetic | None = None) -> SliceLimits:
+        """The limits of a tolerance; where it states no share, it follows from `rtol`."""
         share = tolerance.max_slice
         if share is None:
             share = max(tolerance.rtol, _LEAST)
-        return cls(share=share, rest=share / 4, noise=noise)
+        noise = NOISE_OF[arithmetic] if arithmetic is not None else 0.0
+        resolution = _LEAST_HALF if arithmetic == "float16" else 0.0
+        return cls(share=share, rest=share / 4, noise=noise, resolution=resolution)
 
 
 class SlicePool:
@@ -399,14 +412,17 @@ def _worst(
         return None
     rms, noise = np.sqrt(sums.mean("squares")), np.sqrt(sums.mean("noise"))
     error, at_fill = (np.sqrt(sums.mean(*names)) for names in (("errors",), _AT_FILL))
-    # What the arithmetic itself does to such a slice; it is no excuse for one that is lost.
-    inherent = np.minimum(limits.noise * noise, _INHERENT * rms)
-    allowed = np.maximum(limits.share * scales + limits.rest * rms, inherent) + NOISE * noise
-    # Where all values are one, the next one is as near as it gets.
-    allowed = np.where(scales < sums.step, np.maximum(allowed, 1.01 * sums.step), allowed)
     count = np.where(at_fill > error, sums.row("fill_count"), sums.row("count"))
     error = np.maximum(error, at_fill)
-    allowed = allowed * [_lower_factor(_LEVEL / len(scales), each) for each in count.tolist()]
+    few = np.array([_lower_factor(_LEVEL / len(scales), each) for each in count.tolist()])
+    # What the arithmetic itself does to such a slice; it is no excuse for one that is lost, unless
+    # that is a small share of a whole.
+    inherent = limits.noise * noise * few
+    inherent = _SHARED * inherent if sums.shared else np.minimum(inherent, _INHERENT * rms)
+    allowed = np.maximum(limits.share * scales * few + limits.rest * rms, inherent)
+    allowed = allowed + NOISE * noise + limits.resolution / sums.unit
+    # Where all values are one, the next one is as near as it gets.
+    allowed = np.where(scales < sums.step, np.maximum(allowed, 1.01 * sums.step), allowed)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         # Without an error nothing need be allowed; where nothing is, any error is too much.
         ratios = np.where(error > 0, np.minimum(error / allowed, UNBOUNDED), 0.0)
@@ -439,9 +455,9 @@ def _scales(sums: SliceSums, whole: float) -> Array:
     count = sums.row("count")
     variance = sums.mean("squares") - sums.mean("total") ** 2
     spread = np.sqrt(np.maximum(variance * count / np.maximum(count - 1, 1), 0.0))
-    factors = np.array([_upper_factor(_LEVEL / len(count), each) for each in count.tolist()])
+    factors = np.array([_upper_factor(each) for each in count.tolist()])
     # What is 0 everywhere has no scale of its own.
-    several = np.isfinite(factors) & (sums.row("squares") > 0) & (not sums.shared)
+    several = np.isfinite(factors) & (sums.row("squares") > 0)
     upper = np.where(several, spread * np.where(several, factors, 1.0), math.inf)
     scales: Array = np.maximum(spread, np.minimum(upper, whole))
     return scales
@@ -454,8 +470,8 @@ def _lower_factor(level: float, count: float) -> float:
 
 
 @cache
-def _upper_factor(level: float, count: float) -> float:
+def _upper_factor(count: float) -> float:
     """By what a spread of `count` values is below the upper end of its confidence interval."""
     if count < _LEAST_VALUES:
         return math.inf
-    return math.sqrt((count - 1) / chi_square_quantile(level, count - 1))
+    return math.sqrt((count - 1) / chi_square_quantile(_SCALE_LEVEL, count - 1))

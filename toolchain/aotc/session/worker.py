@@ -92,6 +92,15 @@ def peak_memory_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
+def waited_seconds() -> float | None:
+    """For how long this thread could have run, and waited for a CPU; None where that is unknown."""
+    try:
+        # Seconds on a CPU, seconds of waiting for one, and slices, as Linux counts them.
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def _limit_memory(limit: int) -> None:
     # RLIMIT_DATA counts private writable memory; RLIMIT_AS would also count mapped weights.
     import resource

@@ -158,6 +158,10 @@ class MeasuredRow:
     a: float | None = None
     b: float | None = None
     ratio: float | None = None
+    spread_a: Annotated[
+        float | None, "of a run, the distance of the quartiles by the median; None: not known"
+    ] = None
+    spread_b: float | None = None
 
 
 @record

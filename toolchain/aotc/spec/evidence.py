@@ -176,6 +176,23 @@ class Repeats:
 
 
 @record
+class RunSpread:
+    """How far the seconds of equal warm calls of one fixture are apart."""
+
+    calls: Annotated[int, "that were timed, the first calls not among them"]
+    tenth_seconds: Annotated[float, "a tenth of the calls took at most this"]
+    lower_seconds: Annotated[float, "lower quartile"]
+    upper_seconds: Annotated[float, "upper quartile"]
+    ninetieth_seconds: Annotated[float, "nine tenths of the calls took at most this"]
+
+    def share_of(self, median: float) -> float | None:
+        """The distance of the quartiles by the median of the same calls; None of one or two."""
+        if self.calls < 3 or not median:
+            return None
+        return (self.upper_seconds - self.lower_seconds) / median
+
+
+@record
 class VariantEvidence:
     """Measurements of one variant on the build host, in seconds and bytes."""
 
@@ -191,7 +208,16 @@ class VariantEvidence:
     ] = ()
     load_seconds: float | None = None
     first_run_seconds: float | None = None
-    run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
+    run_seconds: Annotated[Mapping[str, float], "median of warm calls, by timed fixture"] = field(
+        default_factory=dict
+    )
+    run_spread: Annotated[Mapping[str, RunSpread], "of the same calls"] = field(
+        default_factory=dict
+    )
+    waited_share: Annotated[
+        float | None,
+        "share of its time that the proof waited for a CPU that ran something else; None: unknown",
+    ] = None
     peak_memory_bytes: int | None = None
     task: Annotated[TaskResult | None, "None: the profile has no gates.task"] = None
     replaced_forms: Annotated[

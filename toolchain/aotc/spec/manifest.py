@@ -7,10 +7,12 @@ equal bytes; measurements are in the evidence attestation (`spec.evidence`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Final
 
 from aotc.base.records import field, record
+from aotc.base.text import listed
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
 from aotc.spec.payload import (
     CHUNK_BYTES,
@@ -358,3 +360,30 @@ def session_options(variant: Variant) -> dict[str, str]:
             "sha256-", "sha256:", 1
         )
     return options
+
+
+def unproven_findings(
+    manifest: Manifest, artifact: str, qualified: Collection[str] = ()
+) -> tuple[Finding, ...]:
+    """AOTC-N002 for each of the profile's variants that was not proven, with what proves it.
+
+    `artifact` is the name of its file or folder.  Those `qualified` were accepted on the host.
+    """
+    found: dict[str, list[Variant]] = {}
+    for variant in manifest.variants:
+        if variant.parity.status != "passed" and variant.name not in qualified:
+            found.setdefault(variant.spec or variant.name, []).append(variant)
+    command = shlex.join(("aotc", "attest", artifact, "--qualify"))
+    findings = []
+    for name, variants in found.items():
+        names = listed([variant.name for variant in variants])
+        was = "was" if len(variants) == 1 else "were"
+        why = variants[0].parity.reason or "no reason given"
+        findings.append(
+            Finding(
+                code="AOTC-N002",
+                what=f"{names} {was} not proven: {why}; on the device, '{command}' proves it",
+                where=f"variant {name}",
+            )
+        )
+    return tuple(findings)

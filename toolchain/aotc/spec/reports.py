@@ -13,6 +13,7 @@ from aotc.spec.evidence import (
     NodeErrors,
     OutputError,
     Repeats,
+    RunSpread,
     TaskResult,
     TuningCandidate,
     VariantEvidence,
@@ -70,6 +71,9 @@ class VariantVerdict:
     name: str
     runs: bool
     reasons: tuple[Refusal, ...] = ()
+    unproven: Annotated[
+        str, "why its answers were not compared as this target gives them; empty: they were"
+    ] = ""
 
 
 @record
@@ -94,6 +98,7 @@ class VerifyReport:
     refusals: tuple[Refusal, ...] = ()
     findings: tuple[Finding, ...] = ()
     variants: tuple[VariantVerdict, ...] = ()
+    best: Annotated[str, "variant that this target would run; empty: none"] = ""
     policy: Annotated[
         PolicyDecision | None, "decision of the trust policy; None: there is no policy"
     ] = None
@@ -252,7 +257,12 @@ class VariantSummary:
     memory: MemoryPlan
     passes: tuple[PassRecord, ...] = ()
     load_seconds: float | None = None
-    run_seconds: Annotated[Mapping[str, float], "median, by fixture"] = field(default_factory=dict)
+    run_seconds: Annotated[Mapping[str, float], "median of warm calls, by timed fixture"] = field(
+        default_factory=dict
+    )
+    run_spread: Annotated[Mapping[str, RunSpread], "of the same calls"] = field(
+        default_factory=dict
+    )
     peak_memory_bytes: int | None = None
     timed_against: Annotated[FormTiming | None, "its portable form; None: not timed"] = None
     repeats: Annotated[Repeats | None, "equal calls whose answers were compared"] = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from aotc.base.errors import Place
 from aotc.base.records import field, record, replace
@@ -13,6 +13,8 @@ from aotc.spec.payload import Finding
 from aotc.spec.reports import Refusal
 
 GateStatus = Literal["passed", "failed", "not-judged"]
+# The gate of each variant that is passed where its answers were compared as the target gives them.
+PROOF: Final = "proof"
 
 
 @record
@@ -105,7 +107,11 @@ class Journal:
         self._gates = {key: gate for key, gate in self._gates.items() if not _of(gate, subject)}
 
     def left_out(self, subject: str) -> None:
-        """`subject` is not in the artifact: what it breached was measured, and refuses nothing."""
+        """`subject` is not in the artifact: what it breached was measured, and refuses nothing.
+
+        Nor is it proven or not.
+        """
+        self._gates.pop((PROOF, subject), None)
         for key, gate in self._gates.items():
             if _of(gate, subject) and gate.status == "failed":
                 text = f"{gate.measured}; the variant is left out".lstrip("; ")

@@ -24,7 +24,7 @@ from aotc.spec.buckets import routed_first, served_buckets
 from aotc.spec.codec import Json, ParseError, Problem, decode
 from aotc.spec.evidence import Evidence, OutputError, VariantEvidence, worst_of
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
-from aotc.spec.manifest import Manifest
+from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Traffic
 from aotc.spec.reports import (
@@ -182,7 +182,11 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             built_at=evidence.built_at if evidence is not None else "",
             tuning=evidence.tuning if evidence is not None else (),
         ),
-        findings=(*manifest.findings, *_newer_schema(manifest)),
+        findings=(
+            *manifest.findings,
+            *unproven_findings(manifest, opened.path.name),
+            *_newer_schema(manifest),
+        ),
         problems=(*_unknown_features(manifest), *opened.problems),
     )
 
@@ -344,6 +348,7 @@ def _variant_summary(variant: Variant, evidence: VariantEvidence | None) -> Vari
         passes=variant.passes,
         load_seconds=evidence.load_seconds if evidence is not None else None,
         run_seconds=evidence.run_seconds if evidence is not None else {},
+        run_spread=evidence.run_spread if evidence is not None else {},
         peak_memory_bytes=evidence.peak_memory_bytes if evidence is not None else None,
         timed_against=evidence.timed_against if evidence is not None else None,
         repeats=evidence.repeats if evidence is not None else None,

@@ -64,11 +64,15 @@ def probe_host(manifest: Manifest, plugins: Mapping[str, Path] | None = None) ->
 
 
 def judge(
-    manifest: Manifest, host: Target, qualified: Collection[str] | None = None
+    manifest: Manifest,
+    host: Target,
+    qualified: Collection[str] | None = None,
+    accepted: Collection[str] = (),
 ) -> CompatibilityResult:
     """Run every check on every variant, and find the preferred variant that runs on the host.
 
-    `qualified` are the names of the variants that a policy allows on this host; None: all.
+    `qualified` are the names of the variants that a policy allows on this host; None: all.  Those
+    `accepted` on a host like it are proven there, whatever the build could prove.
     """
     all_checks = _all_checks()
     verdicts: dict[str, VariantVerdict] = {}
@@ -85,8 +89,12 @@ def judge(
                     reasons.append(replace(result, where=where))
                 elif result not in findings:
                     findings.append(result)
+        proven = variant.parity.status == "passed" or variant.name in accepted
         verdicts[variant.name] = VariantVerdict(
-            name=variant.name, runs=not reasons, reasons=tuple(reasons)
+            name=variant.name,
+            runs=not reasons,
+            reasons=tuple(reasons),
+            unproven="" if proven else variant.parity.reason or "no reason given",
         )
     ordered = by_preference(manifest.variants)
     best = next((variant for variant in ordered if verdicts[variant.name].runs), None)
@@ -131,15 +139,8 @@ def judge(
                 where=f"target {host.name}",
             )
         )
-    if best.parity.status == "not-run":
+    if verdicts[best.name].unproven:
         verdict = "degraded"
-        findings.append(
-            Finding(
-                code="AOTC-N002",
-                what=f"{best.name} was not proven: {best.parity.reason or 'no reason given'}",
-                where=f"variant {best.name}",
-            )
-        )
     return CompatibilityResult(
         verdict=verdict, best=best.name, variants=listed, findings=tuple(findings), refusals=()
     )

@@ -25,7 +25,7 @@ from pathlib import Path
 from aotc.base.errors import AotcError, with_others
 from aotc.base.interruptions import uninterrupted
 from aotc.base.records import record, replace
-from aotc.spec.manifest import Manifest
+from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.reports import (
     CheckResult,
@@ -80,6 +80,8 @@ class AuthenticArtifact:
     trust: Trust
     """The trust by which it was verified, at that time."""
     decision: PolicyDecision | None = None
+    accepted: frozenset[str] = frozenset()
+    """The variants that no build proved, but a trusted qualification for this host did."""
 
     @property
     def development(self) -> bool:
@@ -131,6 +133,7 @@ def authenticate(
         hashed_files=state.hashed_files,
         trust=state.trust,
         decision=state.decision,
+        accepted=_accepted(state),
     )
 
 
@@ -169,16 +172,24 @@ def check_compatibility(authentic: AuthenticArtifact, host: Target) -> Compatibl
 
     Raises AOTC-C009 if no variant runs, with the reasons of each variant in `also`.
     """
-    result = judge(authentic.manifest, host, _allowed_variants(authentic.decision))
+    manifest, accepted = authentic.manifest, authentic.accepted
+    result = judge(manifest, host, _allowed_variants(authentic.decision), accepted)
     if result.best is None:
         raise with_others(error_of(refusal) for refusal in result.refusals)
+    best = next(variant for variant in manifest.variants if variant.name == result.best)
+    unproven = unproven_findings(manifest, f"{manifest.name}.aotc", accepted)
     return CompatibleArtifact(
         authentic=authentic,
         host=host,
         verdict=result.verdict,
         best=result.best,
         variants=result.variants,
-        findings=(*authentic.findings, *result.findings),
+        findings=(
+            *authentic.findings,
+            *result.findings,
+            # What is said of variants that are not loaded is for who reads, and not for who runs.
+            *(each for each in unproven if each.where == f"variant {best.spec or best.name}"),
+        ),
     )
 
 
@@ -257,7 +268,10 @@ def _verify_once(
     if authentic and state.manifest is not None:
         # 8.
         host = described or probe_host(state.manifest)
-        compatibility = judge(state.manifest, host, _allowed_variants(state.decision))
+        accepted = _accepted(state)
+        compatibility = judge(state.manifest, host, _allowed_variants(state.decision), accepted)
+        state.findings += compatibility.findings
+        state.findings += unproven_findings(state.manifest, path.name, accepted)
         runs = compatibility.best is not None
         if runs and state.decision is not None:
             from aotc.trust.policy.evaluation import note_release
@@ -289,8 +303,9 @@ def _verify_once(
             *(refusal_of(error) for error in state.refusals),
             *(compatibility.refusals if compatibility else ()),
         ),
-        findings=(*state.findings, *(compatibility.findings if compatibility else ())),
+        findings=tuple(state.findings),
         variants=compatibility.variants if compatibility else (),
+        best=(compatibility.best or "") if compatibility else "",
         policy=state.decision,
         hashed_bytes=state.bytes_hashed,
         seconds=time.perf_counter() - started,
@@ -420,3 +435,13 @@ def _check_policy(state: Examination) -> str:
 def _allowed_variants(decision: PolicyDecision | None) -> tuple[str, ...] | None:
     """The names of the variants that a policy allows; None: all."""
     return decision.qualified if decision is not None else None
+
+
+def _accepted(state: Examination) -> frozenset[str]:
+    """The variants that no build proved, but a trusted qualification for the target did."""
+    manifest = state.manifest
+    if manifest is None or all(each.parity.status == "passed" for each in manifest.variants):
+        return frozenset()
+    from aotc.trust.policy.evaluation import accepted_variants
+
+    return accepted_variants(state.trust, manifest.name, state.statements)

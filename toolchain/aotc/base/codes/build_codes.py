@@ -158,8 +158,11 @@ BUILDING: Final[tuple[Row, ...]] = (
      "tolerances in the profile (of slices: max_slice), or name the one axis whose slices matter "
      "(gates.outputs.NAME.axis)."),
     ("AOTC-N002", "variant was not proven", NO,
-     "A variant could not be run on the build host, and the profile does not allow unproven variants.",
-     "Build on a host that can run it, or write 'unproven: allow' in the profile."),
+     "A variant could not be run on the build host as its target runs it, so nothing shows that its answers are those "
+     "of the model. A build refuses it unless that is allowed. Then its gate 'proof' is not judged, and every report of "
+     "the build, 'inspect' and 'verify' say so, with the command that proves it.",
+     "Build on a host that can run it, or give --allow-unproven (in the profile: 'unproven: allow'), and prove it on the "
+     "device with 'aotc attest --qualify'."),
     ("AOTC-N003", "acceptance failed", NO,
      "When the artifact was loaded, an output for a fixture differed from the golden output by more than the "
      "tolerance: this host computes other results than the build host.",
@@ -267,6 +270,12 @@ BUILDING: Final[tuple[Row, ...]] = (
      "If equal bytes matter more than speed, set in the profile what the message names, or change the operator in the "
      "model. To compare more calls, write 'repeatability: {runs: 100}'."),
     # memory and budgets
+    ("AOTC-N055", "times were measured on a busy machine", FINDING,
+     "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "
+     "them often waited for a CPU on which something else ran. The answers are proven all the same, but times of this "
+     "build, and what 'precision: auto' or '--tune' chose by times, may be those of a busy machine.",
+     "Build again with --no-cache while nothing else runs, or measure the artifact with 'aotc bench', before you plan "
+     "with its times."),
     ("AOTC-M001", "artifact exceeds its size budget", NO,
      "The payload is larger than budgets.artifact_bytes.",
      "Raise the budget, remove variants, or use a smaller model."),

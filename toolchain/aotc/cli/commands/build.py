@@ -67,6 +67,14 @@ def build(
             autocompletion=precision_names,
         ),
     ] = None,
+    allow_unproven: Annotated[
+        bool,
+        typer.Option(
+            "--allow-unproven",
+            help="build variants that this machine cannot run: nothing proves their answers until "
+            "'aotc attest --qualify' does on the device",
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -218,6 +226,7 @@ def build(
             profile=profile,
             target=target,
             precision=precision,
+            allow_unproven=allow_unproven,
             output=output,
             key=signer,
             force=force,

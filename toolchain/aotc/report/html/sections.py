@@ -79,8 +79,11 @@ def exactness_section(
 ) -> Element:
     """The worst error of every output, each comparison, and `errors` of nodes, by variant."""
     parts = [*elements(exactness_sheet(summary.variants))]
+    unproven = {each.name for each in summary.variants if each.parity.status != "passed"}
     for found in evidence.variants if evidence is not None else ():
-        parts += _folded(_comparisons(found), f"comparisons of {found.name}")
+        where = ", undivided on the CPU" if found.unpartitioned else ", on the build host"
+        title = f"comparisons of {found.name}{where if found.name in unproven else ''}"
+        parts += _folded(_comparisons(found), title)
     for variant, measured in errors.items():
         parts += elements(node_errors_sheet(variant, measured))
         parts += _folded(nodes_table("", measured.nodes), "compared values")

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
-from aotc.base.text import duration, listed, size
+from aotc.base.text import listed, size
 from aotc.report.sheet import (
     Cell,
     Facts,
@@ -20,6 +20,7 @@ from aotc.report.sheet import (
     short,
     stated,
 )
+from aotc.report.sheets.variants import with_spread
 from aotc.spec.codec import Json
 from aotc.spec.diff_report import (
     AREAS,
@@ -252,18 +253,27 @@ def measured_table(measured: Sequence[MeasuredRow]) -> Table:
         (
             row.variant,
             _timed(row.what),
-            *(stated(value, _FORMS[row.unit]) for value in (row.a, row.b)),
+            *(
+                _measured(row.unit, *side)
+                for side in ((row.a, row.spread_a), (row.b, row.spread_b))
+            ),
             "" if row.ratio is None else f"{row.ratio:.3g}",
         )
         for row in measured
         if any(other.a != other.b for other in measured)
     ]
     columns = ("", "#A", "#B", "#B / A")
-    note = "Times and peaks say as much of the two hosts, and are no difference."
+    note = (
+        "Times and peaks say as much of the two hosts, and are no difference. A run is the median "
+        "of warm calls, with half the distance of their quartiles."
+    )
     return Table("measured, not compared", columns, rows, grouped=True, note=note)
 
 
-_FORMS: Final = {"seconds": duration, "bytes": lambda value: size(round(value))}
+def _measured(unit: str, value: float | None, spread: float | None) -> str:
+    if unit == "bytes":
+        return stated(value, lambda number: size(round(number)))
+    return stated(value, lambda seconds: with_spread(seconds, spread))
 
 
 def _timed(what: str) -> str:

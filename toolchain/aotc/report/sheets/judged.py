@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aotc.base.errors import Place
@@ -14,17 +14,20 @@ from aotc.report.sheet import (
     Facts,
     Heading,
     Note,
+    Part,
     Sheet,
     Table,
     by_status,
+    count,
     table,
 )
 from aotc.report.wording import breach_issue, issues_of
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import Measurement, RunReport
+from aotc.spec.run_report import PROOF, Gate, Measurement, RunReport
 
 # The report in JSON lists all.
 _MAX_BREACHES: Final = 20
+_MAX_UNJUDGED: Final = 4
 _OUTCOMES: Final = {
     "passed": ("passed", PASSED),
     "failed": ("failed", FAILED),
@@ -40,7 +43,7 @@ def run_sheet(report: RunReport) -> Sheet:
         tuple(tuple(row.items()) for row in refusal.rows) for refusal in report.refusals
     )
     return [
-        Heading(f"aotc {report.command}", *_OUTCOMES[report.outcome]),
+        Heading(f"aotc {report.command}", *_outcome(report)),
         Facts([(name.replace("_", " "), getattr(report, name)) for name in names]),
         *_gates_in_words(report),
         *map(_breach, report.refusals[:_MAX_BREACHES]),
@@ -64,7 +67,7 @@ def run_sheet(report: RunReport) -> Sheet:
         ),
         table(
             "Findings",
-            [each for each in issues_of(report) if not each.breach],
+            [each for each in issues_of(report) if each.level != "error"],
             ("code", lambda each: each.code),
             ("", lambda each: each.title),
             ("where", lambda each: each.where),
@@ -80,15 +83,45 @@ def run_sheet(report: RunReport) -> Sheet:
     ]
 
 
-def _gates_in_words(report: RunReport) -> Iterator[Note]:
+def _outcome(report: RunReport) -> tuple[str, str]:
+    """The outcome in words; a run that passed without judging all is no good result."""
+    status, mood = _OUTCOMES[report.outcome]
+    if report.outcome == "passed" and (unjudged := len(_not_judged(report))):
+        return f"{status}, {count(unjudged, 'gate')} not judged", NOTICED
+    return status, mood
+
+
+def _gates_in_words(report: RunReport) -> Iterator[Part]:
     failed = sum(gate.status == "failed" for gate in report.gates)
-    judged = sum(gate.status != "not-judged" for gate in report.gates)
+    unjudged = _not_judged(report)
+    judged = len(report.gates) - len(unjudged)
+    left = f", {len(unjudged)} not judged" if unjudged else ""
     if failed:
-        yield Note(f"{failed} of {judged} gates failed.", FAILED)
+        yield Note(f"{failed} of {count(judged, 'gate')} failed{left}.", FAILED)
+    elif report.outcome == "passed" and unjudged:
+        yield Note(f"{count(judged, 'gate')} passed{left}.", NOTICED)
     elif judged and report.outcome == "passed":
         yield Note(f"All {judged} gates passed.")
+    if unjudged:
+        words = [_unjudged(gate) for gate in unjudged]
+        yield Facts([("not judged", [*words[:_MAX_UNJUDGED], *_more(words, _MAX_UNJUDGED)])])
     if (more := len(report.refusals) - _MAX_BREACHES) > 0:
         yield Note(f"Of the breaches {_MAX_BREACHES} are shown, and {more} more are in JSON.")
+
+
+def _not_judged(report: RunReport) -> list[Gate]:
+    return [gate for gate in report.gates if gate.status == "not-judged"]
+
+
+def _unjudged(gate: Gate) -> str:
+    """Why a gate was not judged; a proof says `not proven` itself."""
+    if gate.name == PROOF:
+        return f"{gate.subject} is {gate.measured}"
+    return f"{gate.subject}, {gate.name}" + (f": {gate.measured}" if gate.measured else "")
+
+
+def _more(words: Sequence[str], shown: int) -> list[str]:
+    return [f"and {len(words) - shown} more"] if len(words) > shown else []
 
 
 def _breach(refusal: Refusal) -> Facts:

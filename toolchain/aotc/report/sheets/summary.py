@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 from aotc.base.text import duration
@@ -32,7 +34,12 @@ from aotc.report.sheets.artifact import (
     tables,
     value_text,
 )
-from aotc.report.sheets.variants import gates_text, placement_text
+from aotc.report.sheets.variants import (
+    gates_text,
+    measured_elsewhere,
+    placement_text,
+    run_text,
+)
 from aotc.spec.payload import Finding, Value
 from aotc.spec.reports import BuildReport, InspectReport, VariantSummary
 
@@ -46,13 +53,23 @@ def built_summary(report: BuildReport, inspected: InspectReport) -> Screen:
     found = (*inspected.findings, *_of_build(report, inspected))
     title = Heading(report.artifact, *outcome(report, inspected))
     took_row = ("took", took(report))
-    more = ("more", "aotc build -v, or aotc inspect")
-    return _screen(title, inspected, found, signer_text(report), (took_row,), (more,))
+    last = _to_prove(inspected) or ("more", "aotc build -v, or aotc inspect")
+    return _screen(title, inspected, found, signer_text(report), (took_row,), (last,))
 
 
 def inspected_summary(report: InspectReport) -> Screen:
     """What an artifact or a model says of itself, the most important of it."""
-    return _screen(Heading(report.path, *UNVERIFIED), report, report.findings)
+    last = _to_prove(report)
+    title = Heading(report.path, *UNVERIFIED)
+    return _screen(title, report, report.findings, after=(last,) if last is not None else ())
+
+
+def _to_prove(report: InspectReport) -> tuple[str, str] | None:
+    """What proves the first variant that is not proven; None if all are."""
+    if all(each.parity.status == "passed" for each in _variants_of(report)):
+        return None
+    artifact = shlex.quote(Path(report.path).name)
+    return "to prove", f"on the device: aotc attest {artifact} --qualify"
 
 
 def _screen(
@@ -111,9 +128,10 @@ def _variants(variants: Sequence[VariantSummary]) -> list[tuple[str, ...]]:
 
 
 def _run(variant: VariantSummary) -> str:
+    """The time of the fixture that stands for a variant, and whether it is that of its target."""
     runs = variant.run_seconds
-    named = (runs[name] for name in ("opt", "opt-sampled") if name in runs)
-    return stated(next(named, next(iter(runs.values()), None)), duration)
+    name = next((n for n in ("opt", "opt-sampled") if n in runs), next(iter(runs), ""))
+    return run_text(variant, name) + measured_elsewhere(variant) if name else "-"
 
 
 def _named(value: Value) -> str:

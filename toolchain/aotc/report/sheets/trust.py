@@ -14,6 +14,7 @@ from aotc.report.sheet import (
     Sheet,
     Table,
     by_status,
+    failed,
     findings_table,
     refusals_table,
     short,
@@ -58,6 +59,7 @@ def verify_view(report: VerifyReport) -> Sheet:
             report.variants,
             ("variant", lambda variant: variant.name),
             ("", lambda variant: verdict(variant.runs, "does not run", "runs")),
+            ("", lambda variant: variant.unproven and failed("NOT PROVEN")),
             ("", lambda variant: ", ".join(reason.code for reason in variant.reasons)),
         ),
         refusals_table("reasons", report.refusals),
@@ -76,8 +78,18 @@ def _verdict(report: VerifyReport) -> tuple[str, str]:
     if report.verdict == "incompatible":
         return "INCOMPATIBLE: authentic, but no variant runs on this target", FAILED
     if report.verdict == "degraded":
-        return "VERIFIED, degraded: runs, and a rebuild would run better", NOTICED
+        return f"VERIFIED, degraded: {_lacking(report)}", NOTICED
     return f"VERIFIED, {report.verdict}", PASSED
+
+
+def _lacking(report: VerifyReport) -> str:
+    """What an artifact that runs lacks to be optimal."""
+    lacks = []
+    if any(finding.code == "AOTC-C010" for finding in report.findings):
+        lacks.append("not with its best variant")
+    if any(each.unproven and each.name == report.best for each in report.variants):
+        lacks.append(f"{report.best} is NOT PROVEN")
+    return "runs" + (f", but {', and '.join(lacks)}" if lacks else "")
 
 
 def decision_sheet(decision: PolicyDecision | None) -> Sheet:

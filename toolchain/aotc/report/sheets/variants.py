@@ -73,7 +73,8 @@ def cost_table(variants: Variants) -> Table:
     """What each variant takes: memory as planned and as measured, and times."""
     note = (
         "Weights, inputs and activations are as planned in the manifest; activations are the sum "
-        "of all nodes' outputs, an upper bound. The peak is of a whole process at build."
+        "of all nodes' outputs, an upper bound. The peak is of a whole process at build. A run is "
+        "the median of warm calls, with half the distance of their quartiles."
     )
     return table(
         "cost",
@@ -95,13 +96,29 @@ def _runs(variant: VariantSummary) -> str:
     runs = variant.run_seconds
     samples = [seconds for name, seconds in runs.items() if _SAMPLE.fullmatch(name)]
     words = [
-        f"{fixture_in_words(name)} {duration(seconds)}"
-        for name, seconds in runs.items()
+        f"{fixture_in_words(name)} {run_text(variant, name)}"
+        for name in runs
         if not _SAMPLE.fullmatch(name)
     ]
     if samples:
         words.append(f"{count(len(samples), 'sample')} {duration(median(samples))}")
-    return ", ".join(words)
+    return ", ".join(words) + (measured_elsewhere(variant) if words else "")
+
+
+def run_text(variant: VariantSummary, fixture: str) -> str:
+    """The median of the warm calls of a fixture, with their spread where it is known."""
+    seconds, spread = variant.run_seconds[fixture], variant.run_spread.get(fixture)
+    return with_spread(seconds, None if spread is None else spread.share_of(seconds))
+
+
+def with_spread(seconds: float, share: float | None) -> str:
+    """Seconds, and as `+-` half the `share` of them by which their quartiles are apart."""
+    return duration(seconds) + ("" if share is None else f" +-{share / 2:.0%}")
+
+
+def measured_elsewhere(variant: VariantSummary) -> str:
+    """What is said after times of a variant that are not those of its target."""
+    return "" if variant.parity.status == "passed" else ", on the build host"
 
 
 # Where variants run.

@@ -382,6 +382,7 @@ def measured_rows(
     rows = []
     for pair in pairs:
         one, other = _measurements(a, pair.a.name), _measurements(b, pair.b.name)
+        spreads = (_spreads(a, pair.a.name), _spreads(b, pair.b.name))
         for what in dict.fromkeys((*one, *other)):
             before, after = one.get(what), other.get(what)
             rows.append(
@@ -392,9 +393,21 @@ def measured_rows(
                     a=before,
                     b=after,
                     ratio=ratio(before, after),
+                    spread_a=spreads[0].get(what),
+                    spread_b=spreads[1].get(what),
                 )
             )
     return tuple(rows)
+
+
+def _spreads(artifact: ArtifactContents, variant: str) -> dict[str, float | None]:
+    measured = artifact.measured(variant)
+    found = measured.run_spread.items() if measured is not None else ()
+    return {
+        f"run {name}": spread.share_of(measured.run_seconds[name])
+        for name, spread in found
+        if measured is not None and name in measured.run_seconds
+    }
 
 
 def _measurements(artifact: ArtifactContents, variant: str) -> dict[str, float]:

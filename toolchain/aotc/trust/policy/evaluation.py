@@ -422,7 +422,8 @@ def statement_rejection(
         if statement.usage == "approval":
             reason = _approval_rejection(applied, statement, subject, requirement)
         elif statement.usage == "qualification":
-            reason = _qualification_rejection(statement, subject, requirement)
+            here = requirement is not None and requirement.target != "any"
+            reason = _qualification_rejection(statement, subject, here=here)
     except AotcError as error:
         return error
     if reason is not None:
@@ -517,14 +518,15 @@ def _approval_rejection(
 
 
 def _qualification_rejection(
-    statement: SignedStatement, subject: Subject, requirement: Requirement | None
+    statement: SignedStatement, subject: Subject, *, here: bool
 ) -> AotcError | None:
+    """Why a qualification does not count, with `here` for a host like that of `subject`."""
     found = statement.qualification()
     # The digest identifies the host, so it must be that of the target.
     if found.target_sha256 != target_digest(found.target) or found.verdict == "incompatible":
         what = "the qualification failed, or contradicts itself"
         return _refusal("AOTC-G033", statement, what)
-    if requirement is None or requirement.target == "any":
+    if not here:
         return None
     wanted = target_digest(_host(subject, found.target))
     if found.target_sha256 != wanted:
@@ -602,6 +604,28 @@ def _qualified_variants(
         }
         allowed = found if allowed is None else allowed & found
     return tuple(sorted(allowed or ()))
+
+
+def accepted_variants(
+    trust: Trust, name: str, statements: Iterable[SignedStatement]
+) -> frozenset[str]:
+    """The variants that a trusted qualification accepted on a host like the target of `trust`.
+
+    Of a policy, the key must be one that may sign qualifications; no rule need ask for them.
+    """
+    subject, found = Subject(name, trust.channel or "", trust.target), set[str]()
+    for statement in statements:
+        if statement.usage != "qualification":
+            continue
+        try:
+            refused = _qualification_rejection(statement, subject, here=True)
+        except AotcError as error:
+            refused = error
+        if refused is None and trust.policy is not None:
+            refused = statement_rejection(trust.policy, statement, subject, None)
+        if refused is None:
+            found.update(statement.qualification().variants)
+    return frozenset(found)
 
 
 def _match_rules(policy: TrustPolicy, name: str, channel: str) -> tuple[RuleMatch, ...]:
