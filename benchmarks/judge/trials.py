@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 import numpy as np
@@ -20,6 +20,9 @@ from benchmarks.judge.judging import Answer, Case, judged
 from benchmarks.judge.networks import Network, all_networks
 from benchmarks.judge.slices import Scales, fill_of
 from benchmarks.judge.variants import Variant
+
+if TYPE_CHECKING:
+    from aotc.spec.precision import Arithmetic
 
 # Neither judged nor tuned on.
 _OTHER_SEEDS: Final = (900, 901, 902)
@@ -34,7 +37,7 @@ class Outcome:
     """What was judged of one network in one arithmetic, over variants and seeds."""
 
     network: str
-    arithmetic: str
+    arithmetic: Arithmetic
     faults: int = 0
     missed: int = 0
     honest: int = 0
@@ -145,7 +148,7 @@ def _is_quantized(subject: Subject) -> bool:
     return any("QuantizeLinear" in node.op_type for node in subject.model.graph.node)
 
 
-def _arithmetic(subject: Subject, variant: Variant) -> str:
+def _arithmetic(subject: Subject, variant: Variant) -> Arithmetic:
     return "quantized" if _is_quantized(subject) else variant.arithmetic
 
 
@@ -155,7 +158,7 @@ class _Trial:
 
     subject: Subject
     variant: Variant
-    arithmetic: str
+    arithmetic: Arithmetic
     seed: int
     reference: Answers
     got: Answers

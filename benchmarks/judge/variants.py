@@ -13,13 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks.judge.graphs import HEAD
+
+if TYPE_CHECKING:
+    from aotc.spec.precision import Arithmetic
 
 Answers = list[np.ndarray[Any, Any]]
 _FULL: Final = "@full"
@@ -33,7 +36,7 @@ class Variant:
     """How a model is changed, the arithmetic whose limits judge it, and how it is run."""
 
     name: str
-    arithmetic: str
+    arithmetic: Arithmetic
     good: bool = True
     """Whether an honest engineer would ship it; others are only written for tuning."""
     faulty: bool = True

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from made_models import linear, save
 
 from benchmarks.judge import table
 from benchmarks.judge.judging import Case, judged
@@ -60,9 +61,9 @@ def test_the_page_has_both_judges_and_each_network() -> None:
     assert "before" not in table.page(OUTCOMES, now, {}).split("Judge |")[1]
 
 
-def test_the_judge_passes_equal_answers_and_says_why_it_refuses_others() -> None:
-    case = Case(model=Path("none.onnx"), arithmetic="float32")
-    value = np.linspace(1, 2, 40, dtype=np.float32).reshape(4, 10)
+def test_the_judge_passes_equal_answers_and_says_why_it_refuses_others(tmp_path: Path) -> None:
+    case = Case(model=save(linear(), tmp_path / "linear.onnx"), arithmetic="float32")
+    value = np.linspace(1, 2, 64, dtype=np.float32).reshape(4, 16)
     assert judged(case, [({"y": value}, {"y": value.copy()})] * 3) == ""
     wrong = value + np.float32(1)
     why = judged(case, [({"y": value}, {"y": value}), ({"y": value}, {"y": wrong})])
