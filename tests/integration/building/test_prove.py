@@ -115,8 +115,7 @@ def test_a_breach_names_output_shape_and_error(bench: Workbench) -> None:
     assert error.what == "output 'y' differs at batch=3"
     assert error.where == "variant portable, fixture opt"
     assert error.expected == (
-        "error <= 0 + 0 * max|reference|, cosine >= 0, "
-        "rms error of every slice <= 0.01 * its scale"
+        "error <= 0 + 0 * max|reference|, cosine >= 0, rms error of every slice <= 0.01 * its scale"
     )
     number = float(error.found.split()[1])
     assert error.found.startswith("error ") and error.found.endswith(" exceeds 0")

@@ -52,6 +52,7 @@ def asked_of(folder: Path, model: onnx.ModelProto, **changes: Any) -> dict[str, 
                 "wanted": {"n": rows},
                 "inputs": {"x": str(places["x"])},
                 "outputs": {"y": str(places["y"])},
+                "second": {},
             }
         )
         if not number:
@@ -68,6 +69,8 @@ def asked_of(folder: Path, model: onnx.ModelProto, **changes: Any) -> dict[str, 
         "gates": encode(GateSpec()),
         "inputs": [],
         "padding": None,
+        "parted": {},
+        "arithmetic": "int8",
         "references": references,
         "trials": 15,
         "seconds": 600.0,

@@ -223,24 +223,18 @@ def test_a_gate_names_the_axis() -> None:
     assert compare(reference, lost, PARITY.int8, "y", replaced).passed
 
 
-def test_the_rarest_shares_of_one_sum_may_drown_in_noise() -> None:
-    """As they do in bfloat16: other slices may lose half of themselves at most."""
+def test_shares_of_one_sum_have_one_scale() -> None:
+    """The rarest of them drown in bfloat16, and matter to nobody."""
     rng = np.random.default_rng(0)
     scores = np.exp(rng.normal(0, 4, (64, 50)))
     scores[:, :3] *= 1e-5
-    exact = scores / scores.sum(axis=1, keepdims=True)
-    reference = exact * (1 + rng.normal(0, 1e-5, exact.shape))
-    reference = (reference / reference.sum(axis=1, keepdims=True)).astype(np.float32)
+    reference = (scores / scores.sum(axis=1, keepdims=True)).astype(np.float32)
     actual = reference.copy()
     actual[:, :3] *= rng.uniform(0.2, 1.8, (64, 3)).astype(np.float32)
-    tolerance = replace(PARITY.bfloat16, rtol=0.2)
-    assert judged(reference, actual, tolerance).breached == (SLICE,)
-    beside = Beside(second=exact.astype(np.float32), arithmetic="bfloat16")
-    assert judged(reference, actual, tolerance, beside).passed
-    assert (
-        judged(reference * 2, actual * 2, tolerance, replace(beside, second=exact * 2)).passed
-        is False
-    )
+    assert judged(reference, actual, PARITY.bfloat16).passed
+    assert not judged(reference * 2, actual * 2, PARITY.bfloat16).passed
+    actual[:, 20] = 0
+    assert judged(reference, actual, PARITY.bfloat16).breached[-1] == SLICE
 
 
 def test_a_number_below_the_smallest_of_float16_may_be_lost_in_it() -> None:

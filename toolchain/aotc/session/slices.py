@@ -7,12 +7,12 @@ axis, or the whole output.  With its values x and their errors d it passes if
 
 `scale` is the spread of x about its mean, at the upper end of its confidence interval, and at most
 that of the whole output: a few values that are small by chance do not say that all such values are
-small.  What its share comes to is judged by the lower end of the error's interval, at a level that
-is divided among the slices of an axis (Bonferroni).  Both by the chi-square distribution
-(NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1).  `noise` is the difference between two
-computations of the original, where a second one is given, and `inherent` what the variant's
-arithmetic makes of it (`NOISE_OF`), at most half of rms(x) except among shares of one sum.  ADR 70
-says what was measured.
+small, nor does one of many shares of one sum.  What its share comes to is judged by the lower end of
+the error's interval, at a level that is divided among the slices of an axis (Bonferroni).  Both by
+the chi-square distribution (NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1).  `noise` is
+the difference between two computations of the original, where a second one is given, and `inherent`
+what the variant's arithmetic makes of it (`NOISE_OF`), at most a part of rms(x).  ADR 70 says what
+was measured.
 
 Fill is left out of scales: numbers that stand in many places, such as 0 and -1, and those far from
 all others, such as -1e9 under a mask.
@@ -48,8 +48,17 @@ NOISE_OF: Final[Mapping[Arithmetic, float]] = {
     "int8": 2.0**16,
     "int4": 2.0**19,
 }
-_INHERENT: Final = 0.5
-_SHARED: Final = 4.0
+# Such noise excuses less than a tenth of a slice, where a variant computes in integers less than
+# three tenths, and in 4 bits less than half: what is lost is lost.
+_MOST_EXCUSED: Final[Mapping[Arithmetic, float]] = {
+    "float32": 0.09,
+    "float16": 0.09,
+    "tf32": 0.09,
+    "bfloat16": 0.09,
+    "quantized": 0.28,
+    "int8": 0.28,
+    "int4": 0.5,
+}
 # The smallest number of float16.
 _LEAST_HALF: Final = 2.0**-24
 _AT_FILL: Final = ("fill_errors", "fill_count")
@@ -279,13 +288,14 @@ def chi_square_quantile(level: float, freedom: float) -> float:
 class SliceLimits:
     """What a slice's error may be: a share of its scale, and of its root mean square.
 
-    `noise` is how many times the noise of float32 an arithmetic makes, and `resolution` its
-    smallest number above 0.
+    `noise` is how many times the noise of float32 an arithmetic makes, which excuses up to the
+    share `excused` of a slice, and `resolution` its smallest number above 0.
     """
 
     share: float
     rest: float
     noise: float = 0.0
+    excused: float = 0.0
     resolution: float = 0.0
 
     @classmethod
@@ -294,9 +304,15 @@ class SliceLimits:
         share = tolerance.max_slice
         if share is None:
             share = max(tolerance.rtol, _LEAST)
-        noise = NOISE_OF[arithmetic] if arithmetic is not None else 0.0
-        resolution = _LEAST_HALF if arithmetic == "float16" else 0.0
-        return cls(share=share, rest=share / 4, noise=noise, resolution=resolution)
+        if arithmetic is None:
+            return cls(share=share, rest=share / 4)
+        return cls(
+            share=share,
+            rest=share / 4,
+            noise=NOISE_OF[arithmetic],
+            excused=_MOST_EXCUSED[arithmetic],
+            resolution=_LEAST_HALF if arithmetic == "float16" else 0.0,
+        )
 
 
 class SlicePool:
@@ -373,9 +389,13 @@ def sums_by_axis(
             # The graph has another shape at these sizes than its inference says.
             continue
         size = one.shape[part.axis] if part.axis < one.ndim else 0
-        if part.starts[-1] < size:
-            belongs = np.searchsorted(part.starts, np.arange(size), side="right") - 1
-            (found[part],) = _sums_of(one, other, again, fill, [(part.axis, belongs)], unit)
+        if part.starts[-1] >= size:
+            continue
+        each_index = replace(part, starts=tuple(range(size)))
+        # An axis of the output itself has been judged by its indices.
+        for key in (part, each_index) if part.steps and size <= _MOST_SLICES else (part,):
+            belongs = np.searchsorted(key.starts, np.arange(size), side="right") - 1
+            (found[key],) = _sums_of(one, other, again, fill, [(key.axis, belongs)], unit)
     return found
 
 
@@ -415,10 +435,8 @@ def _worst(
     count = np.where(at_fill > error, sums.row("fill_count"), sums.row("count"))
     error = np.maximum(error, at_fill)
     few = np.array([_lower_factor(_LEVEL / len(scales), each) for each in count.tolist()])
-    # What the arithmetic itself does to such a slice; it is no excuse for one that is lost, unless
-    # that is a small share of a whole.
-    inherent = limits.noise * noise * few
-    inherent = _SHARED * inherent if sums.shared else np.minimum(inherent, _INHERENT * rms)
+    # What the arithmetic itself does to such a slice.
+    inherent = np.minimum(limits.noise * noise * few, limits.excused * rms)
     allowed = np.maximum(limits.share * scales * few + limits.rest * rms, inherent)
     allowed = allowed + NOISE * noise + limits.resolution / sums.unit
     # Where all values are one, the next one is as near as it gets.
@@ -457,7 +475,7 @@ def _scales(sums: SliceSums, whole: float) -> Array:
     spread = np.sqrt(np.maximum(variance * count / np.maximum(count - 1, 1), 0.0))
     factors = np.array([_upper_factor(each) for each in count.tolist()])
     # What is 0 everywhere has no scale of its own.
-    several = np.isfinite(factors) & (sums.row("squares") > 0)
+    several = np.isfinite(factors) & (sums.row("squares") > 0) & (not sums.shared)
     upper = np.where(several, spread * np.where(several, factors, 1.0), math.inf)
     scales: Array = np.maximum(spread, np.minimum(upper, whole))
     return scales
