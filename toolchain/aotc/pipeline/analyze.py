@@ -17,6 +17,7 @@ from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
 from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far, sizes_text
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding, ValueShapes
+from aotc.spec.precision import DecidedOutput
 from aotc.spec.shapes import DimRange, Domain, Padding
 
 _MAX_CRASHES = 12
@@ -80,6 +81,7 @@ def analyze(
         activation_bytes=result["activation_bytes"],
         shapes=tuple(decode(ValueShapes, item) for item in result["shapes"]),
         padding=padding,
+        decided={name: decode(DecidedOutput, item) for name, item in result["decided"].items()},
         noise=exact.noise,
         task=measure_original(source, domain, padding, state),
         findings=(

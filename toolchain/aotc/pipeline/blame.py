@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,8 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import half_graph, half_graph_request
 from aotc.pipeline.integer_products import rewrite_products
 from aotc.pipeline.integers import QUANTIZED, asked_of, prepared_graph, write_quantized
-from aotc.pipeline.prove import compared_references, compared_runs, tolerance_of
+from aotc.pipeline.margins import decided_outputs, original_margins, original_request
+from aotc.pipeline.prove import arithmetic_of, compared_references, compared_runs, tolerance_of
 from aotc.pipeline.types import LoweredModel, ProvenModel
 from aotc.precision.blame_search import (
     Candidate,
@@ -130,6 +132,7 @@ def _searched(
 ) -> Blamed | None:
     context = state.context
     plan = lowered.plan
+    tolerance = tolerance_of(lowered, context)
     where = f"variant {plan.name}"
     folder = state.work / f"blame-{plan.name}-{len(state.blames)}"
     state.announce(f"searching for the nodes that cause the error in {where}")
@@ -144,7 +147,11 @@ def _searched(
                     "model": str(lowered.analyzed.source.graph),
                     "weights": str(lowered.analyzed.source.weights),
                 },
-                "tolerance": encode(tolerance_of(lowered, context)),
+                "tolerance": encode(tolerance),
+                "original": original_request(
+                    lowered.analyzed,
+                    decided_outputs(lowered.analyzed, arithmetic_of(lowered), tolerance),
+                ),
                 "gates": encode(context.profile.gates),
                 "inputs": [encode(each) for each in lowered.analyzed.source.inputs],
                 "padding": encode(lowered.analyzed.padding),
@@ -224,7 +231,8 @@ def with_nodes_to_blame(error: AotcError, lowered: LoweredModel, state: BuildSta
     further = _found(blamed) if _is_useful(blamed) else _not_found(blamed)
     rows = _changes(blamed)
     for each in breaches:
-        each.fix = further.fix
+        # Where whole numbers differ, the fix says what may be stated of them, too.
+        each.fix = f"{further.fix} {each.fix}" if each.fix else further.fix
         each.rows = each.rows or rows
     error.also = (*error.also, further)
     return error
@@ -418,6 +426,7 @@ class _Job:
         self._libraries = {name: Path(path) for name, path in request["libraries"].items()}
         self._tolerance = decode(Tolerance, request["tolerance"])
         self._gates = decode(GateSpec, request["gates"])
+        self._margins = original_margins(request["original"])
         padding = decode(Padding, request["padding"]) if request["padding"] else None
         self._padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
         self._outputs: dict[frozenset[str], Mapping[str, OutputError]] = {}
@@ -509,10 +518,11 @@ class _Job:
         self._folder().mkdir()
         return self._writer(self._request["asked"], self._already | kept, self._folder())
 
-    def _inputs(self, reference: Json) -> dict[str, Any]:
+    def _inputs(self, reference: Json, *, padded: bool = True) -> dict[str, Any]:
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
         sizes, wanted = reference["sizes"], reference["wanted"]
-        return self._padder.pad(inputs, sizes, wanted).inputs if wanted != sizes else inputs
+        pads = padded and wanted != sizes
+        return self._padder.pad(inputs, sizes, wanted).inputs if pads else inputs
 
     def _judge(self, graph: TrialGraph, *, whole: bool) -> _Judged:
         """Run the fixtures, those that failed before first; unless `whole`, until one fails."""
@@ -530,13 +540,15 @@ class _Job:
         for reference in self._request["references"]:
             names = list(reference["outputs"])
             outputs = run(session, self._inputs(reference), names, refusal="AOTC-N001")
+            unpadded = partial(self._inputs, reference, padded=False)
             sizes, wanted = reference["sizes"], reference["wanted"]
             if wanted != sizes:
                 outputs = self._padder.crop(names, outputs, sizes)
             for name, output in zip(names, outputs, strict=True):
                 golden = values.load(Path(reference["outputs"][name]))
                 gate = self._gates.of_output(name)
-                error = compare(golden, output, self._tolerance, name, gate)
+                judge = self._margins.judge(name, reference["name"], unpadded, self._tolerance)
+                error = compare(golden, output, self._tolerance, name, gate, judge)
                 worst = max(worst, limit_ratio(error, self._tolerance, gate))
                 passed &= error.passed
                 if name not in largest or error.max_abs > largest[name].max_abs:

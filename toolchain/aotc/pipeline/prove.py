@@ -31,6 +31,11 @@ from aotc.pipeline.gates import (
 )
 from aotc.pipeline.integer_products import companion_left_out
 from aotc.pipeline.lower import not_capturable, open_variant, variant_request
+from aotc.pipeline.margins import (
+    decided_outputs,
+    original_request,
+    with_margins,
+)
 from aotc.pipeline.package import digest_weights, weight_bytes
 from aotc.pipeline.task import judge_task
 from aotc.pipeline.types import (
@@ -51,7 +56,7 @@ from aotc.sizes.inputs.fixtures import lower_edge
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Comparison, OutputError, Repeats, VariantEvidence
 from aotc.spec.payload import Finding, Value
-from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
+from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, Tolerance
 from aotc.spec.run_report import Gate
 from aotc.spec.shapes import Domain, Padding, raised_to_buckets
 from aotc.spec.variant import Parity, Placement, TransferTotals
@@ -165,9 +170,8 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     runs = compared_runs(analyzed, plan)
     if lowered.why_not_run:
         return _prove_undivided(lowered, not_proven, arithmetic, runs, state)
-    result = _run(lowered, runs, tolerance, state)
+    result, comparisons = _run(lowered, runs, tolerance, state)
     value = result.value
-    comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
     task = judge_task(lowered, state)
     evidence = VariantEvidence(
         name=plan.name,
@@ -208,6 +212,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
             shapes=() if not_proven else tuple(c.sizes for c in comparisons),
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
             gates=output_gates(analyzed.source, context),
+            decided=decided_outputs(analyzed, arithmetic, tolerance),
             task=None if not_proven else task.verdict,
         ),
         evidence=evidence,
@@ -244,30 +249,33 @@ def _run(
     state: BuildState,
     *,
     divided: bool = True,
-) -> JobResult:
+) -> tuple[JobResult, tuple[Comparison, ...]]:
     """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU."""
     context = state.context
     analyzed = lowered.analyzed
     plan = lowered.plan
     folder = state.work / f"prove-{plan.name}"
     state.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
-    return state.workers.run(
-        "aotc.pipeline.prove:prove_job",
-        {
-            **variant_request(lowered, context, divided=divided),
-            "captures": lowered.captures and divided,
-            "repeats": repeat_request(lowered, context) if divided else None,
-            "tolerance": encode(tolerance),
-            "gates": {
-                name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
-            },
-            "inputs": [encode(value) for value in analyzed.source.inputs],
-            "padding": encode(analyzed.padding),
-            "references": compared_references(runs),
+    decided = decided_outputs(analyzed, arithmetic_of(lowered), tolerance)
+    request = {
+        **variant_request(lowered, context, divided=divided),
+        "captures": lowered.captures and divided,
+        "repeats": repeat_request(lowered, context) if divided else None,
+        "tolerance": encode(tolerance),
+        "gates": {
+            name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
         },
-        folder=folder,
-        where=f"variant {plan.name}",
+        "original": original_request(analyzed, decided),
+        "inputs": [encode(value) for value in analyzed.source.inputs],
+        "padding": encode(analyzed.padding),
+        "references": compared_references(runs),
+    }
+    result = state.workers.run(
+        "aotc.pipeline.prove:prove_job", request, folder=folder, where=f"variant {plan.name}"
     )
+    comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
+    comparisons = with_margins(comparisons, result.value["open"], request, folder, state)
+    return result, comparisons
 
 
 def _prove_undivided(
@@ -285,8 +293,7 @@ def _prove_undivided(
     plan = lowered.plan
     placement = placement_of(lowered.planned_placement, observed=False)
     tolerance = tolerance_of(lowered, context)
-    result = _run(lowered, runs, tolerance, state, divided=False)
-    comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
+    _, comparisons = _run(lowered, runs, tolerance, state, divided=False)
     where = f"variant {plan.name}, undivided on the CPU"
     task = judge_task(lowered, state, divided=False)
     breach = judge_together(
@@ -306,6 +313,7 @@ def _prove_undivided(
             arithmetic=arithmetic,
             tolerance=tolerance,
             gates=output_gates(lowered.analyzed.source, context),
+            decided=decided_outputs(lowered.analyzed, arithmetic, tolerance),
         ),
         evidence=VariantEvidence(name=plan.name, unpartitioned=comparisons, task=task.result),
     )
@@ -371,12 +379,18 @@ def _judge_placement(placement: Placement, lowered: LoweredModel, context: Build
 
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
+    from aotc.session.decisions import Judge
     from aotc.session.padding import Padder
     from aotc.session.parity import compare
     from aotc.session.sessions import observe, run
 
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     tolerance = decode(Tolerance, request["tolerance"])
+    judges = {
+        name: Judge(decode(DecidedOutput, item))
+        for name, item in request["original"]["decided"].items()
+    }
+    open_: list[Json] = []
     started = time.perf_counter()
 
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
@@ -411,7 +425,11 @@ def prove_job(request: Json) -> Json:
         errors: list[OutputError] = []
         for name, output in zip(names, outputs, strict=True):
             golden = values.load(Path(reference["outputs"][name]))
-            errors.append(compare(golden, output, tolerance, name, gates.get(name)))
+            error = compare(golden, output, tolerance, name, gates.get(name), judges.get(name))
+            errors.append(error)
+            if error.passed and error.differing and name in judges:
+                answer = values.save(output, Path(f"open_{number}_{len(open_)}"))
+                open_.append([number, name, str(answer)])
         comparisons.append(
             Comparison(
                 fixture=reference["name"],
@@ -448,6 +466,7 @@ def prove_job(request: Json) -> Json:
         "not_captured": not_captured,
         "repeats": repeats,
         "comparisons": [encode(item) for item in comparisons],
+        "open": open_,
         "load_seconds": load_seconds,
         "first_run_seconds": first,
         "run_seconds": run_seconds,

@@ -31,6 +31,9 @@ UNBOUNDED: Final = sys.float_info.max
 # How many elements are looked at at a time: 2 MiB as float64.
 _CHUNK: Final = 1 << 18
 TOLERANCE: Final = "tolerance"
+EQUAL: Final = "equal values"
+# What replaces the error of an output whose values floats decide: see `session.decisions`.
+OwnRule = Callable[[Data, Data, Tolerance, OutputError], OutputError]
 
 
 def compare(
@@ -39,16 +42,21 @@ def compare(
     tolerance: Tolerance,
     name: str,
     gate: OutputGate | None = None,
+    decided: OwnRule | None = None,
 ) -> OutputError:
     """Compare one output; sequences and maps item by item, and the worst item counts.
 
     With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
-    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
+    what it asks for and is not cheap, such as agreement, is measured for a gate alone.  `decided`
+    judges values that floats decide by their own rule.
     """
     worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
     for found in _errors(reference, actual, tolerance, name, gate):
         worst.add(found)
-    return worst.error if gate is None else gated(worst.error, gate)
+    error = worst.error
+    if decided is not None:
+        error = decided(reference, actual, tolerance, error)
+    return error if gate is None else gated(error, gate)
 
 
 def same_bits(one: Data, other: Data) -> bool:
@@ -91,6 +99,8 @@ class _Item:
             # What cannot be compared at all is told before what differs.
             reason=(found if _severity(found) > _severity(one) else one).reason,
             breached=max(one, found, key=_severity).breached,
+            rule=one.rule or found.rule,
+            differing=one.differing + found.differing,
         )
 
 
@@ -171,6 +181,7 @@ def _array_error(
         error = OutputError(output=name, max_abs=0.0, max_rel=0.0)
         if differ:
             error = _failure(name, f"{differ} of {reference.size} texts differ", TOLERANCE)
+        error = replace(error, rule=EQUAL, differing=differ)
         return _Item(error, reference.size - differ, reference.size, 0, reference.size)
     if dtype == "bool" or reference.dtype.kind in "iu" or dtype.startswith(("int", "uint")):
         return _exact_error(reference, actual, name, gate)
@@ -205,6 +216,8 @@ def _exact_error(
         passed=not differ,
         reason=f"{differ} of {reference.size} values differ" if differ else "",
         breached=(TOLERANCE,) if differ else (),
+        rule=EQUAL,
+        differing=differ,
     )
     return _Item(error, reference.size - differ, reference.size, 0, reference.size)
 

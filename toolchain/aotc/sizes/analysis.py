@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import onnx
+
 from aotc.base.errors import AotcError
+from aotc.graph.decisions import Decisions
 from aotc.graph.symbols import Symbols
 from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures, refuse_out_of_range
 from aotc.sizes.output_shapes import axes_of, inferred_shapes, plan_padding, value_shapes
@@ -77,11 +80,13 @@ def analyze_job(request: Json) -> Json:
         request["crops"],
     )
     inferred = inferred_shapes(Path(request["graph"]))
+    decisions = Decisions(onnx.load(request["graph"], load_external_data=False))
     return {
         "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
         "padding": encode(padding) if padding is not None else None,
         "domain": encode(domain),
         "references": runs,
+        "decided": {name: encode(each) for name, each in decisions.stated.items()},
         "findings": [
             encode(finding)
             for finding in (
