@@ -24,6 +24,7 @@ _ROUNDINGS: Final = frozenset({"Round", "Floor", "Ceil"})
 _COMPARISONS: Final = frozenset(
     {"Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal", "IsInf", "IsNaN"}
 )
+_SUMS: Final = frozenset({"ReduceSum", "CumSum", "Sum"})
 # What makes whole numbers of floats, or carries them on as floats.
 _CONVERSIONS: Final = frozenset({"Cast", "CastLike", "DequantizeLinear"})
 _LAYOUT: Final = frozenset(
@@ -191,8 +192,10 @@ class Decisions:
             ranked = any(each.ranked for each in part.choices.values())
             return "ranking" if ranked else "choice"
         ops = {self._view.nodes[at].op_type for at in part.nodes}
-        compared = self._types.get(target) == "bool" or ops & _COMPARISONS
-        return "threshold" if compared else "rounded"
+        truths = self._types.get(target) == "bool"
+        if not truths and ops & _SUMS and ops & _COMPARISONS:
+            return "count"
+        return "threshold" if truths or ops & _COMPARISONS else "rounded"
 
     def _places(self, value: str) -> tuple[str, int] | None:
         """What a NonZero reads whose places `value` lists, and the axis along which it does."""
@@ -291,7 +294,7 @@ class Decisions:
         return any(self._types.get(name, "float") in _FLOATS for name in read if name)
 
     def _steps(self, name: str, depth: int) -> _Part | None:
-        """What makes a float that has whole numbers, or steps; None if it is a float like others."""
+        """What makes a float of whole numbers, or of steps; None if it is a float like others."""
         node = self._view.maker(name)
         if node is None or depth > _MAX_DEPTH or node.domain not in STANDARD:
             return None

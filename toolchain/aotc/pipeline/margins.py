@@ -140,10 +140,9 @@ def differing_text(error: OutputError) -> str:
     if not count:
         return "all values are equal"
     share = "" if error.agreement is None else f" ({100 * (1 - error.agreement):.2g} %)"
-    narrow = {
-        None: ", judged by their number alone",
-        count: ", all decided narrowly" if count > 1 else ", decided narrowly",
-    }.get(error.within_margin, f", {error.within_margin} of them decided narrowly")
-    return (
-        f"{count} value{'s' if count > 1 else ''} differ{'' if count > 1 else 's'}{share}{narrow}"
-    )
+    narrow = f"{error.within_margin} of them decided narrowly"
+    if error.within_margin is None:
+        narrow = "judged by their number alone"
+    elif error.within_margin == count:
+        narrow = "decided narrowly"
+    return f"{count} value{'s differ' if count > 1 else ' differs'}{share}, {narrow}"

@@ -3,10 +3,12 @@
 A value that differs is excused where the reference decided it so narrowly that an error of the
 deciding floats within the tolerance explains it, and only as long as few values differ:
 
-- `choice`, `threshold`, `places`, `other`: at most the share that the arithmetic allows;
-- `ranking`: at most half of the ranks, as one swap moves all ranks between;
-- `rounded`: each by at most one step beyond the tolerance, and on average by at most that share of
-  a step, or by a quarter of the tolerance where that is more: what is rounded is a measure.
+- `choice`, `threshold`, `other`: at most the share that the arithmetic allows;
+- `places`: at most that share is missing, and as many are added;
+- `ranking`: at most half of those in a row are not among the reference's, and at most nine in ten
+  at another rank but for ties: one swap moves all ranks between;
+- `rounded`, `count`: each by at most one step beyond the tolerance, and on average by at most that
+  share of a step, or by a quarter of the tolerance where that is more: they measure.
 
 An answer of one value throughout is none where the reference has others.
 """
@@ -25,7 +27,11 @@ from aotc.spec.evidence import OutputError
 from aotc.spec.precision import Decided, DecidedOutput, Tolerance
 
 Array = np.ndarray[Any, Any]
-_RANKING_SHARE: Final = 0.5
+_MEASURES: Final = frozenset({"rounded", "count"})
+_RANKED_SHARE: Final = 0.5
+_MOVED: Final = 0.9
+# How the reference decided a value that differs.
+CLEARLY, NARROWLY, TIED = 0, 1, 2
 _MEAN_SHARE: Final = 0.25
 # So many values may be judged with one that differs, where nothing is known of its margin; and an
 # answer of one value throughout hides so many.
@@ -35,6 +41,7 @@ _VALUES: Final[Mapping[Decided, str]] = {
     "ranking": "ranked indices",
     "rounded": "rounded values",
     "threshold": "truth values",
+    "count": "counts",
     "places": "places",
     "other": "whole numbers",
 }
@@ -44,7 +51,10 @@ class Margins(Protocol):
     """What the reference says of how narrowly it decided the values of one output."""
 
     def values(self, actual: Array) -> Array | None:
-        """Of which elements `actual` may be, within the tolerance; None if that is not known."""
+        """How each element of `actual` was decided: clearly otherwise, narrowly, or by a tie.
+
+        CLEARLY, NARROWLY or TIED; None if that is not known.
+        """
 
     def places(self, places: Array) -> Array | None:
         """Which of some places, one a row, may be listed or not; None if that is not known."""
@@ -70,7 +80,7 @@ class Judge:
         if reference.dtype != actual.dtype or reference.dtype.kind not in "biuf":
             return error
         if self.stated.kind == "places":
-            return self._places(reference, actual, error)
+            return self._places(reference, actual, tolerance, error)
         if reference.shape != actual.shape:
             return error
         return self._values(reference, actual, tolerance, error)
@@ -84,11 +94,15 @@ class Judge:
         rule = words(self.stated, tolerance)
         if not count:
             return self._passed(error, 0, size, rule)
-        if self.stated.kind == "rounded":
-            allowed, wrong = self._rounded(reference, actual, tolerance)
+        if self.stated.kind in _MEASURES:
+            allowed, wrong = self._measured(reference, actual, tolerance)
         else:
             allowed = self._allowed(size)
-            wrong = f"more than {allowed}" if count > allowed else ""
+            if self.stated.kind == "ranking":
+                missing = _missing(reference, actual)
+                wrong = f"{missing} are not among the reference's" if missing > allowed else ""
+            else:
+                wrong = f"more than {allowed}" if count > allowed else ""
         if not wrong and _hides(reference, actual):
             wrong = "the answer is one value throughout"
         if wrong:
@@ -96,19 +110,29 @@ class Judge:
         excused = self.margins.values(actual) if self.margins is not None else None
         if excused is None:
             return self._passed(error, count, size, rule, allowed)
-        within = int(np.count_nonzero(differ & excused))
+        within = int(np.count_nonzero(differ & (excused != CLEARLY)))
+        moved = int(np.count_nonzero(differ & (excused != TIED)))
         if within < count:
             wrong = f"{count - within} of them were decided clearly"
+        elif self.stated.kind == "ranking" and moved > max(self._least(size), _MOVED * size):
+            wrong = f"{moved} are at another rank, more than {100 * _MOVED:g} %"
+        if wrong:
             failed = _failed(error, count, size, allowed, rule, wrong)
             return replace(failed, within_margin=within)
         return replace(self._passed(error, count, size, rule, allowed), within_margin=within)
 
-    def _allowed(self, size: int) -> int:
-        least = 1 if self.margins is not None or size >= _FEW else 0
-        share = _RANKING_SHARE if self.stated.kind == "ranking" else self.stated.max_differing
-        return max(least, int(share * size))
+    def _least(self, size: int) -> int:
+        return 1 if self.margins is not None or size >= _FEW else 0
 
-    def _rounded(self, reference: Array, actual: Array, tolerance: Tolerance) -> tuple[int, str]:
+    def _allowed(self, size: int) -> int:
+        shares: Mapping[Decided, float] = {
+            "ranking": _RANKED_SHARE,
+            "places": 2 * self.stated.max_differing,
+        }
+        share = shares.get(self.stated.kind, self.stated.max_differing)
+        return max(self._least(size), int(share * size))
+
+    def _measured(self, reference: Array, actual: Array, tolerance: Tolerance) -> tuple[int, str]:
         """How many may differ, all by one, and what is wrong."""
         expected, found = reference.astype(np.float64), actual.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
@@ -124,17 +148,19 @@ class Judge:
             return allowed, f"by {mean:.3g} on average, more than {mean_bound:.3g}"
         return allowed, ""
 
-    def _places(self, reference: Array, actual: Array, error: OutputError) -> OutputError:
+    def _places(
+        self, reference: Array, actual: Array, tolerance: Tolerance, error: OutputError
+    ) -> OutputError:
         expected, found = (_rows(each, self.stated.axis) for each in (reference, actual))
         if expected is None or found is None or expected.shape[1] != found.shape[1]:
             return error
         ones, others = set(map(tuple, expected.tolist())), set(map(tuple, found.tolist()))
         differ = sorted(ones ^ others)
         size = max(len(ones), len(others))
-        rule = words(self.stated, None)
+        rule = words(self.stated, tolerance)
         allowed = self._allowed(size)
         wrong = ""
-        if found.tolist() != sorted(others):
+        if list(map(tuple, found.tolist())) != sorted(others):
             wrong = "the places are not listed once each, in their order"
         elif len(differ) > allowed:
             wrong = f"more than {allowed}"
@@ -197,6 +223,13 @@ def _hides(reference: Array, actual: Array) -> bool:
     return others >= _FEW and bool((actual == first).all())
 
 
+def _missing(reference: Array, actual: Array) -> int:
+    """How many values of the rows along the last axis are not in that row of the reference."""
+    width = reference.shape[-1] if reference.ndim else 1
+    rows = zip(reference.reshape(-1, width), actual.reshape(-1, width), strict=True)
+    return sum(int(np.count_nonzero(~np.isin(found, expected))) for expected, found in rows)
+
+
 def _rows(places: Array, axis: int) -> Array | None:
     """One place a row, of a list along `axis`; None for another form."""
     if places.ndim == 1:
@@ -206,19 +239,23 @@ def _rows(places: Array, axis: int) -> Array | None:
     return places if axis == 0 else places.T
 
 
-def words(stated: DecidedOutput, tolerance: Tolerance | None) -> str:
+def words(stated: DecidedOutput, tolerance: Tolerance) -> str:
     """The rule of an output, for people."""
-    share = f"{100 * stated.max_differing:g} %"
     kind = stated.kind
-    if kind == "other":
-        return f"at most {share} of the whole numbers differ"
-    if kind == "ranking":
-        share = f"{100 * _RANKING_SHARE:g} %"
-    margin = ", and only those that were decided narrowly"
-    if tolerance is not None:
-        margin += f" (by errors within {tolerance.atol:g} + {tolerance.rtol:g} of the largest)"
-    if kind == "rounded":
-        return f"rounded values differ by one step beyond the tolerance, in at most {share} of " + (
-            "them, or on average by a quarter of it" + margin
+    share = f"{100 * stated.max_differing:g} %"
+    within = f"{tolerance.atol:g} + {tolerance.rtol:g} of the largest"
+    narrow = f"and only where errors of {within} explain it"
+    if kind in _MEASURES:
+        return (
+            f"{_VALUES[kind]} differ by at most 1 and {within}, on average by at most a quarter of "
+            f"that or in {share} of the values, and only where they were decided narrowly"
         )
-    return f"at most {share} of the {_VALUES[kind]} differ{margin}"
+    if kind == "ranking":
+        return (
+            f"at most {100 * _RANKED_SHARE:g} % of the ranked indices are not among those of the "
+            f"reference, and {100 * _MOVED:g} % are at another rank, {narrow}"
+        )
+    if kind == "places":
+        return f"at most {share} of the places are missing and as many are added, {narrow}"
+    rule = f"at most {share} of the {_VALUES[kind]} differ"
+    return rule if kind == "other" else f"{rule}, {narrow}"

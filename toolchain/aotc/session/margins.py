@@ -14,11 +14,13 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from aotc.base.errors import AotcError
 from aotc.graph.decisions import Choice, Decision, Decisions
 from aotc.graph.values import Data, dtype_name, nbytes
-from aotc.session.decisions import Array, Judge
+from aotc.graph.view import constant_tensors
+from aotc.session.decisions import CLEARLY, NARROWLY, TIED, Array, Judge
 from aotc.session.inference import open_original, with_outputs
 from aotc.session.sessions import create_session, onnx_code, run
 from aotc.spec.precision import DecidedOutput, Tolerance
@@ -36,6 +38,9 @@ _RANKS: Final = 16
 _FILL: Final = 1000.0
 _HUGE: Final = 1e30
 _MAX_FLOATS: Final = 8
+# Deciding values are moved by these parts of the tolerance: what is between two limits must not be
+# moved across both.
+_PARTS: Final = (1.0, 0.25, 0.05)
 
 
 class OriginalMargins:
@@ -82,9 +87,13 @@ class OriginalMargins:
             )
         return self._tails[name]
 
-    def equalities(self, decision: Decision) -> list[tuple[str, str]]:
-        """The operands of comparisons for equality, of which each may be a constant."""
-        return self._opened().equalities(decision)
+    def equalities(self, decision: Decision) -> tuple[list[tuple[str, str]], dict[str, Array]]:
+        """The operands of comparisons for equality, and those among them that are constant."""
+        pairs = self._opened().equalities(decision)
+        known = constant_tensors(self._opened().model.graph)
+        names = {name for pair in pairs for name in pair} & known.keys()
+        folder = str(self._weights)
+        return pairs, {name: numpy_helper.to_array(known[name], folder) for name in names}
 
     def _opened(self) -> Decisions:
         if self._decisions is None:
@@ -148,18 +157,20 @@ class _Margins:
         outcomes = self._outcomes(decision, values, bounded=not decision.choices)
         try:
             first = next(outcomes)
-            excused = first == actual
+            found = np.full(actual.shape, CLEARLY)
             low = high = first
             for outcome in outcomes:
                 if outcome.shape != actual.shape:
                     return None
-                excused = excused | (outcome == actual)
+                found[outcome == actual] = NARROWLY
                 low, high = np.minimum(low, outcome), np.maximum(high, outcome)
         except AotcError:
             return None
         if not decision.choices:
-            excused = excused | ((low <= actual) & (actual <= high))
-        return np.asarray(excused)
+            found[(low <= actual) & (actual <= high)] = NARROWLY
+        # Of what follows from the reference itself, which float64 may not.
+        found[first == actual] = TIED
+        return found
 
     def places(self, places: Array) -> Array | None:
         """See `Margins`."""
@@ -199,23 +210,28 @@ class _Margins:
 
         yield target({})
         bounds = {name: self._bound(values[name]) for name in decision.floats}
-        for signs in _signs(len(decision.floats)):
-            yield target(
-                {
-                    name: _moved(values[name], sign * bounds[name])
-                    for name, sign in zip(decision.floats, signs, strict=True)
-                }
-            )
-        for pair in self._original.equalities(decision):
+        moved: list[dict[str, Array]] = [{}]
+        for part, signs in itertools.product(_PARTS, _signs(len(decision.floats))):
+            changed = {
+                name: _moved(values[name], part * sign * bounds[name])
+                for name, sign in zip(decision.floats, signs, strict=True)
+            }
+            yield target(changed)
+            if part == 1:
+                moved.append(changed)
+        pairs, constants = self._original.equalities(decision)
+        for pair in pairs:
             for one, other in itertools.permutations(pair):
-                if one in bounds and other in values:
+                second = values.get(other, constants.get(other))
+                if one in bounds and second is not None:
                     bound = bounds[one] + bounds.get(other, 0.0)
-                    if (met := _met(values[one], values[other], bound)) is not None:
+                    if (met := _met(values[one], second, bound)) is not None:
                         yield target({one: met})
         for choice in decision.choices:
             scores = values[choice.scores]
             for indices in _alternatives(choice, values, self._bound(scores)):
-                yield target({choice.indices: indices})
+                for changed in moved:
+                    yield target({**changed, choice.indices: indices})
 
 
 def scale_of(values: Array) -> float:
@@ -245,8 +261,14 @@ def _signs(count: int) -> Iterator[Sequence[int]]:
 
 
 def _moved(values: Array, by: float) -> Array:
+    """`values` moved, but not beyond the largest and the smallest: they may end at a limit."""
+    wide = values.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    if not finite.size:
+        return values
     with np.errstate(over="ignore", invalid="ignore"):
-        return (values.astype(np.float64) + by).astype(values.dtype)
+        moved = np.clip(wide + by, finite.min(), finite.max())
+    return np.where(np.isfinite(wide), moved, wide).astype(values.dtype)
 
 
 def _met(one: Array, other: Array, bound: float) -> Array | None:
@@ -276,7 +298,7 @@ def _last(choice: Choice, indices: Array) -> Array:
 def _chosen_well(
     choice: Choice, values: Mapping[str, Array], actual: Array, bound: float
 ) -> Array | None:
-    """Whether each index of `actual` has a score as good as that at the reference's."""
+    """How each index of `actual` was decided against, by its score and that of the reference's."""
     shape = values[choice.indices].shape
     if actual.size != values[choice.indices].size:
         return None
@@ -287,14 +309,15 @@ def _chosen_well(
     one = np.take_along_axis(scores, expected.astype(np.int64), axis=-1)
     other = np.take_along_axis(scores, np.where(inside, found, 0), axis=-1)
     with np.errstate(invalid="ignore"):
-        excused = inside & ((np.abs(one - other) <= 2 * bound) | (one == other))
+        how = np.where(np.abs(one - other) <= 2 * bound, NARROWLY, CLEARLY)
+    how[one == other] = TIED
+    how[~inside] = CLEARLY
     if choice.ranked:
         # No index is among the best twice.
         ordered = np.sort(found, axis=-1)
-        twice = (ordered[..., 1:] == ordered[..., :-1]).any(axis=-1, keepdims=True)
-        excused &= ~twice
-    excused = excused[..., 0] if not choice.keeps_axis else np.moveaxis(excused, -1, choice.axis)
-    return np.asarray(excused).reshape(actual.shape)
+        how[(ordered[..., 1:] == ordered[..., :-1]).any(axis=-1)] = CLEARLY
+    how = how[..., 0] if not choice.keeps_axis else np.moveaxis(how, -1, choice.axis)
+    return np.asarray(how.reshape(actual.shape))
 
 
 def _alternatives(choice: Choice, values: Mapping[str, Array], bound: float) -> Iterator[Array]:

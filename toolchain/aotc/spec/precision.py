@@ -277,9 +277,10 @@ class Tolerance:
 
 
 # How floats decide the values of an output: an index of the best (`choice`) or of each of the best
-# in their order (`ranking`), a rounding, a comparison (`threshold`), the places where one is true.
+# in their order (`ranking`), a rounding, a comparison (`threshold`), the places where one is true,
+# or a `count` of them.
 # `other`: in a way that cannot be read, as inside of control flow.
-Decided = Literal["choice", "ranking", "rounded", "threshold", "places", "other"]
+Decided = Literal["choice", "ranking", "rounded", "threshold", "places", "count", "other"]
 
 _SHARES: Final[Mapping[str, float]] = {
     **{"float32": 0.001, "float16": 0.01, "tf32": 0.01, "bfloat16": 0.02},
