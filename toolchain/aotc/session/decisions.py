@@ -197,6 +197,13 @@ class Judge:
         )
 
 
+def needs_margins(error: OutputError) -> bool:
+    """Whether few values passed by their margins alone, which a load does not know."""
+    if not error.passed or not error.differing or error.agreement is None:
+        return False
+    return bool(error.rule) and round(error.differing / (1.0 - error.agreement)) < _FEW
+
+
 def _failed(
     error: OutputError, count: int, size: int, allowed: int, rule: str, wrong: str
 ) -> OutputError:

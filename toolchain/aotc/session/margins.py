@@ -261,13 +261,16 @@ def _signs(count: int) -> Iterator[Sequence[int]]:
 
 
 def _moved(values: Array, by: float) -> Array:
-    """`values` moved, but not beyond the largest and the smallest: they may end at a limit."""
+    """`values` moved, but not beyond a largest or smallest that several have: they end there."""
     wide = values.astype(np.float64)
     finite = wide[np.isfinite(wide)]
     if not finite.size:
         return values
     with np.errstate(over="ignore", invalid="ignore"):
-        moved = np.clip(wide + by, finite.min(), finite.max())
+        moved = wide + by
+    for limit, clipped in ((finite.min(), np.maximum), (finite.max(), np.minimum)):
+        if np.count_nonzero(finite == limit) > 1:
+            moved = clipped(moved, limit)
     return np.where(np.isfinite(wide), moved, wide).astype(values.dtype)
 
 
