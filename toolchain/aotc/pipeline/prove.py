@@ -387,7 +387,7 @@ def prove_job(request: Json) -> Json:
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     tolerance = decode(Tolerance, request["tolerance"])
     judges = {
-        name: Judge(decode(DecidedOutput, item))
+        name: Judge(decode(DecidedOutput, item), asks=True)
         for name, item in request["original"]["decided"].items()
     }
     open_: list[Json] = []

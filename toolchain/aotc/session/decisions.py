@@ -15,6 +15,7 @@ An answer of one value throughout is none where the reference has others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
@@ -62,10 +63,14 @@ class Margins(Protocol):
 
 @record(kw_only=False)
 class Judge:
-    """Judges one output; without `margins` by how many values differ, and by how much, alone."""
+    """Judges one output; without `margins` by how many values differ, and by how much, alone.
+
+    Of few values none may then differ, unless someone else still `asks` how they were decided.
+    """
 
     stated: DecidedOutput
     margins: Margins | None = None
+    asks: bool = False
 
     def __call__(
         self, reference: Data, actual: Data, tolerance: Tolerance, error: OutputError
@@ -91,38 +96,46 @@ class Judge:
         # A NaN is equal to a NaN.
         differ = (reference != actual) & ~((reference != reference) & (actual != actual))
         count, size = int(np.count_nonzero(differ)), reference.size
-        rule = words(self.stated, tolerance)
+        allowed, wrong = self._allowed(size), ""
         if not count:
-            return self._passed(error, 0, size, rule)
-        if self.stated.kind in _MEASURES:
+            pass
+        elif self.stated.kind in _MEASURES:
             allowed, wrong = self._measured(reference, actual, tolerance)
+        elif self.stated.kind == "ranking":
+            missing = _missing(reference, actual)
+            wrong = f"{missing} are not among the reference's" if missing > allowed else ""
         else:
-            allowed = self._allowed(size)
-            if self.stated.kind == "ranking":
-                missing = _missing(reference, actual)
-                wrong = f"{missing} are not among the reference's" if missing > allowed else ""
-            else:
-                wrong = f"more than {allowed}" if count > allowed else ""
-        if not wrong and _hides(reference, actual):
+            wrong = f"more than {allowed}" if count > allowed else ""
+        if count and not wrong and _hides(reference, actual):
             wrong = "the answer is one value throughout"
-        if wrong:
-            return _failed(error, count, size, allowed, rule, wrong)
-        excused = self.margins.values(actual) if self.margins is not None else None
-        if excused is None:
-            return self._passed(error, count, size, rule, allowed)
-        within = int(np.count_nonzero(differ & (excused != CLEARLY)))
-        moved = int(np.count_nonzero(differ & (excused != TIED)))
-        if within < count:
-            wrong = f"{count - within} of them were decided clearly"
-        elif self.stated.kind == "ranking" and moved > max(self._least(size), _MOVED * size):
-            wrong = f"{moved} are at another rank, more than {100 * _MOVED:g} %"
-        if wrong:
-            failed = _failed(error, count, size, allowed, rule, wrong)
-            return replace(failed, within_margin=within)
-        return replace(self._passed(error, count, size, rule, allowed), within_margin=within)
+        how = None
+        if count and not wrong and self.margins is not None:
+            how = self.margins.values(actual)
+        how = None if how is None else how[differ]
+        error = _with_counts(error, words(self.stated, tolerance), count, size, allowed)
+        return self._concluded(error, size, wrong, how)
 
-    def _least(self, size: int) -> int:
-        return 1 if self.margins is not None or size >= _FEW else 0
+    def _concluded(
+        self, error: OutputError, size: int, wrong: str, how: Array | None
+    ) -> OutputError:
+        """The verdict; `how` those that differ were decided, None if that is not known."""
+        count = error.differing
+        if how is not None:
+            within = int(np.count_nonzero(how != CLEARLY))
+            moved = int(np.count_nonzero(how != TIED))
+            error = replace(error, within_margin=within)
+            if within < count:
+                wrong = f"{count - within} of them were decided clearly"
+            elif self.stated.kind == "ranking" and moved > max(1, _MOVED * size):
+                wrong = f"{moved} are at another rank, more than {100 * _MOVED:g} %"
+        elif count and not wrong and size < _FEW and not self.asks:
+            wrong = "it is not known how narrowly they were decided"
+        if wrong:
+            reason = f"{count} of {size} values differ: {wrong}"
+            return replace(error, passed=False, reason=reason, breached=(TOLERANCE,))
+        if self.stated.kind == "places":
+            error = replace(error, max_abs=0.0, max_rel=0.0)
+        return replace(error, passed=True, reason="", breached=())
 
     def _allowed(self, size: int) -> int:
         shares: Mapping[Decided, float] = {
@@ -130,22 +143,23 @@ class Judge:
             "places": 2 * self.stated.max_differing,
         }
         share = shares.get(self.stated.kind, self.stated.max_differing)
-        return max(self._least(size), int(share * size))
+        return max(1, int(share * size)) if self.stated.max_differing else 0
 
     def _measured(self, reference: Array, actual: Array, tolerance: Tolerance) -> tuple[int, str]:
-        """How many may differ, all by one, and what is wrong."""
-        expected, found = reference.astype(np.float64), actual.astype(np.float64)
+        """How many may differ, all by one step, and what is wrong."""
+        size, step = reference.size, _step(reference)
+        expected, found = (each.astype(np.float64) / step for each in (reference, actual))
         with np.errstate(invalid="ignore", over="ignore"):
             differences = np.abs(found - expected)
-        bound = tolerance.atol + tolerance.rtol * float(np.max(np.abs(expected)))
-        mean_bound = max(self.stated.max_differing, _MEAN_SHARE * bound)
+        bound = tolerance.atol / step + tolerance.rtol * float(np.max(np.abs(expected)))
+        most_on_average = max(self.stated.max_differing, _MEAN_SHARE * bound)
         largest, mean = float(np.max(differences)), float(np.mean(differences))
-        allowed = max(self._allowed(reference.size), int(min(1.0, mean_bound) * reference.size))
+        allowed = max(self._allowed(size), int(min(1.0, most_on_average) * size))
         # Not ">", so that NaN where there was none fails as well.
         if not largest <= 1.0 + bound:
-            return allowed, f"by up to {largest:.3g}, more than 1 + {bound:.3g}"
-        if not mean * reference.size <= max(mean_bound * reference.size, allowed):
-            return allowed, f"by {mean:.3g} on average, more than {mean_bound:.3g}"
+            return allowed, f"by up to {largest:.3g} steps, more than 1 + {bound:.3g}"
+        if not mean * size <= max(most_on_average * size, allowed):
+            return allowed, f"by {mean:.3g} steps on average, more than {most_on_average:.3g}"
         return allowed, ""
 
     def _places(
@@ -154,47 +168,18 @@ class Judge:
         expected, found = (_rows(each, self.stated.axis) for each in (reference, actual))
         if expected is None or found is None or expected.shape[1] != found.shape[1]:
             return error
-        ones, others = set(map(tuple, expected.tolist())), set(map(tuple, found.tolist()))
-        differ = sorted(ones ^ others)
+        ones, others = (list(map(tuple, each.tolist())) for each in (expected, found))
+        differ = sorted(set(ones) ^ set(others))
         size = max(len(ones), len(others))
-        rule = words(self.stated, tolerance)
-        allowed = self._allowed(size)
-        wrong = ""
-        if list(map(tuple, found.tolist())) != sorted(others):
+        allowed, wrong, how = self._allowed(size), "", None
+        if others != sorted(set(others)):
             wrong = "the places are not listed once each, in their order"
         elif len(differ) > allowed:
             wrong = f"more than {allowed}"
-        count = len(differ)
-        if wrong:
-            return _failed(error, count, size, allowed, rule, wrong)
-        passed = self._passed(error, count, size, rule, allowed)
-        if not differ or self.margins is None:
-            return passed
-        excused = self.margins.places(np.array(differ, np.int64))
-        if excused is None:
-            return passed
-        within = int(np.count_nonzero(excused))
-        if within < count:
-            wrong = f"{count - within} of them were decided clearly"
-            failed = _failed(error, count, size, allowed, rule, wrong)
-            return replace(failed, within_margin=within)
-        return replace(passed, within_margin=within)
-
-    def _passed(
-        self, error: OutputError, count: int, size: int, rule: str, allowed: int | None = None
-    ) -> OutputError:
-        return replace(
-            error,
-            agreement=_agreement(count, size),
-            max_abs=0.0 if self.stated.kind == "places" else error.max_abs,
-            max_rel=0.0 if self.stated.kind == "places" else error.max_rel,
-            passed=True,
-            reason="",
-            breached=(),
-            rule=rule,
-            differing=count,
-            allowed=self._allowed(size) if allowed is None else allowed,
-        )
+        elif differ and self.margins is not None:
+            how = self.margins.places(np.array(differ, np.int64))
+        error = _with_counts(error, words(self.stated, tolerance), len(differ), size, allowed)
+        return self._concluded(error, size, wrong, how)
 
 
 def needs_margins(error: OutputError) -> bool:
@@ -204,23 +189,21 @@ def needs_margins(error: OutputError) -> bool:
     return bool(error.rule) and round(error.differing / (1.0 - error.agreement)) < _FEW
 
 
-def _failed(
-    error: OutputError, count: int, size: int, allowed: int, rule: str, wrong: str
-) -> OutputError:
-    return replace(
-        error,
-        agreement=_agreement(count, size),
-        passed=False,
-        reason=f"{count} of {size} values differ: {wrong}",
-        breached=(TOLERANCE,),
-        rule=rule,
-        differing=count,
-        allowed=allowed,
-    )
+def _with_counts(error: OutputError, rule: str, count: int, size: int, allowed: int) -> OutputError:
+    agreement = max(0.0, 1.0 - count / size) if size else None
+    return replace(error, agreement=agreement, rule=rule, differing=count, allowed=allowed)
 
 
-def _agreement(count: int, size: int) -> float | None:
-    return max(0.0, 1.0 - count / size) if size else None
+def _step(values: Array) -> float:
+    """The distance of neighbors among values that were rounded and then scaled; 1 if few."""
+    distinct = np.unique(values)
+    if values.dtype.kind not in "iuf" or len(distinct) < _FEW:
+        return 1.0
+    if values.dtype.kind == "f":
+        distinct = distinct[np.isfinite(distinct)].astype(np.float64)
+        return float(np.min(np.diff(distinct), initial=1.0)) or 1.0
+    offsets = (distinct.astype(object) - int(distinct[0])).tolist()
+    return float(math.gcd(*map(int, offsets))) or 1.0
 
 
 def _hides(reference: Array, actual: Array) -> bool:
