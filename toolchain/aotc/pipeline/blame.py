@@ -149,8 +149,8 @@ def _searched(
                 },
                 "tolerance": encode(tolerance),
                 "original": original_request(
-                    lowered.analyzed,
-                    decided_outputs(lowered.analyzed, arithmetic_of(lowered), tolerance),
+                    lowered.analyzed.source.answering,
+                    decided_outputs(lowered.analyzed.decided, arithmetic_of(lowered), tolerance),
                 ),
                 "gates": encode(context.profile.gates),
                 "inputs": [encode(each) for each in lowered.analyzed.source.inputs],

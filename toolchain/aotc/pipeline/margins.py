@@ -12,10 +12,9 @@ from pathlib import Path
 from aotc.base.records import replace
 from aotc.graph import values
 from aotc.graph.values import Data
-from aotc.pipeline.context import BuildState
-from aotc.pipeline.types import AnalyzedModel
 from aotc.session.margins import OriginalMargins
 from aotc.session.parity import compare
+from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Comparison, Evidence, OutputError
 from aotc.spec.payload import Finding
@@ -23,18 +22,18 @@ from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, Tolerance
 
 
 def decided_outputs(
-    analyzed: AnalyzedModel, arithmetic: Arithmetic, tolerance: Tolerance
+    decided: Mapping[str, DecidedOutput], arithmetic: Arithmetic, tolerance: Tolerance
 ) -> dict[str, DecidedOutput]:
     """Outputs that floats decide, each with the share of values that may differ."""
     share = allowed_share(arithmetic, tolerance)
-    return {
-        name: replace(decided, max_differing=share) for name, decided in analyzed.decided.items()
-    }
+    return {name: replace(each, max_differing=share) for name, each in decided.items()}
 
 
-def original_request(analyzed: AnalyzedModel, decided: Mapping[str, DecidedOutput]) -> Json:
+def original_request(
+    answering: tuple[Path, Path], decided: Mapping[str, DecidedOutput]
+) -> dict[str, Json]:
     """What a worker is told of the model whose answers are the expected ones."""
-    model, weights = analyzed.source.answering
+    model, weights = answering
     return {
         "model": str(model),
         "weights": str(weights),
@@ -52,7 +51,7 @@ def original_margins(request: Json) -> OriginalMargins:
 
 
 def with_margins(
-    comparisons: Sequence[Comparison], open_: Json, request: Json, folder: Path, state: BuildState
+    comparisons: Sequence[Comparison], open_: Json, request: Json, folder: Path, workers: Workers
 ) -> tuple[Comparison, ...]:
     """`comparisons` with what is `open_` in them judged; `request` is that of the proof.
 
@@ -61,7 +60,7 @@ def with_margins(
     """
     if not open_:
         return tuple(comparisons)
-    judged = state.workers.run(
+    judged = workers.run(
         "aotc.pipeline.margins:margins_job",
         {
             "original": request["original"],

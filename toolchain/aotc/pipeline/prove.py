@@ -212,7 +212,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
             shapes=() if not_proven else tuple(c.sizes for c in comparisons),
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
             gates=output_gates(analyzed.source, context),
-            decided=decided_outputs(analyzed, arithmetic, tolerance),
+            decided=decided_outputs(analyzed.decided, arithmetic, tolerance),
             task=None if not_proven else task.verdict,
         ),
         evidence=evidence,
@@ -256,7 +256,7 @@ def _run(
     plan = lowered.plan
     folder = state.work / f"prove-{plan.name}"
     state.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
-    decided = decided_outputs(analyzed, arithmetic_of(lowered), tolerance)
+    decided = decided_outputs(analyzed.decided, arithmetic_of(lowered), tolerance)
     request = {
         **variant_request(lowered, context, divided=divided),
         "captures": lowered.captures and divided,
@@ -265,7 +265,7 @@ def _run(
         "gates": {
             name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
         },
-        "original": original_request(analyzed, decided),
+        "original": original_request(analyzed.source.answering, decided),
         "inputs": [encode(value) for value in analyzed.source.inputs],
         "padding": encode(analyzed.padding),
         "references": compared_references(runs),
@@ -274,7 +274,7 @@ def _run(
         "aotc.pipeline.prove:prove_job", request, folder=folder, where=f"variant {plan.name}"
     )
     comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
-    comparisons = with_margins(comparisons, result.value["open"], request, folder, state)
+    comparisons = with_margins(comparisons, result.value["open"], request, folder, state.workers)
     return result, comparisons
 
 
@@ -313,7 +313,7 @@ def _prove_undivided(
             arithmetic=arithmetic,
             tolerance=tolerance,
             gates=output_gates(lowered.analyzed.source, context),
-            decided=decided_outputs(lowered.analyzed, arithmetic, tolerance),
+            decided=decided_outputs(lowered.analyzed.decided, arithmetic, tolerance),
         ),
         evidence=VariantEvidence(name=plan.name, unpartitioned=comparisons, task=task.result),
     )

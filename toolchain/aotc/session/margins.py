@@ -18,6 +18,7 @@ from onnx import numpy_helper
 
 from aotc.base.errors import AotcError
 from aotc.graph.decisions import Choice, Decision, Decisions
+from aotc.graph.model import read_model
 from aotc.graph.values import Data, dtype_name, nbytes
 from aotc.graph.view import constant_tensors
 from aotc.session.decisions import CLEARLY, NARROWLY, TIED, Array, Judge
@@ -97,8 +98,7 @@ class OriginalMargins:
 
     def _opened(self) -> Decisions:
         if self._decisions is None:
-            model = onnx.load(self._path, load_external_data=False)
-            self._decisions = Decisions(model, self._stated)
+            self._decisions = Decisions(read_model(self._path), self._stated)
         return self._decisions
 
     def _values(self, key: str, read_inputs: Inputs) -> dict[str, Array]:
