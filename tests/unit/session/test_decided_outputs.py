@@ -36,6 +36,12 @@ TAILS: dict[str, tuple[list[onnx.NodeProto], int, list[onnx.TensorProto]]] = {
         INT64,
         [constant("table", np.arange(CLASSES)[::-1] * 7, np.int64)],
     ),
+    "floats": (
+        [node("ArgMax", "s", "a", axis=1, keepdims=0), node("Cast", "a", "f", to=1),
+         node("Mul", "f tenth")],
+        TensorProto.FLOAT,
+        [constant("tenth", 0.1, np.float32)],
+    ),
     "ranking": ([node("TopK", "s k", "v y")], INT64, [constant("k", [4])]),
     "threshold": ([node("Greater", "s t")], BOOL, [constant("t", 0.5, np.float32)]),
     "between": (
@@ -164,7 +170,7 @@ def destroyed(tail: str, reference: np.ndarray) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["random", "constant", "shifted"])
-@pytest.mark.parametrize("tail", [t for t in TAILS if t not in ("places", "count")])
+@pytest.mark.parametrize("tail", [t for t in TAILS if t not in ("places", "count", "floats")])
 def test_a_destroyed_answer_is_refused_although_all_was_decided_narrowly(
     tail: str, kind: str, tmp_path: Path
 ) -> None:
