@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import onnx
 
+from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph import values
@@ -232,7 +233,8 @@ def with_nodes_to_blame(error: AotcError, lowered: LoweredModel, state: BuildSta
     rows = _changes(blamed)
     for each in breaches:
         # Where whole numbers differ, the fix says what may be stated of them, too.
-        each.fix = f"{further.fix} {each.fix}" if each.fix else further.fix
+        own = each.fix if each.fix != REASONS[each.code].fix else ""
+        each.fix = f"{further.fix} {own}".strip()
         each.rows = each.rows or rows
     error.also = (*error.also, further)
     return error
