@@ -118,6 +118,27 @@ def test_inside_of_control_flow_nothing_can_be_read() -> None:
     assert not found.read
 
 
+def test_text_and_maps_are_not_decided_by_a_rule_of_numbers() -> None:
+    model = model_of(
+        [
+            node(
+                "LabelEncoder",
+                "x",
+                "t",
+                domain="ai.onnx.ml",
+                keys_floats=[1.0],
+                values_strings=["a"],
+            ),
+            node(
+                "LabelEncoder", "x", "i", domain="ai.onnx.ml", keys_floats=[1.0], values_int64s=[1]
+            ),
+        ],
+        X,
+        [info("t", None, TensorProto.STRING), info("i", None, TensorProto.INT64)],
+    )
+    assert {name: each.kind for name, each in Decisions(model).stated.items()} == {"i": "other"}
+
+
 def test_whole_numbers_of_whole_numbers_are_decided_by_no_float() -> None:
     model = model_of(
         [node("Add", "x x")],

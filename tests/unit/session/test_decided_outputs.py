@@ -283,6 +283,14 @@ def test_of_a_model_that_does_not_run_the_share_alone_counts(tmp_path: Path) -> 
     found = compare(original.reference, actual, FLOAT16, "y", decided=judge)
     assert found.passed
     assert found.within_margin is None
+    few = compare(original.reference[:50], actual[:50], FLOAT16, "y", decided=judge)
+    assert not few.differing
+    one = original.reference[:50].copy()
+    one[3] += 1
+    refused = compare(original.reference[:50], one, FLOAT16, "y", decided=judge)
+    assert refused.reason == (
+        "1 of 50 values differ: it is not known how narrowly they were decided"
+    )
 
 
 def test_the_rule_is_told_in_words() -> None:

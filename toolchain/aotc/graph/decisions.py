@@ -118,12 +118,12 @@ class Decisions:
     def __init__(self, model: onnx.ModelProto, names: Iterable[str] = ()) -> None:
         self._view = GraphView(model.graph)
         self.model = model
-        outputs = model.graph.output
+        outputs = [each for each in model.graph.output if each.type.HasField("tensor_type")]
         kinds = {each.name: _element(each.type.tensor_type.elem_type) for each in outputs}
         wanted = [
             name
             for name in names or kinds
-            if kinds.get(name) not in _FLOATS or self._may_be_whole(name)
+            if kinds.get(name) not in {*_FLOATS, "string"} or self._may_be_whole(name)
         ]
         self._types: dict[str, str] = {}
         if wanted:

@@ -133,7 +133,7 @@ class Judge:
                 wrong = f"{count - within} of them were decided clearly"
             elif self.stated.kind == "ranking" and moved > max(1, _MOVED * size):
                 wrong = f"{moved} are at another rank, more than {100 * _MOVED:g} %"
-        elif count and not wrong and size < _FEW and not self.asks:
+        elif count and not wrong and not self.asks and not self._suffices(count, size):
             wrong = "it is not known how narrowly they were decided"
         if wrong:
             reason = f"{count} of {size} values differ: {wrong}"
@@ -141,6 +141,15 @@ class Judge:
         if self.stated.kind == "places":
             error = replace(error, max_abs=0.0, max_rel=0.0)
         return replace(error, passed=True, reason="", breached=())
+
+    def _suffices(self, count: int, size: int) -> bool:
+        """Whether their number alone excuses those that differ: a load knows of no margins."""
+        if size < _FEW:
+            return False
+        asked = self.margins is not None or self.stated.kind == "other"
+        if not asked or self.stated.kind in (*_MEASURES, "ranking"):
+            return True
+        return count <= int(self.stated.max_differing * size)
 
     def _allowed(self, size: int) -> int:
         shares: Mapping[Decided, float] = {
