@@ -118,7 +118,7 @@ class Original:
         self, actual: np.ndarray, tolerance: Tolerance = FLOAT16, gate: OutputGate | None = None
     ) -> OutputError:
         judge = self.margins.judge("y", "f", partial(dict, x=self.x), tolerance)
-        return compare(self.reference, actual, tolerance, "y", gate, judge)
+        return compare(self.reference, actual, tolerance, "y", gate, decided=judge)
 
     def at_load(self, actual: np.ndarray) -> OutputError:
         return compare(self.reference, actual, FLOAT16, "y", decided=Judge(self.stated["y"]))

@@ -550,7 +550,7 @@ class _Job:
                 golden = values.load(Path(reference["outputs"][name]))
                 gate = self._gates.of_output(name)
                 judge = self._margins.judge(name, reference["name"], unpadded, self._tolerance)
-                error = compare(golden, output, self._tolerance, name, gate, judge)
+                error = compare(golden, output, self._tolerance, name, gate, decided=judge)
                 worst = max(worst, limit_ratio(error, self._tolerance, gate))
                 passed &= error.passed
                 if name not in largest or error.max_abs > largest[name].max_abs:

@@ -103,7 +103,9 @@ def margins_job(request: Json) -> Json:
         golden = values.load(Path(reference["outputs"][name]))
         answer = values.load(Path(item["answer"]))
         judge = margins.judge(name, reference["name"], inputs, tolerance)
-        errors.append(encode(compare(golden, answer, tolerance, name, gates.get(name), judge)))
+        errors.append(
+            encode(compare(golden, answer, tolerance, name, gates.get(name), decided=judge))
+        )
     return errors
 
 

@@ -425,7 +425,9 @@ def prove_job(request: Json) -> Json:
         errors: list[OutputError] = []
         for name, output in zip(names, outputs, strict=True):
             golden = values.load(Path(reference["outputs"][name]))
-            error = compare(golden, output, tolerance, name, gates.get(name), judges.get(name))
+            error = compare(
+                golden, output, tolerance, name, gates.get(name), decided=judges.get(name)
+            )
             errors.append(error)
             if error.passed and error.differing and name in judges:
                 answer = values.save(output, Path(f"open_{number}_{len(open_)}"))

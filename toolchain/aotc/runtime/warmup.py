@@ -190,7 +190,7 @@ def _accept_fixture(
         gate = parity.gates.get(tensor.name)
         decided = parity.decided.get(tensor.name)
         judge = Judge(decided) if decided is not None else None
-        error = compare(golden, actual, tolerance, tensor.name, gate, judge)
+        error = compare(golden, actual, tolerance, tensor.name, gate, decided=judge)
         if not error.passed:
             raise AotcError(
                 "AOTC-N003",

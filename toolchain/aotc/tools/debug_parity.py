@@ -496,7 +496,7 @@ def _compared_outputs(
                 tolerance,
                 output,
                 gates.get(output),
-                margins.judge(output, name, partial(_read, files), tolerance),
+                decided=margins.judge(output, name, partial(_read, files), tolerance),
             )
             for output in expected
         )
