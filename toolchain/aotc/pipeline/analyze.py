@@ -18,6 +18,7 @@ from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far, size
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, ValueShapes
+from aotc.spec.precision import DecidedOutput
 from aotc.spec.shapes import DimRange, Domain, Padding
 
 _MAX_CRASHES = 12
@@ -85,6 +86,7 @@ def analyze(
             name: tuple(decode(PartedAxis, each) for each in axes)
             for name, axes in result["parted"].items()
         },
+        decided={name: decode(DecidedOutput, item) for name, item in result["decided"].items()},
         noise=exact.noise,
         task=measure_original(source, domain, padding, state),
         findings=(

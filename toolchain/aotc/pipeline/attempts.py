@@ -17,7 +17,7 @@ from aotc.pipeline.lower import dropped_variant, is_budget, no_variant_left
 from aotc.pipeline.optimize import lower_level
 from aotc.pipeline.partition import WrongNodes, all_compiled_nodes, locate_wrong_nodes
 from aotc.pipeline.plan import unpadded_runs
-from aotc.pipeline.prove import tolerance_of
+from aotc.pipeline.prove import arithmetic_of, tolerance_of
 from aotc.pipeline.timing import time_alternately
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -32,6 +32,7 @@ from aotc.providers.named_backends import backend_of
 from aotc.spec.codec import Json
 from aotc.spec.evidence import Evidence, WrongForm
 from aotc.spec.payload import Finding
+from aotc.spec.precision import allowed_share
 from aotc.spec.variant import DroppedVariant
 
 Result = TypeVar("Result")
@@ -393,9 +394,9 @@ def _without_wrong(
     if form.rounds < _MAX_ROUNDS and error.code == "AOTC-N001":
         reference = _reference(specialized.analyzed, specialized.plan, error)
         try:
-            found = locate_wrong_nodes(
-                lowered, reference, tolerance_of(lowered, state.context), state
-            )
+            tolerance = tolerance_of(lowered, state.context)
+            share = allowed_share(arithmetic_of(lowered), tolerance)
+            found = locate_wrong_nodes(lowered, reference, tolerance, state, differing=share)
         except AotcError as failure:
             state.announce(failure.line())
     found = found or all_compiled_nodes(lowered, _reason(error))

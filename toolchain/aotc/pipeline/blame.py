@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import onnx
 
+from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace
 from aotc.graph import values
@@ -20,7 +22,9 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.half import half_graph, half_graph_request
 from aotc.pipeline.integer_products import rewrite_products
 from aotc.pipeline.integers import QUANTIZED, asked_of, prepared_graph, write_quantized
+from aotc.pipeline.margins import decided_outputs, original_margins, original_request
 from aotc.pipeline.prove import (
+    arithmetic_of,
     beside_output,
     compared_references,
     compared_runs,
@@ -137,6 +141,7 @@ def _searched(
 ) -> Blamed | None:
     context = state.context
     plan = lowered.plan
+    tolerance = tolerance_of(lowered, context)
     where = f"variant {plan.name}"
     folder = state.work / f"blame-{plan.name}-{len(state.blames)}"
     state.announce(f"searching for the nodes that cause the error in {where}")
@@ -151,7 +156,11 @@ def _searched(
                     "model": str(lowered.analyzed.source.graph),
                     "weights": str(lowered.analyzed.source.weights),
                 },
-                "tolerance": encode(tolerance_of(lowered, context)),
+                "tolerance": encode(tolerance),
+                "original": original_request(
+                    lowered.analyzed.source.answering,
+                    decided_outputs(lowered.analyzed.decided, arithmetic_of(lowered), tolerance),
+                ),
                 "gates": encode(context.profile.gates),
                 "inputs": [encode(each) for each in lowered.analyzed.source.inputs],
                 "padding": encode(lowered.analyzed.padding),
@@ -234,7 +243,9 @@ def with_nodes_to_blame(error: AotcError, lowered: LoweredModel, state: BuildSta
     further = _found(blamed) if _is_useful(blamed) else _not_found(blamed)
     rows = _changes(blamed)
     for each in breaches:
-        each.fix = further.fix
+        # Where whole numbers differ, the fix says what may be stated of them, too.
+        own = each.fix if each.fix != REASONS[each.code].fix else ""
+        each.fix = f"{further.fix} {own}".strip()
         each.rows = each.rows or rows
     error.also = (*error.also, further)
     return error
@@ -428,6 +439,7 @@ class _Job:
         self._libraries = {name: Path(path) for name, path in request["libraries"].items()}
         self._tolerance = decode(Tolerance, request["tolerance"])
         self._gates = decode(GateSpec, request["gates"])
+        self._margins = original_margins(request["original"])
         padding = decode(Padding, request["padding"]) if request["padding"] else None
         self._padder = Padder([decode(Value, item) for item in request["inputs"]], padding)
         self._outputs: dict[frozenset[str], Mapping[str, OutputError]] = {}
@@ -519,10 +531,11 @@ class _Job:
         self._folder().mkdir()
         return self._writer(self._request["asked"], self._already | kept, self._folder())
 
-    def _inputs(self, reference: Json) -> dict[str, Any]:
+    def _inputs(self, reference: Json, *, padded: bool = True) -> dict[str, Any]:
         inputs = {name: values.load(Path(path)) for name, path in reference["inputs"].items()}
         sizes, wanted = reference["sizes"], reference["wanted"]
-        return self._padder.pad(inputs, sizes, wanted).inputs if wanted != sizes else inputs
+        pads = padded and wanted != sizes
+        return self._padder.pad(inputs, sizes, wanted).inputs if pads else inputs
 
     def _judge(self, graph: TrialGraph, *, whole: bool) -> _Judged:
         """Run the fixtures, those that failed before first; unless `whole`, until one fails."""
@@ -540,14 +553,16 @@ class _Job:
         for reference in self._request["references"]:
             names = list(reference["outputs"])
             outputs = run(session, self._inputs(reference), names, refusal="AOTC-N001")
+            unpadded = partial(self._inputs, reference, padded=False)
             sizes, wanted = reference["sizes"], reference["wanted"]
             if wanted != sizes:
                 outputs = self._padder.crop(names, outputs, sizes)
             for name, output in zip(names, outputs, strict=True):
                 golden = values.load(Path(reference["outputs"][name]))
                 gate = self._gates.of_output(name)
+                judge = self._margins.judge(name, reference["name"], unpadded, self._tolerance)
                 beside = beside_output(self._request, reference, name, slices)
-                error = compare(golden, output, self._tolerance, name, gate, beside)
+                error = compare(golden, output, self._tolerance, name, gate, beside, judge)
                 worst = max(worst, limit_ratio(error, self._tolerance, gate))
                 passed &= error.passed
                 if name not in largest or error.max_abs > largest[name].max_abs:

@@ -37,6 +37,7 @@ from aotc.pipeline.gates import noise_findings, repeat_findings
 from aotc.pipeline.import_model import import_model
 from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
 from aotc.pipeline.lower import dropped_finding, lower
+from aotc.pipeline.margins import narrow_findings
 from aotc.pipeline.optimize import optimize, optimize_ahead
 from aotc.pipeline.package import package, size_breach
 from aotc.pipeline.partition import claim, partition
@@ -429,6 +430,7 @@ def measured_findings(evidence: Evidence, profile: Profile) -> tuple[Finding, ..
         *precision_findings(evidence, profile),
         *slowdown_findings(evidence),
         *form_findings(evidence),
+        *narrow_findings(evidence),
         *repeat_findings(evidence),
         *unsteady_findings(evidence),
         *noise_findings(evidence.noise),

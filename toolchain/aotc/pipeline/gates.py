@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -12,6 +13,7 @@ from aotc.graph import values
 from aotc.graph.partition.budgets import Judged
 from aotc.graph.values import Data
 from aotc.pipeline.context import BuildContext, BuildState
+from aotc.pipeline.margins import differing_text
 from aotc.pipeline.types import LoweredModel, ReferenceRun, SourceModel
 from aotc.providers.named_backends import backend_of
 from aotc.session.limits import FORM, JudgedLimit, judged_limits
@@ -485,8 +487,9 @@ def judge_parity(
                         "AOTC-N007" if comparison.padded_to else "AOTC-N001",
                         f"output {error.output!r} differs at {sizes}{_padding_text(comparison)}",
                         where=f"{where}, fixture {comparison.fixture}",
-                        expected=limit,
+                        expected=error.rule or limit,
                         found=_measured(error),
+                        fix=_fix(error),
                         place=place,
                     )
                 )
@@ -507,7 +510,7 @@ def judge_parity(
         failed = [error for error in errors if _differs(error)]
         if name in replaced and not failed:
             continue
-        worst = max(failed or errors, key=lambda error: error.max_abs)
+        worst = max(failed or errors, key=lambda error: (error.max_abs, error.differing))
         measured = _measured(worst)
         if name in wrong_together and not failed:
             measured = slice_reason(wrong_together[name])
@@ -516,12 +519,25 @@ def judge_parity(
                 name=f"parity.{arithmetic}",
                 subject=f"{where}, output {name!r}",
                 status="failed" if failed or name in wrong_together else "passed",
-                limit=limit,
+                limit=worst.rule or limit,
                 measured=measured,
                 place=place,
             )
         )
     return Judged(gates=tuple(gates), breaches=tuple(breaches))
+
+
+def _fix(error: OutputError) -> str:
+    """What helps where whole numbers, truth values or text differ; empty: the code's own fix."""
+    if not error.rule:
+        return ""
+    share = math.floor(100 * (error.agreement or 0.0)) / 100
+    return (
+        "Build the variant at a lower optimization level (variants: optimization: basic) or in the "
+        "model's own precision (precision: keep). If it is acceptable that values differ, say how "
+        f"many must agree in the profile: 'gates: {{outputs: {{{error.output}: {{"
+        f"replaces_tolerance: true, min_agreement: {share:g}}}}}}}'"
+    )
 
 
 def _differs(error: OutputError) -> bool:
@@ -533,6 +549,8 @@ def _measured(error: OutputError) -> str:
     cosine = "-" if error.cosine is None else format(error.cosine, ".6f")
     # Of a limit of the output's own gate, its own row tells.
     wrong = error.reason if _differs(error) else ""
+    if error.rule and not wrong:
+        return differing_text(error)
     slices = ""
     if error.worst_slice is not None and error.worst_slice.error:
         found = error.worst_slice

@@ -27,8 +27,8 @@ from aotc.pipeline.types import (
     LoweredModel,
     ProvenModel,
     ReferenceRun,
-    VariantPlan,
 )
+from aotc.session.decisions import needs_margins
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json, encode
 from aotc.spec.json import canonical_json, canonical_sha256
@@ -81,7 +81,7 @@ def package(
             shutil.move(compiled, place.with_name(compiled.name))
             entries.append(file_entry(place.with_name(compiled.name), payload, "ep-context"))
         variants.append(variant)
-    fixtures = ship_fixtures(analyzed, [item.plan for item in proven], payload, context)
+    fixtures = ship_fixtures(analyzed, proven, payload, context)
     findings = (*findings, *_without_fixture(fixtures, proven, context))
     for fixture in fixtures:
         for tensor in (*fixture.inputs, *fixture.outputs):
@@ -383,13 +383,13 @@ def ort_version() -> str:
 
 
 def ship_fixtures(
-    analyzed: AnalyzedModel, plans: Sequence[VariantPlan], payload: Path, context: BuildContext
+    analyzed: AnalyzedModel, proven: Sequence[ProvenModel], payload: Path, context: BuildContext
 ) -> tuple[Fixture, ...]:
     """Copy small golden fixtures into the payload; the user's own data only if requested.
 
     That is their fixtures and, for statically quantized variants, samples of the calibration data.
-    A run that no variant was compared with is left out.  `plans` are of the variants in the
-    artifact.
+    A run that no variant was compared with is left out, and one that a variant only passes by how
+    narrowly the original decided: a load does not know that.
     """
     spec = context.profile.fixtures
     kept: list[Fixture] = []
@@ -398,12 +398,15 @@ def ship_fixtures(
         if reference.origin == "user" and not context.embed_fixtures:
             continue
         without = tuple(
-            plan.name for plan in plans if reference not in analyzed.references_of(plan)
+            item.plan.name
+            for item in proven
+            if reference not in analyzed.references_of(item.plan)
+            or _passes_narrowly(item, reference.name)
         )
         files = (*reference.inputs.values(), *reference.outputs.values())
         size = sum(path.stat().st_size for path in files)
         too_large = len(kept) == spec.max_count or total + size > spec.max_bytes
-        if too_large or len(without) == len(plans):
+        if too_large or len(without) == len(proven):
             continue
         total += size
         kept.append(
@@ -417,6 +420,15 @@ def ship_fixtures(
             )
         )
     return tuple(kept)
+
+
+def _passes_narrowly(proven: ProvenModel, fixture: str) -> bool:
+    return any(
+        needs_margins(error)
+        for comparison in proven.evidence.comparisons
+        if comparison.fixture == fixture
+        for error in comparison.outputs
+    )
 
 
 def _in_order(analyzed: AnalyzedModel) -> Iterator[ReferenceRun]:

@@ -11,6 +11,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.records import record, replace, values_of
 from aotc.graph import values
+from aotc.graph.decisions import Decisions
 from aotc.graph.partition.assignment import NodeCompute, Rules, Sizes, assign, sizes_at
 from aotc.graph.partition.budgets import refusal_rows
 from aotc.graph.partition.division import Extractor
@@ -33,6 +34,7 @@ from aotc.pipeline.types import (
 )
 from aotc.providers.base import Backend, ClaimRequest, Claims, Refusal
 from aotc.providers.named_backends import backend_of, backends_of
+from aotc.session.decisions import Judge
 from aotc.session.inference import outputs_of, with_outputs, with_types
 from aotc.session.parity import WITHOUT_SLICES, compare
 from aotc.session.sessions import create_session
@@ -383,8 +385,13 @@ def locate_wrong_nodes(
     reference: ReferenceRun,
     tolerance: Tolerance,
     state: BuildState,
+    *,
+    differing: float = 0.0,
 ) -> tuple[WrongNodes, ...]:
-    """Compare part by part with the inputs of `reference`; empty if no part is at fault."""
+    """Compare part by part with the inputs of `reference`; empty if no part is at fault.
+
+    `differing` is the share of whole numbers that may differ where floats decide them.
+    """
     plan = lowered.plan
     assert lowered.report is not None
     compiled = {part.name: part.provider for part in lowered.report.partitions if part.compiled}
@@ -404,6 +411,7 @@ def locate_wrong_nodes(
             "plugins": state.context.plugins(),
             "precision": plan.precision,
             "tolerance": encode(tolerance),
+            "differing": differing,
             "inputs": reference.input_paths,
         },
         folder=state.work / f"locate-{plan.name}",
@@ -495,10 +503,17 @@ def locate_job(request: Json) -> Json:
     )
     found = outputs_of(session, inputs)
 
+    judges = {
+        name: Judge(replace(stated, max_differing=request["differing"]))
+        for name, stated in Decisions(undivided, graph.producers).stated.items()
+    }
+
     def differs(name: str) -> str:
         if name not in expected or name not in found:
             return ""
-        error = compare(expected[name], found[name], tolerance, name, beside=WITHOUT_SLICES)
+        error = compare(
+            expected[name], found[name], tolerance, name, None, WITHOUT_SLICES, judges.get(name)
+        )
         return "" if error.passed else error.reason
 
     blamed = []
@@ -519,6 +534,7 @@ def locate_job(request: Json) -> Json:
                 (backend.session("disable", precision), [backend.ort_name, CPU], libraries),
                 tolerance,
                 Path(request["graph_weights"]),
+                judges,
             )
         except (AotcError, ValueError):
             # With all of its values as outputs, the provider may refuse the part.
@@ -547,6 +563,7 @@ def _wrong_nodes_in(
     provider: tuple[SessionSpec, list[str], Mapping[str, Path]],
     tolerance: Tolerance,
     weights: Path,
+    judges: Mapping[str, Judge],
 ) -> list[int]:
     """Those nodes of a part whose inputs agree with the CPU's, and whose outputs do not."""
     extractor = Extractor(model, graph)
@@ -560,7 +577,9 @@ def _wrong_nodes_in(
         name
         for name in expected
         if name in found
-        and not compare(expected[name], found[name], tolerance, name, beside=WITHOUT_SLICES).passed
+        and not compare(
+            expected[name], found[name], tolerance, name, None, WITHOUT_SLICES, judges.get(name)
+        ).passed
     }
     return [
         index

@@ -35,6 +35,11 @@ from aotc.pipeline.gates import (
 )
 from aotc.pipeline.integer_products import companion_left_out
 from aotc.pipeline.lower import not_capturable, open_variant, variant_request
+from aotc.pipeline.margins import (
+    decided_outputs,
+    original_request,
+    with_margins,
+)
 from aotc.pipeline.package import digest_weights, weight_bytes
 from aotc.pipeline.task import judge_task
 from aotc.pipeline.timing import WarmCalls
@@ -66,7 +71,7 @@ from aotc.spec.evidence import (
 )
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
-from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
+from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, Tolerance
 from aotc.spec.run_report import PROOF, Gate
 from aotc.spec.shapes import Domain, Padding, raised_to_buckets
 from aotc.spec.variant import Parity, Placement, TransferTotals
@@ -181,9 +186,8 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
     runs = compared_runs(analyzed, plan)
     if lowered.why_not_run:
         return _prove_undivided(lowered, where, not_proven, arithmetic, runs, state)
-    result = _run(lowered, runs, tolerance, state)
+    result, comparisons = _run(lowered, runs, tolerance, state)
     value = result.value
-    comparisons = tuple(decode(Comparison, item) for item in value["comparisons"])
     together = {name: decode(SliceError, item) for name, item in value["together"].items()}
     task = judge_task(lowered, where, state)
     evidence = VariantEvidence(
@@ -231,6 +235,7 @@ def prove(lowered: LoweredModel, state: BuildState) -> JudgedVariant:
             padded=0 if not_proven else sum(bool(c.padded_to) for c in comparisons),
             gates=output_gates(analyzed.source, context),
             slices=() if not_proven else _judged_slices(value, comparisons),
+            decided=decided_outputs(analyzed.decided, arithmetic, tolerance),
             task=None if not_proven else task.verdict,
         ),
         evidence=evidence,
@@ -267,7 +272,7 @@ def _run(
     state: BuildState,
     *,
     divided: bool = True,
-) -> JobResult:
+) -> tuple[JobResult, tuple[Comparison, ...]]:
     """Run the variant in a worker, or with `divided=False` its undivided graph on the CPU.
 
     If only slices differ, once more, with the noise of the original in sight.
@@ -277,30 +282,32 @@ def _run(
     plan = lowered.plan
     folder = state.work / f"prove-{plan.name}"
     state.clock.reporter.follow("fixtures", steps_of(folder, "fixtures"))
-    result = state.workers.run(
-        "aotc.pipeline.prove:prove_job",
-        {
-            **variant_request(lowered, context, divided=divided),
-            "captures": lowered.captures and divided,
-            "repeats": repeat_request(lowered, context) if divided else None,
-            "times": divided,
-            "tolerance": encode(tolerance),
-            "gates": {
-                name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
-            },
-            "inputs": [encode(value) for value in analyzed.source.inputs],
-            "padding": encode(analyzed.padding),
-            **slice_request(lowered),
-            "references": compared_references(runs, state),
+    decided = decided_outputs(analyzed.decided, arithmetic_of(lowered), tolerance)
+    request = {
+        **variant_request(lowered, context, divided=divided),
+        "captures": lowered.captures and divided,
+        "repeats": repeat_request(lowered, context) if divided else None,
+        "times": divided,
+        "tolerance": encode(tolerance),
+        "gates": {
+            name: encode(gate) for name, gate in output_gates(analyzed.source, context).items()
         },
-        folder=folder,
-        where=f"variant {plan.name}",
+        "original": original_request(analyzed.source.answering, decided),
+        "inputs": [encode(value) for value in analyzed.source.inputs],
+        "padding": encode(analyzed.padding),
+        **slice_request(lowered),
+        "references": compared_references(runs, state),
+    }
+    result = state.workers.run(
+        "aotc.pipeline.prove:prove_job", request, folder=folder, where=f"variant {plan.name}"
     )
     references = [reference for reference, _ in runs]
     if _fails_by_slices(result.value) and add_second_answers(analyzed.source, references, state):
         shutil.rmtree(folder)
         return _run(lowered, runs, tolerance, state, divided=divided)
-    return result
+    comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
+    comparisons = with_margins(comparisons, result.value["open"], request, folder, state.workers)
+    return result, comparisons
 
 
 def slice_request(lowered: LoweredModel) -> Json:
@@ -354,8 +361,7 @@ def _prove_undivided(
     plan = lowered.plan
     placement = placement_of(lowered.planned_placement, observed=False)
     tolerance = tolerance_of(lowered, context)
-    result = _run(lowered, runs, tolerance, state, divided=False)
-    comparisons = tuple(decode(Comparison, item) for item in result.value["comparisons"])
+    _, comparisons = _run(lowered, runs, tolerance, state, divided=False)
     task = judge_task(lowered, where, state, divided=False)
     answers = _judge_answers(comparisons, where, arithmetic, tolerance, lowered, context)
     breach = judge_together(
@@ -376,6 +382,7 @@ def _prove_undivided(
             arithmetic=arithmetic,
             tolerance=tolerance,
             gates=output_gates(lowered.analyzed.source, context),
+            decided=decided_outputs(lowered.analyzed.decided, arithmetic, tolerance),
         ),
         evidence=VariantEvidence(name=plan.name, unpartitioned=comparisons, task=task.result),
     )
@@ -479,12 +486,18 @@ def _judge_placement(placement: Placement, lowered: LoweredModel, context: Build
 
 def prove_job(request: Json) -> Json:
     """In the worker: load the variant, observe placement, run every fixture once and compare."""
+    from aotc.session.decisions import Judge
     from aotc.session.padding import Padder
     from aotc.session.sessions import observe, run
 
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
     tolerance = decode(Tolerance, request["tolerance"])
     slices = SlicePool()
+    judges = {
+        name: Judge(decode(DecidedOutput, item), asks=True)
+        for name, item in request["original"]["decided"].items()
+    }
+    open_: list[Json] = []
     started = time.perf_counter()
 
     def opened(settings: Mapping[str, Mapping[str, str]]) -> ort.InferenceSession:
@@ -519,7 +532,12 @@ def prove_job(request: Json) -> Json:
         for name, output in zip(names, outputs, strict=True):
             golden = values.load(Path(reference["outputs"][name]))
             beside = beside_output(request, reference, name, slices)
-            errors.append(compare(golden, output, tolerance, name, gates.get(name), beside))
+            judge = judges.get(name)
+            error = compare(golden, output, tolerance, name, gates.get(name), beside, judge)
+            errors.append(error)
+            if error.passed and error.differing and name in judges:
+                answer = values.save(output, Path(f"open_{number}_{len(open_)}"))
+                open_.append([number, name, str(answer)])
         comparisons.append(
             Comparison(
                 fixture=reference["name"],
@@ -564,6 +582,7 @@ def prove_job(request: Json) -> Json:
         "together": {name: encode(found) for name, found in slices.worst().items()},
         "with_second": any(reference["second"] for reference in request["references"]),
         "comparisons": [encode(item) for item in comparisons],
+        "open": open_,
         "load_seconds": load_seconds,
         "first_run_seconds": next(iter(cold.values()), None),
         **warm.measured(),

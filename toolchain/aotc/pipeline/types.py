@@ -25,7 +25,7 @@ from aotc.spec.evidence import OutputNoise, VariantEvidence
 from aotc.spec.manifest import Capture
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import FileEntry, Finding, Value, ValueShapes
-from aotc.spec.precision import Level, Precision, Prepack, QuantizationSpec
+from aotc.spec.precision import DecidedOutput, Level, Precision, Prepack, QuantizationSpec
 from aotc.spec.profile import Profile, VariantSpec
 from aotc.spec.providers import CAPTURING, GRAPH_OPTION, CudaOptions
 from aotc.spec.shapes import DimRange, Domain, Padding
@@ -165,6 +165,8 @@ class AnalyzedModel:
     task: TaskOriginal | None = None
     # The original's own error in float32, where the profile asks for it.
     noise: tuple[OutputNoise, ...] = ()
+    # Outputs of whole numbers and truth values that floats decide.
+    decided: Mapping[str, DecidedOutput] = field(default_factory=dict)
 
     def references_of(self, plan: VariantPlan) -> tuple[ReferenceRun, ...]:
         """The runs that a variant is compared with."""

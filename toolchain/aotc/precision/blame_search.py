@@ -259,6 +259,8 @@ def limit_ratio(error: OutputError, tolerance: Tolerance, gate: OutputGate | Non
 
 
 def _tolerance_ratios(error: OutputError, tolerance: Tolerance) -> list[float]:
+    if error.rule and FORM not in error.breached:
+        return [_ratio(float(error.differing), float(max(1, error.allowed)))]
     if error.max_abs >= UNBOUNDED:
         return [UNBOUNDED if TOLERANCE in error.breached or FORM in error.breached else 0.0]
     largest = error.max_abs / error.max_rel if 0.0 < error.max_rel < UNBOUNDED else 0.0

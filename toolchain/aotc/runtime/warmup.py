@@ -27,6 +27,7 @@ from aotc.providers.ort import import_onnxruntime
 from aotc.runtime import value_files
 from aotc.runtime.runners import Runner
 from aotc.runtime.store.entries import acceptance_path
+from aotc.session.decisions import Judge
 from aotc.session.padding import Padder
 from aotc.session.parity import Beside, compare
 from aotc.session.sessions import create_session
@@ -188,16 +189,18 @@ def _accept_fixture(
         golden = values.load(payload / tensor.path, refusal="AOTC-G014")
         gate = parity.gates.get(tensor.name)
         beside = Beside(slices=tensor.name in parity.slices)
-        error = compare(golden, actual, tolerance, tensor.name, gate, beside)
+        decided = parity.decided.get(tensor.name)
+        judge = Judge(decided) if decided is not None else None
+        error = compare(golden, actual, tolerance, tensor.name, gate, beside, judge)
         if not error.passed:
             raise AotcError(
                 "AOTC-N003",
                 f"output {tensor.name!r} differs from the golden output: {error.reason}",
                 where=f"fixture {fixture.name}, variant {variant.name}",
-                expected=f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}"
-                if gate is None
-                else "what its gate states",
-                found=f"max abs error {error.max_abs:.3g}",
+                expected="what its gate states"
+                if gate is not None
+                else error.rule or f"atol {tolerance.atol:g}, rtol {tolerance.rtol:g}",
+                found=error.reason if error.rule else f"max abs error {error.max_abs:.3g}",
             )
     return seconds
 

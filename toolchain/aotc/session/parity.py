@@ -47,6 +47,9 @@ from aotc.spec.precision import Arithmetic, OutputGate, Tolerance
 _NO_FILL: Final = Fill()
 TOLERANCE: Final = "tolerance"
 SLICE: Final = "slice"
+EQUAL: Final = "equal values"
+# What replaces the error of an output whose values floats decide: see `session.decisions`.
+OwnRule = Callable[[Data, Data, Tolerance, OutputError], OutputError]
 
 
 @record
@@ -76,16 +79,21 @@ def compare(
     name: str,
     gate: OutputGate | None = None,
     beside: Beside = _NOTHING,
+    decided: OwnRule | None = None,
 ) -> OutputError:
     """Compare one output; sequences and maps item by item, and the worst item counts.
 
     With a `gate` its limits are judged as well, or with its `instead` in place of the tolerance;
-    what it asks for and is not cheap, such as agreement, is measured for a gate alone.
+    what it asks for and is not cheap, such as agreement, is measured for a gate alone.  `decided`
+    judges values that floats decide by their own rule.
     """
     worst = _Item(OutputError(output=name, max_abs=0.0, max_rel=0.0))
     for found in _errors(reference, actual, tolerance, name, gate, beside):
         worst.add(found)
-    return worst.error if gate is None else gated(worst.error, gate)
+    error = worst.error
+    if decided is not None:
+        error = decided(reference, actual, tolerance, error)
+    return error if gate is None else gated(error, gate)
 
 
 def same_bits(one: Data, other: Data) -> bool:
@@ -129,6 +137,8 @@ class _Item:
             reason=(found if _severity(found) > _severity(one) else one).reason,
             breached=max(one, found, key=_severity).breached,
             worst_slice=worst_of(one.worst_slice, found.worst_slice),
+            rule=one.rule or found.rule,
+            differing=one.differing + found.differing,
         )
 
 
@@ -217,6 +227,7 @@ def _array_error(
         error = OutputError(output=name, max_abs=0.0, max_rel=0.0)
         if differ:
             error = _failure(name, f"{differ} of {reference.size} texts differ", TOLERANCE)
+        error = replace(error, rule=EQUAL, differing=differ)
         return _Item(error, reference.size - differ, reference.size, 0, reference.size)
     if dtype == "bool" or reference.dtype.kind in "iu" or dtype.startswith(("int", "uint")):
         return _exact_error(reference, actual, name, gate)
@@ -251,6 +262,8 @@ def _exact_error(
         passed=not differ,
         reason=f"{differ} of {reference.size} values differ" if differ else "",
         breached=(TOLERANCE,) if differ else (),
+        rule=EQUAL,
+        differing=differ,
     )
     return _Item(error, reference.size - differ, reference.size, 0, reference.size)
 

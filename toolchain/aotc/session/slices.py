@@ -7,8 +7,8 @@ axis, or the whole output.  With its values x and their errors d it passes if
 
 `scale` is the spread of x about its mean, at the upper end of its confidence interval, and at most
 that of the whole output: a few values that are small by chance do not say that all such values are
-small, nor does one of many shares of one sum.  What its share comes to is judged by the lower end of
-the error's interval, at a level that is divided among the slices of an axis (Bonferroni).  Both by
+small, nor does one of many shares of one sum.  What its share comes to is judged by the lower end
+of the error's interval, at a level divided among the slices of an axis (Bonferroni).  Both by
 the chi-square distribution (NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.3.1).  `noise` is
 the difference between two computations of the original, where a second one is given, and `inherent`
 what the variant's arithmetic makes of it (`NOISE_OF`), at most a part of rms(x).  ADR 70 says what

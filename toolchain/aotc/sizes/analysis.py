@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import onnx
+
 from aotc.base.errors import AotcError
+from aotc.graph.decisions import Decisions
 from aotc.graph.parted_axes import parted_axes
 from aotc.graph.symbols import Symbols
 from aotc.sizes.inputs.fixtures import FixtureInputs, plan_fixtures, refuse_out_of_range
@@ -86,12 +89,14 @@ def analyze_job(request: Json) -> Json:
     graph = inferred_graph(Path(request["graph"]))
     inferred = inferred_shapes(graph) if graph is not None else {}
     parted = parted_axes(graph) if graph is not None else {}
+    decisions = Decisions(graph or onnx.load(request["graph"], load_external_data=False))
     return {
         "parted": {name: [encode(axis) for axis in axes] for name, axes in parted.items()},
         "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
         "padding": encode(padding) if padding is not None else None,
         "domain": encode(domain),
         "references": runs,
+        "decided": {name: encode(each) for name, each in decisions.stated.items()},
         "findings": [
             encode(finding)
             for finding in (

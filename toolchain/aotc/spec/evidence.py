@@ -75,6 +75,16 @@ class OutputError:
         "what failed: form (type, shape, or where NaN is), tolerance, slice (one by its own "
         "scale), or limits of the output's gate by their names",
     ] = ()
+    rule: Annotated[
+        str, "in words, what values that are no floats are judged by; empty: the tolerance"
+    ] = ""
+    differing: Annotated[int, "of these values, how many differ"] = 0
+    allowed: Annotated[int, "how many may"] = 0
+    within_margin: Annotated[
+        int | None,
+        "how many of those that differ were decided so narrowly that the tolerance explains it; "
+        "None: not known, or not asked as too many differ",
+    ] = None
 
 
 @record

@@ -279,6 +279,39 @@ class Tolerance:
         "root mean square of the error of a slice (an index of an axis, or a part that the graph "
         "joins) / its scale; unset: rtol, and at least 0.01",
     ] = None
+    max_differing: Annotated[
+        Share | None,
+        "share of whole numbers and truth values that may differ, if floats decided them narrowly; "
+        "unset: 0.001 in float32, 0.01 in float16 and tf32, 0.02 in bfloat16, 0.05 in quantized, "
+        "0.1 in int8, 0.15 in int4",
+    ] = None
+
+
+# How floats decide the values of an output: an index of the best (`choice`) or of each of the best
+# in their order (`ranking`), a rounding, a comparison (`threshold`), the places where one is true,
+# or a `count` of them.
+# `other`: in a way that cannot be read, as inside of control flow.
+Decided = Literal["choice", "ranking", "rounded", "threshold", "places", "count", "other"]
+
+_SHARES: Final[Mapping[str, float]] = {
+    **{"float32": 0.001, "float16": 0.01, "tf32": 0.01, "bfloat16": 0.02},
+    **{"quantized": 0.05, "int8": 0.1, "int4": 0.15},
+}
+
+
+@record
+class DecidedOutput:
+    """What an output of whole numbers or truth values is, which floats decide in the model."""
+
+    kind: Decided
+    axis: Annotated[int, Bounds(0, 1), "of places: the axis along which they are listed"] = 0
+    max_differing: Annotated[Share, "share of its values that may differ"] = 0.0
+
+
+def allowed_share(arithmetic: Arithmetic, tolerance: Tolerance) -> float:
+    """The share of decided values that may differ, stated or by arithmetic."""
+    stated = tolerance.max_differing
+    return _SHARES[arithmetic] if stated is None else stated
 
 
 @record

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, Literal
 from aotc.base.records import MISSING, field, fields, record, replace
 from aotc.spec.codec import Bounds, Json
 from aotc.spec.payload import PayloadPath, PlainName
-from aotc.spec.precision import Arithmetic, OutputGate, TaskVerdict, Tolerance
+from aotc.spec.precision import Arithmetic, DecidedOutput, OutputGate, TaskVerdict, Tolerance
 from aotc.spec.providers import RefusedCapture
 from aotc.spec.shapes import Domain
 from aotc.spec.target import Libc, Plugin
@@ -102,6 +102,9 @@ class Parity:
         "outputs whose every slice was judged by its own scale, without regard to the noise of the "
         "original; a load judges them so too",
     ] = ()
+    decided: Annotated[
+        Mapping[str, DecidedOutput], "outputs of whole numbers that floats decide, by name"
+    ] = field(default_factory=dict)
     task: Annotated[TaskVerdict | None, "None: not judged by a task"] = None
 
 

@@ -6,6 +6,7 @@ import hashlib
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,12 +24,14 @@ from aotc.graph.view import op_of
 from aotc.host.probe import probe
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.import_model import import_model
+from aotc.pipeline.margins import original_margins
 from aotc.pipeline.types import SourceModel
 from aotc.precision.node_comparison import Side, as_loaded, node_errors
 from aotc.runtime.routing import choose
 from aotc.runtime.warmup import warmup_fixtures
 from aotc.session.inference import open_original, outputs_of
 from aotc.session.limits import FORM, stated_limits
+from aotc.session.margins import OriginalMargins
 from aotc.session.padding import Padder
 from aotc.session.parity import SLICE, TOLERANCE, compare
 from aotc.session.sessions import import_onnxruntime
@@ -152,7 +155,7 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
                     what=f"output {error.output!r} "
                     + ("is out of tolerance" if not by_gate else "breaches its gate"),
                     where=f"{where}, fixture {report.fixture}",
-                    expected=_limits(report.tolerance, gate),
+                    expected=_limits(report.tolerance, gate, error.rule),
                     found=error.reason,
                     fix=REASONS[_BREACH].fix,
                 )
@@ -173,11 +176,13 @@ def _judged(report: ParityDebugReport) -> ParityDebugReport:
     return replace(report, findings=tuple(findings), failed=tuple(failed))
 
 
-def _limits(tolerance: Tolerance, gate: OutputGate | None) -> str:
+def _limits(tolerance: Tolerance, gate: OutputGate | None, rule: str) -> str:
     """What an output is judged by: its gate, and unless that takes its place the tolerance."""
     stated = stated_limits(gate) if gate is not None else ()
     if gate is not None and gate.replaces_tolerance:
         return ", ".join(stated)
+    if rule:
+        return ", ".join((rule, *stated))
     bound = f"error <= {tolerance.atol:g} + {tolerance.rtol:g} * max|reference|"
     slices = f"rms error of every slice <= {SliceLimits.of(tolerance).share:g} * its scale"
     return ", ".join((bound, f"cosine >= {tolerance.min_cosine:g}", slices, *stated))
@@ -256,6 +261,11 @@ class _Comparison:
                 },
                 "tolerance": encode(self.tolerance),
                 "gates": {name: encode(gate) for name, gate in self.gates.items()},
+                "original": {
+                    "model": str(graph),
+                    "weights": str(weights),
+                    "decided": encode(self.variant.parity.decided),
+                },
                 "inputs": self.inputs,
                 "isolate": isolate,
             },
@@ -397,7 +407,8 @@ def parity_job(request: Json) -> Json:
     place = Path("loaded")
     place.mkdir()
     gates = {name: decode(OutputGate, gate) for name, gate in request["gates"].items()}
-    compared = _compared_outputs(source, variant, request["inputs"], tolerance, gates)
+    margins = original_margins(request["original"])
+    compared = _compared_outputs(source, variant, request["inputs"], tolerance, gates, margins)
     chosen = max(compared, key=lambda name: _rank(compared[name]))
     given = _read(request["inputs"][chosen])
     variant = as_loaded(variant, place)
@@ -471,6 +482,7 @@ def _compared_outputs(
     inputs: Mapping[str, Mapping[str, str]],
     tolerance: Tolerance,
     gates: Mapping[str, OutputGate],
+    margins: OriginalMargins,
 ) -> dict[str, tuple[OutputError, ...]]:
     """Errors of the outputs, by the name of the inputs."""
     reference, session = source.opened(source.read()), variant.opened(variant.read())
@@ -480,7 +492,14 @@ def _compared_outputs(
         expected = outputs_of(reference, given)
         actual = outputs_of(session, given)
         found[name] = tuple(
-            compare(expected[output], actual.get(output), tolerance, output, gates.get(output))
+            compare(
+                expected[output],
+                actual.get(output),
+                tolerance,
+                output,
+                gates.get(output),
+                decided=margins.judge(output, name, partial(_read, files), tolerance),
+            )
             for output in expected
         )
     return found

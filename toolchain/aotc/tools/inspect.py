@@ -392,6 +392,7 @@ def _worse(one: OutputError, other: OutputError) -> OutputError:
     cosines = [error.cosine for error in (one, other) if error.cosine is not None]
     noises = [error.sqnr_db for error in (one, other) if error.sqnr_db is not None]
     shares = [error.agreement for error in (one, other) if error.agreement is not None]
+    most = max(one, other, key=lambda error: error.differing)
     return OutputError(
         output=one.output,
         max_abs=max(one.max_abs, other.max_abs),
@@ -404,6 +405,10 @@ def _worse(one: OutputError, other: OutputError) -> OutputError:
         passed=one.passed and other.passed,
         reason=one.reason or other.reason,
         breached=tuple(dict.fromkeys((*one.breached, *other.breached))),
+        rule=one.rule or other.rule,
+        differing=most.differing,
+        allowed=most.allowed,
+        within_margin=most.within_margin,
     )
 
 

@@ -12,6 +12,7 @@ from aotc.base.files.folders import MANIFEST
 from aotc.pipeline.build import PRELOADED_MODULES, build
 from aotc.runtime.model import Model
 from aotc.runtime.rehearsal_jobs import open_staged
+from aotc.session.decisions import Judge
 from aotc.session.inference import open_original
 from aotc.session.parity import compare
 from aotc.session.sessions import run
@@ -22,8 +23,9 @@ from aotc.spec.command_reports import Answers
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Value
-from aotc.spec.precision import ParitySpec, Tolerance
+from aotc.spec.precision import ParitySpec
 from aotc.spec.profile import Profile, WorkerLimits
+from aotc.spec.variant import Parity
 from aotc.trust.compatibility import judge, probe_host
 
 # Imported once, so that the processes of models need not do it.
@@ -149,8 +151,8 @@ def _compare_set(model: Model, original: Path, folder: Path) -> dict[str, Json]:
         # If the original model does not run the data either, the data is at fault.
         same = error.code == "AOTC-R005" and not _original_runs(original, inputs, model.outputs)
         return {**refused, "code": "", "answers": "as-onnxruntime"} if same else refused
-    tolerance = model.variant.parity.tolerance or ParitySpec().float32
-    wrong = _difference(expected, result, tolerance) if expected is not None else ""
+    parity = model.variant.parity
+    wrong = _difference(expected, result, parity) if expected is not None else ""
     if expected is not None and not wrong:
         return {"answers": "as-expected"}
     try:
@@ -162,7 +164,7 @@ def _compare_set(model: Model, original: Path, folder: Path) -> dict[str, Json]:
             "what": wrong or f"ONNX Runtime does not run the data: {error.found or error.what}",
             "where": folder.name,
         }
-    against = _difference(other, result, tolerance)
+    against = _difference(other, result, parity)
     if not against:
         return {"answers": "as-onnxruntime", "what": wrong, "where": folder.name}
     return {"answers": "differ", "what": against, "where": folder.name}
@@ -189,10 +191,13 @@ def _original_runs(path: Path, inputs: Mapping[str, Any], outputs: Sequence[Valu
     return True
 
 
-def _difference(expected: Outputs, result: Outputs, tolerance: Tolerance) -> str:
+def _difference(expected: Outputs, result: Outputs, parity: Parity) -> str:
     """How the first differing output differs, in words; "" if none does."""
+    tolerance = parity.tolerance or ParitySpec().float32
     for name, value in expected.items():
-        compared = compare(value, result[name], tolerance, name)
+        stated = parity.decided.get(name)
+        judge = Judge(stated) if stated is not None else None
+        compared = compare(value, result[name], tolerance, name, decided=judge)
         if not compared.passed:
             return f"{name}: {compared.reason}"
     return ""

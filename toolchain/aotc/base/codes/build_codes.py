@@ -152,11 +152,14 @@ BUILDING: Final[tuple[Row, ...]] = (
     # numerics
     ("AOTC-N001", "parity breach", NO,
      "An output of a variant differs from that of the original model (CPU, optimizations off) by more than the "
-     "tolerance, or one of its slices does by its own scale: a channel, a row, or a part that the graph joins.",
+     "tolerance, or one of its slices does by its own scale: a channel, a row, or a part that the graph joins; or too "
+     "many of its whole numbers, truth values or texts differ, or some that were decided clearly. The message says by "
+     "which rule.",
      "Build the variant at a lower optimization level (variants: optimization: basic), in the model's own precision "
      "(precision: keep), or on another provider (providers: [cpu]). If the error is acceptable, raise the parity "
-     "tolerances in the profile (of slices: max_slice), or name the one axis whose slices matter "
-     "(gates.outputs.NAME.axis)."),
+     "tolerances in the profile (of slices: max_slice), name the one axis whose slices matter "
+     "(gates.outputs.NAME.axis), or of whole numbers state how many must agree (gates.outputs.NAME.min_agreement with "
+     "replaces_tolerance)."),
     ("AOTC-N002", "variant was not proven", NO,
      "A variant could not be run on the build host as its target runs it, so nothing shows that its answers are those "
      "of the model. A build refuses it unless that is allowed. Then its gate 'proof' is not judged, and every report of "
@@ -262,6 +265,12 @@ BUILDING: Final[tuple[Row, ...]] = (
      "The execution provider switches to half precision for all of its nodes at once, and the profile lists no "
      "provider after it that could run the nodes under keep_float32. They are computed in half precision.",
      "Add cpu to the profile's providers after this one: it then computes these nodes in float32."),
+    ("AOTC-N053", "whole numbers differ where they were decided narrowly", FINDING,
+     "Values of an output that an ArgMax, a TopK, a rounding or a comparison makes of floats are not those of the "
+     "original model. They are few, and the floats that decide them were as near to the other decision as the "
+     "tolerance allows them to be off, so that either value is right.",
+     "Nothing to do. To allow fewer, state max_differing of the arithmetic under parity in the profile, or "
+     "min_agreement under gates.outputs."),
     ("AOTC-N040", "equal calls gave different bytes", FINDING,
      "A variant was called several times with the same input on the same host, and its answers differ in their bytes. "
      "The calls ran one after the other; under load, more values may differ. The message names the outputs, how many "
