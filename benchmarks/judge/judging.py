@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.judge.slices import Array
 
 if TYPE_CHECKING:
+    from aotc.session.margins import OriginalMargins
     from aotc.spec.parted import PartedAxis
     from aotc.spec.precision import Arithmetic
 
@@ -20,10 +23,15 @@ Answer = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A variant that is judged: of which model, in which arithmetic, and the original's noise."""
+    """A variant that is judged: of which model, in which arithmetic, and the original's noise.
+
+    `inputs` are those of each fixture, and `seed` tells them from others.
+    """
 
     model: Path
     arithmetic: Arithmetic
+    inputs: Sequence[Answer] = ()
+    seed: int = 0
     exact: Sequence[Answer] | None = None
     """The original in float64 by fixture, if it can be computed."""
 
@@ -50,6 +58,7 @@ def _breaches(
     from aotc.spec.precision import ParitySpec
 
     tolerance = getattr(ParitySpec(), case.arithmetic)
+    margins = _margins(case.model, case.arithmetic)
     pool = SlicePool()
     breached: set[str] = set()
     reason = ""
@@ -61,7 +70,10 @@ def _breaches(
                 arithmetic=case.arithmetic if second is not None else None,
                 pool=pool,
             )
-            error = compare(expected, actual[name], tolerance, name, None, beside)
+            given = partial(case.inputs.__getitem__, at)
+            judge = margins.judge(name, f"{case.seed}-{at}", given, tolerance)
+            with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+                error = compare(expected, actual[name], tolerance, name, None, beside, judge)
             breached |= {*error.breached}
             reason = reason or (f"{name}: {error.reason}" if error.reason else "")
     for name, worst in pool.worst().items():
@@ -69,6 +81,20 @@ def _breaches(
             breached.add(SLICE)
             reason = reason or f"{name}, all fixtures: {slice_reason(worst)}"
     return breached, reason
+
+
+@cache
+def _margins(model: Path, arithmetic: Arithmetic) -> OriginalMargins:
+    """How labels, places and the like were decided."""
+    from aotc.graph.decisions import Decisions
+    from aotc.graph.model import read_model
+    from aotc.pipeline.margins import decided_outputs
+    from aotc.session.margins import OriginalMargins
+    from aotc.spec.precision import ParitySpec
+
+    stated = Decisions(read_model(model)).stated
+    tolerance = getattr(ParitySpec(), arithmetic)
+    return OriginalMargins(model, model.parent, decided_outputs(stated, arithmetic, tolerance))
 
 
 @cache

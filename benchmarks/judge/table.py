@@ -28,7 +28,11 @@ def rows(outcomes: Sequence[Outcome]) -> list[tuple[str, ...]]:
     for arithmetic in dict.fromkeys(each.arithmetic for each in outcomes):
         same = [each for each in outcomes if each.arithmetic == arithmetic]
         found.append(_row("all", arithmetic, same))
-    return [*found, _row("all", "all", outcomes)]
+    return [*found, _row("all", f"all but {_APART}", _counted(outcomes))]
+
+
+def _counted(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    return [each for each in outcomes if each.arithmetic != _APART]
 
 
 def _row(network: str, arithmetic: str, outcomes: Sequence[Outcome]) -> tuple[str, ...]:
@@ -77,16 +81,20 @@ def report(outcomes: Sequence[Outcome]) -> str:
     return "\n\n".join(
         (
             markdown(_HEAD, rows(outcomes)),
-            markdown(("Fault", "Judged", "Missed"), kinds(outcomes)),
+            markdown(("Fault", "Judged", "Missed"), kinds(_counted(outcomes))),
         )
     )
 
 
 def totals(outcomes: Sequence[Outcome]) -> Mapping[str, Any]:
-    """Of all: how many were judged, missed and refused."""
+    """Of all but those in 4 bits: how many were judged, missed and refused."""
     names = ("faults", "missed", "honest", "refused", "poor", "poor_refused")
-    return {name: sum(getattr(each, name) for each in outcomes) for name in names}
+    counted = _counted(outcomes)
+    return {name: sum(getattr(each, name) for each in counted) for name in names}
 
+
+# What 4 bits lose of random weights is of a fault's size: shown, and in no total.
+_APART = "int4"
 
 _INTRODUCTION = """\
 # Benchmark of the judge
@@ -99,8 +107,10 @@ a variant computes in integers. Honest variants are other orders of sums, float1
 and int4. The seeds are not those with which the rule was tuned.
 
 `Poor` are variants that are off by a fault's size themselves, where either verdict is right.
-Slices of the original's rounding noise, or of fewer than eight elements, get no fault (`Noise`),
-nor do those on which the honest variant is off by half a fault at this seed or another (`Drowned`).
+Slices of the original's rounding noise, or of fewer than 16 elements, get no fault (`Noise`), nor
+do those on which the honest variant is off by half a fault at this seed or another (`Drowned`). A scale
+is the upper end of its 99 % confidence interval; shares of one sum (softmax) have one scale. What 4
+bits lose of random weights is of a fault's size: int4 is shown, and in no total.
 """
 
 _BUILDS = """\

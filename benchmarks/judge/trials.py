@@ -253,7 +253,13 @@ class _Trial:
         if self.exact is not None:
             named = map(self._named, self.exact)
             exact = [each if only is None else {only: each[only]} for each in named]
-        return Case(model=self.subject.path, arithmetic=self.arithmetic, exact=exact)
+        return Case(
+            model=self.subject.path,
+            arithmetic=self.arithmetic,
+            inputs=self.subject.inputs(self.seed),
+            seed=self.seed,
+            exact=exact,
+        )
 
 
 def _is_poor(target: Target) -> bool:

@@ -3,7 +3,7 @@
 A slice is all values at one index of an axis, a part that the graph joins or takes apart on an
 axis, or the whole output.  With its values x and their errors d it passes if
 
-    rms(d) <= max(share * scale + share / 4 * rms(x), inherent) + 8 * rms(noise)
+    rms(d) <= max(share * scale + share / 4 * rms(x), inherent, 8 * rms(noise))
 
 `scale` is the spread of x about its mean, at the upper end of its confidence interval, and at most
 that of the whole output: a few values that are small by chance do not say that all such values are
@@ -80,7 +80,7 @@ _LEAST_FAR: Final = 1000.0
 _SHARES: Final = 1e-2
 # An axis with more indices is judged by its parts alone.
 _MOST_SLICES: Final = 1 << 16
-# Fewer values say nothing of a scale of their own.
+# Fewer values say nothing of a scale of their own, and the bound of each value judges them.
 _LEAST_VALUES: Final = 16
 
 
@@ -427,7 +427,7 @@ def _worst(
     sums: SliceSums, limits: SliceLimits, whole: float, key: PartedAxis | int | None
 ) -> SliceError | None:
     scales = _scales(sums, whole)
-    judged = np.isfinite(scales) & (sums.row("count") + sums.row("fill_count") > 0)
+    judged = np.isfinite(scales) & (sums.row("count") + sums.row("fill_count") >= _LEAST_VALUES)
     if not judged.any():
         return None
     rms, noise = np.sqrt(sums.mean("squares")), np.sqrt(sums.mean("noise"))
@@ -438,7 +438,7 @@ def _worst(
     # What the arithmetic itself does to such a slice.
     inherent = np.minimum(limits.noise * noise * few, limits.excused * rms)
     allowed = np.maximum(limits.share * scales * few + limits.rest * rms, inherent)
-    allowed = allowed + NOISE * noise + limits.resolution / sums.unit
+    allowed = np.maximum(allowed, NOISE * noise) + limits.resolution / sums.unit
     # Where all values are one, the next one is as near as it gets.
     allowed = np.where(scales < sums.step, np.maximum(allowed, 1.01 * sums.step), allowed)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
