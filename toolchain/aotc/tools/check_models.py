@@ -14,22 +14,40 @@ from typing import Any
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files import failures
+from aotc.base.files.folders import MANIFEST, PAYLOAD
 from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import record, replace
+from aotc.base.records import field, record, replace
 from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
 from aotc.session.sessions import import_onnxruntime
-from aotc.spec.codec import Json, encode
-from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile, ToolVersions
-from aotc.spec.profile import Profile, WorkerLimits
+from aotc.spec.answers import ModelAnswers, ToolVersions
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile
+from aotc.spec.json import strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.profile import FixtureSpec, Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile, with_absolute_paths
 from aotc.spec.reports import Refusal
 from aotc.spec.versions import VERSION
 from aotc.tools import check_outcomes
 from aotc.tools.doctor import capabilities
 from aotc.tools.found_models import FoundModel, find_models, matches, model_referring_to
+from aotc.tools.kept_answers import (
+    MAX_MODEL_BYTES,
+    VALUES,
+    AnswersSoFar,
+    Compared,
+    Earlier,
+    KeptFolder,
+    has_answers,
+    is_kept_folder,
+    other_model,
+    read_kept,
+    require_intact,
+    require_seed,
+)
 from aotc.tools.model_sandbox import Sandbox
 from aotc.trust import key_files, provenance
 
@@ -48,6 +66,8 @@ def check_models(
     fixtures: bool = False,
     cache: bool = False,
     against: str | Path | None = None,
+    keep_answers: str | Path | None = None,
+    force: bool = False,
     progress: Progress | None = None,
 ) -> CheckModelsReport:
     """Build every ONNX model below `folder`, and report the outcome of each.
@@ -55,14 +75,19 @@ def check_models(
     Up to `jobs` models are built at a time, each in its own process and temporary folder, for at
     most `seconds` of wall time.  If there is a folder `test_data_set_N` next to a model, the
     artifact runs it; with `fixtures` the build also gets it.  With `cache`, builds use the user's
-    cache.  `pattern` is a glob for names of models, and `against` the file of an earlier report to
-    compare with.  A failing model does not end the run; an interrupt does, and the report covers
-    the models until then.  Raises AOTC-I001 (no model, or an unreadable folder), I019 to I022, I026
-    and I027.
+    cache.  `pattern` is a glob for names of models.  `against` is the file of an earlier report to
+    compare outcomes and answers with, or a folder of kept answers.  `keep_answers` is a folder for
+    what the original models answer: models that it has are compared, others are added to it, and
+    with `force` all are kept anew.  A failing model does not end the run; an interrupt does, and
+    the report covers the models until then.  Raises AOTC-I001 (no model, or an unreadable folder),
+    I017, I019 to I022, I026, I027, and I090 to I092 for kept answers that cannot be used.
     """
     started = time.monotonic()
     top = Path(folder)
-    before = check_outcomes.read_report(Path(against)) if against is not None else None
+    kept_before = Path(against) if against is not None and is_kept_folder(Path(against)) else None
+    before = None
+    if against is not None and kept_before is None:
+        before = check_outcomes.read_report(Path(against))
     chosen = (
         with_absolute_paths(profile, Path())
         if isinstance(profile, Profile)
@@ -73,15 +98,18 @@ def check_models(
         matching = tuple(check for check in before.models if matches(check.model, pattern))
         before = replace(before, models=matching)
     found, skipped = find_models(top, pattern)
+    keeping = Path(keep_answers) if keep_answers is not None else None
+    earlier, kept = _earlier(before, kept_before, keeping, found, chosen, str(against), force=force)
     versions = _versions()
     limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
-    request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
+    asked = chosen if cache else _with_larger_fixtures(chosen)
+    request: dict[str, Json] = {"profile": encode(asked, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary_folder() as work:
         private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
-        checker = _Checker(request, pem, fixtures, work, limits)
+        checker = _Checker(request, pem, fixtures, work, limits, earlier, kept)
         try:
             with closing(checker.check_all(found, jobs, progress)) as done_checks:
                 for check in done_checks:
@@ -89,6 +117,8 @@ def check_models(
         except KeyboardInterrupt:
             # The report has what is known; the caller sees which models are unchecked.
             pass
+    if kept is not None:
+        kept.write()
     unchecked = tuple(model.name for model in found if model.name not in checks)
     models, not_models = _split_external_data(found, checks)
     return CheckModelsReport(
@@ -106,8 +136,53 @@ def check_models(
             if before is not None
             else None
         ),
+        answers=checker.answers.report(models, earlier, kept),
         seconds=time.monotonic() - started,
     )
+
+
+def _with_larger_fixtures(profile: Profile) -> Profile:
+    """The profile with room for the answers that are kept, unless it limits the artifact's size."""
+    if profile.budgets.artifact_bytes is not None:
+        return profile
+    given = profile.fixtures
+    room = FixtureSpec(
+        max_count=max(2, given.max_count), max_bytes=max(MAX_MODEL_BYTES, given.max_bytes)
+    )
+    return replace(profile, fixtures=room)
+
+
+def _earlier(
+    document: CheckModelsReport | None,
+    against: Path | None,
+    keeping: Path | None,
+    models: Sequence[FoundModel],
+    profile: Profile,
+    path: str,
+    *,
+    force: bool,
+) -> tuple[tuple[Earlier, ...], KeptFolder | None]:
+    """What there is to compare with, folders first, and the folder that answers are added to."""
+    names = [model.name for model in models]
+    folders = [each for each in (keeping, against) if each is not None]
+    if keeping is not None and (force or not has_answers(keeping)):
+        folders.remove(keeping)
+    found = [
+        Earlier(path=str(each), models=read_kept(each, names), values=each / VALUES)
+        for each in dict.fromkeys(folders)
+    ]
+    if document is not None:
+        answered = [check.original for check in document.models if check.original is not None]
+        for each in answered:
+            require_intact(each, path)
+        found.append(Earlier(path=path, models={each.model: each for each in answered}))
+    for source in found:
+        judged = [source.models[name] for name in names if name in source.models]
+        require_seed(judged, profile.parity.seed, source.path)
+    if keeping is None:
+        return tuple(found), None
+    has = found[0].models if keeping in folders else {}
+    return tuple(found), KeptFolder(keeping, has, anew=force)
 
 
 @record(kw_only=False)
@@ -119,6 +194,9 @@ class _Checker:
     fixtures: bool
     work: Path
     limits: WorkerLimits
+    earlier: tuple[Earlier, ...]
+    kept: KeptFolder | None
+    answers: AnswersSoFar = field(default_factory=AnswersSoFar)
 
     def check_all(
         self, models: Sequence[FoundModel], jobs: int, progress: Progress | None
@@ -165,6 +243,7 @@ class _Checker:
         request = {
             **self.request,
             "model": source,
+            "name": model.name,
             "artifact": str(artifact),
             "fixtures": self._fixtures(model, folder / "fixtures"),
         }
@@ -182,6 +261,7 @@ class _Checker:
             outcome="built",
             verdict=built["verdict"],
             findings=tuple(built["findings"]),
+            original=self._original(model, artifact, built, folder, sandbox),
         )
         if not model.data:
             return check
@@ -204,6 +284,46 @@ class _Checker:
             compared=len(data),
             **_refusal_fields(found, folder),
         )
+
+    def _original(
+        self, model: FoundModel, artifact: Path, built: Json, folder: Path, sandbox: Sandbox
+    ) -> ModelAnswers:
+        """What the original model answers now; it is compared with earlier answers, and kept."""
+        now = decode(ModelAnswers, built["original"])
+        manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
+        for before in self.earlier:
+            if model.name not in before.models:
+                continue
+            given = before.models[model.name]
+            other = other_model(given, now.source, before.path)
+            if other is not None:
+                self.answers.refused.append(other)
+                break
+            request: Json = {
+                "before": encode(given, full=True),
+                "now": built["original"],
+                "tolerance": built["tolerance"],
+                "files": {
+                    entry.sha256: str(artifact / PAYLOAD / entry.path) for entry in manifest.files
+                },
+                "values": str(before.values.absolute()) if before.values is not None else None,
+                "model": str(model.path.absolute()),
+            }
+            try:
+                found = sandbox.run(
+                    "aotc.tools.kept_answers:compare_job",
+                    request,
+                    folder=folder / "kept",
+                    where=model.path.name,
+                ).value
+            except AotcError as error:
+                self.answers.skip(model.name, error.line())
+            else:
+                self.answers.judged(model.name, decode(Compared, found))
+            break
+        if self.kept is not None and not self.kept.has(model.name):
+            self.kept.add(now, manifest, artifact)
+        return self.answers.shortened(now)
 
     def _fixtures(self, model: FoundModel, folder: Path) -> str | None:
         """A folder of the model's test data for its build; None if there is none to give."""

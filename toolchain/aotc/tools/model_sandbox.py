@@ -17,13 +17,14 @@ from aotc.session.parity import compare
 from aotc.session.sessions import run
 from aotc.session.worker_pool import JobResult, Workers
 from aotc.sizes.inputs.fixtures import read_test_data
-from aotc.spec.codec import Json, decode
+from aotc.spec.codec import Json, decode, encode
 from aotc.spec.command_reports import Answers
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec, Tolerance
 from aotc.spec.profile import Profile, WorkerLimits
+from aotc.tools.kept_answers import answers_of, original_tolerance
 from aotc.trust.compatibility import judge, probe_host
 
 # Imported once, so that the processes of models need not do it.
@@ -89,7 +90,8 @@ class Sandbox:
 def build_model(request: Json) -> Json:
     """Build the `model` to `artifact`, signed with the key in the file `key`.
 
-    Returns the verdict on this host and the codes of findings.  Raises as `build` does.
+    Returns the verdict on this host, the codes of findings, what the original model answered, and
+    the tolerance of its answers.  Raises as `build` does.
     """
     profile = decode(Profile, request["profile"])
     artifact = Path(request["artifact"])
@@ -100,6 +102,8 @@ def build_model(request: Json) -> Json:
             output=artifact,
             key=request["key"],
             fixtures=request["fixtures"],
+            # Else a model without dims would have no answers that could be kept.
+            embed_fixtures=request["fixtures"] is not None,
             cache=request["cache"],
             workers=workers,
         )
@@ -108,6 +112,10 @@ def build_model(request: Json) -> Json:
     return {
         "verdict": judge(manifest, probe_host(manifest, libraries)).verdict,
         "findings": sorted({finding.code for finding in report.findings}),
+        "original": encode(
+            answers_of(artifact, manifest, request["name"], profile.parity.seed), full=True
+        ),
+        "tolerance": encode(original_tolerance(manifest, profile.parity)),
     }
 
 

@@ -19,6 +19,7 @@ app = new_app()
 @examples(
     "aotc check-models models --output checked.json",
     "aotc check-models models --against known.json",
+    "aotc check-models models --keep-answers answers",
 )
 def check_models(
     folder: Annotated[
@@ -39,7 +40,18 @@ def check_models(
             "--against",
             metavar="FILE",
             parser=Path,
-            help="earlier document to compare with; exit status 1 where a model is worse than then",
+            help="earlier document, or folder of kept answers; exit status 1 where a model is "
+            "worse than then, or the original model answers otherwise",
+        ),
+    ] = None,
+    keep_answers: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep-answers",
+            metavar="FOLDER",
+            parser=Path,
+            help="folder for inputs and answers of the original models: compared where it has "
+            "them, else added; --force keeps all anew",
         ),
     ] = None,
     output: Annotated[
@@ -83,8 +95,10 @@ def check_models(
 
     Models are built in a sandbox, and the artifacts are not kept. If a model's folder contains
     test_data_set_N, the artifact's answers are compared with those of the data, and with ONNX
-    Runtime's. The exit status is 0 if every model is built and its answers agree, or with --against
-    if no model is worse than before; else 1.
+    Runtime's. The document that --output writes has a sketch of what the original models answer;
+    with --against it is compared, so that a new ONNX Runtime that computes otherwise is told. The
+    exit status is 0 if every model is built and its answers agree, or with --against if no model is
+    worse than before and no answer changed; else 1.
     """
     from aotc.base.files.writing import write_text
     from aotc.cli.output import document_text, needs, refuse_existing
@@ -93,7 +107,7 @@ def check_models(
     from aotc.report.sheets.model_checks import check_models_view
 
     stated = {"model": str(folder), "profile": profile}
-    others = (output, against)
+    others = (output, against, keep_answers)
     with (
         reported(Run("check-models", reports, form, json=json, others=others, **stated)) as run,
         stages(quiet=json) as progress,
@@ -101,7 +115,7 @@ def check_models(
         refuse_existing([output] if output is not None else [], force)
         with needs("check-models", "cpu"):
             from aotc.tools.check_models import check_models as check
-        from aotc.tools.check_outcomes import is_good
+        from aotc.tools.check_outcomes import answers_hold, is_good
 
         answer = check(
             folder,
@@ -112,6 +126,8 @@ def check_models(
             fixtures=fixtures,
             cache=cache,
             against=against,
+            keep_answers=keep_answers,
+            force=force,
             progress=progress,
         )
         if answer.unchecked:
@@ -120,6 +136,8 @@ def check_models(
             status = EXIT_NO if answer.against.worse else EXIT_YES
         else:
             status = EXIT_YES if all(map(is_good, answer.models)) else EXIT_NO
+        if status == EXIT_YES and not answers_hold(answer.answers):
+            status = EXIT_NO
         if output is not None:
             write_text(output, document_text(answer))
         if run.is_wanted:
