@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from aotc.base.records import field, record, replace
 from aotc.spec.codec import Bounds, Json, Problem, encode
-from aotc.spec.evidence import OutputError
+from aotc.spec.evidence import Comparison, OutputError
 from aotc.spec.json import canonical_sha256
 from aotc.spec.payload import Sha256
 from aotc.spec.reports import Refusal
@@ -118,3 +118,34 @@ class AnswersCheck:
     refused: Annotated[tuple[Refusal, ...], "kept answers that say nothing of a model"] = ()
     not_compared: tuple[LeftOut, ...] = ()
     not_kept: tuple[LeftOut, ...] = ()
+
+
+# Answers of two artifacts.
+
+
+@record
+class SameCalls:
+    """Two artifacts on the same inputs: how they were compared, and how far apart they are."""
+
+    how: Annotated[
+        Literal["ran", "ran-b", "golden", "one-id", "none"],
+        "ran: both were run; ran-b: B was, and compared with golden outputs of A; golden: golden "
+        "outputs of both; one-id: their manifests are equal",
+    ]
+    reason: Annotated[str, "why both were not run, or why nothing was compared"] = ""
+    calls: Annotated[tuple[Comparison, ...], "by fixture; empty: equal bytes, or not compared"] = ()
+    left_out: Annotated[tuple[str, ...], "fixtures that one of them refuses, with the reason"] = ()
+
+    def worst(self) -> tuple[tuple[str, OutputError], ...]:
+        """Of each output the worst error, one that did not pass first, with its fixture."""
+        found: dict[str, tuple[str, OutputError]] = {}
+        for call in self.calls:
+            for error in call.outputs:
+                known = found.get(error.output)
+                if known is None or _severity(error) > _severity(known[1]):
+                    found[error.output] = (call.fixture, error)
+        return tuple(found.values())
+
+
+def _severity(error: OutputError) -> tuple[bool, float]:
+    return not error.passed, error.max_abs

@@ -14,16 +14,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aotc.base.errors import AotcError, install_extra, with_others
+from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
 from aotc.base.files.reading import require_model_file
 from aotc.base.records import record, replace
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
-from aotc.spec.codec import Json, ParseError, Problem, decode
+from aotc.spec.codec import Json, ParseError, decode
 from aotc.spec.evidence import Evidence, OutputError, VariantEvidence
-from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Traffic
@@ -45,14 +44,12 @@ from aotc.spec.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     artifact_path,
-    manifest_version,
     stated_id,
-    unsupported_reason,
 )
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container, reread
 from aotc.trust.development_key import default_trust
-from aotc.trust.opening import open_container
+from aotc.trust.opening import open_container, read_manifest, read_manifest_bytes
 
 if TYPE_CHECKING:
     from aotc.spec.traffic import RecordedTraffic
@@ -185,43 +182,6 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         findings=(*manifest.findings, *_newer_schema(manifest)),
         problems=(*_unknown_features(manifest), *opened.problems),
     )
-
-
-def read_manifest_bytes(container: Container, place: Path) -> bytes:
-    """The content of aotc.json; raises G015 where the artifact at `place` has none."""
-    try:
-        return container.read(MANIFEST, MAX_JSON_BYTES)
-    except AotcError as error:
-        if error.code != "AOTC-G006":
-            raise
-        raise AotcError(
-            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
-        ) from None
-
-
-def read_manifest(content: bytes) -> Manifest:
-    """aotc.json as a record; raises G009 with all problems, G010 for another major version."""
-    try:
-        data = strict_json(content)
-        schema = data.get("schema") if isinstance(data, dict) else None
-        version = manifest_version(schema) if isinstance(schema, str) else None
-        ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
-        if what := unsupported_reason(schema):
-            raise AotcError(
-                "AOTC-G010",
-                what,
-                where=MANIFEST,
-                expected=f"{MANIFEST_SCHEMA.rpartition('.')[0]}.x",
-                found=str(schema)[:100],
-            )
-        if version is None:
-            raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
-        return decode(Manifest, data, allow_unknown=version[1] > ours[1])
-    except ParseError as error:
-        raise with_others(
-            AotcError("AOTC-G009", problem.what, where=f"{MANIFEST}: {problem.path or '(top)'}")
-            for problem in error.problems
-        ) from None
 
 
 def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:

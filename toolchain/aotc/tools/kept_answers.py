@@ -41,7 +41,7 @@ from aotc.spec.evidence import OutputError
 from aotc.spec.json import MAX_JSON_BYTES, canonical_json, canonical_sha256, strict_json
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import FixtureTensor
-from aotc.spec.precision import ParitySpec, Tolerance
+from aotc.spec.precision import Tolerance
 from aotc.spec.reports import Refusal
 
 INDEX: Final = "answers.json"
@@ -111,16 +111,6 @@ def source_digest(manifest: Manifest) -> str:
     if not source.external_data:
         return source.sha256
     return canonical_sha256([source.sha256, encode(source.external_data, full=True)])
-
-
-def original_tolerance(manifest: Manifest, parity: ParitySpec) -> Tolerance:
-    """How far two runtimes may be apart on the original model, whatever a variant computes in."""
-    source = manifest.source
-    if source.quantized:
-        return parity.quantized
-    halves = {value.dtype for value in (*manifest.inputs, *manifest.outputs)}
-    is_half = source.half_precision or halves & {"float16", "bfloat16"}
-    return parity.float16 if is_half else parity.float32
 
 
 # A folder of kept answers.

@@ -10,6 +10,7 @@ from typing import Any, Final
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST
 from aotc.pipeline.build import PRELOADED_MODULES, build
+from aotc.runtime.answers import original_tolerance
 from aotc.runtime.model import Model
 from aotc.runtime.rehearsal_jobs import open_staged
 from aotc.session.inference import open_original
@@ -24,7 +25,7 @@ from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec, Tolerance
 from aotc.spec.profile import Profile, WorkerLimits
-from aotc.tools.kept_answers import answers_of, original_tolerance
+from aotc.tools.kept_answers import answers_of
 from aotc.trust.compatibility import judge, probe_host
 
 # Imported once, so that the processes of models need not do it.
