@@ -12,6 +12,7 @@ from aotc.base.records import field, record, replace
 from aotc.pipeline.cache import BuildCache
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
+from aotc.runtime.answers import Side
 from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Blamed
@@ -88,7 +89,8 @@ class BuildState:
     build read.  `journal` is what was judged so far.  `blames` are the nodes to blame, by variant
     with precision, and the model file of each form that was too inexact; None: the search failed.
     With `shared_trials` all searches share the profile's trials, as those for one candidate of
-    tuning do; else those for one variant in one precision do.
+    tuning do; else those for one variant in one precision do.  `earlier` is the artifact whose
+    answers the new one must give.
     """
 
     context: BuildContext
@@ -100,6 +102,7 @@ class BuildState:
     blames: dict[tuple[str, Path], Blamed | None] = field(default_factory=dict)
     shared_trials: bool = False
     root: Path | None = None
+    earlier: Side | None = None
 
     @property
     def shared(self) -> Path:

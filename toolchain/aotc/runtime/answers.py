@@ -22,11 +22,12 @@ from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Fixture, Value
 from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
 from aotc.spec.profile import profile_of
+from aotc.spec.trust_anchors import Anchor, TrustedIdentity, TrustedKey
 from aotc.spec.versions import stated_id
 from aotc.trust.container import Container
 from aotc.trust.gate import require_signer
 from aotc.trust.opening import copy_files
-from aotc.trust.policy.host_trust import resolve
+from aotc.trust.policy.host_trust import Trust, resolve
 
 if TYPE_CHECKING:
     from aotc.runtime.model import Model
@@ -39,7 +40,8 @@ _NEEDED: Final = ("numpy", "onnxruntime")
 class Side:
     """One of two artifacts: open, and how it is loaded.
 
-    `staged` is the request of `open_staged` for one that was just built, None for any other.
+    `staged` is the request of `open_staged` for one that was just built, None for any other, which
+    must be signed as this host trusts by default, or by one of `signers`.
     """
 
     path: Path
@@ -47,6 +49,7 @@ class Side:
     manifest: Manifest
     artifact_id: str
     staged: Json = None
+    signers: tuple[Anchor, ...] = ()
 
 
 def interface_difference(
@@ -119,16 +122,32 @@ def _why_not_run(name: str, side: Side) -> str:
     if side.staged is not None:
         return ""
     try:
-        require_signer(side.container, resolve(remember=False))
+        if not _is_signed_by(side):
+            require_signer(side.container, resolve(remember=False))
     except AotcError as error:
         return f"{name} is not run, as it does not verify: {error.code} {error.what}"
     return ""
 
 
+def _is_signed_by(side: Side) -> bool:
+    """Whether one of its `signers` signed the artifact."""
+    try:
+        require_signer(side.container, side.signers)
+    except AotcError:
+        return False
+    return True
+
+
 def _loading(side: Side) -> Json:
     # A job has a working directory of its own.
     path = side.path if stated_id(side.path) is not None else side.path.absolute()
-    return {"artifact": str(path), "staged": side.staged}
+    signed = side.signers if side.staged is None and _is_signed_by(side) else ()
+    return {
+        "artifact": str(path),
+        "staged": side.staged,
+        "keys": [encode(each) for each in signed if isinstance(each, TrustedKey)],
+        "identities": [encode(each) for each in signed if isinstance(each, TrustedIdentity)],
+    }
 
 
 def _copied(side: Side, folder: Path) -> list[Json]:
@@ -225,7 +244,12 @@ def _opened(side: Json) -> Model:
 
     if side["staged"] is not None:
         return open_staged(side["staged"], None)
-    return load(side["artifact"], warm_up=False, unsafe_no_trust_state=True)
+    anchors: tuple[Anchor, ...] = (
+        *decode(tuple[TrustedKey, ...], side["keys"]),
+        *decode(tuple[TrustedIdentity, ...], side["identities"]),
+    )
+    trust = Trust.of(anchors) if anchors else None
+    return load(side["artifact"], trust=trust, warm_up=False, unsafe_no_trust_state=True)
 
 
 def _golden_outputs(call: Json) -> Mapping[str, object]:

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files import failures
@@ -53,6 +53,8 @@ from aotc.trust import key_files, provenance
 
 # Of the folder of all builds, at its end.
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
+# Of one model, at different sizes.
+_KEPT_CALLS: Final = 4
 _PARSED_HERE_BYTES, _COUNTED_HERE_BYTES = 8 << 20, 256 << 20
 
 
@@ -147,7 +149,7 @@ def _with_larger_fixtures(profile: Profile) -> Profile:
         return profile
     given = profile.fixtures
     room = FixtureSpec(
-        max_count=max(2, given.max_count), max_bytes=max(MAX_MODEL_BYTES, given.max_bytes)
+        max_count=max(_KEPT_CALLS, given.max_count), max_bytes=max(MAX_MODEL_BYTES, given.max_bytes)
     )
     return replace(profile, fixtures=room)
 

@@ -6,7 +6,6 @@ Of an artifact only aotc.json and the attestations are read, never models or wei
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections import Counter
@@ -49,7 +48,7 @@ from aotc.spec.versions import (
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container, reread
 from aotc.trust.development_key import default_trust
-from aotc.trust.opening import open_container, read_manifest, read_manifest_bytes
+from aotc.trust.opening import identified, open_container, read_manifest
 
 if TYPE_CHECKING:
     from aotc.spec.traffic import RecordedTraffic
@@ -130,9 +129,8 @@ class ArtifactContents:
 
 def read_artifact(path: Path, container: Container) -> ArtifactContents:
     """What the artifact at `path` says of itself, from its open container."""
-    content = read_manifest_bytes(container, path)
+    content, artifact_id = identified(container, path)
     manifest = read_manifest(content)
-    artifact_id = hashlib.sha256(content).hexdigest()
     problems: list[Refusal] = []
     claims, evidence = read_attestations(container, artifact_id, problems)
     return ArtifactContents(

@@ -87,6 +87,12 @@ def read_manifest_bytes(container: Container, place: Path) -> bytes:
         ) from None
 
 
+def identified(container: Container, place: Path) -> tuple[bytes, str]:
+    """The content of aotc.json and its sha256, the artifact's id; raises as above."""
+    content = read_manifest_bytes(container, place)
+    return content, hashlib.sha256(content).hexdigest()
+
+
 def read_manifest(content: bytes) -> Manifest:
     """aotc.json as a record; raises G009 with all problems, G010 for another major version."""
     try:

@@ -73,6 +73,8 @@ def _answers(answers: AnswersCheck) -> Sheet:
     """What the original models answer, and what they answered before."""
     then = f" (ONNX Runtime {' and '.join(answers.onnxruntime)})" if answers.onnxruntime else ""
     of = f"of {count(answers.compared, 'model')} compared with {' and '.join(answers.before)}{then}"
+    if not answers.onnxruntime:
+        of = f"none of these models in {' and '.join(answers.before)}, so none was compared"
     kept = f"of {count(answers.kept, 'model')} added to {answers.folder}" if answers.kept else ""
     rows = [
         (
