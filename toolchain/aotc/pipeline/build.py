@@ -198,7 +198,7 @@ def build(request: BuildRequest) -> BuildReport:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
         with clock.stage("answers") if earlier is not None else nullcontext():
-            judge_answers(earlier, artifact, staged, workers, work / "answers", journal)
+            judge_answers(earlier, staged, workers, work / "answers", journal)
         try:
             put_in_place(artifact.folder, output, force=request.force)
         except OSError as error:

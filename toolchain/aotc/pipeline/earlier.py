@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from aotc.base.errors import AotcError, with_others
-from aotc.base.files.folders import MANIFEST
 from aotc.base.records import replace
-from aotc.pipeline.types import Artifact
 from aotc.runtime.answers import Side, interface_difference, same_calls
 from aotc.runtime.rehearsal import Staged, staged_request
 from aotc.session.worker_pool import Workers
@@ -68,7 +66,6 @@ def require_interface(
 
 def judge_answers(
     earlier: Side | None,
-    artifact: Artifact,
     staged: Staged,
     workers: Workers,
     work: Path,
@@ -80,14 +77,15 @@ def judge_answers(
     """
     if earlier is None:
         return None
-    manifest = read_manifest((artifact.folder / MANIFEST).read_bytes())
-    require_interface(earlier, manifest.inputs, manifest.outputs)
-    with FolderContainer(artifact.folder) as container:
+    with FolderContainer(staged.folder) as container:
+        content, artifact_id = identified(container, staged.folder)
+        manifest = read_manifest(content)
+        require_interface(earlier, manifest.inputs, manifest.outputs)
         new = Side(
-            path=artifact.folder,
+            path=staged.folder,
             container=container,
             manifest=manifest,
-            artifact_id=artifact.artifact_id,
+            artifact_id=artifact_id,
             staged=staged_request(staged),
         )
         old = replace(earlier, signers=staged.signers)

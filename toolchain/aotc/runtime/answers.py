@@ -7,7 +7,6 @@ they are read, each with the digest that its manifest states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -20,19 +19,19 @@ from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Comparison, OutputError
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Fixture, Value
-from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
+from aotc.spec.precision import ParitySpec, Tolerance
 from aotc.spec.profile import profile_of
 from aotc.spec.trust_anchors import Anchor, TrustedIdentity, TrustedKey
 from aotc.spec.versions import stated_id
 from aotc.trust.container import Container
 from aotc.trust.gate import require_signer
 from aotc.trust.opening import copy_files
-from aotc.trust.policy.host_trust import Trust, resolve
+from aotc.trust.policy.host_trust import resolve
 
 if TYPE_CHECKING:
-    from aotc.runtime.model import Model
+    pass
 
-_JOB: Final = "aotc.runtime.answers:run_both"
+_JOBS: Final = "aotc.runtime.rehearsal_jobs"
 _NEEDED: Final = ("numpy", "onnxruntime")
 
 
@@ -179,97 +178,10 @@ def _run(
     assert workers is not None
     request = {"a": sides[0], "b": sides[1], "calls": calls, "strict": strict}
     try:
-        found = workers.run(_JOB, request, folder=work, where="the answers").value
+        found = workers.run(f"{_JOBS}:answer_both", request, folder=work, where="the answers").value
     except AotcError as error:
         return SameCalls(how="none", reason=error.line())
     return decode(SameCalls, found)
-
-
-def run_both(request: Json) -> Json:
-    """In a worker: load A and B, run both on every call, and compare; A may be None.
-
-    Then the outputs in the calls are compared with.
-    """
-    from aotc.graph import values
-    from aotc.session.parity import compare
-
-    comparisons: list[Comparison] = []
-    left_out: list[str] = []
-    with ExitStack() as stack:
-        opened: list[Model | None] = []
-        for name in ("a", "b"):
-            try:
-                side = request[name]
-                opened.append(None if side is None else stack.enter_context(_opened(side)))
-            except AotcError as error:
-                reason = f"{name.upper()} cannot be run here: {error.code} {error.what}"
-                return encode(SameCalls(how="none", reason=reason))
-        one, other = opened
-        assert other is not None
-        tolerance, gates = _judge_of([each for each in opened if each], strict=request["strict"])
-        for call in request["calls"]:
-            inputs = {name: values.load(Path(path)) for name, path in call["inputs"].items()}
-            name = "B"
-            try:
-                found = other.run(inputs)
-                name = "A"
-                expected = one.run(inputs) if one is not None else _golden_outputs(call)
-            except AotcError as error:
-                left_out.append(f"{call['name']}: {name} refuses it, {error.code} {error.what}")
-                continue
-            comparisons.append(
-                Comparison(
-                    fixture=call["name"],
-                    sizes=call["sizes"],
-                    outputs=tuple(
-                        compare(value, found[output], tolerance, output, gates.get(output))
-                        for output, value in expected.items()
-                    ),
-                )
-            )
-    reason = "" if comparisons else f"no input was answered by both: {'; '.join(left_out)}"
-    return encode(
-        SameCalls(
-            how="ran" if comparisons else "none",
-            reason=reason,
-            calls=tuple(comparisons),
-            left_out=tuple(left_out),
-        )
-    )
-
-
-def _opened(side: Json) -> Model:
-    from aotc.runtime.loading import load
-    from aotc.runtime.rehearsal_jobs import open_staged
-
-    if side["staged"] is not None:
-        return open_staged(side["staged"], None)
-    anchors: tuple[Anchor, ...] = (
-        *decode(tuple[TrustedKey, ...], side["keys"]),
-        *decode(tuple[TrustedIdentity, ...], side["identities"]),
-    )
-    trust = Trust.of(anchors) if anchors else None
-    return load(side["artifact"], trust=trust, warm_up=False, unsafe_no_trust_state=True)
-
-
-def _golden_outputs(call: Json) -> Mapping[str, object]:
-    from aotc.graph import values
-
-    return {
-        name: values.load(Path(path), refusal="AOTC-G014") for name, path in call["outputs"].items()
-    }
-
-
-def _judge_of(
-    models: Sequence[Model], *, strict: bool
-) -> tuple[Tolerance, Mapping[str, OutputGate]]:
-    """The narrowest or widest tolerance of the loaded variants, and the gates beside it."""
-    parities = [variant.parity for model in models for variant in model.variants]
-    judged = [
-        (each.tolerance or getattr(ParitySpec(), each.arithmetic), each.gates) for each in parities
-    ]
-    chosen = min if strict else max
-    return chosen(judged, key=lambda each: (each[0].rtol, each[0].atol))
 
 
 # Golden outputs: what the original models answered when the artifacts were built.

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files import failures
-from aotc.base.files.folders import MANIFEST, PAYLOAD
 from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.progress import Progress, Reporter
@@ -25,8 +24,6 @@ from aotc.session.sessions import import_onnxruntime
 from aotc.spec.answers import ModelAnswers, ToolVersions
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile
-from aotc.spec.json import strict_json
-from aotc.spec.manifest import Manifest
 from aotc.spec.profile import FixtureSpec, Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile, with_absolute_paths
 from aotc.spec.reports import Refusal
@@ -263,7 +260,7 @@ class _Checker:
             outcome="built",
             verdict=built["verdict"],
             findings=tuple(built["findings"]),
-            original=self._original(model, artifact, built, folder, sandbox),
+            original=self._original(model, built, folder, sandbox),
         )
         if not model.data:
             return check
@@ -288,11 +285,10 @@ class _Checker:
         )
 
     def _original(
-        self, model: FoundModel, artifact: Path, built: Json, folder: Path, sandbox: Sandbox
+        self, model: FoundModel, built: Json, folder: Path, sandbox: Sandbox
     ) -> ModelAnswers:
         """What the original model answers now; it is compared with earlier answers, and kept."""
         now = decode(ModelAnswers, built["original"])
-        manifest = decode(Manifest, strict_json((artifact / MANIFEST).read_bytes()))
         for before in self.earlier:
             if model.name not in before.models:
                 continue
@@ -305,9 +301,7 @@ class _Checker:
                 "before": encode(given, full=True),
                 "now": built["original"],
                 "tolerance": built["tolerance"],
-                "files": {
-                    entry.sha256: str(artifact / PAYLOAD / entry.path) for entry in manifest.files
-                },
+                "files": built["files"],
                 "values": str(before.values.absolute()) if before.values is not None else None,
                 "model": str(model.path.absolute()),
             }
@@ -324,7 +318,7 @@ class _Checker:
                 self.answers.judged(model.name, decode(Compared, found))
             break
         if self.kept is not None and not self.kept.has(model.name):
-            self.kept.add(now, manifest, artifact)
+            self.kept.add(now, built["files"])
         return self.answers.shortened(now)
 
     def _fixtures(self, model: FoundModel, folder: Path) -> str | None:

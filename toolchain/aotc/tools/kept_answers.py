@@ -18,7 +18,7 @@ from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read, cannot_write
 from aotc.base.files.folders import PAYLOAD
-from aotc.base.files.reading import file_sha256, read_at_most
+from aotc.base.files.reading import file_sha256, open_plain, read_at_most
 from aotc.base.files.writing import write_atomically
 from aotc.base.records import record, replace
 from aotc.graph import values
@@ -144,19 +144,25 @@ class KeptFolder:
         """Whether it has answers of a model of this name."""
         return model in self._models
 
-    def add(self, answers: ModelAnswers, manifest: Manifest, artifact: Path) -> None:
-        """Keep the answers of a model, call by call as far as the limits allow; raises OSError."""
-        paths = {entry.sha256: artifact / PAYLOAD / entry.path for entry in manifest.files}
+    def add(self, answers: ModelAnswers, files: Mapping[str, str]) -> None:
+        """Keep the answers of a model, call by call as far as the limits allow; raises OSError.
+
+        `files` are those of their values, by digest.
+        """
         with self._lock:
             calls, room = [], MAX_MODEL_BYTES
             for call in answers.calls:
-                files = {value.file: value for value in (*call.inputs, *call.outputs)}
-                new = {name: each for name, each in files.items() if name not in self._sizes}
+                wanted = {value.file: value for value in (*call.inputs, *call.outputs)}
+                new = {name: each for name, each in wanted.items() if name not in self._sizes}
                 size = sum(each.bytes for each in new.values())
                 fits = size <= min(room, MAX_TOTAL_BYTES - sum(self._sizes.values()))
                 if fits:
                     for name, each in new.items():
-                        shutil.copyfile(paths[each.sha256], self.folder / VALUES / name)
+                        with (
+                            open_plain(files[each.sha256]) as source,
+                            (self.folder / VALUES / name).open("wb") as copy,
+                        ):
+                            shutil.copyfileobj(source, copy)
                         self._sizes[name] = each.bytes
                     room -= size
                 else:

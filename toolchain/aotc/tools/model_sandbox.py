@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.folders import MANIFEST
+from aotc.base.files.folders import MANIFEST, PAYLOAD
 from aotc.pipeline.build import PRELOADED_MODULES, build
 from aotc.runtime.answers import original_tolerance
 from aotc.runtime.model import Model
@@ -91,8 +91,8 @@ class Sandbox:
 def build_model(request: Json) -> Json:
     """Build the `model` to `artifact`, signed with the key in the file `key`.
 
-    Returns the verdict on this host, the codes of findings, what the original model answered, and
-    the tolerance of its answers.  Raises as `build` does.
+    Returns the verdict on this host, the codes of findings, what the original model answered, with
+    the files of that by digest, and the tolerance of its answers.  Raises as `build` does.
     """
     profile = decode(Profile, request["profile"])
     artifact = Path(request["artifact"])
@@ -116,6 +116,11 @@ def build_model(request: Json) -> Json:
         "original": encode(
             answers_of(artifact, manifest, request["name"], profile.parity.seed), full=True
         ),
+        "files": {
+            entry.sha256: str(artifact / PAYLOAD / entry.path)
+            for entry in manifest.files
+            if entry.role == "fixture"
+        },
         "tolerance": encode(original_tolerance(manifest, profile.parity)),
     }
 
