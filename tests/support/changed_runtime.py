@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -24,7 +23,7 @@ def changed_runtime(folder: Path, change: str) -> str:
 
     def take(source: str, target: str) -> None:
         if Path(source).suffix == ".so" or ".so." in source:
-            os.symlink(source, target)
+            Path(target).symlink_to(source)
         else:
             shutil.copyfile(source, target)
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from aotc.graph import values
 from aotc.graph.values import Data
-from aotc.session.parity import compare, same_bits
+from aotc.session.parity import UNBOUNDED, compare, same_bits
 from aotc.spec.answers import KeptValue
 from aotc.spec.codec import Json
 from aotc.spec.evidence import OutputError
@@ -76,23 +76,23 @@ def judge_sketch(before: KeptValue, now: Data, tolerance: Tolerance) -> OutputEr
     Raises any of `values.MALFORMED` for what is no sketch.
     """
     if before.value != values.describe(now):
-        what = f"expected {before.value}, found {values.describe(now)}"
-        return OutputError(output=before.name, max_abs=0.0, max_rel=0.0, passed=False, reason=what)
+        return unmeasured(before.name, f"expected {before.value}, found {values.describe(now)}")
     found = _sketched(now)
     if before.sketch is None or found is _TOO_LARGE:
         return None
     expected = values.from_json(before.sketch)
     error = compare(expected, found, tolerance, before.name)
-    if error.passed and is_exact(now) and same_bits(expected, found):
+    if error.passed and found is not now and is_exact(now) and same_bits(expected, found):
         # Their digests differ, and such values must be equal.
-        return OutputError(
-            output=before.name,
-            max_abs=0.0,
-            max_rel=0.0,
-            passed=False,
-            reason="values differ that are not in the sketch",
-        )
+        return unmeasured(before.name, "values differ that are not in the sketch")
     return error
+
+
+def unmeasured(name: str, reason: str) -> OutputError:
+    """The error of an output that differs in a way that is no number."""
+    return OutputError(
+        output=name, max_abs=UNBOUNDED, max_rel=UNBOUNDED, passed=False, reason=reason
+    )
 
 
 def is_exact(value: Data) -> bool:

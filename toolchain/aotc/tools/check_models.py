@@ -164,7 +164,7 @@ def _earlier(
     """What there is to compare with, folders first, and the folder that answers are added to."""
     names = [model.name for model in models]
     folders = [each for each in (keeping, against) if each is not None]
-    if keeping is not None and (force or not has_answers(keeping)):
+    if keeping is not None and (not has_answers(keeping) or force):
         folders.remove(keeping)
     found = [
         Earlier(path=str(each), models=read_kept(each, names), values=each / VALUES)

@@ -25,7 +25,7 @@ from aotc.graph import values
 from aotc.session.inference import open_original
 from aotc.session.parity import compare
 from aotc.session.sessions import run
-from aotc.session.sketches import judge_sketch, sketch
+from aotc.session.sketches import judge_sketch, sketch, unmeasured
 from aotc.spec.answers import (
     AnswersCheck,
     ChangedAnswer,
@@ -475,10 +475,7 @@ def _judged(
     found: dict[str, OutputError | None] = {}
     for before in call.outputs:
         if before.name not in now:
-            reason = "the model has no such output any more"
-            found[before.name] = OutputError(
-                output=before.name, max_abs=0.0, max_rel=0.0, passed=False, reason=reason
-            )
+            found[before.name] = unmeasured(before.name, "the model has no such output any more")
             continue
         given = now[before.name]
         if isinstance(given, Path) and file_sha256(given) == before.sha256:
