@@ -21,8 +21,8 @@ from aotc.trust.container import FolderContainer
 from aotc.trust.opening import identified, open_container, read_manifest
 
 _COMPARED: Final = {
-    "ran": "both run",
-    "ran-b": "with golden outputs of the earlier one",
+    "ran": "both run, and golden outputs of the earlier one",
+    "ran-b": "golden outputs of the earlier one",
     "golden": "golden outputs of both",
     "one-id": "equal manifests",
 }

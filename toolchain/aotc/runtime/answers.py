@@ -77,8 +77,8 @@ def same_calls(
 ) -> SameCalls:
     """Both artifacts on the inputs of A's fixtures, or of B's if A has none.
 
-    With `strict` by the narrower tolerance of the two, else by the wider one; without it, B alone
-    is run where A cannot be, and compared with A's golden outputs.  Where nothing can be run,
+    With `strict` by the narrower tolerance of the two, else by the wider one; without it, B is also
+    compared with A's golden outputs, which is all where A cannot be run.  Where nothing can be run,
     golden outputs to equal inputs are compared.  `work` is a folder for files, and `start` gives
     workers, once something is run (None: nothing is).
     """
@@ -94,12 +94,12 @@ def same_calls(
         attempts = [(_loading(a), _loading(b))] if not why else []
         if not strict and source is a and not unfit["B"]:
             attempts.append((None, _loading(b)))
-        calls = _copied(source, work / "fixtures") if attempts else []
+        calls = _copied(a, b, work / "fixtures") if attempts else []
         workers = start() if attempts else None
         for number, sides in enumerate(attempts):
             found = _run(sides, calls, workers, work / f"run-{number}", strict=strict)
             if found.how != "none":
-                return found if sides[0] is not None else replace(found, how="ran-b", reason=why)
+                return found if found.how == "ran" else replace(found, reason=why)
             why = found.reason
     return _golden(a, b, why, work)
 
@@ -149,15 +149,21 @@ def _loading(side: Side) -> Json:
     }
 
 
-def _copied(side: Side, folder: Path) -> list[Json]:
-    """The fixtures of an artifact in files; raises as `copy_files` does."""
+def _copied(a: Side, b: Side, folder: Path) -> list[Json]:
+    """The fixtures of A in files, or of B if A has none; raises as `copy_files` does."""
+    side = a if a.manifest.fixtures else b
     copy_files(side.container, side.manifest, _paths(side.manifest.fixtures), folder)
+    excluded: dict[str, list[str]] = {}
+    for fixture in (*a.manifest.fixtures, *b.manifest.fixtures):
+        excluded.setdefault(fixture.name, []).extend(fixture.excluded_variants)
     return [
         {
             "name": fixture.name,
             "sizes": dict(fixture.sizes),
             "inputs": {each.name: str(folder / each.path) for each in fixture.inputs},
             "outputs": {each.name: str(folder / each.path) for each in fixture.outputs},
+            "golden": side is a,
+            "excluded": excluded[fixture.name],
         }
         for fixture in side.manifest.fixtures
     ]

@@ -91,11 +91,13 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> Model:
 
 
 def answer_both(request: Json) -> Json:
-    """In a worker: load A and B, run both on every call, and compare; A may be None.
+    """Load A and B, run both on every call, and compare; A may be None.
 
-    Then the outputs in the calls are compared with.
+    Unless `strict`, B is compared with the outputs in the calls as well, where no variant that is
+    loaded was left out of what is judged by them.
     """
-    comparisons: list[Comparison] = []
+    calls: list[Comparison] = []
+    golden: list[Comparison] = []
     left_out: list[str] = []
     with ExitStack() as stack:
         opened: list[Model | None] = []
@@ -108,33 +110,42 @@ def answer_both(request: Json) -> Json:
                 return encode(SameCalls(how="none", reason=reason))
         one, other = opened
         assert other is not None
-        tolerance, gates = _judge_of([each for each in opened if each], strict=request["strict"])
+        loaded = [each for each in opened if each is not None]
+        tolerance, gates = _judge_of(loaded, strict=request["strict"])
+
+        def compared(call: Json, expected: Mapping[str, values.Data]) -> Comparison:
+            errors = tuple(
+                compare(value, found[output], tolerance, output, gates.get(output))
+                for output, value in expected.items()
+            )
+            return Comparison(fixture=call["name"], sizes=call["sizes"], outputs=errors)
+
         for call in request["calls"]:
             inputs = {name: values.load(Path(path)) for name, path in call["inputs"].items()}
             name = "B"
             try:
                 found = other.run(inputs)
                 name = "A"
-                expected = one.run(inputs) if one is not None else _golden_outputs(call)
+                expected = one.run(inputs) if one is not None else None
             except AotcError as error:
                 left_out.append(f"{call['name']}: {name} refuses it, {error.code} {error.what}")
                 continue
-            comparisons.append(
-                Comparison(
-                    fixture=call["name"],
-                    sizes=call["sizes"],
-                    outputs=tuple(
-                        compare(value, found[output], tolerance, output, gates.get(output))
-                        for output, value in expected.items()
-                    ),
-                )
-            )
-    reason = "" if comparisons else f"no input was answered by both: {'; '.join(left_out)}"
+            if expected is not None:
+                calls.append(compared(call, expected))
+            names = {variant.name for each in loaded for variant in each.variants}
+            if not request["strict"] and call["golden"] and names.isdisjoint(call["excluded"]):
+                outputs = {
+                    name: values.load(Path(path), refusal="AOTC-G014")
+                    for name, path in call["outputs"].items()
+                }
+                golden.append(compared(call, outputs))
+    reason = "" if calls or golden else f"no input was judged for both: {'; '.join(left_out)}"
     return encode(
         SameCalls(
-            how="ran" if comparisons else "none",
+            how="ran" if calls else "ran-b" if golden else "none",
             reason=reason,
-            calls=tuple(comparisons),
+            calls=tuple(calls),
+            golden=tuple(golden),
             left_out=tuple(left_out),
         )
     )
@@ -149,12 +160,6 @@ def _opened(side: Json) -> Model:
     )
     trust = Trust.of(anchors) if anchors else None
     return load_artifact(side["artifact"], trust=trust, warm_up=False, unsafe_no_trust_state=True)
-
-
-def _golden_outputs(call: Json) -> Mapping[str, object]:
-    return {
-        name: values.load(Path(path), refusal="AOTC-G014") for name, path in call["outputs"].items()
-    }
 
 
 def _judge_of(

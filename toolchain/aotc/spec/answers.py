@@ -129,17 +129,20 @@ class SameCalls:
 
     how: Annotated[
         Literal["ran", "ran-b", "golden", "one-id", "none"],
-        "ran: both were run; ran-b: B was, and compared with golden outputs of A; golden: golden "
-        "outputs of both; one-id: their manifests are equal",
+        "ran: both were run; ran-b: B alone; golden: golden outputs of both were compared; one-id: "
+        "their manifests are equal",
     ]
     reason: Annotated[str, "why both were not run, or why nothing was compared"] = ""
-    calls: Annotated[tuple[Comparison, ...], "by fixture; empty: equal bytes, or not compared"] = ()
+    calls: Annotated[tuple[Comparison, ...], "B with A, by fixture"] = ()
+    golden: Annotated[
+        tuple[Comparison, ...], "B, where it was run, with the golden outputs of A; by fixture"
+    ] = ()
     left_out: Annotated[tuple[str, ...], "fixtures that one of them refuses, with the reason"] = ()
 
     def worst(self) -> tuple[tuple[str, OutputError], ...]:
         """Of each output the worst error, one that did not pass first, with its fixture."""
         found: dict[str, tuple[str, OutputError]] = {}
-        for call in self.calls:
+        for call in (*self.calls, *self.golden):
             for error in call.outputs:
                 known = found.get(error.output)
                 if known is None or _severity(error) > _severity(known[1]):
