@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +114,36 @@ def test_a_changed_payload_is_not_run(aotc: Command, tmp_path: Path) -> None:
     done = anew("diff", "old.aotc", str(forged))
     assert area(done)["status"] == "not-compared"
     assert "AOTC-G005" in area(done)["reason"]
+
+
+_BASE = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("onnx", "onnxruntime", "numpy", "ml_dtypes"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Blocked())
+from aotc.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(("other", "status"), [("renamed", "same"), ("scaled", "not-compared")])
+def test_a_base_install_compares_digests(aotc: Command, other: str, status: str) -> None:
+    """What it cannot compare it calls neither the same nor as exact."""
+    done = subprocess.run(
+        [sys.executable, "-c", _BASE, "diff", "old.aotc", f"{other}.aotc", "--json"],
+        cwd=aotc.folder,
+        env=aotc.environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done
+    found = Outcome(status=0, stdout=done.stdout, stderr="")
+    assert area(found)["status"] == area(found, "exactness")["status"] == status
+    reason = area(found)["reason"] or found.document["answers"]["reason"]
+    assert "needs the extra cpu" in reason or "without the extra cpu" in reason
 
 
 def test_other_inputs_or_outputs(aotc: Command) -> None:
