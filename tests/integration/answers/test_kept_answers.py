@@ -127,7 +127,7 @@ def test_a_folder_is_compared_and_added_to(aotc: Command, under: Under, tmp_path
         assert (done.document["answers"]["kept"], done.document["answers"]["compared"]) == (1, 2)
         # The third was kept by the changed runtime, the others are as they were.
         assert changed(check(aotc, "--keep-answers", str(copy))) == {("third.onnx", "y")}
-        anew = check(aotc, "--keep-answers", str(copy), "--force")
+        anew = check(aotc, "--keep-answers", str(copy), "--renew-answers")
         assert (anew.status, anew.document["answers"]["before"]) == (0, [])
         assert changed(check(aotc, "--keep-answers", str(copy))) == set()
         index = json.loads((copy / "answers.json").read_text("utf-8"))
@@ -174,7 +174,7 @@ def test_another_model_of_the_name(aotc: Command, place: str, tmp_path: Path) ->
     assert (done.status, refused["code"]) == (1, "AOTC-I089")
     assert refused["where"] == f"{place}: small.onnx"
     assert "sha256" in refused["expected"]
-    assert "--force" in refused["fix"]
+    assert "--renew-answers" in refused["fix"]
     assert done.document["answers"]["compared"] == 1
     report = json.loads((aotc.folder / "other.json").read_text("utf-8"))
     assert [each["code"] for each in report["refusals"]] == ["AOTC-I089"]
@@ -244,13 +244,18 @@ def test_a_folder_that_cannot_be_used(
     spoil(copy)
     refused = check(aotc, option, str(copy)).refused(code, 3)
     assert refused["where"].startswith(str(copy))
-    assert "--force" in refused["fix"]
+    assert "--renew-answers" in refused["fix"]
+    if option == "--keep-answers":
+        words = ("--keep-answers", str(copy), "--renew-answers", "--pattern", "small*")
+        assert check(aotc, *words).status == 0
+        assert check(aotc, "--keep-answers", str(copy), "--pattern", "small*").status == 0
 
 
 def test_a_folder_of_something_else(aotc: Command, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     check(aotc, "--keep-answers", str(tmp_path)).refused("AOTC-I017", 3)
-    check(aotc, "--keep-answers", str(tmp_path), "--force").refused("AOTC-I017", 3)
+    words = ("--keep-answers", str(tmp_path), "--renew-answers")
+    check(aotc, *words).refused("AOTC-I017", 3)
     assert [each.name for each in tmp_path.iterdir()] == ["notes.txt"]
 
 

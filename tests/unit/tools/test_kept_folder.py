@@ -60,7 +60,7 @@ def in_folder(folder: Path) -> dict[str, list[bool]]:
 
 
 def test_equal_values_are_there_once(values: Values, tmp_path: Path) -> None:
-    folder = KeptFolder(tmp_path / "kept", {}, anew=False)
+    folder = KeptFolder(tmp_path / "kept", [])
     for name in "ab":
         folder.add(values.answers(name, (b"given", b"answer"), (b"given", b"other")), values.files)
     folder.write()
@@ -72,7 +72,7 @@ def test_what_is_too_much_of_one_model(
     values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_answers, "MAX_MODEL_BYTES", 100)
-    folder = KeptFolder(tmp_path / "kept", {}, anew=False)
+    folder = KeptFolder(tmp_path / "kept", [])
     folder.add(values.answers("a", (b"x" * 60, b"y" * 41), (b"x", b"y" * 90)), values.files)
     folder.write()
     assert in_folder(tmp_path / "kept") == {"a": [False, True]}
@@ -84,13 +84,13 @@ def test_what_is_too_much_of_all(
     values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_answers, "MAX_TOTAL_BYTES", 100)
-    folder = KeptFolder(tmp_path / "kept", {}, anew=False)
+    folder = KeptFolder(tmp_path / "kept", [])
     folder.add(values.answers("a", (b"x" * 50, b"y" * 40)), values.files)
     # What is there already takes no room.
     folder.add(values.answers("b", (b"x" * 50, b"z" * 10), (b"x" * 50, b"z" * 11)), values.files)
     folder.write()
     assert in_folder(tmp_path / "kept") == {"a": [True], "b": [True, False]}
-    again = KeptFolder(tmp_path / "kept", read_kept(tmp_path / "kept", []), anew=False)
+    again = KeptFolder(tmp_path / "kept", [])
     again.add(values.answers("c", (b"new", b"new too")), values.files)
     assert [each.model for each in again.left_out] == ["c"]
 

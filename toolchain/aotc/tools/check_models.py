@@ -38,7 +38,6 @@ from aotc.tools.kept_answers import (
     Compared,
     Earlier,
     KeptFolder,
-    has_answers,
     is_kept_folder,
     other_model,
     read_kept,
@@ -66,7 +65,7 @@ def check_models(
     cache: bool = False,
     against: str | Path | None = None,
     keep_answers: str | Path | None = None,
-    force: bool = False,
+    renew_answers: bool = False,
     progress: Progress | None = None,
 ) -> CheckModelsReport:
     """Build every ONNX model below `folder`, and report the outcome of each.
@@ -76,10 +75,11 @@ def check_models(
     artifact runs it; with `fixtures` the build also gets it.  With `cache`, builds use the user's
     cache.  `pattern` is a glob for names of models.  `against` is the file of an earlier report to
     compare outcomes and answers with, or a folder of kept answers.  `keep_answers` is a folder for
-    what the original models answer: models that it has are compared, others are added to it, and
-    with `force` all are kept anew.  A failing model does not end the run; an interrupt does, and
-    the report covers the models until then.  Raises AOTC-I001 (no model, or an unreadable folder),
-    I017, I019 to I022, I026, I027, and I090 to I092 for kept answers that cannot be used.
+    what the original models answer: models that it has are compared, others are added to it; with
+    `renew_answers` it is not compared with, and all are kept anew.  A failing model does not end
+    the run; an interrupt does, and the report covers the models until then.  Raises AOTC-I001 (no
+    model, or an unreadable folder), I017, I019 to I022, I026, I027, and I090 to I092 for kept
+    answers that cannot be used.
     """
     started = time.monotonic()
     top = Path(folder)
@@ -97,8 +97,11 @@ def check_models(
         matching = tuple(check for check in before.models if matches(check.model, pattern))
         before = replace(before, models=matching)
     found, skipped = find_models(top, pattern)
-    keeping = Path(keep_answers) if keep_answers is not None else None
-    earlier, kept = _earlier(before, kept_before, keeping, found, chosen, str(against), force=force)
+    names = [model.name for model in found]
+    kept = None
+    if keep_answers is not None:
+        kept = KeptFolder(Path(keep_answers), names, renew=renew_answers)
+    earlier = _earlier(before, str(against), kept_before, kept, names, chosen)
     versions = _versions()
     limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
     asked = chosen if cache else _with_larger_fixtures(chosen)
@@ -153,23 +156,16 @@ def _with_larger_fixtures(profile: Profile) -> Profile:
 
 def _earlier(
     document: CheckModelsReport | None,
-    against: Path | None,
-    keeping: Path | None,
-    models: Sequence[FoundModel],
-    profile: Profile,
     path: str,
-    *,
-    force: bool,
-) -> tuple[tuple[Earlier, ...], KeptFolder | None]:
-    """What there is to compare with, folders first, and the folder that answers are added to."""
-    names = [model.name for model in models]
-    folders = [each for each in (keeping, against) if each is not None]
-    if keeping is not None and (not has_answers(keeping) or force):
-        folders.remove(keeping)
-    found = [
-        Earlier(path=str(each), models=read_kept(each, names), values=each / VALUES)
-        for each in dict.fromkeys(folders)
-    ]
+    folder: Path | None,
+    kept: KeptFolder | None,
+    names: Sequence[str],
+    profile: Profile,
+) -> tuple[Earlier, ...]:
+    """What there is to compare with: the folder that answers are added to, another, a document."""
+    found = [kept.earlier] if kept is not None and kept.earlier.models else []
+    if folder is not None and (kept is None or folder != kept.folder):
+        found.append(Earlier(path=path, models=read_kept(folder, names), values=folder / VALUES))
     if document is not None:
         answered = [check.original for check in document.models if check.original is not None]
         for each in answered:
@@ -178,10 +174,7 @@ def _earlier(
     for source in found:
         judged = [source.models[name] for name in names if name in source.models]
         require_seed(judged, profile.parity.seed, source.path)
-    if keeping is None:
-        return tuple(found), None
-    has = found[0].models if keeping in folders else {}
-    return tuple(found), KeptFolder(keeping, has, anew=force)
+    return tuple(found)
 
 
 @record(kw_only=False)
@@ -289,14 +282,14 @@ class _Checker:
     ) -> ModelAnswers:
         """What the original model answers now; it is compared with earlier answers, and kept."""
         now = decode(ModelAnswers, built["original"])
-        for before in self.earlier:
+        for number, before in enumerate(self.earlier):
             if model.name not in before.models:
                 continue
             given = before.models[model.name]
             other = other_model(given, now.source, before.path)
             if other is not None:
                 self.answers.refused.append(other)
-                break
+                continue
             request: Json = {
                 "before": encode(given, full=True),
                 "now": built["original"],
@@ -309,14 +302,13 @@ class _Checker:
                 found = sandbox.run(
                     "aotc.tools.kept_answers:compare_job",
                     request,
-                    folder=folder / "kept",
+                    folder=folder / f"kept-{number}",
                     where=model.path.name,
                 ).value
             except AotcError as error:
                 self.answers.skip(model.name, error.line())
             else:
                 self.answers.judged(model.name, decode(Compared, found))
-            break
         if self.kept is not None and not self.kept.has(model.name):
             self.kept.add(now, built["files"])
         return self.answers.shortened(now)

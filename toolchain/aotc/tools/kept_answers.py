@@ -52,6 +52,7 @@ MAX_TOTAL_BYTES: Final = 4 << 30
 # Of sketches in a document, as JSON: of one model, and of all.
 MAX_MODEL_SKETCH: Final = 256 << 10
 MAX_TOTAL_SKETCH: Final = 24 << 20
+_UNUSABLE: Final = ("AOTC-I091", "AOTC-I092")
 _VALUE_FILE: Final = re.compile(r"[0-9a-f]{64}\.(npy|json)", re.ASCII)
 
 
@@ -116,20 +117,40 @@ def source_digest(manifest: Manifest) -> str:
 # A folder of kept answers.
 
 
+@record
+class Earlier:
+    """Earlier answers by model, from the document or the folder `path`, which has their files."""
+
+    path: str
+    models: Mapping[str, ModelAnswers]
+    values: Path | None = None
+
+
 class KeptFolder:
-    """A folder that answers are added to; safe for several threads."""
+    """A folder that answers are added to, and what it had: `earlier`; safe for several threads."""
 
-    def __init__(self, folder: Path, before: Mapping[str, ModelAnswers], *, anew: bool) -> None:
-        """`before` is what it has already; with `anew`, what its files are removed of at the end.
+    def __init__(self, folder: Path, names: Sequence[str], *, renew: bool = False) -> None:
+        """Read a folder, or begin one; with `renew` it has nothing of the models `names`.
 
-        Raises AOTC-I018 and I026.
+        Raises AOTC-I017 for a folder of something else, I018 and I026, and what `read_kept` does;
+        with `renew`, one that cannot be used is begun anew.
         """
         self.folder = folder
         self.kept = 0
         self.left_out: list[LeftOut] = []
         self._lock = Lock()
-        self._anew = anew
+        self._renew = renew
+        before: dict[str, ModelAnswers] = {}
+        if _has_answers(folder):
+            try:
+                before = read_kept(folder, () if renew else names)
+            except AotcError as error:
+                if not renew or error.code not in _UNUSABLE:
+                    raise
+        if renew:
+            before = {name: each for name, each in before.items() if name not in names}
         self._models = dict(before)
+        self.earlier = Earlier(path=str(folder), models=before, values=folder / VALUES)
         self._sizes = {
             value.file: value.bytes
             for answers in before.values()
@@ -157,7 +178,8 @@ class KeptFolder:
                 size = sum(each.bytes for each in new.values())
                 fits = size <= min(room, MAX_TOTAL_BYTES - sum(self._sizes.values()))
                 if fits:
-                    for name, each in new.items():
+                    # What is renewed may be damaged.
+                    for name, each in (wanted if self._renew else new).items():
                         with (
                             open_plain(files[each.sha256]) as source,
                             (self.folder / VALUES / name).open("wb") as copy,
@@ -173,11 +195,11 @@ class KeptFolder:
             self.kept += 1
 
     def write(self) -> None:
-        """Write the index; begun anew, remove the files of values that it does not name."""
+        """Write the index; of a folder that was renewed, remove files that it does not name."""
         index = KeptAnswers(models=tuple(self._models[name] for name in sorted(self._models)))
         try:
             write_atomically(self.folder / INDEX, canonical_json(encode(index)))
-            if self._anew:
+            if self._renew:
                 for file in (self.folder / VALUES).iterdir():
                     if _VALUE_FILE.fullmatch(file.name) and file.name not in self._sizes:
                         file.unlink()
@@ -197,7 +219,7 @@ def read_kept(folder: Path, names: Iterable[str]) -> dict[str, ModelAnswers]:
     return found
 
 
-def has_answers(folder: Path) -> bool:
+def _has_answers(folder: Path) -> bool:
     """Whether answers are kept there; raises AOTC-I017 where something else is."""
     try:
         if is_kept_folder(folder):
@@ -309,33 +331,26 @@ def _require_whole(folder: Path, answers: ModelAnswers) -> None:
 # Earlier answers and those of now.
 
 
-@record
-class Earlier:
-    """Earlier answers by model, from the document or the folder `path`, which has their files."""
-
-    path: str
-    models: Mapping[str, ModelAnswers]
-    values: Path | None = None
-
-
 class AnswersSoFar:
     """What was found of the answers of all models, by several threads."""
 
     def __init__(self) -> None:
         """Nothing yet."""
         self.refused: list[Refusal] = []
-        self._compared = 0
-        self._changed: list[ChangedAnswer] = []
+        self._compared: set[str] = set()
+        self._changed: dict[tuple[str, str], ChangedAnswer] = {}
         self._skipped: list[LeftOut] = []
         self._left_out: list[LeftOut] = []
         self._sketched = 0
         self._lock = Lock()
 
     def judged(self, model: str, found: Compared) -> None:
-        """The answers of a model were compared."""
+        """The answers of a model were compared with one source; the first one tells the most."""
         with self._lock:
-            self._compared += bool(found.calls)
-            self._changed += found.changed
+            if found.calls:
+                self._compared.add(model)
+            for each in found.changed:
+                self._changed.setdefault((model, each.error.output), each)
         for reason in found.reasons:
             self.skip(model, reason)
 
@@ -375,8 +390,8 @@ class AnswersSoFar:
             kept=kept.kept if kept is not None else 0,
             before=tuple(each.path for each in earlier),
             onnxruntime=tuple(sorted({each.onnxruntime for each in before})),
-            compared=self._compared,
-            changed=tuple(sorted(self._changed, key=lambda each: each.model)),
+            compared=len(self._compared),
+            changed=tuple(sorted(self._changed.values(), key=lambda each: each.model)),
             refused=tuple(sorted(self.refused, key=lambda each: each.where)),
             not_compared=tuple(sorted(self._skipped, key=lambda each: each.model)),
             not_kept=(*without, *self._left_out, *(kept.left_out if kept is not None else ())),

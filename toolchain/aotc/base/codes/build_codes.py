@@ -270,7 +270,7 @@ BUILDING: Final[tuple[Row, ...]] = (
      "document or folder of kept answers, by more than the tolerance of its arithmetic (parity.float32 and others in "
      "the profile). Its artifact is proven against the new answers, so that nothing else tells.",
      "Find out which of the two versions is right before the new one is taken. If the new answers are right, keep them: "
-     "run 'aotc check-models' with --output or --keep-answers, and --force."),
+     "run 'aotc check-models' with --output FILE --force, or --keep-answers FOLDER --renew-answers."),
     ("AOTC-N059", "answers differ from those of the earlier artifact", NO,
      "On an input of the artifact that --against names, the new artifact answers otherwise than the earlier one, or "
      "than its golden outputs where that cannot be run here, by more than the looser tolerance of the two.",

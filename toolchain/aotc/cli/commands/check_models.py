@@ -51,9 +51,16 @@ def check_models(
             metavar="FOLDER",
             parser=Path,
             help="folder for inputs and answers of the original models: compared where it has "
-            "them, else added; --force keeps all anew",
+            "them, else added",
         ),
     ] = None,
+    renew_answers: Annotated[
+        bool,
+        typer.Option(
+            "--renew-answers",
+            help="keep the answers of these models anew, and do not compare with --keep-answers",
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -127,7 +134,7 @@ def check_models(
             cache=cache,
             against=against,
             keep_answers=keep_answers,
-            force=force,
+            renew_answers=renew_answers,
             progress=progress,
         )
         if answer.unchecked:
