@@ -17,9 +17,8 @@ app = new_app()
 
 @app.command(cls=Command)
 @examples(
-    "aotc check-models models --output checked.json",
+    "aotc check-models models --output checked.json --keep-answers answers",
     "aotc check-models models --against known.json",
-    "aotc check-models models --keep-answers answers",
 )
 def check_models(
     folder: Annotated[
