@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from answering_models import saved
+from answering_models import network, saved
 from changed_runtime import changed_runtime
 from command import TOOLCHAIN, Command, Outcome
+from onnx import save
 
 Under = Callable[[str], Command]
 
@@ -268,3 +269,19 @@ def test_a_document_from_before_answers_were_kept(aotc: Command) -> None:
     done = aotc.plain("check-models", "models", "--against", "old.json")
     assert done.status == 0
     assert "none of these models in old.json, so none was compared" in " ".join(done.stdout.split())
+
+
+def test_a_model_that_draws_numbers_has_no_answers(aotc: Command, tmp_path: Path) -> None:
+    """It is refused, as before; the others are compared."""
+    shutil.copytree(aotc.folder / "models", tmp_path / "models")
+    drawn = network()
+    drawn.graph.node.add(op_type="RandomNormalLike", input=["y"], output=["r"], name="drawn")
+    drawn.graph.output[0].name = "r"
+    save(drawn, tmp_path / "models" / "drawn.onnx")
+    words = ("check-models", str(tmp_path / "models"), "--keep-answers", str(tmp_path / "kept"))
+    first = aotc(*words, "--output", str(tmp_path / "drawn.json"))
+    assert (first.status, first.document["answers"]["kept"]) == (1, 2)
+    (entry,) = [each for each in first.document["models"] if each["model"] == "drawn.onnx"]
+    assert (entry["code"], entry["original"]) == ("AOTC-I011", None)
+    again = aotc(*words, "--against", str(tmp_path / "drawn.json"))
+    assert (again.status, again.document["answers"]["compared"]) == (0, 2)
