@@ -11,6 +11,7 @@ from typing import Final
 
 from aotc.spec import attestations, command_reports, reports
 from aotc.spec import command_reports as init_report
+from aotc.spec.answers import KeptAnswers
 from aotc.spec.attestation_kinds import KINDS
 from aotc.spec.bench_reports import BenchReport, HistoryLine
 from aotc.spec.command_reports import (
@@ -80,6 +81,7 @@ SCHEMAS: Final[tuple[tuple[str, str, type], ...]] = (
     ("manifests", "profile-check", command_reports.CheckReport),
     ("manifests", "init", init_report.InitReport),
     ("manifests", "check-models", CheckModelsReport),
+    ("manifests", "kept-answers", KeptAnswers),
     ("manifests", "doctor", command_reports.DoctorReport),
     *(("manifests", kind.usage, kind.load_record()) for kind in KINDS.values() if kind.record),
 )

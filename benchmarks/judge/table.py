@@ -108,9 +108,9 @@ and int4. The seeds are not those with which the rule was tuned.
 
 `Poor` are variants that are off by a fault's size themselves, where either verdict is right.
 Slices of the original's rounding noise, or of fewer than 16 elements, get no fault (`Noise`), nor
-do those on which the honest variant is off by half a fault at this seed or another (`Drowned`). A scale
-is the upper end of its 99 % confidence interval; shares of one sum (softmax) have one scale. What 4
-bits lose of random weights is of a fault's size: int4 is shown, and in no total.
+do those on which the honest variant is off by half a fault at this seed or another (`Drowned`). A
+scale is the upper end of its 99 % confidence interval; shares of one sum (softmax) have one scale.
+What 4 bits lose of random weights is of a fault's size: int4 is shown, and in no total.
 """
 
 _BUILDS = """\

@@ -173,13 +173,13 @@ def save(value: Data, path: Path) -> Path:
             np.save(_WriteOnly(file), np.asarray(value, order="C"), allow_pickle=False)
     else:
         target = stem.with_name(stem.name + ".json")
-        target.write_bytes(canonical_json(_encode(value)))
+        target.write_bytes(canonical_json(to_json(value)))
     return target
 
 
 # numpy has no error of its own for a malformed header: it raises those of Python's tokenizer and
 # compiler, and memory errors for the shape.  What else is raised meanwhile is of no file.
-_MALFORMED: Final = (
+MALFORMED: Final = (
     *(AotcError, ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError),
     *(RecursionError, SyntaxError, TokenError, TypeError, ValueError, struct.error),
 )
@@ -189,26 +189,27 @@ def load(path: Path, *, refusal: str = "AOTC-I024") -> Data:
     """Read a value that `save` wrote, or any `.npy` without objects; raises `refusal`."""
     try:
         if path.suffix == ".json":
-            return _decode(strict_json(read_at_most(path, MAX_JSON_BYTES)))
+            return from_json(strict_json(read_at_most(path, MAX_JSON_BYTES)))
         return read_file(path)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise AotcError(
             refusal, "a value cannot be read", where=str(path), found=str(error)[:300]
         ) from None
 
 
-def _encode(value: Data) -> Json:
+def to_json(value: Data) -> Json:
+    """Any value as JSON, as `save` writes it; numbers of tensors in base64."""
     if value is None:
         return {"kind": "none"}
     if isinstance(value, dict):
         keys = sorted(value)
         return {
             "kind": "map",
-            "keys": _encode(_column(keys)),
-            "values": _encode(_column([value[key] for key in keys])),
+            "keys": to_json(_column(keys)),
+            "values": to_json(_column([value[key] for key in keys])),
         }
     if isinstance(value, list | tuple):
-        return {"kind": "sequence", "items": [_encode(item) for item in value]}
+        return {"kind": "sequence", "items": [to_json(item) for item in value]}
     array = np.asarray(value, order="C")
     head = {"kind": "tensor", "dtype": dtype_name(array.dtype), "shape": list(array.shape)}
     if head["dtype"] == "string":
@@ -221,16 +222,17 @@ def _column(items: list[Any]) -> Data:
     return np.array(items, dtype=object if items and isinstance(items[0], str) else None)
 
 
-def _decode(data: Json) -> Data:
+def from_json(data: Json) -> Data:
+    """What `to_json` was given; raises any of `MALFORMED` for what it did not write."""
     kind = data["kind"]
     if kind == "none":
         return None
     if kind == "map":
         return dict(
-            zip(_decode(data["keys"]).tolist(), _decode(data["values"]).tolist(), strict=True)
+            zip(from_json(data["keys"]).tolist(), from_json(data["values"]).tolist(), strict=True)
         )
     if kind == "sequence":
-        return [_decode(item) for item in data["items"]]
+        return [from_json(item) for item in data["items"]]
     if kind != "tensor":
         raise ValueError(f"unknown kind {kind!r}")
     shape = tuple(int(size) for size in data["shape"])

@@ -33,6 +33,7 @@ from aotc.pipeline.attempts import (
 )
 from aotc.pipeline.cache import BuildCache
 from aotc.pipeline.context import BuildContext, BuildState, Clock
+from aotc.pipeline.earlier import earlier_artifact, judge_answers, require_interface
 from aotc.pipeline.gates import noise_findings, repeat_findings
 from aotc.pipeline.import_model import import_model
 from aotc.pipeline.integers import may_be_static, observes_half, require_quantization
@@ -117,7 +118,8 @@ def build(request: BuildRequest) -> BuildReport:
     user's inputs, included in the artifact with `embed_fixtures`; `calibration` is data to quantize
     with.  With `cache` an equal earlier build is taken from the user's cache, and a new one is
     kept.  `tune` measures the profile's candidates and chooses the fastest; `tuned_from`, an
-    artifact or its evidence, repeats an earlier choice.  Without `key` the user's development key
+    artifact or its evidence, repeats an earlier choice.  `against` is an earlier artifact of the
+    model, whose answers the new one must give.  Without `key` the user's development key
     signs; a `KeylessSigner` is an identity.  `builder_id` (a URI; default: $AOTC_BUILDER_ID),
     `invocation_id` and `release`, a version or "tag" for the CI's, are in the provenance, and the
     model's `licence` in the bill of materials.  `workers` run the jobs and stay running; else the
@@ -140,6 +142,7 @@ def build(request: BuildRequest) -> BuildReport:
     with (
         translated_errors(str(output)),
         work_folder(output) as work,
+        earlier_artifact(request.against) as earlier,
         given_workers or Workers(profile.limits, PRELOADED_MODULES) as workers,
     ):
         if not is_utf8(str(work)):
@@ -174,6 +177,7 @@ def build(request: BuildRequest) -> BuildReport:
             clock=clock,
             cache=cache,
             journal=journal,
+            earlier=earlier,
         )
         state.work.mkdir()
         _require_possible(request, context)
@@ -191,13 +195,16 @@ def build(request: BuildRequest) -> BuildReport:
                 data=data_digests(context),
             )
             by = seal(artifact.folder, artifact.digests, evidence, materials, signer)
+        staged = _staged_artifact(artifact, trusted, context)
         with clock.stage("check"):
-            rehearse(_staged_artifact(artifact, trusted, context), workers, work / "check")
+            rehearse(staged, workers, work / "check")
         # If a file was changed meanwhile, it is unknown which content was built.
         new = made.slot if not made.cached else None
         if new is not None and inputs_digests(request.model, context) == made.given:
             with clock.stage("cache"):
                 store_build(new, artifact, evidence, journal)
+        with clock.stage("answers") if earlier is not None else nullcontext():
+            judge_answers(earlier, staged, workers, work / "answers", journal)
         unproven = _unproven(artifact.folder, output.name)
         try:
             put_in_place(artifact.folder, output, force=request.force)
@@ -212,7 +219,9 @@ def build(request: BuildRequest) -> BuildReport:
         *(cache.findings() if cache is not None else ()),
     )
     journal.noticed(findings)
-    return build_report(signed, evidence, findings, clock, cached=made.cached)
+    return build_report(
+        signed, evidence, findings, clock, cached=made.cached, against=str(request.against or "")
+    )
 
 
 def _require_possible(request: BuildRequest, context: BuildContext) -> None:
@@ -304,6 +313,7 @@ def _imported(request: BuildRequest, state: BuildState) -> SourceModel:
     with state.clock.stage("import"):
         source = import_model(request.model, state)
     state.journal.model_sha256 = source.capture.sha256
+    require_interface(state.earlier, source.inputs, source.outputs)
     return source
 
 
@@ -447,6 +457,7 @@ def build_report(
     clock: Clock,
     *,
     cached: bool,
+    against: str = "",
 ) -> BuildReport:
     """The report of a build whose artifact is at its final path."""
     return BuildReport(
@@ -460,6 +471,7 @@ def build_report(
         findings=findings,
         tuning=evidence.tuning,
         cached=cached,
+        against=against,
         stages=clock.seconds,
         seconds=clock.elapsed(),
     )

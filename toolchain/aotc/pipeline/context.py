@@ -12,6 +12,7 @@ from aotc.base.records import field, record, replace
 from aotc.pipeline.cache import BuildCache
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of
+from aotc.runtime.answers import Side
 from aotc.session.worker_pool import Workers
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.evidence import Blamed
@@ -90,7 +91,8 @@ class BuildState:
     `seconds` are files of the original's answers computed otherwise, by the first file of those
     that variants are compared with.
     With `shared_trials` all searches share the profile's trials, as those for one candidate of
-    tuning do; else those for one variant in one precision do.
+    tuning do; else those for one variant in one precision do.  `earlier` is the artifact whose
+    answers the new one must give.
     """
 
     context: BuildContext
@@ -103,6 +105,7 @@ class BuildState:
     seconds: dict[Path, Mapping[str, Path]] = field(default_factory=dict)
     shared_trials: bool = False
     root: Path | None = None
+    earlier: Side | None = None
 
     @property
     def shared(self) -> Path:

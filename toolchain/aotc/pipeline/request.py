@@ -46,6 +46,7 @@ class BuildRequest:
     cache: bool = True
     tune: bool = False
     tuned_from: str | Path | None = None
+    against: str | Path | None = None
     builder_id: str | None = None
     invocation_id: str = ""
     release: str = ""

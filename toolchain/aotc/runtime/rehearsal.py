@@ -50,6 +50,18 @@ class Staged:
     bytes: int
 
 
+def staged_request(staged: Staged) -> dict[str, Json]:
+    """What the jobs are told of a staged artifact, and who is trusted with it."""
+    return {
+        "artifact": str(staged.folder.resolve()),
+        "keys": [encode(item) for item in staged.signers if isinstance(item, TrustedKey)],
+        "identities": [
+            encode(item) for item in staged.signers if isinstance(item, TrustedIdentity)
+        ],
+        "libraries": dict(staged.libraries),
+    }
+
+
 def rehearse(staged: Staged, workers: Workers, work: Path) -> None:
     """Judge and load a staged artifact; `work` is a folder for the jobs.
 
@@ -61,15 +73,7 @@ def rehearse(staged: Staged, workers: Workers, work: Path) -> None:
     Raises AOTC-G040 with the reasons in `also`; and I014, I015 and I018, which are not about the
     artifact.
     """
-    folder = staged.folder.resolve()
-    common: dict[str, Json] = {
-        "artifact": str(folder),
-        "keys": [encode(item) for item in staged.signers if isinstance(item, TrustedKey)],
-        "identities": [
-            encode(item) for item in staged.signers if isinstance(item, TrustedIdentity)
-        ],
-        "libraries": dict(staged.libraries),
-    }
+    folder, common = staged.folder.resolve(), staged_request(staged)
     target = encode(staged.target, full=True) if staged.target is not None else None
     ran = [name for names in staged.ran.values() for name in names]
 

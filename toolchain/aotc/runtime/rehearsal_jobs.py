@@ -1,4 +1,4 @@
-"""Jobs in a fresh process on an artifact that is about to be published: judge it, or load it.
+"""Jobs in a fresh process on an artifact that is about to be published: judge it, load it, run it.
 
 The folder is the build's own, which no other user may write, so it is loaded from there and not
 from a copy in the store.  Everything else is as in `verify` and `load`.
@@ -7,21 +7,29 @@ from a copy in the store.  Everything else is as in `verify` and `load`.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import PAYLOAD
+from aotc.graph import values
+from aotc.runtime.loading import load as load_artifact
 from aotc.runtime.loading import open_stored
 from aotc.runtime.model import Model
 from aotc.runtime.store.entries import hold
 from aotc.runtime.store.user_store import StoredArtifact
-from aotc.spec.codec import Json, decode
+from aotc.session.parity import compare
+from aotc.spec.answers import SameCalls
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.evidence import Comparison
+from aotc.spec.precision import OutputGate, ParitySpec, Tolerance
 from aotc.spec.target import Target
 from aotc.spec.trust_anchors import Anchor, TrustedIdentity, TrustedKey
 from aotc.trust.compatibility import error_of, judge, probe_host
 from aotc.trust.container import FolderContainer
 from aotc.trust.gate import AuthenticArtifact, authenticate
+from aotc.trust.policy.host_trust import Trust
 
 
 def gate(request: Json) -> Json:
@@ -80,6 +88,99 @@ def open_staged(request: Json, variants: Sequence[str] | None) -> Model:
         hashed=False,
     )
     return open_stored(stored, variants, _libraries(request))
+
+
+def answer_both(request: Json) -> Json:
+    """Load A and B, run both on every call, and compare; A may be None.
+
+    Unless `strict`, B is compared with the outputs in the calls as well, where no variant that is
+    loaded was left out of what is judged by them.
+    """
+    calls: list[Comparison] = []
+    golden: list[Comparison] = []
+    left_out: list[str] = []
+    with ExitStack() as stack:
+        opened: list[Model | None] = []
+        for name in ("a", "b"):
+            try:
+                side = request[name]
+                opened.append(None if side is None else stack.enter_context(_opened(side)))
+            except AotcError as error:
+                reason = f"{name.upper()} cannot be run here: {error.code} {error.what}"
+                return encode(SameCalls(how="none", reason=reason))
+        one, other = opened
+        assert other is not None
+        loaded = [each for each in opened if each is not None]
+        tolerance, gates = _judge_of(loaded, strict=request["strict"])
+
+        def compared(call: Json, expected: Mapping[str, values.Data]) -> Comparison:
+            errors = tuple(
+                compare(value, found[output], tolerance, output, gates.get(output))
+                for output, value in expected.items()
+            )
+            return Comparison(fixture=call["name"], sizes=call["sizes"], outputs=errors)
+
+        for call in request["calls"]:
+            inputs = {name: values.load(Path(path)) for name, path in call["inputs"].items()}
+            name = "B"
+            try:
+                found = other.run(inputs)
+                name = "A"
+                expected = one.run(inputs) if one is not None else None
+            except AotcError as error:
+                left_out.append(f"{call['name']}: {name} refuses it, {error.code} {error.what}")
+                continue
+            if expected is not None:
+                calls.append(compared(call, expected))
+            names = {variant.name for each in loaded for variant in each.variants}
+            if not request["strict"] and call["golden"] and names.isdisjoint(call["excluded"]):
+                outputs = {
+                    name: values.load(Path(path), refusal="AOTC-G014")
+                    for name, path in call["outputs"].items()
+                }
+                golden.append(compared(call, outputs))
+    reason = "" if calls or golden else f"no input was judged for both: {'; '.join(left_out)}"
+    return encode(
+        SameCalls(
+            how="ran" if calls else "ran-b" if golden else "none",
+            reason=reason,
+            calls=tuple(calls),
+            golden=tuple(golden),
+            left_out=tuple(left_out),
+        )
+    )
+
+
+def _opened(side: Json) -> Model:
+    if side["staged"] is not None:
+        return open_staged(side["staged"], None)
+    anchors: tuple[Anchor, ...] = (
+        *decode(tuple[TrustedKey, ...], side["keys"]),
+        *decode(tuple[TrustedIdentity, ...], side["identities"]),
+    )
+    try:
+        if anchors:
+            return _loaded(side["artifact"], Trust.of(anchors))
+    except AotcError as error:
+        if not error.code.startswith("AOTC-G"):
+            raise
+    return _loaded(side["artifact"], None)
+
+
+def _loaded(artifact: str, trust: Trust | None) -> Model:
+    return load_artifact(artifact, trust=trust, warm_up=False, unsafe_no_trust_state=True)
+
+
+def _judge_of(
+    models: Sequence[Model], *, strict: bool
+) -> tuple[Tolerance, Mapping[str, OutputGate]]:
+    """The narrowest or widest tolerance of the loaded variants, and the gates beside it."""
+    parities = [variant.parity for model in models for variant in model.variants]
+    judged = [
+        (each.tolerance or getattr(ParitySpec(), each.arithmetic), each.gates) for each in parities
+    ]
+    chosen = min if strict else max
+    return chosen(judged, key=lambda each: (each[0].rtol, each[0].atol))
 
 
 def _authenticate(request: Json, *, every_byte: bool) -> AuthenticArtifact:

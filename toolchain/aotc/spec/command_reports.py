@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from aotc.base.records import field, record
+from aotc.spec.answers import AnswersCheck, ModelAnswers, ToolVersions
 from aotc.spec.codec import Bounds, Json, Pattern, Problem
 from aotc.spec.payload import CHUNK_BYTES, Finding, PayloadPath, Sha256
 from aotc.spec.profile import Profile
@@ -121,20 +122,6 @@ Answers = Literal["", "as-expected", "as-onnxruntime", "refused", "differ"]
 
 
 @record
-class ToolVersions:
-    """Versions of the software that built the models; empty if unknown."""
-
-    aotc: str = ""
-    python: str = ""
-    onnx: str = ""
-    onnxruntime: str = ""
-    numpy: str = ""
-    providers: Annotated[
-        Mapping[str, str], "version of each available execution provider, by its name"
-    ] = field(default_factory=dict)
-
-
-@record
 class ModelCheck:
     """The outcome of one model."""
 
@@ -161,6 +148,10 @@ class ModelCheck:
     other_refusals: Annotated[tuple[Refusal, ...], "further gates that the build failed"] = ()
     findings: Annotated[tuple[str, ...], "codes of findings, without repetition"] = ()
     compared: Annotated[int, "number of test data sets that were run"] = 0
+    original: Annotated[
+        ModelAnswers | None,
+        "what the original model answers, to compare a later runtime with; null: it was not built",
+    ] = None
     seconds: Annotated[float, "of the build and the comparison"] = 0.0
 
 
@@ -218,6 +209,7 @@ class CheckModelsReport:
     skipped: tuple[SkippedFile, ...] = ()
     unchecked: Annotated[tuple[str, ...], "models not checked because of an interrupt"] = ()
     against: Annotated[EarlierChecks | None, "None: not compared"] = None
+    answers: Annotated[AnswersCheck, "of the original models, now and earlier"] = AnswersCheck()
     seconds: float = 0.0
 
 

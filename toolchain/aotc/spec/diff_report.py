@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal, get_args
 
 from aotc.base.records import record
+from aotc.spec.answers import SameCalls
 from aotc.spec.codec import Json
 from aotc.spec.reports import Refusal
 
@@ -18,6 +19,7 @@ Area = Literal[
     "shapes",
     "precision",
     "exactness",
+    "answers",
     "memory",
     "size",
     "weights",
@@ -186,6 +188,7 @@ class DiffReport:
     nodes: tuple[NodesDiff, ...] = ()
     weights: tuple[WeightsDiff, ...] = ()
     measured: tuple[MeasuredRow, ...] = ()
+    answers: Annotated[SameCalls | None, "null: inputs or outputs differ"] = None
     allowed: Annotated[tuple[AllowedDiff, ...], "what --fail-on named"] = ()
     failed: Annotated[tuple[Refusal, ...], "areas of --fail-on that differ by more"] = ()
     problems: Annotated[tuple[Refusal, ...], "what could not be read"] = ()

@@ -161,6 +161,7 @@ class BuildReport:
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
     cached: Annotated[bool, "taken from the build cache; nothing was compiled"] = False
     findings: tuple[Finding, ...] = ()
+    against: Annotated[str, "artifact that the answers were compared with; empty: none"] = ""
     stages: Annotated[Mapping[str, float], "seconds by stage"]
     seconds: float
 

@@ -10,31 +10,47 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aotc.base.errors import AotcError, missing_package
 from aotc.base.files import failures
 from aotc.base.files.reading import open_plain, require_model_file
 from aotc.base.files.work_folders import temporary_folder
 from aotc.base.progress import Progress, Reporter
-from aotc.base.records import record, replace
+from aotc.base.records import field, record, replace
 from aotc.graph.model import model_bytes, read_model, refuse_junk
 from aotc.host.probe import probe
 from aotc.session.sessions import import_onnxruntime
-from aotc.spec.codec import Json, encode
-from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile, ToolVersions
-from aotc.spec.profile import Profile, WorkerLimits
+from aotc.spec.answers import ModelAnswers, ToolVersions
+from aotc.spec.codec import Json, decode, encode
+from aotc.spec.command_reports import CheckModelsReport, ModelCheck, SkippedFile
+from aotc.spec.profile import FixtureSpec, Profile, WorkerLimits
 from aotc.spec.profile_files import load_profile, with_absolute_paths
 from aotc.spec.reports import Refusal
 from aotc.spec.versions import VERSION
 from aotc.tools import check_outcomes
 from aotc.tools.doctor import capabilities
 from aotc.tools.found_models import FoundModel, find_models, matches, model_referring_to
+from aotc.tools.kept_answers import (
+    MAX_MODEL_BYTES,
+    VALUES,
+    AnswersSoFar,
+    Compared,
+    Earlier,
+    KeptFolder,
+    is_kept_folder,
+    other_model,
+    read_kept,
+    require_intact,
+    require_seed,
+)
 from aotc.tools.model_sandbox import Sandbox
 from aotc.trust import key_files, provenance
 
 # Of the folder of all builds, at its end.
 _MAX_REMOVALS, _PAUSE_SECONDS = 100, 0.05
+# Of one model, at different sizes.
+_KEPT_CALLS: Final = 4
 _PARSED_HERE_BYTES, _COUNTED_HERE_BYTES = 8 << 20, 256 << 20
 
 
@@ -48,6 +64,8 @@ def check_models(
     fixtures: bool = False,
     cache: bool = False,
     against: str | Path | None = None,
+    keep_answers: str | Path | None = None,
+    renew_answers: bool = False,
     progress: Progress | None = None,
 ) -> CheckModelsReport:
     """Build every ONNX model below `folder`, and report the outcome of each.
@@ -55,14 +73,20 @@ def check_models(
     Up to `jobs` models are built at a time, each in its own process and temporary folder, for at
     most `seconds` of wall time.  If there is a folder `test_data_set_N` next to a model, the
     artifact runs it; with `fixtures` the build also gets it.  With `cache`, builds use the user's
-    cache.  `pattern` is a glob for names of models, and `against` the file of an earlier report to
-    compare with.  A failing model does not end the run; an interrupt does, and the report covers
-    the models until then.  Raises AOTC-I001 (no model, or an unreadable folder), I019 to I022, I026
-    and I027.
+    cache.  `pattern` is a glob for names of models.  `against` is the file of an earlier report to
+    compare outcomes and answers with, or a folder of kept answers.  `keep_answers` is a folder for
+    what the original models answer: models that it has are compared, others are added to it; with
+    `renew_answers` it is not compared with, and all are kept anew.  A failing model does not end
+    the run; an interrupt does, and the report covers the models until then.  Raises AOTC-I001 (no
+    model, or an unreadable folder), I017, I019 to I022, I026, I027, and I090 to I092 for kept
+    answers that cannot be used.
     """
     started = time.monotonic()
     top = Path(folder)
-    before = check_outcomes.read_report(Path(against)) if against is not None else None
+    kept_before = Path(against) if against is not None and is_kept_folder(Path(against)) else None
+    before = None
+    if against is not None and kept_before is None:
+        before = check_outcomes.read_report(Path(against))
     chosen = (
         with_absolute_paths(profile, Path())
         if isinstance(profile, Profile)
@@ -73,15 +97,21 @@ def check_models(
         matching = tuple(check for check in before.models if matches(check.model, pattern))
         before = replace(before, models=matching)
     found, skipped = find_models(top, pattern)
+    names = [model.name for model in found]
+    kept = None
+    if keep_answers is not None:
+        kept = KeptFolder(Path(keep_answers), names, renew=renew_answers)
+    earlier = _earlier(before, str(against), kept_before, kept, names, chosen)
     versions = _versions()
     limits = replace(chosen.limits, seconds=seconds, parallel=min(jobs, 64))
-    request: dict[str, Json] = {"profile": encode(chosen, full=True), "cache": cache}
+    asked = chosen if cache else _with_larger_fixtures(chosen)
+    request: dict[str, Json] = {"profile": encode(asked, full=True), "cache": cache}
     checks: dict[str, ModelCheck] = {}
     with _temporary_folder() as work:
         private, public = key_files.generate(work / "key.pem")
         pem = public.read_text("ascii")
         request["key"] = str(private)
-        checker = _Checker(request, pem, fixtures, work, limits)
+        checker = _Checker(request, pem, fixtures, work, limits, earlier, kept)
         try:
             with closing(checker.check_all(found, jobs, progress)) as done_checks:
                 for check in done_checks:
@@ -89,6 +119,8 @@ def check_models(
         except KeyboardInterrupt:
             # The report has what is known; the caller sees which models are unchecked.
             pass
+    if kept is not None:
+        kept.write()
     unchecked = tuple(model.name for model in found if model.name not in checks)
     models, not_models = _split_external_data(found, checks)
     return CheckModelsReport(
@@ -106,8 +138,43 @@ def check_models(
             if before is not None
             else None
         ),
+        answers=checker.answers.report(models, earlier, kept),
         seconds=time.monotonic() - started,
     )
+
+
+def _with_larger_fixtures(profile: Profile) -> Profile:
+    """The profile with room for the answers that are kept, unless it limits the artifact's size."""
+    if profile.budgets.artifact_bytes is not None:
+        return profile
+    given = profile.fixtures
+    room = FixtureSpec(
+        max_count=max(_KEPT_CALLS, given.max_count), max_bytes=max(MAX_MODEL_BYTES, given.max_bytes)
+    )
+    return replace(profile, fixtures=room)
+
+
+def _earlier(
+    document: CheckModelsReport | None,
+    path: str,
+    folder: Path | None,
+    kept: KeptFolder | None,
+    names: Sequence[str],
+    profile: Profile,
+) -> tuple[Earlier, ...]:
+    """What there is to compare with: the folder that answers are added to, another, a document."""
+    found = [kept.earlier] if kept is not None and kept.earlier.models else []
+    if folder is not None and (kept is None or folder != kept.folder):
+        found.append(Earlier(path=path, models=read_kept(folder, names), values=folder / VALUES))
+    if document is not None:
+        answered = [check.original for check in document.models if check.original is not None]
+        for each in answered:
+            require_intact(each, path)
+        found.append(Earlier(path=path, models={each.model: each for each in answered}))
+    for source in found:
+        judged = [source.models[name] for name in names if name in source.models]
+        require_seed(judged, profile.parity.seed, source.path)
+    return tuple(found)
 
 
 @record(kw_only=False)
@@ -119,6 +186,9 @@ class _Checker:
     fixtures: bool
     work: Path
     limits: WorkerLimits
+    earlier: tuple[Earlier, ...]
+    kept: KeptFolder | None
+    answers: AnswersSoFar = field(default_factory=AnswersSoFar)
 
     def check_all(
         self, models: Sequence[FoundModel], jobs: int, progress: Progress | None
@@ -165,6 +235,7 @@ class _Checker:
         request = {
             **self.request,
             "model": source,
+            "name": model.name,
             "artifact": str(artifact),
             "fixtures": self._fixtures(model, folder / "fixtures"),
         }
@@ -182,6 +253,7 @@ class _Checker:
             outcome="built",
             verdict=built["verdict"],
             findings=tuple(built["findings"]),
+            original=self._original(model, built, folder, sandbox),
         )
         if not model.data:
             return check
@@ -204,6 +276,42 @@ class _Checker:
             compared=len(data),
             **_refusal_fields(found, folder),
         )
+
+    def _original(
+        self, model: FoundModel, built: Json, folder: Path, sandbox: Sandbox
+    ) -> ModelAnswers:
+        """What the original model answers now; it is compared with earlier answers, and kept."""
+        now = decode(ModelAnswers, built["original"])
+        for number, before in enumerate(self.earlier):
+            if model.name not in before.models:
+                continue
+            given = before.models[model.name]
+            other = other_model(given, now.source, before.path)
+            if other is not None:
+                self.answers.refused.append(other)
+                continue
+            request: Json = {
+                "before": encode(given, full=True),
+                "now": built["original"],
+                "tolerance": built["tolerance"],
+                "files": built["files"],
+                "values": str(before.values.absolute()) if before.values is not None else None,
+                "model": str(model.path.absolute()),
+            }
+            try:
+                found = sandbox.run(
+                    "aotc.tools.kept_answers:compare_job",
+                    request,
+                    folder=folder / f"kept-{number}",
+                    where=model.path.name,
+                ).value
+            except AotcError as error:
+                self.answers.skip(model.name, error.line())
+            else:
+                self.answers.judged(model.name, decode(Compared, found))
+        if self.kept is not None and not self.kept.has(model.name):
+            self.kept.add(now, built["files"])
+        return self.answers.shortened(now)
 
     def _fixtures(self, model: FoundModel, folder: Path) -> str | None:
         """A folder of the model's test data for its build; None if there is none to give."""

@@ -12,6 +12,7 @@ from aotc.base.errors import AotcError, Place
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import read_at_most
 from aotc.base.records import replace
+from aotc.spec.answers import AnswersCheck, ChangedAnswer
 from aotc.spec.codec import ParseError, decode
 from aotc.spec.command_reports import (
     Built,
@@ -22,7 +23,7 @@ from aotc.spec.command_reports import (
 )
 from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.reports import Refusal
-from aotc.spec.run_report import Gate
+from aotc.spec.run_report import Gate, GateStatus
 
 # Outcomes in words, their order, and the changes between two reports.
 #
@@ -142,7 +143,7 @@ def changes(
 def judged_models(
     report: CheckModelsReport, folder: Path
 ) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:
-    """A gate for each model, and for each that fails it every breach.
+    """A gate for each model and for its answers, and for each that fails every breach.
 
     Compared with an earlier document, a model fails if its outcome is worse than then; else if it
     is not built, or its artifact answers otherwise.  The place of a breach is the model's file in
@@ -177,7 +178,58 @@ def judged_models(
         Gate(name="model", subject=name, status="not-judged", measured="interrupted")
         for name in report.unchecked
     ]
-    return tuple(gates), tuple(breaches)
+    judged, others = _judged_answers(report.answers, folder)
+    return (*gates, *judged), (*breaches, *others)
+
+
+def answers_hold(answers: AnswersCheck) -> bool:
+    """Whether no original model was found to answer otherwise than before."""
+    return not answers.changed and not answers.refused
+
+
+def changed_in_words(changed: ChangedAnswer) -> str:
+    """How far an answer is from what it was."""
+    error = changed.error
+    return error.reason if error.reason else f"max abs {error.max_abs:.3g}"
+
+
+def _judged_answers(
+    answers: AnswersCheck, folder: Path
+) -> tuple[tuple[Gate, ...], tuple[Refusal, ...]]:
+    """Gates of answers that changed or were not compared; AOTC-N058 for each that changed."""
+    gates: dict[str, Gate] = {}
+
+    def judged(model: str, status: GateStatus, measured: str) -> None:
+        limit = f"as in {' and '.join(answers.before)}"
+        gates[model] = Gate(
+            name="answers", subject=model, status=status, limit=limit, measured=measured
+        )
+
+    if answers.compared:
+        count = f"{answers.compared} compared"
+        judged("all models", "failed" if answers.changed else "passed", count)
+    for each in answers.not_compared:
+        judged(each.model, "not-judged", each.reason)
+    breaches = []
+    for refusal in answers.refused:
+        model = refusal.where.rpartition(": ")[2]
+        judged(model, "failed", refusal.what)
+        breaches.append(replace(refusal, place=Place(file=str(folder / model))))
+    for changed in answers.changed:
+        words = changed_in_words(changed)
+        judged(changed.model, "failed", words)
+        breaches.append(
+            Refusal(
+                code="AOTC-N058",
+                what=f"output {changed.error.output!r} of the original model changed",
+                where=f"{changed.model}, fixture {changed.call}",
+                expected=f"what ONNX Runtime {' and '.join(answers.onnxruntime)} answered",
+                found=words,
+                fix=REASONS["AOTC-N058"].fix,
+                place=Place(file=str(folder / changed.model)),
+            )
+        )
+    return tuple(gates.values()), tuple(breaches)
 
 
 def _breach(check: ModelCheck, folder: Path, expected: str) -> Refusal:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,6 @@ from typing import Any, Final
 
 from aotc.base.codes import REASONS
 from aotc.base.errors import AotcError
-from aotc.base.files.failures import cannot_write
-from aotc.base.files.folders import PAYLOAD
 from aotc.base.files.reading import file_sha256, require_model_file
 from aotc.base.files.replacing import put_in_place
 from aotc.base.files.work_folders import draft_path, prepare_output, temporary_folder
@@ -57,9 +54,7 @@ from aotc.tools.smallest_failing import (
     write_report,
 )
 from aotc.trust.compatibility import judge, probe_host
-from aotc.trust.container import Container
-from aotc.trust.opening import open_container
-from aotc.trust.references import require_inside
+from aotc.trust.opening import copy_files, open_container
 
 _BREACH: Final = "AOTC-N037"
 _ACCUMULATED: Final = "AOTC-N038"
@@ -531,43 +526,3 @@ def _written(found: FailingPart, source: Side, tolerance: Tolerance) -> tuple[st
         "versions": {"onnxruntime": str(import_onnxruntime().__version__)},
     }
     return write_report(folder, found.part, found.reference, arrays, report)
-
-
-# A variant's files out of an artifact's container, each with the digest that the manifest states.
-#
-# No signature is looked at: who made the artifact stays open, and what it says of its files does
-# not.
-
-
-_BUFFER: Final = 1 << 20
-
-
-def copy_files(
-    container: Container, manifest: Manifest, paths: Iterable[str], folder: Path
-) -> None:
-    """Copy payload files into `folder`, under their paths.
-
-    Raises AOTC-G005 where a digest differs, G006, G014 (a model refers to other files), I018, I026.
-    """
-    wanted = dict.fromkeys(paths)
-    require_inside(container, manifest, wanted.keys())
-    entries = {entry.path: entry for entry in manifest.files}
-    for path in wanted:
-        target = folder / path
-        digest = hashlib.sha256()
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with container.open(f"{PAYLOAD}/{path}") as source, target.open("wb") as file:
-                while part := source.read(_BUFFER):
-                    digest.update(part)
-                    file.write(part)
-        except OSError as error:
-            raise cannot_write(error, "cannot copy a file of the artifact", path) from None
-        if digest.hexdigest() != entries[path].sha256:
-            raise AotcError(
-                "AOTC-G005",
-                "a file of the payload is not the one that the manifest lists",
-                where=f"{PAYLOAD}/{path}",
-                expected=entries[path].sha256,
-                found=digest.hexdigest(),
-            )

@@ -6,7 +6,6 @@ Of an artifact only aotc.json and the attestations are read, never models or wei
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections import Counter
@@ -14,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from aotc.base.errors import AotcError, install_extra, with_others
+from aotc.base.errors import AotcError, install_extra
 from aotc.base.files.folders import ATTESTATIONS, MANIFEST
 from aotc.base.files.reading import require_model_file
 from aotc.base.records import record, replace
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS, Usage, kind_of
 from aotc.spec.attestations import Approval, Qualification
 from aotc.spec.buckets import routed_first, served_buckets
-from aotc.spec.codec import Json, ParseError, Problem, decode
+from aotc.spec.codec import Json, ParseError, decode
 from aotc.spec.evidence import Evidence, OutputError, VariantEvidence, worst_of
-from aotc.spec.json import MAX_JSON_BYTES, strict_json
 from aotc.spec.manifest import Manifest, unproven_findings
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Traffic
@@ -45,14 +43,12 @@ from aotc.spec.versions import (
     KNOWN_FEATURES,
     MANIFEST_SCHEMA,
     artifact_path,
-    manifest_version,
     stated_id,
-    unsupported_reason,
 )
 from aotc.trust import dsse, statements
 from aotc.trust.container import MAX_BUNDLES, MAX_BUNDLES_BYTES, Container, reread
 from aotc.trust.development_key import default_trust
-from aotc.trust.opening import open_container
+from aotc.trust.opening import identified, open_container, read_manifest
 
 if TYPE_CHECKING:
     from aotc.spec.traffic import RecordedTraffic
@@ -133,9 +129,8 @@ class ArtifactContents:
 
 def read_artifact(path: Path, container: Container) -> ArtifactContents:
     """What the artifact at `path` says of itself, from its open container."""
-    content = read_manifest_bytes(container, path)
+    content, artifact_id = identified(container, path)
     manifest = read_manifest(content)
-    artifact_id = hashlib.sha256(content).hexdigest()
     problems: list[Refusal] = []
     claims, evidence = read_attestations(container, artifact_id, problems)
     return ArtifactContents(
@@ -189,43 +184,6 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
         ),
         problems=(*_unknown_features(manifest), *opened.problems),
     )
-
-
-def read_manifest_bytes(container: Container, place: Path) -> bytes:
-    """The content of aotc.json; raises G015 where the artifact at `place` has none."""
-    try:
-        return container.read(MANIFEST, MAX_JSON_BYTES)
-    except AotcError as error:
-        if error.code != "AOTC-G006":
-            raise
-        raise AotcError(
-            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
-        ) from None
-
-
-def read_manifest(content: bytes) -> Manifest:
-    """aotc.json as a record; raises G009 with all problems, G010 for another major version."""
-    try:
-        data = strict_json(content)
-        schema = data.get("schema") if isinstance(data, dict) else None
-        version = manifest_version(schema) if isinstance(schema, str) else None
-        ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
-        if what := unsupported_reason(schema):
-            raise AotcError(
-                "AOTC-G010",
-                what,
-                where=MANIFEST,
-                expected=f"{MANIFEST_SCHEMA.rpartition('.')[0]}.x",
-                found=str(schema)[:100],
-            )
-        if version is None:
-            raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
-        return decode(Manifest, data, allow_unknown=version[1] > ours[1])
-    except ParseError as error:
-        raise with_others(
-            AotcError("AOTC-G009", problem.what, where=f"{MANIFEST}: {problem.path or '(top)'}")
-            for problem in error.problems
-        ) from None
 
 
 def _shapes(manifest: Manifest, traffic: str | Path | None) -> ShapeReport:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from aotc.base.errors import AotcError
-from aotc.base.files.folders import MANIFEST
+from aotc.base.files.folders import MANIFEST, PAYLOAD
 from aotc.pipeline.build import PRELOADED_MODULES, build
+from aotc.runtime.answers import original_tolerance
 from aotc.runtime.model import Model
 from aotc.runtime.rehearsal_jobs import open_staged
 from aotc.session.decisions import Judge
@@ -18,7 +19,7 @@ from aotc.session.parity import compare
 from aotc.session.sessions import run
 from aotc.session.worker_pool import JobResult, Workers
 from aotc.sizes.inputs.fixtures import read_test_data
-from aotc.spec.codec import Json, decode
+from aotc.spec.codec import Json, decode, encode
 from aotc.spec.command_reports import Answers
 from aotc.spec.json import strict_json
 from aotc.spec.manifest import Manifest
@@ -26,6 +27,7 @@ from aotc.spec.payload import Value
 from aotc.spec.precision import ParitySpec
 from aotc.spec.profile import Profile, WorkerLimits
 from aotc.spec.variant import Parity
+from aotc.tools.kept_answers import answers_of
 from aotc.trust.compatibility import judge, probe_host
 
 # Imported once, so that the processes of models need not do it.
@@ -91,7 +93,8 @@ class Sandbox:
 def build_model(request: Json) -> Json:
     """Build the `model` to `artifact`, signed with the key in the file `key`.
 
-    Returns the verdict on this host and the codes of findings.  Raises as `build` does.
+    Returns the verdict on this host, the codes of findings, what the original model answered, with
+    the files of that by digest, and the tolerance of its answers.  Raises as `build` does.
     """
     profile = decode(Profile, request["profile"])
     artifact = Path(request["artifact"])
@@ -102,6 +105,8 @@ def build_model(request: Json) -> Json:
             output=artifact,
             key=request["key"],
             fixtures=request["fixtures"],
+            # Else a model without dims would have no answers that could be kept.
+            embed_fixtures=request["fixtures"] is not None,
             cache=request["cache"],
             workers=workers,
         )
@@ -110,6 +115,15 @@ def build_model(request: Json) -> Json:
     return {
         "verdict": judge(manifest, probe_host(manifest, libraries)).verdict,
         "findings": sorted({finding.code for finding in report.findings}),
+        "original": encode(
+            answers_of(artifact, manifest, request["name"], profile.parity.seed), full=True
+        ),
+        "files": {
+            entry.sha256: str(artifact / PAYLOAD / entry.path)
+            for entry in manifest.files
+            if entry.role == "fixture"
+        },
+        "tolerance": encode(original_tolerance(manifest, profile.parity)),
     }
 
 

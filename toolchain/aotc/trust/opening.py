@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
-from aotc.base.errors import AotcError
-from aotc.base.files.failures import translated_errors
-from aotc.base.files.folders import MANIFEST
-from aotc.spec.json import MAX_JSON_BYTES
-from aotc.spec.versions import stated_id
+from aotc.base.errors import AotcError, with_others
+from aotc.base.files.failures import cannot_write, translated_errors
+from aotc.base.files.folders import MANIFEST, PAYLOAD
+from aotc.spec.codec import ParseError, Problem, decode
+from aotc.spec.json import MAX_JSON_BYTES, strict_json
+from aotc.spec.manifest import Manifest
+from aotc.spec.versions import (
+    MANIFEST_SCHEMA,
+    manifest_version,
+    stated_id,
+    unsupported_reason,
+)
 from aotc.trust.container import Container, FolderContainer
+from aotc.trust.references import require_inside
 
 
 def open_container(path: Path) -> Container:
@@ -63,3 +73,86 @@ def other_artifact(entry: Path, requested: str, found: str) -> AotcError:
         expected=requested,
         found=found,
     )
+
+
+def read_manifest_bytes(container: Container, place: Path) -> bytes:
+    """The content of aotc.json; raises G015 where the artifact at `place` has none."""
+    try:
+        return container.read(MANIFEST, MAX_JSON_BYTES)
+    except AotcError as error:
+        if error.code != "AOTC-G006":
+            raise
+        raise AotcError(
+            "AOTC-G015", f"the artifact does not contain {MANIFEST}", where=str(place)
+        ) from None
+
+
+def identified(container: Container, place: Path) -> tuple[bytes, str]:
+    """The content of aotc.json and its sha256, the artifact's id; raises as above."""
+    content = read_manifest_bytes(container, place)
+    return content, hashlib.sha256(content).hexdigest()
+
+
+def read_manifest(content: bytes) -> Manifest:
+    """aotc.json as a record; raises G009 with all problems, G010 for another major version."""
+    try:
+        data = strict_json(content)
+        schema = data.get("schema") if isinstance(data, dict) else None
+        version = manifest_version(schema) if isinstance(schema, str) else None
+        ours = manifest_version(MANIFEST_SCHEMA) or (0, 0)
+        if what := unsupported_reason(schema):
+            raise AotcError(
+                "AOTC-G010",
+                what,
+                where=MANIFEST,
+                expected=f"{MANIFEST_SCHEMA.rpartition('.')[0]}.x",
+                found=str(schema)[:100],
+            )
+        if version is None:
+            raise ParseError([Problem("schema", f"is not like {MANIFEST_SCHEMA}")])
+        return decode(Manifest, data, allow_unknown=version[1] > ours[1])
+    except ParseError as error:
+        raise with_others(
+            AotcError("AOTC-G009", problem.what, where=f"{MANIFEST}: {problem.path or '(top)'}")
+            for problem in error.problems
+        ) from None
+
+
+# Files out of an artifact's container, each with the digest that the manifest states.
+#
+# No signature is looked at: who made the artifact stays open, and what it says of its files does
+# not.
+
+
+_BUFFER: Final = 1 << 20
+
+
+def copy_files(
+    container: Container, manifest: Manifest, paths: Iterable[str], folder: Path
+) -> None:
+    """Copy payload files into `folder`, under their paths.
+
+    Raises AOTC-G005 where a digest differs, G006, G014 (a model refers to other files), I018, I026.
+    """
+    wanted = dict.fromkeys(paths)
+    require_inside(container, manifest, wanted.keys())
+    entries = {entry.path: entry for entry in manifest.files}
+    for path in wanted:
+        target = folder / path
+        digest = hashlib.sha256()
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with container.open(f"{PAYLOAD}/{path}") as source, target.open("wb") as file:
+                while part := source.read(_BUFFER):
+                    digest.update(part)
+                    file.write(part)
+        except OSError as error:
+            raise cannot_write(error, "cannot copy a file of the artifact", path) from None
+        if digest.hexdigest() != entries[path].sha256:
+            raise AotcError(
+                "AOTC-G005",
+                "a file of the payload is not the one that the manifest lists",
+                where=f"{PAYLOAD}/{path}",
+                expected=entries[path].sha256,
+                found=digest.hexdigest(),
+            )

@@ -278,6 +278,26 @@ BUILDING: Final[tuple[Row, ...]] = (
      "is named, an operator itself is not repeatable, such as a scatter that writes the same element several times.",
      "If equal bytes matter more than speed, set in the profile what the message names, or change the operator in the "
      "model. To compare more calls, write 'repeatability: {runs: 100}'."),
+    ("AOTC-N058", "original model answers otherwise than before", NO,
+     "The original model, run by the ONNX Runtime that is installed, answers the same inputs otherwise than in the "
+     "document or folder of kept answers, by more than the tolerance of its arithmetic (parity.float32 and others in "
+     "the profile). Its artifact is proven against the new answers, so that nothing else tells.",
+     "Find out which of the two versions is right before the new one is taken. If the new answers are right, keep them: "
+     "run 'aotc check-models' with --output FILE --force, or --keep-answers FOLDER --renew-answers."),
+    ("AOTC-N059", "answers differ from those of the earlier artifact", NO,
+     "On an input of the artifact that --against names, the new artifact answers otherwise than the earlier one, or "
+     "than its golden outputs where that cannot be run here, by more than the looser tolerance of the two.",
+     "'aotc diff OLD NEW' on a build without --against shows what else changed. If the new answers are right, build "
+     "without --against."),
+    ("AOTC-N060", "answers cannot be compared with the earlier artifact", NO,
+     "There is nothing to compare the new artifact with: the one that --against names has no fixture, or the new one "
+     "accepts none of its inputs, and neither has golden outputs for the same inputs.",
+     "Name an artifact with fixtures (fixtures.max_bytes in its profile) of sizes that both accept, or build without "
+     "--against."),
+    ("AOTC-N061", "earlier artifact is of another model", INPUT,
+     "The artifact that --against names has other inputs or outputs than the model: other names or element types, or "
+     "another number of dims. Its answers say nothing of this one.",
+     "Name an earlier artifact of the same model, or build without --against."),
     # memory and budgets
     ("AOTC-N055", "times were measured on a busy machine", FINDING,
      "The build times warm calls of each variant. Here equal calls took very different times, or the process that made "

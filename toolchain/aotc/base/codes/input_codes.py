@@ -178,6 +178,22 @@ INPUTS: Final[tuple[Row, ...]] = (
      "A model was not built, its artifact gives other answers than the model, or its outcome is worse than in the "
      "document that it was compared with.",
      "Read the reason in the message; 'aotc build' on the model alone shows more."),
+    ("AOTC-I089", "kept answers are of another model", NO,
+     "The model of this name is another file than the one whose answers were kept, or its external data differs, so "
+     "that its answers say nothing of the runtime.",
+     "Check the model that was kept, or keep the answers of the new one: run 'aotc check-models' with --output FILE "
+     "--force, or --keep-answers FOLDER --renew-answers; --pattern renews those of one model."),
+    ("AOTC-I090", "kept answers are of another seed", INPUT,
+     "The inputs of kept answers were drawn from another seed than parity.seed of the profile.",
+     "Use the profile that they were kept with, or keep the answers anew with --renew-answers."),
+    ("AOTC-I091", "kept answers are damaged", INPUT,
+     "A file in a folder of kept answers, or an entry in it or in a document, is missing, cannot be read, or differs "
+     "from its digest.",
+     "Restore the folder or the document from where it was copied, or keep the answers anew with --renew-answers."),
+    ("AOTC-I092", "kept answers are in another form", INPUT,
+     "answers.json in the folder was not written by 'aotc check-models --keep-answers', or by a release that keeps "
+     "answers in another form.",
+     "Use the release that kept them, or keep the answers anew with --renew-answers."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -26,6 +26,7 @@ from aotc.cli.options import (
     precision_names,
     target_names,
 )
+from aotc.spec.versions import artifact_path
 
 app = new_app()
 
@@ -144,6 +145,16 @@ def build(
             help="use the candidate that an earlier build chose: its artifact or evidence file",
         ),
     ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            "--against",
+            metavar="OLD.aotc",
+            parser=artifact_path,
+            help="earlier artifact of this model, or its sha256-ID in a store: the new one must "
+            "answer as it does",
+        ),
+    ] = None,
     cache: Annotated[
         bool,
         typer.Option(
@@ -195,10 +206,11 @@ def build(
 ) -> int:
     """Build a signed artifact from an ONNX model, and prove it.
 
-    The artifact's answers are compared with those of the model. The exit status is 1 if gates of
-    the profile fail, all of which are listed, and 3 if the input must be fixed; no artifact is
-    written then. --keyless signs as the identity of an OIDC token, such as the one of a CI job,
-    instead of with a key. The outcome is shown on one screen, with --verbose in full.
+    The artifact's answers are compared with those of the model, and of an artifact that --against
+    names. The exit status is 1 if gates fail, all of which are listed, and 3 if the input must be
+    fixed; no artifact is written then. --keyless signs as the identity of an OIDC token, such as
+    the one of a CI job, instead of with a key. The outcome is shown on one screen, with --verbose
+    in full.
     """
     from aotc.cli.output import DASH, model_given, needs
     from aotc.cli.progress import stages
@@ -208,7 +220,9 @@ def build(
     artifact = output or Path("model.aotc" if str(model) == DASH else f"{model.stem}.aotc")
     stated = {"model": str(model), "profile": profile}
     with (
-        reported(Run("build", reports, form, json=json, others=(artifact, model), **stated)) as run,
+        reported(
+            Run("build", reports, form, json=json, others=(artifact, model, against), **stated)
+        ) as run,
         model_given(model) as given,
         stages(quiet=json) as progress,
     ):
@@ -236,6 +250,7 @@ def build(
             calibration=calibration,
             tune=tune,
             tuned_from=tuned_from,
+            against=against,
             cache=cache,
             builder_id=builder_id,
             invocation_id=invocation_id,

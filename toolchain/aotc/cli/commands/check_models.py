@@ -17,7 +17,7 @@ app = new_app()
 
 @app.command(cls=Command)
 @examples(
-    "aotc check-models models --output checked.json",
+    "aotc check-models models --output checked.json --keep-answers answers",
     "aotc check-models models --against known.json",
 )
 def check_models(
@@ -39,9 +39,27 @@ def check_models(
             "--against",
             metavar="FILE",
             parser=Path,
-            help="earlier document to compare with; exit status 1 where a model is worse than then",
+            help="earlier document, or folder of kept answers; exit status 1 where a model is "
+            "worse than then, or the original model answers otherwise",
         ),
     ] = None,
+    keep_answers: Annotated[
+        Path | None,
+        typer.Option(
+            "--keep-answers",
+            metavar="FOLDER",
+            parser=Path,
+            help="folder for inputs and answers of the original models: compared where it has "
+            "them, else added",
+        ),
+    ] = None,
+    renew_answers: Annotated[
+        bool,
+        typer.Option(
+            "--renew-answers",
+            help="keep the answers of these models anew, and do not compare with --keep-answers",
+        ),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -83,8 +101,10 @@ def check_models(
 
     Models are built in a sandbox, and the artifacts are not kept. If a model's folder contains
     test_data_set_N, the artifact's answers are compared with those of the data, and with ONNX
-    Runtime's. The exit status is 0 if every model is built and its answers agree, or with --against
-    if no model is worse than before; else 1.
+    Runtime's. The document that --output writes has a sketch of what the original models answer;
+    with --against it is compared, so that a new ONNX Runtime that computes otherwise is told. The
+    exit status is 0 if every model is built and its answers agree, or with --against if no model is
+    worse than before and no answer changed; else 1.
     """
     from aotc.base.files.writing import write_text
     from aotc.cli.output import document_text, needs, refuse_existing
@@ -93,7 +113,7 @@ def check_models(
     from aotc.report.sheets.model_checks import check_models_view
 
     stated = {"model": str(folder), "profile": profile}
-    others = (output, against)
+    others = (output, against, keep_answers)
     with (
         reported(Run("check-models", reports, form, json=json, others=others, **stated)) as run,
         stages(quiet=json) as progress,
@@ -101,7 +121,7 @@ def check_models(
         refuse_existing([output] if output is not None else [], force)
         with needs("check-models", "cpu"):
             from aotc.tools.check_models import check_models as check
-        from aotc.tools.check_outcomes import is_good
+        from aotc.tools.check_outcomes import answers_hold, is_good
 
         answer = check(
             folder,
@@ -112,6 +132,8 @@ def check_models(
             fixtures=fixtures,
             cache=cache,
             against=against,
+            keep_answers=keep_answers,
+            renew_answers=renew_answers,
             progress=progress,
         )
         if answer.unchecked:
@@ -120,6 +142,8 @@ def check_models(
             status = EXIT_NO if answer.against.worse else EXIT_YES
         else:
             status = EXIT_YES if all(map(is_good, answer.models)) else EXIT_NO
+        if status == EXIT_YES and not answers_hold(answer.answers):
+            status = EXIT_NO
         if output is not None:
             write_text(output, document_text(answer))
         if run.is_wanted:

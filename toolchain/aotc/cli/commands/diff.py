@@ -46,6 +46,12 @@ def diff(
         bool,
         typer.Option("--no-weights", help="do not compare weights (which needs the extra cpu)"),
     ] = False,
+    no_run: Annotated[
+        bool,
+        typer.Option(
+            "--no-run", help="run neither artifact: compare the golden outputs that ship with them"
+        ),
+    ] = False,
     html: Annotated[
         str | None,
         typer.Option(
@@ -59,8 +65,9 @@ def diff(
     """Show what changed from one artifact to another.
 
     The areas are source, toolchain, profile, variants, passes, placement, shapes, precision,
-    exactness, memory, size, weights, requirements, trust and contents. Nothing is verified: 'aotc
-    verify' does that. Differences fail only if --fail-on names their area.
+    exactness, answers, memory, size, weights, requirements, trust and contents. Nothing is
+    verified: 'aotc verify' does that. For the answers both are run on the same inputs if both
+    verify, else golden outputs are compared. Differences fail only if --fail-on names their area.
     """
     if html == "-" and json:
         raise AotcError("AOTC-I027", "--html - and --json both write to standard output")
@@ -71,7 +78,9 @@ def diff(
         from aotc.cli.output import refuse_overwriting
 
         refuse_overwriting([("--html", Path(html))], (a, b))
-    report = compare(a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights)
+    report = compare(
+        a, b, fail_on=comma_separated(fail_on) or (), weights=not no_weights, run=not no_run
+    )
     lost = None if html is None else _write_page(a, b, report, html)
     if lost is not None and not report.failed:
         raise lost

@@ -14,6 +14,7 @@ from aotc.report.html.graph_drawing import Look, fold, graph_svg
 from aotc.report.html.page import drawing_buttons, elements, page, section, shown_name, swatch, tag
 from aotc.report.sheet import Facts, Note, Sheet, Table, provider, refusals_table
 from aotc.report.sheets.differences import (
+    answers_facts,
     changes_table,
     matched_text,
     measured_table,
@@ -48,6 +49,7 @@ def comparison_page(a: Path, b: Path, report: DiffReport) -> str:
         Facts(sides),
         refusals_table("failed", report.failed),
         unchanged_facts(report),
+        answers_facts(report.answers),
         refusals_table("problems", report.problems),
     ]
     differences: tuple[tuple[str, Sheet], ...] = (

@@ -13,6 +13,7 @@ from aotc.report.sheet import (
     Heading,
     Sheet,
     Table,
+    count,
     first,
     fixture_in_words,
     provider,
@@ -21,6 +22,7 @@ from aotc.report.sheet import (
     stated,
 )
 from aotc.report.sheets.variants import with_spread
+from aotc.spec.answers import SameCalls
 from aotc.spec.codec import Json
 from aotc.spec.diff_report import (
     AREAS,
@@ -63,6 +65,7 @@ def diff_view(report: DiffReport) -> Sheet:
         ),
         *weights_sheet(report.weights),
         unchanged_facts(report),
+        answers_facts(report.answers),
         measured_table(report.measured),
         refusals_table("problems", report.problems),
     ]
@@ -97,6 +100,22 @@ def _by_reason(areas: Sequence[AreaDiff]) -> list[str]:
         f"{', '.join(area.area for area in areas if area.reason == reason)}: {reason}"
         for reason in reasons
     ]
+
+
+_HOW: Final = {
+    "ran": "both were run",
+    "ran-b": "B was run, and compared with the golden outputs of A",
+    "golden": "their golden outputs were compared",
+}
+
+
+def answers_facts(answers: SameCalls | None) -> Facts:
+    """How the answers of both were compared, and on how many inputs."""
+    if answers is None or answers.how not in _HOW:
+        return Facts([])
+    text = f"{_HOW[answers.how]} on {count(len(answers.calls), 'input')}"
+    why = f"{answers.reason}" if answers.reason else ""
+    return Facts([("answers", [text, *filter(None, (why, *answers.left_out))])])
 
 
 def side_text(artifact: ComparedArtifact) -> str:

@@ -17,10 +17,12 @@ from aotc.report.sheet import (
     Table,
     count,
     first,
+    refusals_table,
     verdict,
 )
-from aotc.spec.command_reports import CheckModelsReport, ModelCheck, OutcomeChange, ToolVersions
-from aotc.tools.check_outcomes import in_words, is_good
+from aotc.spec.answers import AnswersCheck, ToolVersions
+from aotc.spec.command_reports import CheckModelsReport, ModelCheck, OutcomeChange
+from aotc.tools.check_outcomes import changed_in_words, in_words, is_good
 
 # Up to so many models are all listed; of more, only those that are not as they should be.
 _ALL: Final = 40
@@ -42,6 +44,11 @@ def check_models_view(answer: CheckModelsReport) -> Sheet:
     elif answer.against is not None:
         worse = len(answer.against.worse)
         status, style = (f"{worse} WORSE", FAILED) if worse else ("none is worse", PASSED)
+    changed = len({each.model for each in answer.answers.changed})
+    if changed:
+        status, style = f"{status}; THE ANSWERS OF {changed} CHANGED", FAILED
+    elif answer.answers.refused:
+        status, style = f"{status}; kept answers cannot be used", FAILED
     total = count(len(answer.models), "model")
     shown = answer.models if len(answer.models) <= _ALL else tuple(bad)
     skipped = [(each.path, each.reason) for each in answer.skipped]
@@ -58,6 +65,36 @@ def check_models_view(answer: CheckModelsReport) -> Sheet:
         Table("models", ("outcome", ""), _rows(shown)),
         Table("skipped", ("",), skipped, limit=_MAX_LISTED),
         *_against(answer),
+        *_answers(answer.answers),
+    ]
+
+
+def _answers(answers: AnswersCheck) -> Sheet:
+    """What the original models answer, and what they answered before."""
+    then = f" (ONNX Runtime {' and '.join(answers.onnxruntime)})" if answers.onnxruntime else ""
+    of = f"of {count(answers.compared, 'model')} compared with {' and '.join(answers.before)}{then}"
+    if not answers.onnxruntime:
+        of = f"none of these models in {' and '.join(answers.before)}, so none was compared"
+    kept = f"of {count(answers.kept, 'model')} added to {answers.folder}" if answers.kept else ""
+    rows = [
+        (
+            each.model,
+            f"output {each.error.output}, fixture {each.call}",
+            f"{changed_in_words(each)}{'' if each.whole else ', by its sketch'}",
+        )
+        for each in answers.changed
+    ]
+    listed = (("not compared", answers.not_compared), ("not kept", answers.not_kept))
+    return [
+        Facts(
+            [("answers", [of] if answers.before else []), ("kept", kept if answers.kept else "")]
+        ),
+        Table("answers changed, AOTC-N058", ("", ""), rows),
+        refusals_table("kept answers", answers.refused),
+        *(
+            Table(f"answers {title}", ("",), [(e.model, e.reason) for e in rows], limit=_MAX_LISTED)
+            for title, rows in listed
+        ),
     ]
 
 

@@ -53,8 +53,9 @@ def built_summary(report: BuildReport, inspected: InspectReport) -> Screen:
     found = (*inspected.findings, *_of_build(report, inspected))
     title = Heading(report.artifact, *outcome(report, inspected))
     took_row = ("took", took(report))
+    answers_row = ("answers", f"as those of {report.against}" if report.against else "")
     last = _to_prove(inspected) or ("more", "aotc build -v, or aotc inspect")
-    return _screen(title, inspected, found, signer_text(report), (took_row,), (last,))
+    return _screen(title, inspected, found, signer_text(report), (answers_row, took_row), (last,))
 
 
 def inspected_summary(report: InspectReport) -> Screen:
@@ -141,6 +142,8 @@ def _named(value: Value) -> str:
 def build_view(report: BuildReport, inspected: InspectReport) -> Sheet:
     """What was built, from its report and from the artifact itself, as `aotc build -v` shows it."""
     rows = [*identity(inspected, signer=signer_text(report)), ("took", took(report))]
+    if report.against:
+        rows.append(("answers", f"as those of {report.against}"))
     return [
         Heading(report.artifact, *outcome(report, inspected)),
         Facts(rows),

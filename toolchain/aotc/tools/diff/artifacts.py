@@ -25,6 +25,7 @@ from aotc.spec.diff_report import (
 )
 from aotc.spec.reports import Refusal
 from aotc.tools.diff import areas
+from aotc.tools.diff.answers import compared_answers, exactness_of
 from aotc.tools.diff.graphs import (
     GraphComparison,
     Weights,
@@ -37,12 +38,19 @@ from aotc.tools.inspect import ArtifactContents
 
 
 def diff(
-    a: str | Path, b: str | Path, *, fail_on: Iterable[str] = (), weights: bool = True
+    a: str | Path,
+    b: str | Path,
+    *,
+    fail_on: Iterable[str] = (),
+    weights: bool = True,
+    run: bool = True,
 ) -> DiffReport:
     """What changed from artifact `a` to artifact `b`.
 
     Each is the path of a folder or packed artifact, or `sha256-<id>` for an entry of a store.
-    Nothing is verified, and the digests that the manifests state are believed.
+    Nothing is verified, and the digests that the manifests state are believed.  But both are run on
+    the same inputs, which is what the area `answers` compares, only if both verify as `load` has it
+    by default; else, and with `run` false, the golden outputs that ship with them are compared.
 
     `areas` of the report holds what changed in each area, such as placement, precision or weights;
     `weights` the tensors that differ, by name, dtype (ONNX's name) and shape, with the largest
@@ -64,17 +72,20 @@ def diff(
         stack.callback(one.container.close)
         other = open_artifact(b)
         stack.callback(other.container.close)
-        report = _compared(one, other, asked)
+        report = _compared(one, other, asked, run=run)
     where = f"{one.path} and {other.path}"
     return replace(report, allowed=allowed, failed=failures(allowed, report.areas, where))
 
 
-def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> DiffReport:
+def _compared(
+    a: ArtifactContents, b: ArtifactContents, weights: Weights, *, run: bool
+) -> DiffReport:
     pairs, alone = pair_variants(a.manifest.variants, b.manifest.variants)
     same = a.artifact_id == b.artifact_id
     # Of one manifest: both list the same files, so there is nothing to read.
     graphs = by_name_alone(pairs) if same else compare_graphs(a, b, pairs, weights)
     left_out = _left_out(alone)
+    same_calls, answers = compared_answers(a, b, run=run)
     found = [
         _area("source", areas.source_changes(a, b)),
         _area("toolchain", areas.toolchain_changes(a, b)),
@@ -84,7 +95,8 @@ def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> Dif
         _area("placement", _placement(pairs, graphs.nodes), left_out),
         _area("shapes", areas.shape_changes(a, b, pairs), left_out),
         _area("precision", areas.precision_changes(pairs), left_out),
-        _measured("exactness", areas.exactness(a, b, pairs), left_out),
+        exactness_of(_measured("exactness", areas.exactness(a, b, pairs), left_out), answers),
+        answers,
         _measured("memory", areas.memory(pairs), left_out),
         _measured("size", areas.size(a, b)),
         _weights(graphs, left_out),
@@ -103,6 +115,7 @@ def _compared(a: ArtifactContents, b: ArtifactContents, weights: Weights) -> Dif
         nodes=graphs.nodes,
         weights=graphs.weights,
         measured=areas.measured_rows(a, b, pairs),
+        answers=same_calls,
         problems=(*a.problems, *b.problems, *graphs.problems),
     )
 
