@@ -32,6 +32,7 @@ from aotc.pipeline.gates import (
 from aotc.pipeline.integer_products import companion_left_out
 from aotc.pipeline.lower import not_capturable, open_variant, variant_request
 from aotc.pipeline.package import digest_weights, weight_bytes
+from aotc.pipeline.shown import judge_shown
 from aotc.pipeline.task import judge_task
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -326,6 +327,7 @@ def _judge_answers(
     return (
         judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced),
         judge_outputs(comparisons, where, context.profile.gates, context.places),
+        judge_shown(lowered.analyzed, lowered.plan),
     )
 
 

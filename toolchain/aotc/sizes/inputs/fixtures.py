@@ -34,6 +34,8 @@ _DEFAULT_SIZE: Final = 2
 _MAX_POSITIONS: Final = 1 << 20
 # Share of the indices that are taken from values that the model compares them with.
 _COMPARED_SHARE: Final = 0.125
+# Fixtures whose values were searched for begin so; they have sizes of another one.
+SEARCHED: Final = "shown"
 # How many alternatives are tried, each at all retried sizes.
 MAX_ALTERNATIVES: Final = 24
 # How many sizes that failed with the first values are retried.
