@@ -37,8 +37,8 @@ def analyze(
     """The domain, golden outputs and findings of `source`.
 
     Without `empties` no probed range includes size 0.
-    Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
-    S011, S014 and S016, I078 to I081, N025, N027, N049 and N050 (gates).
+    Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 and I087 (fixtures), S001 to
+    S005, S011, S014 and S016, I078 to I081, N025, N027, N049 and N050 (gates).
     """
     context = state.context
     profile = context.profile
@@ -170,9 +170,9 @@ def _run_analysis(
 
 
 def _user_fixtures(source: SourceModel, context: BuildContext, folder: Path) -> list[Json]:
-    """The user's fixtures as value files; raises AOTC-I024."""
+    """The user's fixtures as value files; raises AOTC-I024 and I087."""
     if context.fixtures is None:
         return []
     from aotc.sizes.inputs.fixtures import read_fixtures
 
-    return read_fixtures(context.fixtures, source.inputs, folder)
+    return read_fixtures(context.fixtures, source.inputs, folder, source.outputs)

@@ -438,8 +438,8 @@ def write_golden_outputs(
     """Run every fixture and write its inputs and outputs below `folder`, from number `first` on.
 
     Returns the runs, with their files, and findings, which do not depend on whether runs go on
-    `side_by_side`; `noted` is called with each fixture and its outputs.  Raises AOTC-S001, S005 or I015 if the model fails on a fixture, and
-    TooManyAtOnceError.
+    `side_by_side`; `noted` is called with each fixture and its outputs.  Raises AOTC-S001, S005 or
+    I015 if the model fails on a fixture, and TooManyAtOnceError.
     """
     runs: list[Json] = []
     findings: list[Finding] = []

@@ -112,7 +112,7 @@ class Showing:
         return lack_of(answers, self.traits[name].ends)
 
     def _base(self) -> FixtureInputs | None:
-        """The fixture from which other values are made: that of the optimal sizes, if there is one."""
+        """The fixture from which other values are made: that of the optimal sizes, if small."""
         usable = [each for each in self.fixtures if 0 not in each.sizes.values()]
         usable.sort(key=lambda each: (each.name != "opt", _bytes(each)))
         quick = [each for each in usable if _bytes(each) <= _MAX_BYTES]

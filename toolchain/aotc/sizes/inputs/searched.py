@@ -122,7 +122,9 @@ def _truths(
             name: np.full_like(truths[name], truth)
             for name, truth in zip(names, chosen, strict=True)
         }
-        said = ", ".join(f"{name}: {str(bool(array.flat[0])).lower()}" for name, array in made.items())
+        said = ", ".join(
+            f"{name}: {str(bool(array.flat[0])).lower()}" for name, array in made.items()
+        )
         yield Searched(said, {**base, **made})
 
 
