@@ -12,7 +12,7 @@ from aotc.pipeline.calibration import calibration_samples
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.integers import is_observing, sampled_runs
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel, VariantPlan
-from aotc.sizes.shown import OutputTraits, answer_of, digest_of, lack_of
+from aotc.sizes.shown import OutputTraits, answer_of, lack_of
 from aotc.spec.manifest import ControlPath
 from aotc.spec.payload import Finding
 from aotc.spec.precision import Precision
@@ -116,12 +116,9 @@ def lacks_in(traits: Sequence[OutputTraits], runs: Sequence[ReferenceRun]) -> di
             continue
         answers = [
             answer_of(
-                run.name,
                 values.load(run.outputs[output.name]),
-                digest_of(
-                    {name: values.load(run.inputs[name]) for name in output.reads}, output.reads
-                ),
                 output.ends,
+                {name: values.load(run.inputs[name]) for name in output.reads},
             )
             for run in runs
             if 0 not in run.sizes.values()

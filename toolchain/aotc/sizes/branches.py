@@ -7,6 +7,7 @@ and nothing reads.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aotc.base.records import field, record
 from aotc.graph.passes.on_import import NameNodes
-from aotc.graph.passes.with_sizes import FoldShapes
 from aotc.graph.view import every_node, named_subgraphs
 from aotc.session.inference import create_original
 from aotc.session.sessions import reference_options
@@ -82,20 +82,22 @@ class Branches:
     def missing(self) -> list[tuple[int, str]]:
         """What a call could run, and no fixture did: branches, bodies, and second trips.
 
-        Not what is inside of it, nor what a constant condition excludes.
+        Not what is inside of it, nor what a constant condition excludes, nor a node that ONNX
+        Runtime has made part of the graph around it.
         """
         found: list[tuple[int, str]] = []
         for number, control in enumerate(self.controls):
             if control.constant or self._is_in_missing(control):
                 continue
+            if not any(self.count((number, path)) for path in control.paths):
+                continue
             if control.op_type == "If":
                 found += [(number, p) for p in control.paths if not self.count((number, p))]
             elif not self.count((number, "many trips")):
-                once = self.count((number, "1 trip"))
                 # What is scanned is as long as it is; a loop decides itself.
-                if not once:
+                if not self.count((number, "1 trip")):
                     found.append((number, "1 trip"))
-                elif control.op_type == "Loop" and control.inputs:
+                elif control.op_type == "Loop":
                     found.append((number, "many trips"))
         return found
 
@@ -163,35 +165,40 @@ class Observer:
                     name=f"{_MARK}{number}/{attribute}",
                     shape=[1],
                 )
-                # First, so that a branch without nodes runs one, too.
-                nodes = [mark, *subgraph.node]
-                del subgraph.node[:]
-                subgraph.node.extend(nodes)
+                # Without it, a branch that only passes on a constant would run no node.
+                subgraph.node.append(mark)
         self._model = Path(_GRAPH)
         self._model.write_bytes(model.SerializeToString(deterministic=True))
         self._weights = weights
         self._level = level
 
-    def observe(self, runs: Iterable[Callable[[Any], object]]) -> list[Reached | None]:
+    def observe(self, runs: Sequence[Callable[[Any], bool]]) -> list[Reached | None]:
         """What each of `runs` reaches, each called with the session; None: it failed.
 
-        A run that the profile does not hold to its end, as there was too much to list, counts as
-        failed.
+        A run tells whether it succeeded, and may be called twice.  One that the profile does not
+        hold to its end, as there was too much to list, counts as failed.
         """
+        ran, found = self._profiled(runs)
+        if not all(ran) and len(found) != len(runs):
+            # Of those that fail, some have no event.
+            _, found = self._profiled([each for each, ok in zip(runs, ran, strict=True) if ok])
+            rest = iter(found)
+            return [next(rest, None) if ok else None for ok in ran]
+        return [each if ok else None for each, ok in itertools.zip_longest(found[: len(ran)], ran)]
+
+    def _profiled(self, runs: Sequence[Callable[[Any], bool]]) -> tuple[list[bool], list[Reached]]:
+        """Whether each run succeeded, and what each reached that the profile lists to its end."""
         options = reference_options(level=self._level, weights=self._weights)
         options.enable_profiling = True
         options.profile_file_prefix = "branches"
         session = create_original(self._model, options)
-        outcomes = [bool(run(session)) for run in runs]
+        ran = [run(session) for run in runs]
         path = Path(session.end_profiling())
         try:
             with path.open(errors="replace") as lines:
-                found = list(reached_by_run(lines, self.controls))
+                return ran, list(reached_by_run(lines, self.controls))
         finally:
             path.unlink()
-        # What fails has no event of its end.
-        rest = iter(found)
-        return [next(rest, None) if ran else None for ran in outcomes]
 
 
 def _control_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
@@ -200,12 +207,7 @@ def _control_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:
 
 def controls_of(model: onnx.ModelProto, *, fixed_sizes: bool = False) -> tuple[Control, ...]:
     """The control flow of a model without functions, in the order of `every_node`."""
-    import onnx
-
-    folded = onnx.ModelProto()
-    folded.CopyFrom(model)
-    FoldShapes().apply(folded)
-    traced = Dependence.of(folded)
+    traced = Dependence.of(model, with_sizes=True)
     decided = {}
     for site in traced.control:
         if site.node.op_type in _CONTROL:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from aotc.base.records import field, record
+from aotc.graph.passes.with_sizes import gathered_sizes, sliced_sizes
+from aotc.graph.types import inferred
 from aotc.graph.view import attribute_of, constant_names, constant_tensors, named_subgraphs
 from aotc.sizes.shown import Ends
 from aotc.spec.providers import STANDARD
@@ -84,13 +86,21 @@ class Dependence:
     inputs: tuple[str, ...] = ()
     floats: frozenset[str] = frozenset()
     control: list[ControlSite] = field(default_factory=list)
+    sizes: dict[str, Sequence[int | None]] = field(default_factory=dict)
+    """The sizes of values, as far as they are inferred; and below it the values of shapes."""
+    shapes: dict[str, Sequence[int | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: onnx.ModelProto) -> Dependence:
-        """That of a model whose functions are inlined; of large constants without values."""
+    def of(cls, model: onnx.ModelProto, *, with_sizes: bool = False) -> Dependence:
+        """That of a model whose functions are inlined; of large constants without values.
+
+        `with_sizes`: what follows from sizes that are the same in all calls is constant.
+        """
         from onnx import TensorProto
 
         found = cls()
+        if with_sizes:
+            model = inferred(model)
         weights = constant_names(model.graph)
         given = [value for value in model.graph.input if value.name not in weights]
         found.inputs = tuple(value.name for value in given)
@@ -107,6 +117,12 @@ class Dependence:
         from onnx import TensorProto, numpy_helper
 
         names = dict(outer)
+        for value in (*graph.input, *graph.value_info, *graph.output):
+            if value.type.tensor_type.HasField("shape"):
+                dims = value.type.tensor_type.shape.dim
+                self.sizes[scope + value.name] = [
+                    dim.dim_value if dim.HasField("dim_value") else None for dim in dims
+                ]
         for name in constant_names(graph):
             names[name] = scope + name
             self.constants[scope + name] = None
@@ -123,6 +139,10 @@ class Dependence:
             if node.op_type == "Constant" and not node.input:
                 for name in node.output:
                     self.constants.setdefault(scope + name, _stated(node))
+                continue
+            follows = self._by_sizes(node, own, scope) if self.sizes else None
+            if follows is not None:
+                self.constants[scope + node.output[0]] = follows
                 continue
             reads = dict.fromkeys(own)
             given: dict[str, tuple[str, ...]] = {}
@@ -142,6 +162,29 @@ class Dependence:
             maker = Maker(node, tuple(filter(None, reads)))
             self.makers.update((scope + name, maker) for name in node.output if name)
         return names
+
+    def _by_sizes(self, node: onnx.NodeProto, own: Sequence[str], scope: str) -> Any:
+        """The value of a node that known sizes alone decide; None for any other."""
+        if node.domain not in STANDARD or not own or len(node.output) != 1:
+            return None
+        kind, made, known = node.op_type, scope + node.output[0], self.shapes.get(own[0])
+        index = [self.constants.get(name) for name in own[1:]]
+        if kind == "Shape" and (sizes := self.sizes.get(own[0])) is not None:
+            start, end = attribute_of(node, "start", 0), attribute_of(node, "end", len(sizes))
+            self.shapes[made] = sizes[start:end]
+        elif kind == "Size" and known is not None:
+            return np.array(len(known))
+        elif kind == "Gather" and known is not None:
+            return gathered_sizes(known, index[0], node)
+        elif kind == "Slice" and known is not None:
+            if (part := sliced_sizes(known, index)) is not None:
+                self.shapes[made] = part
+        elif kind in ("Cast", "Identity", "Squeeze", "Unsqueeze"):
+            if known is not None:
+                self.shapes[made] = known
+            return self.constants.get(own[0])
+        found = self.shapes.get(made)
+        return np.array(found) if found is not None and None not in found else None
 
     def behind(self, value: str, *, through_sizes: bool = False) -> tuple[set[str], list[Maker]]:
         """The graph inputs and constants that decide a value, and the nodes in between.

@@ -380,6 +380,13 @@ class Reference:
         path.unlink()
         return [next(costs, None) if ok else None for ok in done]
 
+    def flops_at(self, sizes: Mapping[str, int]) -> float:
+        """Estimated floating-point operations of a run at `sizes`, from one that is profiled."""
+        if self._estimator is not None and sizes:
+            return self._estimator(sizes)[2]
+        (cost,) = self.run_costs([sizes])
+        return cost.flops if cost is not None else 0.0
+
     def activation_bytes(self, domain: Domain) -> int | None:
         """Estimated bytes of all nodes' outputs at the largest shape; None without estimates."""
         if self._estimator is None:

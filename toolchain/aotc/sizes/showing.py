@@ -17,9 +17,9 @@ from aotc.sizes.branches import Branches, Observer, Reached
 from aotc.sizes.dependence import Dependence
 from aotc.sizes.inputs.fixtures import SEARCHED, FixtureInputs
 from aotc.sizes.inputs.flow import inlined
-from aotc.sizes.inputs.searched import Searched, searched_values
+from aotc.sizes.inputs.searched import MAX_TRIED, Searched, searched_values
 from aotc.sizes.reference import Reference
-from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, digest_of, lack_of
+from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, lack_of
 from aotc.sizes.trials import cpu_deadline
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import Domain
@@ -32,10 +32,18 @@ _FIRST_NUMBER: Final = 1000
 _MAX_ADDED: Final = 4
 # Of values from which others are made: those of the fixtures, then what ran another branch.
 _MAX_ROUNDS: Final = 3
-_MAX_SECONDS: Final = 30.0
+_MAX_SECONDS: Final = 60.0
+# Work decides how much is tried, so that two builds try the same: seconds are for what hangs.
+_MAX_FLOPS: Final = 1e11
+_MIN_TRIED: Final = 4
 _MAX_AT_LARGEST: Final = 12
+_MAX_AT_OTHERS: Final = 24
+# Findings of branches that were not run, each by itself.
+_MAX_TOLD: Final = 6
+_MAX_BASES: Final = 4
 # Of the inputs from which others are made, and of all that are made for branches at a time.
 _MAX_BYTES: Final = 4 << 20
+_SMALL_BYTES: Final = 64 << 10
 _MAX_HELD: Final = 256 << 20
 
 
@@ -93,8 +101,8 @@ class Showing:
             traits = self.traits[value.name]
             # What no input's values decide is the same in every call of these sizes.
             if traits.reads:
-                given = digest_of(fixture.inputs, traits.reads)
-                yield value.name, answer_of(fixture.name, output, given, traits.ends)
+                given = {name: fixture.inputs[name] for name in traits.reads}
+                yield value.name, answer_of(output, traits.ends, given)
 
     def lacks(self) -> dict[str, Lack]:
         """The outputs of which the fixtures show nothing, as far as that is certain."""
@@ -117,6 +125,19 @@ class Showing:
         usable.sort(key=lambda each: (each.name != "opt", _bytes(each)))
         quick = [each for each in usable if _bytes(each) <= _MAX_BYTES]
         return next(iter((*quick, *sorted(usable, key=_bytes))), None)
+
+    def _bases(self) -> list[FixtureInputs]:
+        """The same, and a few of other sizes: a branch may run at none but some of these."""
+        base = self._base()
+        if base is None:
+            return []
+        found = [base]
+        for fixture in self.fixtures:
+            known = any(fixture.sizes == each.sizes for each in found)
+            limit = max(_SMALL_BYTES, 4 * _bytes(found[0]))
+            if not known and 0 not in fixture.sizes.values() and _bytes(fixture) <= limit:
+                found.append(fixture)
+        return found[:_MAX_BASES]
 
     def search_answers(self) -> None:
         """Look for inputs whose answers show something of every output."""
@@ -177,14 +198,19 @@ class Showing:
         usable = [each for each in self.fixtures if _bytes(each) <= _MAX_BYTES]
         largest = max(usable, key=_bytes, default=base)
         if _bytes(largest) > _bytes(base):
-            found = self._candidates(largest, names, numbers)
-            yield from ((largest, each) for each in itertools.islice(found, _MAX_AT_LARGEST))
+            found = self._candidates(largest, names, numbers, _MAX_AT_LARGEST)
+            yield from ((largest, each) for each in found)
 
     def _candidates(
-        self, base: FixtureInputs, names: set[str], numbers: Sequence[float]
+        self, base: FixtureInputs, names: set[str], numbers: Sequence[float], most: int = MAX_TRIED
     ) -> Iterator[tuple[int, Searched]]:
-        """Values to try and their numbers, until time is up or a process has died of them."""
+        """Up to `most` values to try and their numbers, fewer if a run takes long.
+
+        They end as well when time is up, or if a process has died of them.
+        """
         reference = self.reference
+        flops = reference.flops_at(base.sizes)
+        most = min(most, max(_MIN_TRIED, int(_MAX_FLOPS / max(flops, 1.0))))
         late = cpu_deadline(_MAX_SECONDS)
         found = searched_values(
             reference.inputs,
@@ -195,7 +221,7 @@ class Showing:
             names,
             numbers,
         )
-        for searched in _possible(found):
+        for searched in itertools.islice(_possible(found), most):
             if late() or reference.died_with(range(_FIRST_NUMBER + 1, 10 * _FIRST_NUMBER)):
                 return
             self.runs += 1
@@ -234,7 +260,7 @@ class Showing:
         if not branches.complete:
             what = "a run was too long to be listed: what it alone reaches counts as not run"
             self.findings.append(Finding(code="AOTC-N051", what=what))
-        bases = [base] if (base := self._base()) is not None else []
+        bases = self._bases()
         added = 0
         for _ in range(_MAX_ROUNDS):
             missing = branches.missing()
@@ -296,39 +322,39 @@ class Showing:
         names = {name for control in controls for name in control.inputs}
         numbers = list(dict.fromkeys(n for control in controls for n in control.numbers))
         asked: list[tuple[int, Searched, Mapping[str, int]]] = []
-        for base in bases:
-            found_values = self._candidates(base, names, numbers) if names else iter(())
+        for index, base in enumerate(bases if names else ()):
             held = max(1, _MAX_HELD // max(_bytes(base), 1))
-            asked += [(*each, base.sizes) for each in itertools.islice(found_values, held)]
+            most = min(held, _MAX_AT_OTHERS if index else MAX_TRIED)
+            found_values = self._candidates(base, names, numbers, most)
+            asked += [(*each, base.sizes) for each in found_values]
         for sizes in _sizes_near(numbers, domain):
             if self.reference.trial(sizes).ok:
                 self.runs += 1
                 text = ", ".join(f"{dim}={size}" for dim, size in sizes.items())
                 searched = Searched(text, self.reference.inputs_at(sizes))
                 asked.append((_FIRST_NUMBER + self.runs, searched, sizes))
-        outcomes: list[tuple[bool, bool]] = []
+        outcomes: dict[int, tuple[bool, bool]] = {}
         late = cpu_deadline(_MAX_SECONDS)
 
         def observed(number: int, searched: Searched, sizes: Mapping[str, int], on: Any) -> bool:
             fixture = FixtureInputs(SEARCHED, searched.inputs, dict(sizes))
             call = partial(run, on)
             outputs = None if late() else self._run(fixture, number, call)
-            outcomes.append(_finiteness(outputs or []))
+            outcomes[number] = _finiteness(outputs or [])
             return outputs is not None
 
         found = observer.observe([partial(observed, *each) for each in asked])
         return [
-            _Found(searched, dict(sizes), reached, finite, shows)
-            for (_, searched, sizes), reached, (finite, shows) in zip(
-                asked, found, outcomes, strict=True
-            )
+            _Found(searched, dict(sizes), reached, *outcomes[number])
+            for (number, searched, sizes), reached in zip(asked, found, strict=True)
             if reached is not None
         ]
 
     def _not_run(self, branches: Branches) -> Iterator[Finding]:
         """AOTC-N048 for each path that stays without a run."""
         searched = f", nor any of {self.runs} further inputs" if self.runs else ""
-        for place in branches.missing():
+        missing = branches.missing()
+        for place in missing[:_MAX_TOLD]:
             control = branches.controls[place[0]]
             yield Finding(
                 code="AOTC-N048",
@@ -336,6 +362,9 @@ class Showing:
                 f"{len(self.fixtures)} fixtures reaches it{searched}",
                 where=f"{control.op_type} {control.node}",
             )
+        if more := missing[_MAX_TOLD:]:
+            what = f"{len(more)} more were not run by the proof: 'aotc inspect' lists them"
+            yield Finding(code="AOTC-N048", what=what, where="branches")
 
 
 @record(kw_only=False)
@@ -355,7 +384,7 @@ def _bytes(fixture: FixtureInputs) -> int:
 
 def _finiteness(outputs: Sequence[Data]) -> tuple[bool, bool]:
     """Whether all answers are finite, and whether any has a finite element."""
-    answers = [answer_of("", output, "", None) for output in outputs]
+    answers = [answer_of(output) for output in outputs]
     finite = all(values.is_finite(output) for output in outputs)
     return finite, any(answer.finite for answer in answers)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
@@ -43,10 +43,10 @@ class Answer:
 
     `at_ends` counts the finite elements at the ends of the operator that makes the output,
     `lowest` and `highest` are of finite elements (of text: in its order), `digest` is of all bytes.
-    `given` is a digest of the values of the inputs that the output depends on.
+    `given` is a digest of the values of the inputs that the output depends on, and `sizes` their
+    shapes.
     """
 
-    fixture: str
     shapes: tuple[tuple[int, ...], ...]
     elements: int
     finite: int
@@ -55,6 +55,7 @@ class Answer:
     highest: Any = None
     digest: str
     given: str
+    sizes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def is_uniform(self) -> bool:
@@ -97,8 +98,10 @@ class Lack:
     unsure: bool = False
 
 
-def answer_of(fixture: str, value: Data, given: str, ends: Ends | None) -> Answer:
-    """The answer `value` of a fixture, in numbers."""
+def answer_of(
+    value: Data, ends: Ends | None = None, inputs: Mapping[str, Data] | None = None
+) -> Answer:
+    """The answer `value` in numbers; `inputs` are those that the output depends on."""
     digest = hashlib.sha256()
     shapes: list[tuple[int, ...]] = []
     elements = finite = at_ends = 0
@@ -116,7 +119,6 @@ def answer_of(fixture: str, value: Data, given: str, ends: Ends | None) -> Answe
             if ends is not None and not text:
                 at_ends += _count_at_ends(part, ends)
     return Answer(
-        fixture=fixture,
         shapes=tuple(shapes),
         elements=elements,
         finite=finite,
@@ -124,15 +126,16 @@ def answer_of(fixture: str, value: Data, given: str, ends: Ends | None) -> Answe
         lowest=lowest,
         highest=highest,
         digest=digest.hexdigest(),
-        given=given,
+        given=digest_of(inputs or {}),
+        sizes=tuple(array.shape for each in (inputs or {}).values() for array in _arrays(each)),
     )
 
 
-def digest_of(inputs: Mapping[str, Data], names: Iterable[str]) -> str:
-    """A digest of the values of some inputs, by which answers tell whether these differed."""
+def digest_of(inputs: Mapping[str, Data]) -> str:
+    """A digest of names and values, by which equal inputs are found."""
     found = hashlib.sha256()
-    for name in sorted(names):
-        for array in _arrays(inputs.get(name)):
+    for name in sorted(inputs):
+        for array in _arrays(inputs[name]):
             found.update(f"{name} {array.shape} ".encode())
             found.update(_bytes(array))
     return found.hexdigest()
@@ -214,7 +217,11 @@ def lack_of(
         by_shape.setdefault(answer.shapes, []).append(answer)
     if any(len({answer.digest for answer in same}) > 1 for same in by_shape.values()):
         return None
-    different = max(len({answer.given for answer in same}) for same in by_shape.values())
+    # Values of other sizes are other values, but may be the same where the answer looks at them.
+    given: dict[tuple[tuple[int, ...], ...], set[str]] = {}
+    for answer in others:
+        given.setdefault(answer.sizes, set()).add(answer.given)
+    different = max(map(len, given.values()))
     return Lack(
         kind="repeated",
         what=f"had equal answers for {different} different inputs",
