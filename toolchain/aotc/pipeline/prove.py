@@ -325,9 +325,10 @@ def _judge_answers(
     gates = output_gates(lowered.analyzed.source, context)
     replaced = [name for name, gate in gates.items() if gate.replaces_tolerance]
     return (
+        # First: no other form would show more.
+        judge_shown(lowered.analyzed, lowered.plan),
         judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced),
         judge_outputs(comparisons, where, context.profile.gates, context.places),
-        judge_shown(lowered.analyzed, lowered.plan),
     )
 
 

@@ -124,9 +124,9 @@ class Reference:
     def _options(self) -> Any:
         return reference_options(level=self.level, weights=self.weights)
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Mapping[str, Any], options: ort.RunOptions | None = None) -> list[Any]:
         """All outputs, in order; raises AOTC-R005 if ONNX Runtime fails."""
-        return run(self._session, inputs)
+        return run(self._session, inputs, options=options)
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`; raises AOTC-S001 if they cannot be created."""

@@ -12,7 +12,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record
 from aotc.graph import values
 from aotc.graph.values import Data
-from aotc.session.sessions import run
+from aotc.session.sessions import ended_after, run
 from aotc.sizes.branches import Branches, Observer, Reached
 from aotc.sizes.dependence import Dependence
 from aotc.sizes.inputs.fixtures import SEARCHED, FixtureInputs
@@ -36,6 +36,8 @@ _MAX_SECONDS: Final = 60.0
 # Work decides how much is tried, so that two builds try the same: seconds are for what hangs.
 _MAX_FLOPS: Final = 1e11
 _MIN_TRIED: Final = 4
+_RUN_SECONDS: Final = 5.0
+_MAX_ENDED: Final = 2
 _MAX_AT_LARGEST: Final = 12
 _MAX_AT_OTHERS: Final = 24
 # Findings of branches that were not run, each by itself.
@@ -77,6 +79,7 @@ class Showing:
     findings: list[Finding] = field(default_factory=list)
     tried: dict[str, list[Answer]] = field(default_factory=dict)
     runs: int = 0
+    ended: int = 0
 
     @classmethod
     def of(cls, reference: Reference, graph: Path, weights: Path) -> Showing:
@@ -222,19 +225,28 @@ class Showing:
             numbers,
         )
         for searched in itertools.islice(_possible(found), most):
-            if late() or reference.died_with(range(_FIRST_NUMBER + 1, 10 * _FIRST_NUMBER)):
+            if (
+                late()
+                or self.ended == _MAX_ENDED
+                or reference.died_with(range(_FIRST_NUMBER + 1, 10 * _FIRST_NUMBER))
+            ):
                 return
             self.runs += 1
             yield _FIRST_NUMBER + self.runs, searched
 
     def _run(
-        self, fixture: FixtureInputs, number: int, call: Callable[[Mapping[str, Data]], list[Data]]
+        self, fixture: FixtureInputs, number: int, call: Callable[..., list[Data]]
     ) -> list[Data] | None:
-        """The answers to values that were searched for; None if the model rejects them."""
+        """The answers to values that were searched for; None if they are rejected or take long."""
         try:
-            with self.reference.trying(fixture.sizes, number):
-                return call(fixture.inputs)
+            with (
+                self.reference.trying(fixture.sizes, number),
+                ended_after(_RUN_SECONDS) as options,
+            ):
+                return call(fixture.inputs, options=options)
         except AotcError:
+            # Nor is a loop without end tried with other values for long.
+            self.ended += options.terminate
             return None
 
     # Branches: the same for the paths of control flow, in a copy of the model that tells them.
@@ -339,7 +351,8 @@ class Showing:
         def observed(number: int, searched: Searched, sizes: Mapping[str, int], on: Any) -> bool:
             fixture = FixtureInputs(SEARCHED, searched.inputs, dict(sizes))
             call = partial(run, on)
-            outputs = None if late() else self._run(fixture, number, call)
+            over = late() or self.ended == _MAX_ENDED
+            outputs = None if over else self._run(fixture, number, call)
             outcomes[number] = _finiteness(outputs or [])
             return outputs is not None
 
@@ -352,7 +365,7 @@ class Showing:
 
     def _not_run(self, branches: Branches) -> Iterator[Finding]:
         """AOTC-N048 for each path that stays without a run."""
-        searched = f", nor any of {self.runs} further inputs" if self.runs else ""
+        searched = f", nor was an input found that does ({self.runs} tried)" if self.runs else ""
         missing = branches.missing()
         for place in missing[:_MAX_TOLD]:
             control = branches.controls[place[0]]

@@ -251,7 +251,7 @@ def _in_words(
             held = [answer for answer in answers if answer.lack(ends) == kind]
             share = sum(each.at_ends for each in held) / sum(each.finite for each in held)
             numbers = " or ".join(format(number, "g") for number in ends.numbers)
-            what = f"had {share:.4g} of its values at the ends of {ends.op_type} ({numbers})"
+            what = f"had {100 * share:.4g}% of its values at the ends of {ends.op_type} ({numbers})"
             parts.append(f"{what} in {counted.of(count)}")
         else:
             parts.append(f"was {_WORDS[kind]} in {counted.of(count)}")
