@@ -326,7 +326,7 @@ def _judge_answers(
     replaced = [name for name, gate in gates.items() if gate.replaces_tolerance]
     return (
         # First: no other form would show more.
-        judge_shown(lowered.analyzed, lowered.plan),
+        judge_shown(lowered.analyzed, lowered.plan, context.places),
         judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced),
         judge_outputs(comparisons, where, context.profile.gates, context.places),
     )

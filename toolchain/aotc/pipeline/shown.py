@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
@@ -15,8 +15,8 @@ from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel, Varian
 from aotc.sizes.shown import OutputTraits, answer_of, lack_of
 from aotc.spec.manifest import ControlPath
 from aotc.spec.payload import Finding
-from aotc.spec.precision import Precision
 from aotc.spec.run_report import Gate, Journal
+from aotc.spec.yaml import DocumentPlaces
 
 _SETTING = "gates.branches"
 
@@ -129,18 +129,17 @@ def lacks_in(traits: Sequence[OutputTraits], runs: Sequence[ReferenceRun]) -> di
     return found
 
 
-def judge_shown(
-    analyzed: AnalyzedModel, plan: VariantPlan, precision: Precision | None = None
-) -> Judged:
-    """AOTC-N046 for each output in a lower precision of which the plan's references show nothing.
+def judge_shown(analyzed: AnalyzedModel, plan: VariantPlan, places: DocumentPlaces) -> Judged:
+    """AOTC-N046 for each output of a lower precision of which the plan's references show nothing.
 
-    `precision` is that of the plan, unless stated.
+    Such a precision changes numbers in floating point, and what is computed of these.
     """
-    precision = precision or plan.precision
-    if precision == "keep":
+    if plan.precision == "keep":
         return Judged()
+    place = places.of(f"parity.{plan.precision}")
     computed = {each.name for each in analyzed.traits if each.computes}
-    lacking = _told(analyzed.lacks_of(plan), computed)
+    lacks = analyzed.lacks_of(plan).items()
+    lacking = {name: what for name, what in lacks if name in computed}
     where = f"variant {plan.name}"
     return Judged(
         gates=tuple(
@@ -150,21 +149,19 @@ def judge_shown(
                 status="failed",
                 limit="the answers compared show something",
                 measured=what,
+                place=place,
             )
             for name, what in lacking.items()
         ),
         breaches=tuple(
             AotcError(
                 "AOTC-N046",
-                f"output {name!r} {what}: in {precision} it is not proven",
+                f"output {name!r} {what}: in {plan.precision} it is not proven",
                 where=where,
                 expected="answers in which an error could be seen",
                 found=what,
+                place=place,
             )
             for name, what in lacking.items()
         ),
     )
-
-
-def _told(lacks: Mapping[str, str], names: set[str]) -> dict[str, str]:
-    return {name: what for name, what in lacks.items() if name in names}

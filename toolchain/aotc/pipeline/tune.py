@@ -269,7 +269,7 @@ def _candidate(
     plan = next(
         (planned for planned in plans if accepts_run(analyzed, planned, reference)), plans[0]
     )
-    if shown := judge_shown(analyzed, plan).breaches:
+    if shown := judge_shown(analyzed, plan, state.context.places).breaches:
         # Whatever it answers: nothing of it would be proven.
         raise shown[0]
     if is_auto(whole, tried.variant) and tried.precision != "keep":

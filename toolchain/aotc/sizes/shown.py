@@ -212,15 +212,16 @@ def lack_of(
     if kinds:
         # Then answers differ in more than their sizes.
         return None
-    by_shape: dict[tuple[tuple[int, ...], ...], list[Answer]] = {}
+    by_shape: dict[Any, set[str]] = {}
+    by_sizes: dict[Any, set[Any]] = {}
+    given: dict[Any, set[str]] = {}
     for answer in others:
-        by_shape.setdefault(answer.shapes, []).append(answer)
-    if any(len({answer.digest for answer in same}) > 1 for same in by_shape.values()):
-        return None
-    # Values of other sizes are other values, but may be the same where the answer looks at them.
-    given: dict[tuple[tuple[int, ...], ...], set[str]] = {}
-    for answer in others:
+        by_shape.setdefault(answer.shapes, set()).add(answer.digest)
+        by_sizes.setdefault(answer.sizes, set()).add((answer.shapes, answer.digest))
         given.setdefault(answer.sizes, set()).add(answer.given)
+    if max(map(len, (*by_shape.values(), *by_sizes.values()))) > 1:
+        return None
+    # Inputs of other sizes may be the same in all that an answer looks at.
     different = max(map(len, given.values()))
     return Lack(
         kind="repeated",
