@@ -11,7 +11,7 @@ from aotc.base.records import field, record
 from aotc.graph.passes.with_sizes import gathered_sizes, sliced_sizes
 from aotc.graph.types import inferred
 from aotc.graph.view import attribute_of, constant_names, constant_tensors, named_subgraphs
-from aotc.sizes.shown import Ends
+from aotc.sizes.shown import Ends, OutputTraits
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -214,6 +214,15 @@ class Dependence:
         leaves, _ = self.behind(value, through_sizes=through_sizes)
         return tuple(name for name in self.inputs if name in leaves)
 
+    def traits(self, output: str) -> OutputTraits:
+        """What the graph tells of an output."""
+        return OutputTraits(
+            name=output,
+            reads=self.read_by(output),
+            computes=self.computes(output),
+            ends=self.ends(output),
+        )
+
     def in_loop(self, value: str) -> bool:
         """Whether a value may differ between the trips of a loop, or follows from one."""
         return any(maker.node.op_type in ("Loop", "Scan") for maker in self.behind(value)[1])
@@ -280,7 +289,8 @@ class Dependence:
             stated: list[Any] = [attribute_of(maker.node, name, None) for name in ("min", "max")]
             read = [self.constants.get(name) for name in maker.node.input[1:]]
             numbers = [float(each) for each in stated if each is not None]
-            numbers += [float(each.reshape(())) for each in read if each is not None and each.size]
+            known = [each for each in read if each is not None and each.size == 1]
+            numbers += [float(each.reshape(())) for each in known]
             return tuple(number for number in numbers if abs(number) < np.finfo(np.float32).max)
         return ()
 

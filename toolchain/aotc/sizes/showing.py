@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,6 +25,8 @@ from aotc.spec.shapes import Domain
 from aotc.spec.variant import Optimization
 
 _Item = TypeVar("_Item")
+# Raised for nodes with attributes or constants that are not as their operators say.
+_MALFORMED: Final = (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError)
 # The first number of values that were searched for, in the log of runs.
 _FIRST_NUMBER: Final = 1000
 # Fixtures that a search adds for outputs, and for branches; each is one more run of every variant.
@@ -49,22 +50,6 @@ _SMALL_BYTES: Final = 64 << 10
 _MAX_HELD: Final = 256 << 20
 
 
-def traits_of(graph: Path, outputs: Sequence[str]) -> tuple[OutputTraits, ...]:
-    """What the graph in a file, whose weights may be elsewhere, tells of its outputs."""
-    import onnx
-
-    traced = Dependence.of(inlined(onnx.load(graph, load_external_data=False)))
-    return tuple(
-        OutputTraits(
-            name=name,
-            reads=traced.read_by(name),
-            computes=traced.computes(name),
-            ends=traced.ends(name),
-        )
-        for name in outputs
-    )
-
-
 @record(frozen=False)
 class Showing:
     """The answers of the reference to all fixtures, and what is added to them."""
@@ -72,6 +57,7 @@ class Showing:
     reference: Reference
     graph: Path
     weights: Path
+    traced: Dependence
     traits: Mapping[str, OutputTraits]
     answers: dict[str, list[Answer]] = field(default_factory=dict)
     fixtures: list[FixtureInputs] = field(default_factory=list)
@@ -84,9 +70,18 @@ class Showing:
     @classmethod
     def of(cls, reference: Reference, graph: Path, weights: Path) -> Showing:
         """Nothing is shown yet; `graph` has its external data in the folder `weights`."""
+        import onnx
+
+        model = inlined(onnx.load(graph, load_external_data=False))
         names = [value.name for value in reference.outputs]
-        traits = {each.name: each for each in traits_of(graph, names)}
-        return cls(reference=reference, graph=graph, weights=weights, traits=traits)
+        try:
+            traced = Dependence.of(model)
+            traits = {name: traced.traits(name) for name in names}
+        except _MALFORMED:
+            # ONNX Runtime runs it all the same; then nothing is known of its outputs.
+            traced = Dependence()
+            traits = {name: OutputTraits(name=name, reads=(), computes=True) for name in names}
+        return cls(reference=reference, graph=graph, weights=weights, traced=traced, traits=traits)
 
     def note(self, fixture: FixtureInputs, outputs: Sequence[Data]) -> None:
         """Keep what a fixture's answer shows."""
@@ -152,7 +147,7 @@ class Showing:
         if not left:
             return
         names = {read for name in left for read in self.traits[name].reads}
-        numbers = self._compared(left)
+        numbers = list(dict.fromkeys(n for name in left for n in self.traced.compared(name)))
         for base, (number, searched) in self._all_candidates(names, numbers):
             fixture = FixtureInputs(f"{SEARCHED}{len(self.added)}", searched.inputs, base.sizes)
             outputs = self._run(fixture, number, self.reference.run)
@@ -184,12 +179,6 @@ class Showing:
         text = f"{what} before other inputs were searched for; compared on them: {searched.what}"
         self.findings.append(Finding(code="AOTC-N047", what=text, where=where))
 
-    def _compared(self, names: Mapping[str, object]) -> list[float]:
-        import onnx
-
-        traced = Dependence.of(inlined(onnx.load(self.graph, load_external_data=False)))
-        return list(dict.fromkeys(n for name in names for n in traced.compared(name)))
-
     def _all_candidates(
         self, names: set[str], numbers: Sequence[float]
     ) -> Iterator[tuple[FixtureInputs, tuple[int, Searched]]]:
@@ -212,8 +201,6 @@ class Showing:
         They end as well when time is up, or if a process has died of them.
         """
         reference = self.reference
-        flops = reference.flops_at(base.sizes)
-        most = min(most, max(_MIN_TRIED, int(_MAX_FLOPS / max(flops, 1.0))))
         late = cpu_deadline(_MAX_SECONDS)
         found = searched_values(
             reference.inputs,
@@ -224,12 +211,13 @@ class Showing:
             names,
             numbers,
         )
-        for searched in itertools.islice(_possible(found), most):
-            if (
-                late()
-                or self.ended == _MAX_ENDED
-                or reference.died_with(range(_FIRST_NUMBER + 1, 10 * _FIRST_NUMBER))
-            ):
+        for number, searched in enumerate(_possible(found)):
+            if number == _MIN_TRIED:
+                # Only now, as it may take a run of its own, and the first may be enough.
+                flops = reference.flops_at(base.sizes)
+                most = min(most, max(_MIN_TRIED, int(_MAX_FLOPS / max(flops, 1.0))))
+            over = number >= most or late() or self.ended == _MAX_ENDED
+            if over or reference.died_with(range(_FIRST_NUMBER + 1, 10 * _FIRST_NUMBER)):
                 return
             self.runs += 1
             yield _FIRST_NUMBER + self.runs, searched
@@ -265,8 +253,9 @@ class Showing:
             observer = Observer(self.graph, self.weights, level, fixed_sizes=fixed)
             branches = Branches(controls=observer.controls)
             self._observe(observer, branches, self.fixtures)
-        except AotcError as error:
-            what = f"what the fixtures run of the model's control flow is not known: {error.found}"
+        except (AotcError, *_MALFORMED) as error:
+            why = error.found if isinstance(error, AotcError) else str(error)
+            what = f"what the fixtures run of the model's control flow is not known: {why}"
             self.findings.append(Finding(code="AOTC-N051", what=what[:500]))
             return None
         if not branches.complete:
