@@ -77,7 +77,7 @@ NOTHING = {
     ),
     "saturated": (
         after_product(
-            *(node("Mul", "l much", "a"), node("Sigmoid", "a", "y")), constants={"much": 1e9}
+            *(node("Mul", "l much", "a"), node("Sigmoid", "a", "y")), constants={"much": 1e20}
         ),
         "of its values at the ends of Sigmoid (0 or 1) in",
     ),
@@ -222,7 +222,7 @@ def matched() -> onnx.ModelProto:
     )
     for number, made in enumerate(model.graph.node[-8:]):
         made.name = f"match_{number}"
-    numbers = {"none": 0.0, "quarter": 0.25, "most": 0.9, "tiny": 1e-6}
+    numbers = {"none": 0.0, "quarter": 0.25, "most": 0.9, "tiny": 1e-20}
     tensors = [constant(name, number, np.float32) for name, number in numbers.items()]
     model.graph.initializer.extend(tensors)
     model.graph.output[0].name = "y"

@@ -14,7 +14,7 @@ from aotc.spec.payload import Value
 
 # How many values are tried for what is to be shown, each in one run.
 MAX_TRIED: Final = 64
-_FACTORS: Final = (0.1, 10.0, 100.0, 0.01, 1000.0)
+_FACTORS: Final = (0.1, 10.0, 100.0, 0.01, 1000.0, 1e-4, 1e-6)
 _MAX_TRUTHS: Final = 4
 _MAX_NUMBERS: Final = 16
 
