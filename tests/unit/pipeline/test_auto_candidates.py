@@ -408,7 +408,8 @@ def table_of(
     )
     reference: Any = Mock(sizes={})
     reference.name = "opt"
-    analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
+    analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={}, traits=())
+    analyzed.lacks_of.return_value = {}
     steps = try_candidates(analyzed, state_of(asked, folder), tune=False)
     return answered(steps, stages)
 

@@ -70,7 +70,8 @@ def reasons(
     state = BuildState(context=context, work=folder, workers=workers)
     reference: Any = Mock(spec=ReferenceRun)
     reference.name = "opt"
-    analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={})
+    analyzed: Any = Mock(spec=AnalyzedModel, references=(reference,), ranges={}, traits=())
+    analyzed.lacks_of.return_value = {}
     table = answered(try_candidates(analyzed, state), answering)
     assert all(row.passed != bool(row.reason) for row in table)
     return {row.precision: row.reason for row in table}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aotc.base.records import replace
 from aotc.session.limits import FORM
 from aotc.session.parity import SLICE, TOLERANCE, Beside, compare
 from aotc.session.slices import (

@@ -41,6 +41,8 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             "outputs": [encode(value_of(info)) for info in model.graph.output],
             "hints": hints_of(model),
             "graph": "model.onnx",
+            "graph_weights": ".",
+            "control_flow": False,
             **{"pads": {}, "crops": {}, "stated": {}, "given": [], "deadly": deadly or []},
             **{"empties": True, "done": [], "spent": 0.0, "side_by_side": True},
             "probe": encode(ProbeLimits()),

@@ -12,10 +12,13 @@ from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.gates import exact_answers, unjudged_findings
 from aotc.pipeline.integers import unused_calibration, with_sampled_references
 from aotc.pipeline.plan import require_gated_outputs, stated_crops
+from aotc.pipeline.shown import judge_branches, require_branches, with_shown
 from aotc.pipeline.task import measure_original
 from aotc.pipeline.types import AnalyzedModel, ReferenceRun, SourceModel
+from aotc.sizes.shown import OutputTraits
 from aotc.sizes.trials import died_in_several, read_leftovers, runs_so_far, sizes_text
 from aotc.spec.codec import Json, decode, encode
+from aotc.spec.manifest import ControlPath
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, ValueShapes
 from aotc.spec.precision import DecidedOutput
@@ -36,12 +39,13 @@ def analyze(
     """The domain, golden outputs and findings of `source`.
 
     Without `empties` no probed range includes size 0.
-    Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 (fixtures), S001 to S005,
-    S011, S014 and S016, I078 to I081, N025 and N027 (gates).
+    Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 and I087 (fixtures), S001 to
+    S005, S011, S014 and S016, I078 to I081, N025, N027, N049 and N050 (gates).
     """
     context = state.context
     profile = context.profile
     require_gated_outputs(source, context)
+    require_branches(source, context)
     folder = state.work / "reference"
     state.clock.reporter.follow("probes", runs_so_far(folder))
     model, weights = source.answering
@@ -55,6 +59,8 @@ def analyze(
             "outputs": [encode(value) for value in source.outputs],
             "hints": source.hints,
             "graph": str(source.graph),
+            "graph_weights": str(source.weights),
+            "control_flow": bool(source.capture.control_flow),
             "pads": {name: encode(spec.pad) for name, spec in profile.inputs.items()},
             "crops": stated_crops(source, context),
             "stated": {name: encode(spec) for name, spec in ranges.items()},
@@ -73,6 +79,10 @@ def analyze(
     domain = decode(Domain, result["domain"])
     padding = decode(Padding, result["padding"]) if result["padding"] else None
     references = tuple(ReferenceRun.read(item, folder) for item in result["references"])
+    branches = result["branches"]
+    if branches is not None:
+        branches = tuple(decode(ControlPath, item) for item in branches)
+    judge_branches(branches, context, state.journal)
     exact = exact_answers(source, references, state)
     analyzed = AnalyzedModel(
         source=source,
@@ -89,8 +99,10 @@ def analyze(
         decided={name: decode(DecidedOutput, item) for name, item in result["decided"].items()},
         noise=exact.noise,
         task=measure_original(source, domain, padding, state),
+        traits=tuple(decode(OutputTraits, item) for item in result["traits"]),
+        lacks=result["lacks"],
+        branches=branches,
         findings=(
-            *unused_calibration(context),
             *rewritten,
             *(decode(Finding, item) for item in result["findings"]),
             *exact.findings,
@@ -98,7 +110,11 @@ def analyze(
             *crashes,
         ),
     )
-    analyzed = with_sampled_references(analyzed, state)
+    before = analyzed.references
+    analyzed = with_shown(with_sampled_references(analyzed, state), state)
+    if analyzed.references is before:
+        unused = unused_calibration(context)
+        analyzed = replace(analyzed, findings=(*unused, *analyzed.findings))
     sampled = exact_answers(source, analyzed.sampled, state, "sampled").references
     return replace(analyzed, sampled=sampled)
 
@@ -161,9 +177,9 @@ def _run_analysis(
 
 
 def _user_fixtures(source: SourceModel, context: BuildContext, folder: Path) -> list[Json]:
-    """The user's fixtures as value files; raises AOTC-I024."""
+    """The user's fixtures as value files; raises AOTC-I024 and I087."""
     if context.fixtures is None:
         return []
     from aotc.sizes.inputs.fixtures import read_fixtures
 
-    return read_fixtures(context.fixtures, source.inputs, folder)
+    return read_fixtures(context.fixtures, source.inputs, folder, source.outputs)

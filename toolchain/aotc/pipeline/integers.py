@@ -37,6 +37,7 @@ from aotc.providers.named_backends import backend_of
 from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, with_types, write_optimized
 from aotc.session.sessions import create_session
 from aotc.session.worker import REQUEST
+from aotc.sizes.inputs.fixtures import SEARCHED
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.precision import QuantizationSpec, QuantizedForm, WantedPrecision, matching_names
@@ -456,8 +457,15 @@ def with_sampled_references(analyzed: AnalyzedModel, state: BuildState) -> Analy
     if not is_observing(state.context):
         return analyzed
     samples = calibration_samples(analyzed, state)
+    return replace(analyzed, sampled=sampled_runs(analyzed, samples, state))
+
+
+def sampled_runs(
+    analyzed: AnalyzedModel, samples: Sequence[Json], state: BuildState
+) -> tuple[ReferenceRun, ...]:
+    """Runs of the original on `samples` of the user; raises AOTC-I075."""
     if not samples:
-        return analyzed
+        return ()
     source = analyzed.source
     model, weights = source.answering
     step = max(1, len(samples) // _MAX_SAMPLES)
@@ -473,12 +481,13 @@ def with_sampled_references(analyzed: AnalyzedModel, state: BuildState) -> Analy
             "points": [
                 [f"{run.name}-sampled", dict(run.sizes)]
                 for run in analyzed.references
-                # Those with inputs of one sign have the sizes of another one.
-                if run.origin == "generated" and "-" not in run.name
+                # Those with inputs of one sign, or searched for, have the sizes of another one.
+                if run.origin == "generated"
+                and "-" not in run.name
+                and not run.name.startswith(SEARCHED)
             ],
         },
         folder=folder,
         where="calibration data",
     ).value
-    sampled = tuple(ReferenceRun.read({**item, "origin": "user"}, folder) for item in runs)
-    return replace(analyzed, sampled=sampled)
+    return tuple(ReferenceRun.read({**item, "origin": "user"}, folder) for item in runs)

@@ -323,6 +323,7 @@ def manifest_of(
             for waiver in context.profile.waivers
         ),
         fixtures=tuple(fixtures),
+        branches=analyzed.branches or (),
         files=tuple(entries),
     )
 

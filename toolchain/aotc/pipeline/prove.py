@@ -41,6 +41,7 @@ from aotc.pipeline.margins import (
     with_margins,
 )
 from aotc.pipeline.package import digest_weights, weight_bytes
+from aotc.pipeline.shown import judge_shown
 from aotc.pipeline.task import judge_task
 from aotc.pipeline.timing import WarmCalls
 from aotc.pipeline.types import (
@@ -439,6 +440,8 @@ def _judge_answers(
     gates = output_gates(lowered.analyzed.source, context)
     replaced = [name for name, gate in gates.items() if gate.replaces_tolerance]
     return (
+        # First: no other form would show more.
+        judge_shown(lowered.analyzed, lowered.plan, context.places),
         judge_parity(comparisons, where, arithmetic, tolerance, context.places, replaced, together),
         judge_outputs(comparisons, where, context.profile.gates, context.places),
     )

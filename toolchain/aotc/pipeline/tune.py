@@ -18,6 +18,7 @@ from aotc.pipeline.blame import blame
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.plan import accepts_run, require_providers, wanted_variants
 from aotc.pipeline.request import BuildRequest
+from aotc.pipeline.shown import judge_shown
 from aotc.pipeline.timing import Timed, time_alternately
 from aotc.pipeline.types import (
     AnalyzedModel,
@@ -268,6 +269,9 @@ def _candidate(
     plan = next(
         (planned for planned in plans if accepts_run(analyzed, planned, reference)), plans[0]
     )
+    if shown := judge_shown(analyzed, plan, state.context.places).breaches:
+        # Whatever it answers: nothing of it would be proven.
+        raise shown[0]
     if is_auto(whole, tried.variant) and tried.precision != "keep":
         others = [planned for planned in plans if planned is not plan]
         return (yield from passing_form([plan, *others], state))

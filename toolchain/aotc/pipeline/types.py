@@ -19,10 +19,11 @@ from aotc.graph.partition.assignment import Assignment, Sizes
 from aotc.graph.symbols import Symbols
 from aotc.graph.view import GraphView
 from aotc.providers.base import SessionUse
+from aotc.sizes.shown import OutputTraits
 from aotc.spec.buckets import by_size
 from aotc.spec.codec import Json
 from aotc.spec.evidence import OutputNoise, VariantEvidence
-from aotc.spec.manifest import Capture
+from aotc.spec.manifest import Capture, ControlPath
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import FileEntry, Finding, Value, ValueShapes
 from aotc.spec.precision import DecidedOutput, Level, Precision, Prepack, QuantizationSpec
@@ -167,13 +168,27 @@ class AnalyzedModel:
     noise: tuple[OutputNoise, ...] = ()
     # Outputs of whole numbers and truth values that floats decide.
     decided: Mapping[str, DecidedOutput] = field(default_factory=dict)
+    # Outputs of which the references show nothing, with what they answer; and those of which the
+    # user's fixtures and samples do not.
+    traits: tuple[OutputTraits, ...] = ()
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    sampled_lacks: Mapping[str, str] = field(default_factory=dict)
+    # None: the model has no control flow, or it is not known what ran.
+    branches: tuple[ControlPath, ...] | None = None
 
     def references_of(self, plan: VariantPlan) -> tuple[ReferenceRun, ...]:
         """The runs that a variant is compared with."""
-        if not (self.sampled and plan.may_be_static):
+        if not self._is_sampled(plan):
             return self.references
         given = tuple(run for run in self.references if run.origin == "user")
         return (*given, *self.sampled)
+
+    def lacks_of(self, plan: VariantPlan) -> Mapping[str, str]:
+        """The outputs of which these runs show nothing, with what they answer."""
+        return self.sampled_lacks if self._is_sampled(plan) else self.lacks
+
+    def _is_sampled(self, plan: VariantPlan) -> bool:
+        return bool(self.sampled) and plan.may_be_static
 
 
 @record

@@ -242,6 +242,7 @@ _NUMBERED: Final = {
     "random": "random sizes",
     "padded": "padded sizes",
     "less": "less padded sizes",
+    "shown": "inputs searched for",
 }
 _NAME: Final = re.compile(
     rf"({'|'.join(_CORNERS)})(-sampled)?|"

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import ctypes
 import json
+import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -297,18 +299,20 @@ def run(
     *,
     ortvalues: bool | None = None,
     refusal: str = "AOTC-R005",
+    options: ort.RunOptions | None = None,
 ) -> list[Data]:
     """The named outputs (None: all), in order; thread-safe.
 
-    `ortvalues` tells whether a type needs `run_with_ortvalues` (None: ask the session).  Raises
-    `refusal` with ONNX Runtime's message, or with `TEXT_NOT_UTF8`.
+    `ortvalues` tells whether a type needs `run_with_ortvalues` (None: ask the session); `options`
+    are those of this run, by which it can be ended.  Raises `refusal` with ONNX Runtime's message,
+    or with `TEXT_NOT_UTF8`.
     """
     if ortvalues is None:
         ortvalues = needs_ortvalues(session)
     try:
         if ortvalues:
-            return run_with_ortvalues(session, inputs, outputs)
-        result: list[Any] = session.run(outputs, inputs)
+            return run_with_ortvalues(session, inputs, outputs, options)
+        result: list[Any] = session.run(outputs, inputs, options)
     except ort_errors() as error:
         if type(error) not in ort_errors():
             # Of a kind that others derived: a signal's handler interrupted the call.
@@ -323,6 +327,18 @@ def run(
             refusal, "ONNX Runtime failed while it ran the model", found=ort_message(error)
         ) from None
     return result
+
+
+@contextmanager
+def ended_after(seconds: float) -> Iterator[ort.RunOptions]:
+    """Options of a run that fails if it takes longer, at the end of the node that runs then."""
+    options = import_onnxruntime().RunOptions()
+    timer = threading.Timer(seconds, lambda: setattr(options, "terminate", True))
+    timer.start()
+    try:
+        yield options
+    finally:
+        timer.cancel()
 
 
 def _is_on_gpu(ort_name: str) -> bool:
@@ -349,7 +365,10 @@ def needs_ortvalues(session: ort.InferenceSession) -> bool:
 
 
 def run_with_ortvalues(
-    session: ort.InferenceSession, inputs: Mapping[str, Data], outputs: Sequence[str] | None
+    session: ort.InferenceSession,
+    inputs: Mapping[str, Data],
+    outputs: Sequence[str] | None,
+    options: ort.RunOptions | None = None,
 ) -> list[Data]:
     """Run a session that has inputs or outputs of such types.
 
@@ -358,7 +377,8 @@ def run_with_ortvalues(
     """
     wanted = [arg for arg in session.get_outputs() if outputs is None or arg.name in outputs]
     if not any(arg.type in _TYPES for arg in wanted):
-        found: list[Data] = session.run(outputs, {n: _as_ortvalue(v) for n, v in inputs.items()})
+        given = {name: _as_ortvalue(value) for name, value in inputs.items()}
+        found: list[Data] = session.run(outputs, given, options)
         return found
     kind = import_onnxruntime().OrtValue
     ort_inputs = {}
@@ -367,7 +387,7 @@ def run_with_ortvalues(
         if item is value:
             item = kind.ortvalue_from_numpy(np.asarray(value, order="C"))
         ort_inputs[name] = item
-    return [_to_numpy(value) for value in session.run_with_ort_values(outputs, ort_inputs)]
+    return [_to_numpy(value) for value in session.run_with_ort_values(outputs, ort_inputs, options)]
 
 
 def _as_ortvalue(value: Data) -> Any:

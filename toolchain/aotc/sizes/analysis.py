@@ -21,6 +21,7 @@ from aotc.sizes.output_shapes import (
 )
 from aotc.sizes.reference import Reference, write_golden_outputs
 from aotc.sizes.runs import TooManyAtOnceError
+from aotc.sizes.showing import Showing
 from aotc.sizes.trials import ENDED
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding, Value
@@ -66,14 +67,27 @@ def analyze_job(request: Json) -> Json:
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
+    showing = Showing.of(reference, Path(request["graph"]), Path(request["graph_weights"]))
     side_by_side = request["side_by_side"]
     try:
         fixtures += reference.padded_fixtures(domain, side_by_side=side_by_side)
         runs, findings = write_golden_outputs(
-            reference, fixtures, Path("fixtures"), side_by_side=side_by_side
+            reference,
+            fixtures,
+            Path("fixtures"),
+            side_by_side=side_by_side,
+            noted=showing.note,
         )
     except TooManyAtOnceError:
         return None
+    showing.search_answers()
+    branches = None
+    if request["control_flow"]:
+        branches = showing.search_branches(domain, reference.level)
+    more = write_golden_outputs(
+        reference, showing.added, Path("fixtures"), side_by_side=False, first=len(fixtures)
+    )
+    runs, findings = runs + more[0], findings + more[1]
     axes = [
         axes_of(index, value, reference.observed_runs, reference.dims)
         for index, value in enumerate(reference.outputs)
@@ -105,8 +119,12 @@ def analyze_job(request: Json) -> Json:
                 *reference.rejected_findings,
                 *reference.findings,
                 *findings,
+                *showing.findings,
             )
         ],
+        "traits": [encode(item) for item in showing.traits.values()],
+        "lacks": {name: lack.what for name, lack in showing.lacks().items()},
+        "branches": [encode(item) for item in branches.table()] if branches is not None else None,
         "activation_bytes": reference.activation_bytes(domain),
     }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ from aotc.session.sessions import reference_options, run
 from aotc.sizes.dim_hints import hints_on
 from aotc.sizes.inputs.fixtures import (
     MAX_RETRIED_SIZES,
+    SEARCHED,
     FixtureInputs,
     Hints,
     alternatives,
@@ -123,9 +124,9 @@ class Reference:
     def _options(self) -> Any:
         return reference_options(level=self.level, weights=self.weights)
 
-    def run(self, inputs: Mapping[str, Any]) -> list[Any]:
+    def run(self, inputs: Mapping[str, Any], options: ort.RunOptions | None = None) -> list[Any]:
         """All outputs, in order; raises AOTC-R005 if ONNX Runtime fails."""
-        return run(self._session, inputs)
+        return run(self._session, inputs, options=options)
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`; raises AOTC-S001 if they cannot be created."""
@@ -255,6 +256,16 @@ class Reference:
         with self._journal(sizes):
             return is_unwritten(self._unpooled_session, self.inputs_at(sizes))
 
+    @contextmanager
+    def trying(self, sizes: Mapping[str, int], number: int) -> Iterator[None]:
+        """While values that were searched for run at `sizes`; the process may not survive it."""
+        with self._journal({**sizes, _VALUES_KEY: number}):
+            yield
+
+    def died_with(self, numbers: Container[int]) -> bool:
+        """Whether an earlier process died of values with one of these numbers."""
+        return any(item.get(_VALUES_KEY) in numbers for item in self._deadly)
+
     def _declared_trial(self, sizes: Mapping[str, int]) -> Trial:
         """One run at sizes of the dims as the model declares them; its outcome is not kept."""
         if dict(sizes) in self._deadly:
@@ -369,6 +380,13 @@ class Reference:
         path.unlink()
         return [next(costs, None) if ok else None for ok in done]
 
+    def flops_at(self, sizes: Mapping[str, int]) -> float:
+        """Estimated floating-point operations of a run at `sizes`, from one that is profiled."""
+        if self._estimator is not None and sizes:
+            return self._estimator(sizes)[2]
+        (cost,) = self.run_costs([sizes])
+        return cost.flops if cost is not None else 0.0
+
     def activation_bytes(self, domain: Domain) -> int | None:
         """Estimated bytes of all nodes' outputs at the largest shape; None without estimates."""
         if self._estimator is None:
@@ -400,8 +418,9 @@ class Reference:
             yield lambda: renew_cpu_limit(limit)
 
     def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
-        # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign.
-        if fixture.name.startswith("user") or "-" in fixture.name:
+        # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign, nor
+        # to those that were searched for.
+        if fixture.name.startswith(("user", SEARCHED)) or "-" in fixture.name:
             return None
         kept = self._kept.get(tuple(fixture.sizes.items()))
         if kept is None and dict(fixture.sizes) in self._deadly:
@@ -420,22 +439,25 @@ def write_golden_outputs(
     folder: Path,
     *,
     side_by_side: bool = True,
+    noted: Callable[[FixtureInputs, list[Any]], object] = lambda fixture, outputs: None,
+    first: int = 0,
 ) -> tuple[list[Json], list[Finding]]:
-    """Run every fixture and write its inputs and outputs below `folder`.
+    """Run every fixture and write its inputs and outputs below `folder`, from number `first` on.
 
     Returns the runs, with their files, and findings, which do not depend on whether runs go on
-    `side_by_side`.  Raises AOTC-S001, S005 or I015 if the model fails on a fixture, and
-    TooManyAtOnceError.
+    `side_by_side`; `noted` is called with each fixture and its outputs.  Raises AOTC-S001, S005 or
+    I015 if the model fails on a fixture, and TooManyAtOnceError.
     """
     runs: list[Json] = []
     findings: list[Finding] = []
     declared = DeclaredShapes(reference.outputs)
     found = _answers(reference, fixtures, side_by_side=side_by_side)
-    for index, (fixture, outputs) in enumerate(zip(fixtures, found, strict=True)):
+    for index, (fixture, outputs) in enumerate(zip(fixtures, found, strict=True), first):
         if isinstance(outputs, AotcError):
             findings.append(_failed_at_random_size(outputs, fixture, reference))
             continue
         reference.note_shapes(fixture.sizes, shapes_of(outputs))
+        noted(fixture, outputs)
         finite = all(values.is_finite(value) for value in outputs)
         if not finite:
             what = "NaN or infinity"

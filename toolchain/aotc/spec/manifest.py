@@ -85,6 +85,9 @@ class Manifest:
     ] = ()
     waivers: tuple[AcceptedWaiver, ...] = ()
     fixtures: tuple[Fixture, ...] = ()
+    branches: Annotated[
+        tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
+    ] = ()
     files: Annotated[tuple[FileEntry, ...], "every payload file except aotc.json, sorted by path"]
 
     def problems(self) -> list[Problem]:
@@ -140,6 +143,18 @@ class ControlFlow:
     node: str
     op_type: str
     subgraphs: Annotated[Mapping[str, int], "number of nodes, by attribute"]
+
+
+@record
+class ControlPath:
+    """A branch of an If, or a number of trips of a loop, and whether the proof ran it."""
+
+    node: str
+    op_type: str
+    path: Annotated[str, "attribute of the branch; of a loop 0 trips, 1 trip or many trips"]
+    fixtures: Annotated[int, Bounds(0), "fixtures whose run of the original model reached it"]
+    named: Annotated[tuple[str, ...], "the first of them"] = ()
+    missing: Annotated[bool, "a call may run it, and no fixture did"] = False
 
 
 @record

@@ -135,6 +135,11 @@ class GateSpec:
         default_factory=dict
     )
     task: TaskGate | None = None
+    branches: Annotated[
+        Literal["all"] | None,
+        "all: a build fails where a branch of an If, or the body of a loop, was not run by the "
+        "proof; unset: that is a finding",
+    ] = None
 
     @property
     def measures_noise(self) -> bool:

@@ -18,7 +18,7 @@ from aotc.spec.evidence import (
     TuningCandidate,
     VariantEvidence,
 )
-from aotc.spec.manifest import Capture
+from aotc.spec.manifest import Capture, ControlPath
 from aotc.spec.payload import Finding, Value, ValueShapes
 from aotc.spec.precision import OutputGate, Tolerance, Traffic
 from aotc.spec.shapes import Domain
@@ -330,6 +330,9 @@ class ArtifactSummary:
     shapes: ShapeReport | None = None
     built_at: Annotated[str, "UTC, ISO 8601; empty without evidence"] = ""
     tuning: Annotated[tuple[TuningCandidate, ...], "candidates that were tried"] = ()
+    branches: Annotated[
+        tuple[ControlPath, ...], "what of the model's control flow the proof's fixtures ran"
+    ] = ()
 
 
 @record

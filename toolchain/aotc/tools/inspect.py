@@ -176,6 +176,7 @@ def inspect_artifact(opened: ArtifactContents, traffic: str | Path | None = None
             shapes=_shapes(manifest, traffic),
             built_at=evidence.built_at if evidence is not None else "",
             tuning=evidence.tuning if evidence is not None else (),
+            branches=manifest.branches,
         ),
         findings=(
             *manifest.findings,

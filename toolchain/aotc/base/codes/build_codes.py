@@ -278,6 +278,38 @@ BUILDING: Final[tuple[Row, ...]] = (
      "is named, an operator itself is not repeatable, such as a scatter that writes the same element several times.",
      "If equal bytes matter more than speed, set in the profile what the message names, or change the operator in the "
      "model. To compare more calls, write 'repeatability: {runs: 100}'."),
+    ("AOTC-N045", "output shows nothing", FINDING,
+     "In all fixtures, the original model's answer was empty, NaN or infinite, one value throughout, at the ends of a "
+     "Clip, a Sigmoid or the like, or the same for all inputs. A variant that computes something else could give the "
+     "same answers, so the comparison proves nothing about this output. Other inputs were searched for, and none showed "
+     "more.",
+     "Give real inputs with --fixtures. If the output is the same for every input of the model, there is nothing to "
+     "do."),
+    ("AOTC-N046", "lower precision was not proven", NO,
+     "The variant computes in a lower precision than the model, and the answers that it is compared on show nothing of "
+     "an output: they are empty, NaN, one value throughout, saturated, or the same for all inputs. A variant that "
+     "answers wrongly would pass.",
+     "Give real samples with --fixtures, or with --calibration for static int8; or build with 'precision: keep'."),
+    ("AOTC-N047", "inputs were searched for", FINDING,
+     "The inputs that were generated first showed nothing of an output, or did not run a branch. Further inputs were "
+     "searched for: by sign and scale, in the ranges of images, around numbers that the model compares with, and with "
+     "other truth values, integers and sizes. Variants are compared on those found, too.",
+     "Nothing to do. Real inputs (--fixtures) say more than values that were searched for."),
+    ("AOTC-N048", "branch was not run by the proof", FINDING,
+     "No fixture runs a branch of an If, the body of a loop, or more than one trip of a loop, and no input was found "
+     "that does. The comparison proves nothing about it. 'aotc inspect' shows what was run.",
+     "Give inputs that run it with --fixtures. To make it a gate, write 'gates: {branches: all}' in the profile."),
+    ("AOTC-N049", "gate on branches failed", NO,
+     "The profile asks with 'gates: {branches: all}' that the fixtures run all branches of every If and the bodies of "
+     "all loops. The message names those that none ran.",
+     "Give inputs that run them with --fixtures."),
+    ("AOTC-N050", "gate on branches of a model without any", INPUT,
+     "The profile states 'gates: {branches: all}', and the model has no If, Loop or Scan.",
+     "Remove the gate from the profile."),
+    ("AOTC-N051", "branches were not observed", FINDING,
+     "Which branches and loops the fixtures run is observed in a copy of the model with added nodes. ONNX Runtime did "
+     "not run this copy, or a run was too long to be listed, so that it is not fully known.",
+     "Nothing to do; the variants are compared as usual."),
     ("AOTC-N058", "original model answers otherwise than before", NO,
      "The original model, run by the ONNX Runtime that is installed, answers the same inputs otherwise than in the "
      "document or folder of kept answers, by more than the tolerance of its arithmetic (parity.float32 and others in "

@@ -159,6 +159,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The model's file or its external data was written or replaced after the build had read it, so that the artifact "
      "would state one content and be proven against another.",
      "Build again while nothing writes the files, or build from a copy."),
+    ("AOTC-I087", "fixtures contradict each other", INPUT,
+     "Two of the fixtures have equal inputs and different expected outputs (output_N.pb, or arrays under the names of "
+     "outputs in a .npz file). No model can give both answers.",
+     "Remove the fixture that is wrong."),
     ("AOTC-I046", "document was made by a newer aotc", INPUT,
      "The document's schema is known, but its major version is later than this release supports. The document may be "
      "valid.",

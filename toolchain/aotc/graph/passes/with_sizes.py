@@ -82,9 +82,11 @@ class FoldShapes(Pass):
                 shapes[node.output[0]] = known[part.get("start", 0) : part.get("end", len(known))]
                 found = _all_known(shapes[node.output[0]])
             elif node.op_type == "Gather" and node.input[0] in shapes:
-                found = _gathered(shapes[node.input[0]], constants.get(node.input[1]), node)
+                found = gathered_sizes(shapes[node.input[0]], constants.get(node.input[1]), node)
             elif node.op_type == "Slice" and node.input[0] in shapes:
-                read = _sliced(shapes[node.input[0]], [constants.get(n) for n in node.input[1:]])
+                read = sliced_sizes(
+                    shapes[node.input[0]], [constants.get(n) for n in node.input[1:]]
+                )
                 if read is not None:
                     shapes[node.output[0]] = read
                     found = _all_known(read)
@@ -140,7 +142,8 @@ def _all_known(dims: Dims) -> Any:
     return np.array(dims, np.int64)
 
 
-def _gathered(dims: Dims, indices: Any, node: onnx.NodeProto) -> Any:
+def gathered_sizes(dims: Dims, indices: Any, node: onnx.NodeProto) -> Any:
+    """The sizes that a Gather selects of a shape; None if one of them is unknown."""
     import numpy as np
 
     if indices is None or _attributes(node).get("axis", 0) not in (0, -1):
@@ -152,7 +155,7 @@ def _gathered(dims: Dims, indices: Any, node: onnx.NodeProto) -> Any:
     return None if None in sizes else np.array(sizes, np.int64).reshape(indices.shape)
 
 
-def _sliced(dims: Dims, given: Sequence[Any]) -> Dims | None:
+def sliced_sizes(dims: Dims, given: Sequence[Any]) -> Dims | None:
     """The part of a shape that a Slice selects; None if its bounds are unknown."""
     if len(given) < 2:
         return None  # Before opset 10 they are attributes.

@@ -23,7 +23,7 @@ from aotc.report.sheet import (
     stated,
     table,
 )
-from aotc.report.sheets.artifact import claims_table, identity, shapes_sheet
+from aotc.report.sheets.artifact import branches_table, claims_table, identity, shapes_sheet
 from aotc.report.sheets.judged import run_sheet
 from aotc.report.sheets.variants import (
     exactness_sheet,
@@ -93,6 +93,7 @@ def exactness_section(
             "'aotc inspect --html --model MODEL' measures them."
         )
         parts += elements([Note(said, "quiet")])
+    parts += elements([branches_table(summary.branches)])
     if evidence is not None:
         parts += elements([_noise(evidence)])
     return section("exactness", "Exactness", *parts)

@@ -32,7 +32,7 @@ from aotc.report.sheets.variants import (
 )
 from aotc.spec.attestation_kinds import BUNDLE_SUFFIX, KINDS
 from aotc.spec.attestations import AttestReport, Qualification
-from aotc.spec.manifest import Capture
+from aotc.spec.manifest import Capture, ControlPath
 from aotc.spec.payload import Value
 from aotc.spec.reports import ArtifactSummary, Claim, InspectReport, TrafficCoverage
 from aotc.spec.shapes import Dim, Domain, Relation
@@ -66,8 +66,28 @@ def tables(report: InspectReport) -> Sheet:
             *exactness_sheet(artifact.variants),
             cost_table(artifact.variants),
             tuning_table(artifact.tuning),
+            branches_table(artifact.branches),
         ]
     return [*parts, findings_table(report.findings), refusals_table("problems", report.problems)]
+
+
+def branches_table(branches: Sequence[ControlPath]) -> Table:
+    """Each branch of an If and number of trips of a loop, and the fixtures that reached it."""
+    return table(
+        "branches and trips",
+        branches,
+        ("node", lambda each: f"{each.op_type} {each.node}"),
+        ("", lambda each: each.path),
+        ("#fixtures", lambda each: str(each.fixtures) if each.fixtures else "none"),
+        ("reached by", _reached_by),
+    )
+
+
+def _reached_by(path: ControlPath) -> str:
+    if not path.fixtures:
+        return "not run by the proof" if path.missing else ""
+    more = path.fixtures - len(path.named)
+    return first([*map(fixture_in_words, path.named), *[""] * more], len(path.named))
 
 
 def identity(report: InspectReport, *, signer: str = "") -> list[tuple[str, str]]:

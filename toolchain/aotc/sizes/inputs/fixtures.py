@@ -14,9 +14,11 @@ from aotc.base.errors import AotcError
 from aotc.base.files.names import data_sources
 from aotc.base.files.reading import read_at_most
 from aotc.graph import values
-from aotc.graph.values import NARROW_BITS, PickledObjects, numpy_dtype, open_npz
+from aotc.graph.values import NARROW_BITS, PickledObjects, describe, numpy_dtype, open_npz
+from aotc.session.parity import same_bits
 from aotc.sizes.inputs.flow import extent_value
 from aotc.sizes.inputs.value_rules import SEQUENCE_LENGTH
+from aotc.sizes.shown import digest_of
 from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
 from aotc.spec.payload import Value
@@ -34,6 +36,8 @@ _DEFAULT_SIZE: Final = 2
 _MAX_POSITIONS: Final = 1 << 20
 # Share of the indices that are taken from values that the model compares them with.
 _COMPARED_SHARE: Final = 0.125
+# Fixtures whose values were searched for begin so; they have sizes of another one.
+SEARCHED: Final = "shown"
 # How many alternatives are tried, each at all retried sizes.
 MAX_ALTERNATIVES: Final = 24
 # How many sizes that failed with the first values are retried.
@@ -506,13 +510,16 @@ def _description(hint: Mapping[str, Json]) -> str:
 # Fixtures given by the user: `.npz` files, or folders of ONNX test data (`input_N.pb`).
 
 
-def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Json]:
+def read_fixtures(
+    path: Path, inputs: Sequence[Value], folder: Path, outputs: Sequence[Value] = ()
+) -> list[Json]:
     """Convert the fixtures at `path` into value files below `folder`.
 
     `path` is a .npz file, a folder of ONNX test data, or a folder of either.  The keys of a .npz
-    are input names; other keys are ignored, so that it may also hold labels or expected outputs.
-    Returns the name and the input files of each fixture.  Raises AOTC-I001 (nothing is there) and
-    I024 (the content does not fit the inputs) and I077 (it is pickled).
+    are input names; other keys may hold labels or expected outputs, which are only compared with
+    each other: those of the names of `outputs`, and `output_N.pb`.  Returns the name and the input
+    files of each fixture.  Raises AOTC-I001 (nothing is there), I024 (the content does not fit the
+    inputs), I077 (it is pickled) and I087 (expected outputs of equal inputs differ).
     """
     if not path.exists():
         raise AotcError("AOTC-I001", "no such fixtures", where=str(path))
@@ -525,6 +532,7 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
             expected="*.npz, or folders with input_0.pb",
         )
     result = []
+    answered: list[tuple[str, str, dict[str, Any]]] = []
     for index, source in enumerate(sources):
         arrays = (
             _read_npz(source, inputs) if source.suffix == ".npz" else read_test_data(source, inputs)
@@ -537,8 +545,57 @@ def read_fixtures(path: Path, inputs: Sequence[Value], folder: Path) -> list[Jso
             require_dtype(array, value, source)
             saved = values.save(array, place / f"input_{number}")
             files[value.name] = str(Path(saved).resolve())
+        _refuse_contradiction(source, arrays, outputs, answered)
         result.append({"name": source.stem, "inputs": files})
     return result
+
+
+def _refuse_contradiction(
+    source: Path,
+    arrays: Mapping[str, Any],
+    outputs: Sequence[Value],
+    answered: list[tuple[str, str, dict[str, Any]]],
+) -> None:
+    """Raise AOTC-I087 if a fixture before had equal inputs and other expected outputs.
+
+    `answered` are the fixtures with expected outputs so far, each with a digest of its inputs.
+    """
+    expected = _expected(source, outputs)
+    if not expected:
+        return
+    digest = digest_of(arrays)
+    for name, other, before in answered:
+        differ = [key for key in expected if other == digest and key in before]
+        for key in differ:
+            if not _agree(expected[key], before[key]):
+                raise AotcError(
+                    "AOTC-I087",
+                    "two fixtures have equal inputs and different expected outputs",
+                    where=f"{source.name}: {key}",
+                    expected=f"as in {name}: {describe(before[key])}",
+                    found=describe(expected[key]),
+                )
+    answered.append((source.name, digest, expected))
+
+
+def _expected(source: Path, outputs: Sequence[Value]) -> dict[str, Any]:
+    """Expected outputs beside a fixture's inputs, by name; none if they are none of this model."""
+    try:
+        if source.suffix == ".npz":
+            with open_npz(source) as archive:
+                return archive.arrays([value.name for value in outputs])
+        return read_test_data(source, outputs, "output")
+    except Exception:
+        # Nothing else reads them: what is no expected output is no contradiction.
+        return {}
+
+
+def _agree(one: Any, other: Any) -> bool:
+    """Whether two expected outputs may be answers of one model."""
+    numbers = all(isinstance(each, np.ndarray) and each.dtype.kind in "fc" for each in (one, other))
+    if numbers and one.shape == other.shape:
+        return bool(np.allclose(one, other, rtol=1e-3, atol=1e-5, equal_nan=True))
+    return same_bits(one, other)
 
 
 def _read_npz(path: Path, inputs: Sequence[Value]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Flow:
     """The data flow of a model's graph, with its local functions inlined."""
 
     def __init__(self, model: onnx.ModelProto) -> None:
-        self._model = _inlined(_without_weights(model))
+        self._model = inlined(_without_weights(model))
         self._origin: dict[str, Extent] = {}
         self._shapes: dict[str, Shape] = {}
         self._constants: dict[str, Any] = {}
@@ -255,7 +255,8 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return light
 
 
-def _inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+def inlined(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with its local functions inlined, if onnx can inline them."""
     import onnx
     import onnx.inliner
 
