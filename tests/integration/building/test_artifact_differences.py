@@ -160,7 +160,10 @@ def test_another_runtime(edge: Built) -> None:
     assert "onnxruntime_min" in whats(report, "requirements")
     assert not changed(report) & {"source", "precision", "weights", "placement"}
     # What `host` stands for is another machine's, which may have another CPU.
-    assert set(whats(report, "profile")) <= {"target_sha256"}
+    since = {
+        f"profile.parity.{name}.max_slice" for name in ("bfloat16", "int8", "int4", "quantized")
+    }
+    assert set(whats(report, "profile")) <= {"target_sha256", *since}
 
 
 @pytest.mark.parametrize("old", COMPAT, ids=lambda path: path.parent.name)

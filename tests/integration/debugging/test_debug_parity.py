@@ -161,7 +161,8 @@ def test_a_gate_that_is_stricter_than_the_tolerance(built: Built, tmp_path: Path
     (refusal,) = report.failed
     assert (refusal.code, refusal.what) == ("AOTC-N037", "output 'y' breaches its gate")
     assert refusal.expected == (
-        "error <= 1e-05 + 0.001 * max|reference|, cosine >= 0.9999, SQNR >= 100 dB"
+        "error <= 1e-05 + 0.001 * max|reference|, cosine >= 0.9999, "
+        "rms error of every slice <= 0.01 * its scale, SQNR >= 100 dB"
     )
     assert refusal.found.startswith("SQNR >= 100 dB: ")
     (found,) = debug_parity(

@@ -175,13 +175,17 @@ def test_a_fixture_of_one_label_that_was_a_tie_is_not_embedded(bench: Workbench)
     model = model_of(
         [
             node("Abs", "x", "a", "positive"),
-            node("MatMul", "a w", "s", "scores"),
+            node("MatMul", "a w", "t", "ties"),
+            # For other inputs the third label wins, so that answers show something.
+            node("MatMul", "x v", "u", "others"),
+            node("Add", "t u", "s", "scores"),
             node("ArgMax", "s", "y", "label", axis=1),
         ],
         {"x": ["n", 256]},
         [info("y", ["n", 1], INT64)],
         [
             constant("w", np.tile([100.0, 100.01, 50.0], (256, 1)), np.float32),
+            constant("v", np.pad(np.full((256, 1), 3000.0), ((0, 0), (2, 0))), np.float32),
         ],
     )
     stated = small_profile("edge", dims={"n": 1}, precision="float16")

@@ -48,13 +48,13 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for, except for data in the page itself."""
+        """The addresses that were asked for, without data in the page, and the browser's own pages."""
         found = []
         for entry in self.driver.get_log("performance"):
             message: Mapping[str, Any] = json.loads(entry["message"])["message"]
             if message["method"] == "Network.requestWillBeSent":
                 found.append(str(message["params"]["request"]["url"]))
-        return [address for address in found if not address.startswith("data:")]
+        return [address for address in found if not address.startswith(("data:", "chrome:"))]
 
     def run(self, script: str, *arguments: object) -> Any:
         """The result of a script in the page."""
