@@ -152,7 +152,7 @@ def test_axes_of_parts_that_are_flattened_before_they_are_joined() -> None:
     }
     y = answer(model, given)
     joined, *merged = found_in(model)
-    assert (joined.node, joined.starts) == ("join", (0, 20))
+    assert (joined.node, joined.starts, joined.joined) == ("join", (0, 20), ("p", "q"))
     whole = {"large": given["a"] + given["b"], "small": given["c"]}
     assert [(each.node, each.axis) for each in merged] == [
         (node, axis) for node in whole for axis in (1, 2)

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.records import replace
 from aotc.graph.view import GraphView, attribute_of, constant_tensors
 from aotc.spec.parted import LayoutStep, PartedAxis
 from aotc.spec.providers import STANDARD
@@ -122,7 +123,8 @@ class _Search:
             starts.append(at)
         if len(starts) == len(node.input) + 1:
             starts.pop()
-        yield from _parted(node, steps, axis, starts)
+        joined = tuple(node.input) if len(set(starts)) == len(node.input) else ()
+        yield from (replace(each, joined=joined) for each in _parted(node, steps, axis, starts))
 
     def _taken_apart(
         self, value: str, shape: Shape, steps: Sequence[LayoutStep]

@@ -29,3 +29,4 @@ class PartedAxis:
     steps: tuple[LayoutStep, ...] = ()
     axis: Annotated[int, Bounds(0)]
     starts: Annotated[tuple[int, ...], "first index of each part; of one part: of no known ones"]
+    joined: Annotated[tuple[str, ...], "values that a Concat joins to the parts, if known"] = ()
