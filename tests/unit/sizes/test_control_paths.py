@@ -190,4 +190,4 @@ def test_values_are_searched_in_order_and_bounded() -> None:
         for each in found("x")
         if (each.inputs["x"] == each.inputs["x"].flat[0]).all()
     }
-    assert throughout == {0.0, 37.0, 1e6}
+    assert {0.0, 37.0, 1e6} <= throughout

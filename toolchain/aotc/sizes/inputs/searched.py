@@ -38,8 +38,8 @@ def searched_values(
     """Inputs like `base`, at `sizes`, with other values in the inputs `names`; likeliest first.
 
     In order: two other draws; floats by sign, in the ranges of images, by scale, and all 0; all
-    truth values; other integers; floats at and around `numbers`, which the model compares with.  At most
-    `MAX_TRIED`, the same for equal arguments.
+    truth values; other integers; floats at and around `numbers`, which the model compares with.
+    At most `MAX_TRIED`, the same for equal arguments.
     """
     asked = [value for value in values if value.name in names and value.kind == "tensor"]
     found = itertools.chain(
