@@ -89,6 +89,13 @@ NOTHING = {
         ),
         "had the one value false in",
     ),
+    "part": (
+        after_product(
+            *(node("Abs", "l", "a"), node("Neg", "a", "b"), node("Relu", "b", "c")),
+            *(node("Concat", "l c", "j", "join", axis=1), node("Transpose", "j", "y")),
+        ),
+        "had the one value 0 in",
+    ),
 }
 
 
@@ -109,6 +116,12 @@ def test_every_lower_precision_is_refused(bench: Workbench, precision: str) -> N
     model, _ = NOTHING["mask"]
     code = refusal_code(bench.build, model, "low", precision=precision, cache=False)
     assert code == "AOTC-N046"
+
+
+def test_a_part_that_shows_nothing_is_named(bench: Workbench) -> None:
+    model, _ = NOTHING["part"]
+    told = float32(bench, model)["AOTC-N045"]
+    assert told.startswith("axis 1, indices 32.. of join of output 'y' had the one value 0")
 
 
 def threshold(limit: float) -> onnx.ModelProto:
@@ -152,6 +165,7 @@ def test_equal_builds_find_equal_inputs(bench: Workbench) -> None:
         after_product(node("ArgMax", "l", "y"), output=info("y", None, TensorProto.INT64)),
         after_product(node("ReduceMean", "l", "y", keepdims=0)),
         after_product(node("Relu", "l", "y"), batch="n"),
+        after_product(node("Concat", "l none", "y", axis=1), constants={"none": np.zeros((4, 3))}),
         after_product(node("Sigmoid", "l", "y"), batch="n"),
         after_product(node("Clip", "l low high", "y"), constants={"low": -1, "high": 1}),
     ],

@@ -48,7 +48,7 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """The addresses that were asked for, without data in the page, and the browser's own pages."""
+        """The addresses that were asked for, without data in the page and pages of the browser."""
         found = []
         for entry in self.driver.get_log("performance"):
             message: Mapping[str, Any] = json.loads(entry["message"])["message"]

@@ -70,7 +70,11 @@ def test_steps_lead_back_to_what_was_joined(batch: int) -> None:
         {"b": ["n", 4, 9], "s": ["n", 3, 9]},
         {"two": np.float32(2), "flat": np.array([0, -1], np.int64)},
     )
-    (found,) = found_in(model)
+    *merged, found = found_in(model)
+    assert [(each.node, each.axis, each.starts) for each in merged] == [
+        ("flatten", 1, (0,)),
+        ("flatten", 2, (0,)),
+    ]
     assert (found.node, found.starts) == ("join", (0, 4))
     rng = np.random.default_rng(0)
     given = {
@@ -122,8 +126,45 @@ def test_parts_behind_one_of_an_unknown_size_are_not_claimed() -> None:
         [N("Concat", ["x"], ["y"], "join", axis=1)],
         # It mixes what was joined.
         [N("Concat", ["x", "x"], ["c"], "join", axis=1), N("Softmax", ["c"], ["y"], "mix", axis=1)],
-        [N("Concat", ["x", "x"], ["c"], "join", axis=1), N("Add", ["c", "c"], ["y"], "add")],
     ],
 )
 def test_nothing_is_claimed_without_need(nodes: list[onnx.NodeProto]) -> None:
     assert found_in(graph(nodes, {"x": ["n", 4]})) == ()
+
+
+def test_axes_of_parts_that_are_flattened_before_they_are_joined() -> None:
+    """Two scales of a detector, each with 5 values of different kinds for each place."""
+    shape = np.array([1, -1], np.int64)
+    model = graph(
+        [
+            N("Add", ["a", "b"], ["m"], "add"),
+            N("Reshape", ["m", "flat"], ["p"], "large"),
+            N("Reshape", ["c", "flat"], ["q"], "small"),
+            N("Concat", ["p", "q"], ["y"], "join", axis=1),
+        ],
+        {"a": [1, 4, 5], "b": [1, 4, 5], "c": [1, 2, 5]},
+        {"flat": shape},
+    )
+    rng = np.random.default_rng(0)
+    given = {
+        name: rng.normal(size=(1, n, 5)).astype(np.float32)
+        for name, n in (("a", 4), ("b", 4), ("c", 2))
+    }
+    y = answer(model, given)
+    joined, *merged = found_in(model)
+    assert (joined.node, joined.starts, joined.joined) == ("join", (0, 20), ("p", "q"))
+    whole = {"large": given["a"] + given["b"], "small": given["c"]}
+    assert [(each.node, each.axis) for each in merged] == [
+        (node, axis) for node in whole for axis in (1, 2)
+    ]
+    for each in merged:
+        np.testing.assert_array_equal(laid_out(y, each.steps), whole[each.node])
+
+
+def test_a_reshape_that_joins_no_axes_claims_nothing() -> None:
+    model = graph(
+        [N("Reshape", ["x", "shape"], ["y"], "reshape")],
+        {"x": ["n", 6]},
+        {"shape": np.array([0, 2, 3], np.int64)},
+    )
+    assert found_in(model) == ()

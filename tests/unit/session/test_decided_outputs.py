@@ -181,6 +181,27 @@ def test_a_destroyed_answer_is_refused_although_all_was_decided_narrowly(
     assert not found.passed, found
 
 
+@pytest.mark.parametrize("rare", [12, 200])
+def test_a_rare_class_that_is_lost_is_refused_although_few_values_differ(
+    rare: int, tmp_path: Path
+) -> None:
+    """All margins are within the tolerance, and the share of all that may differ is wide."""
+    original = Original("background", tmp_path, rows=20 * rare)
+    original.reference[:] = 255
+    original.reference[::20] = np.arange(rare) % CLASSES
+    original.stated["y"] = replace(original.stated["y"], max_differing=0.1)
+    lost = original.reference.copy()
+    lost[::20] = 255
+    # One is kept: the answer is not of one value.
+    lost[:20] = original.reference[:20]
+    kept = original.reference.copy()
+    kept[: 10 * rare : 20] = 255
+    found = original.at_load(lost)
+    assert not found.passed
+    assert f"of {rare} other than 255 only 1 agree" in found.reason
+    assert original.at_load(kept).passed
+
+
 @pytest.mark.parametrize("kind", ["random", "constant", "shifted", "more"])
 @pytest.mark.parametrize("tail", TAILS)
 def test_a_destroyed_answer_is_refused_at_a_load(tail: str, kind: str, tmp_path: Path) -> None:

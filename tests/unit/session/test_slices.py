@@ -211,6 +211,25 @@ def test_parts_that_the_graph_joins_are_slices() -> None:
     assert judged(reference, lost, PARITY.int8, Beside(parted=(other,))).passed
 
 
+def test_axes_that_a_reshape_joined_are_slices() -> None:
+    """Channels last and flattened, twice: the scores of the second half are lost."""
+    reference = np.moveaxis(detections(boxes=64), 1, 2).reshape(1, -1)
+    lost = reference.copy().reshape(2, -1, 84)
+    lost[1, :, 4:] = 0
+    lost = lost.reshape(1, -1)
+    assert judged(reference, lost, PARITY.int8).passed
+    half = reference.size // 2
+    for start, passed in ((0, True), (half, False), (2 * half, True)):
+        steps = (
+            LayoutStep(kind="slice", dims=(1, start, start + half)),
+            LayoutStep(kind="reshape", dims=(-1, 84)),
+        )
+        part = PartedAxis(node="flatten", steps=steps, axis=1, starts=(0,))
+        error = judged(reference, lost, PARITY.int8, Beside(parted=(part,)))
+        assert error.passed == passed, start
+    assert judged(reference, reference * np.float32(1.001), PARITY.int8).passed
+
+
 def test_a_gate_names_the_axis() -> None:
     reference = detections()
     lost = reference.copy()

@@ -184,3 +184,10 @@ def test_values_are_searched_in_order_and_bounded() -> None:
     assert {bool(each.inputs["b"]) for each in found("b")} == {True, False}
     assert {0, 36, 37, 38} <= {int(each.inputs["k"]) for each in found("k")}
     assert max(each.inputs["x"].max() for each in found("x")) > 1e6
+    # What is compared for equality, or guards a division, is met.
+    throughout = {
+        float(each.inputs["x"].flat[0])
+        for each in found("x")
+        if (each.inputs["x"] == each.inputs["x"].flat[0]).all()
+    }
+    assert {0.0, 37.0, 1e6} <= throughout

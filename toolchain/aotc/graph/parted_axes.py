@@ -1,14 +1,17 @@
 """Finds axes of outputs that a graph joins from parts, or takes apart: boxes beside scores.
 
 From an output back through what keeps each value in its place or moves it: elementwise operators,
-casts, Transpose, and Reshape where the shape before it is known.
+casts, Transpose, Concat, and Reshape where the shape before it is known.  Axes that a Reshape
+joins into one are found too: interleaved values of different kinds.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from aotc.base.records import replace
 from aotc.graph.view import GraphView, attribute_of, constant_tensors
 from aotc.spec.parted import LayoutStep, PartedAxis
 from aotc.spec.providers import STANDARD
@@ -24,7 +27,9 @@ _IN_PLACE: Final = frozenset(
         *("Round", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Tanh"),
     )
 )
-_WITH_CONSTANT: Final = frozenset(("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"))
+_COMBINING: Final = frozenset(
+    ("Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum", "Where")
+)
 _RESHAPES: Final = frozenset(("Flatten", "Reshape", "Squeeze", "Unsqueeze"))
 _MAX_NODES: Final = 32
 _MAX_PARTS: Final = 256
@@ -49,40 +54,60 @@ class _Search:
 
     def axes_of(self, output: str) -> Iterator[PartedAxis]:
         own = self._shapes.get(output)
-        value, steps = output, list[LayoutStep]()
-        for _ in range(_MAX_NODES):
+        left = deque([(output, tuple[LayoutStep, ...]())])
+        seen = set[str]()
+        while left and len(seen) < _MAX_NODES:
+            value, steps = left.popleft()
             shape = self._shapes.get(value)
-            if shape is None:
-                return
+            if shape is None or value in seen:
+                continue
+            seen.add(value)
             yield from self._taken_apart(value, shape, steps)
             node = self.graph.maker(value)
             if node is None or node.domain not in STANDARD:
-                return
+                continue
             if node.op_type == "Concat":
                 yield from self._joined(node, len(shape), steps)
-                return
-            before = self._before(node, value, shape)
-            if before is None:
-                return
-            if node.op_type == "Transpose":
-                steps.append(LayoutStep(kind="transpose", dims=_inverse(node, len(shape))))
+                left.extend(self._parts(node, len(shape), steps))
             elif node.op_type in _RESHAPES:
-                dims = _reshape_dims(self._shapes.get(before), own)
-                if dims is None:
-                    return
-                steps.append(LayoutStep(kind="reshape", dims=dims))
-            value = before
+                before = self._shapes.get(node.input[0])
+                dims = _reshape_dims(before, own)
+                if before is not None and dims is not None:
+                    steps = (*steps, LayoutStep(kind="reshape", dims=dims))
+                    yield from _merged(node, before, shape, steps)
+                    left.append((node.input[0], steps))
+            elif node.op_type == "Transpose":
+                order = _inverse(node, len(shape))
+                left.append((node.input[0], (*steps, LayoutStep(kind="transpose", dims=order))))
+            else:
+                left.extend((name, steps) for name in self._in_place(node, shape))
 
-    def _before(self, node: onnx.NodeProto, value: str, shape: Shape) -> str | None:
-        """The input of `node` whose values its output has; None if it has others."""
-        if node.op_type in (*_IN_PLACE, *_RESHAPES, "Transpose"):
-            return node.input[0]
-        if node.op_type in _WITH_CONSTANT and len(node.input) == 2:
-            for one, other in (node.input, reversed(node.input)):
-                constant = other in self._constants or other in self.graph.initializers
-                if constant and self._shapes.get(one) == shape:
-                    return str(one)
-        return None
+    def _in_place(self, node: onnx.NodeProto, shape: Shape) -> list[str]:
+        """The inputs of `node` whose values stand at the places of its output."""
+        if node.op_type in _IN_PLACE:
+            return [node.input[0]]
+        if node.op_type in _COMBINING:
+            named = [name for name in node.input if self._shapes.get(name) == shape]
+            return [name for name in named if name not in self._constants]
+        return []
+
+    def _parts(
+        self, node: onnx.NodeProto, rank: int, steps: tuple[LayoutStep, ...]
+    ) -> Iterator[tuple[str, tuple[LayoutStep, ...]]]:
+        """What a Concat joins, as far as the places of its parts are known."""
+        axis = attribute_of(node, "axis", 0) % rank
+        at = 0
+        for name in node.input[:_MAX_NODES]:
+            size = self._size(name, axis, rank)
+            if size is None:
+                return
+            yield name, (*steps, LayoutStep(kind="slice", dims=(axis, at, at + size)))
+            at += size
+
+    def _size(self, name: str, axis: int, rank: int) -> int | None:
+        shape = self._shapes.get(name)
+        size = shape[axis] if shape is not None and len(shape) == rank else None
+        return size if isinstance(size, int) else None
 
     def _joined(
         self, node: onnx.NodeProto, rank: int, steps: Sequence[LayoutStep]
@@ -90,16 +115,16 @@ class _Search:
         axis = attribute_of(node, "axis", 0) % rank
         starts, at = [0], 0
         for name in node.input:
-            shape = self._shapes.get(name)
-            size = shape[axis] if shape is not None and len(shape) == rank else None
-            if not isinstance(size, int):
+            size = self._size(name, axis, rank)
+            if size is None:
                 # What is known of the parts before it is true still.
                 break
             at += size
             starts.append(at)
         if len(starts) == len(node.input) + 1:
             starts.pop()
-        yield from _parted(node, steps, axis, starts)
+        joined = tuple(node.input) if len(set(starts)) == len(node.input) else ()
+        yield from (replace(each, joined=joined) for each in _parted(node, steps, axis, starts))
 
     def _taken_apart(
         self, value: str, shape: Shape, steps: Sequence[LayoutStep]
@@ -163,6 +188,20 @@ def _parted(
     distinct = tuple(sorted(set(starts)))
     if 1 < len(distinct) <= _MAX_PARTS:
         yield PartedAxis(node=node.name, steps=tuple(steps), axis=axis, starts=distinct)
+
+
+def _merged(
+    node: onnx.NodeProto, before: Shape, after: Shape, steps: tuple[LayoutStep, ...]
+) -> Iterator[PartedAxis]:
+    """The axes of a tensor that a reshape to `after` joins into others."""
+    first, last = 0, 0
+    while first < min(len(before), len(after)) and before[first] == after[first]:
+        first += 1
+    while last < min(len(before), len(after)) - first and before[-1 - last] == after[-1 - last]:
+        last += 1
+    joined = [axis for axis in range(first, len(before) - last) if before[axis] != 1]
+    for axis in joined if len(joined) > 1 else ():
+        yield PartedAxis(node=node.name, steps=steps, axis=axis, starts=(0,))
 
 
 def _inverse(node: onnx.NodeProto, rank: int) -> tuple[int, ...]:

@@ -86,11 +86,12 @@ def with_shown(analyzed: AnalyzedModel, state: BuildState) -> AnalyzedModel:
         analyzed = replace(analyzed, sampled_lacks=lacks)
     if analyzed.lacks and context.calibration is not None and not is_observing(context):
         analyzed = _with_telling_samples(analyzed, state)
+    traits = {each.name: each for each in analyzed.traits}
     findings = tuple(
         Finding(
             code="AOTC-N045",
-            what=f"output {name!r} {what}: it is not proven",
-            where=f"output {name}",
+            what=f"{traits[name].words} {what}: it is not proven",
+            where=f"output {traits[name].output}",
         )
         for name, what in analyzed.lacks.items()
     )
@@ -116,7 +117,7 @@ def lacks_in(traits: Sequence[OutputTraits], runs: Sequence[ReferenceRun]) -> di
             continue
         answers = [
             answer_of(
-                values.load(run.outputs[output.name]),
+                output.of(values.load(run.outputs[output.output])),
                 output.ends,
                 {name: values.load(run.inputs[name]) for name in output.reads},
             )
@@ -137,7 +138,7 @@ def judge_shown(analyzed: AnalyzedModel, plan: VariantPlan, places: DocumentPlac
     if plan.precision == "keep":
         return Judged()
     place = places.of(f"parity.{plan.precision}")
-    computed = {each.name for each in analyzed.traits if each.computes}
+    computed = {each.name: each for each in analyzed.traits if each.computes}
     lacks = analyzed.lacks_of(plan).items()
     lacking = {name: what for name, what in lacks if name in computed}
     where = f"variant {plan.name}"
@@ -145,7 +146,7 @@ def judge_shown(analyzed: AnalyzedModel, plan: VariantPlan, places: DocumentPlac
         gates=tuple(
             Gate(
                 name="shown",
-                subject=f"{where}, output {name!r}",
+                subject=f"{where}, {computed[name].words}",
                 status="failed",
                 limit="the answers compared show something",
                 measured=what,
@@ -156,7 +157,7 @@ def judge_shown(analyzed: AnalyzedModel, plan: VariantPlan, places: DocumentPlac
         breaches=tuple(
             AotcError(
                 "AOTC-N046",
-                f"output {name!r} {what}: in {plan.precision} it is not proven",
+                f"{computed[name].words} {what}: in {plan.precision} it is not proven",
                 where=where,
                 expected="answers in which an error could be seen",
                 found=what,

@@ -37,6 +37,8 @@ _MEAN_SHARE: Final = 0.25
 # So many values may be judged with one that differs, where nothing is known of its margin; and an
 # answer of one value throughout hides so many.
 _FEW: Final = 8
+# Rare values of which no more than this share is kept are lost.
+_LEAST_KEPT: Final = 1 / 3
 _VALUES: Final[Mapping[Decided, str]] = {
     "choice": "choices",
     "ranking": "ranked indices",
@@ -111,8 +113,10 @@ class Judge:
             wrong = f"{missing} are not among the reference's" if missing > allowed else ""
         else:
             wrong = f"more than {allowed}" if count > allowed else ""
-        if count and not wrong and _hides(reference, actual):
-            wrong = "the answer is one value throughout"
+        if count and not wrong:
+            wrong = _hidden(reference, actual)
+            if not wrong and self.stated.kind not in (*_MEASURES, "ranking"):
+                wrong = _rare_lost(reference, actual)
         how = None
         if count and not wrong and self.margins is not None:
             how = self.margins.values(actual)
@@ -236,11 +240,27 @@ def _step(values: Array) -> float:
     return float(math.gcd(*map(int, offsets))) or 1.0
 
 
-def _hides(reference: Array, actual: Array) -> bool:
-    """Whether an answer is one value throughout, where the reference has several others."""
+def _hidden(reference: Array, actual: Array) -> str:
+    """That an answer is one value throughout, where the reference has several others."""
     first = actual.reshape(-1)[0]
     others = int(np.count_nonzero(reference != first))
-    return others >= _FEW and bool((actual == first).all())
+    hidden = others >= _FEW and bool((actual == first).all())
+    return "the answer is one value throughout" if hidden else ""
+
+
+def _rare_lost(reference: Array, actual: Array) -> str:
+    """That of the values other than the most frequent one, which most answers have, few are kept.
+
+    A share of all values allows that, where there are few others.
+    """
+    distinct, counts = np.unique(reference, return_counts=True)
+    usual = distinct[np.argmax(counts)]
+    others = (reference != usual) | (actual != usual)
+    same = (reference == actual) | ((reference != reference) & (actual != actual))
+    kept, total = int(np.count_nonzero(others & same)), int(np.count_nonzero(others))
+    if total - kept < _FEW or kept >= _LEAST_KEPT * total:
+        return ""
+    return f"of {total} other than {usual} only {kept} agree"
 
 
 def _missing(reference: Array, actual: Array) -> int:

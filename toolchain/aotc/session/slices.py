@@ -396,7 +396,8 @@ def sums_by_axis(
             continue
         each_index = replace(part, starts=tuple(range(size)))
         # An axis of the output itself has been judged by its indices.
-        for key in (part, each_index) if part.steps and size <= _MOST_SLICES else (part,):
+        keys = (part,) if len(part.starts) > 1 else ()
+        for key in (*keys, each_index) if part.steps and size <= _MOST_SLICES else keys:
             belongs = np.searchsorted(key.starts, np.arange(size), side="right") - 1
             (found[key],) = _sums_of(one, other, again, fill, [(key.axis, belongs)], unit)
     return found
@@ -408,6 +409,11 @@ def laid_out(array: Array, steps: Sequence[LayoutStep]) -> Array:
     for step in steps:
         if step.kind == "transpose":
             array = array.transpose(step.dims)
+        elif step.kind == "slice":
+            axis, start, stop = step.dims
+            if axis >= array.ndim or stop > array.shape[axis]:
+                raise ValueError("the part is not in the output")
+            array = array[(slice(None),) * axis + (slice(start, stop),)]
         else:
             array = array.reshape([shape[-2 - dim] if dim < -1 else dim for dim in step.dims])
     return array

@@ -67,7 +67,9 @@ def analyze_job(request: Json) -> Json:
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
-    showing = Showing.of(reference, Path(request["graph"]), Path(request["graph_weights"]))
+    graph = inferred_graph(Path(request["graph"]))
+    parted = parted_axes(graph) if graph is not None else {}
+    showing = Showing.of(reference, Path(request["graph"]), Path(request["graph_weights"]), parted)
     side_by_side = request["side_by_side"]
     try:
         fixtures += reference.padded_fixtures(domain, side_by_side=side_by_side)
@@ -100,9 +102,7 @@ def analyze_job(request: Json) -> Json:
         {name: decode(PadSpec, item) for name, item in request["pads"].items()},
         request["crops"],
     )
-    graph = inferred_graph(Path(request["graph"]))
     inferred = inferred_shapes(graph) if graph is not None else {}
-    parted = parted_axes(graph) if graph is not None else {}
     decisions = Decisions(graph or onnx.load(request["graph"], load_external_data=False))
     return {
         "parted": {name: [encode(axis) for axis in axes] for name, axes in parted.items()},

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -11,7 +11,8 @@ from aotc.base.records import field, record
 from aotc.graph.passes.with_sizes import gathered_sizes, sliced_sizes
 from aotc.graph.types import inferred
 from aotc.graph.view import attribute_of, constant_names, constant_tensors, named_subgraphs
-from aotc.sizes.shown import Ends, OutputTraits
+from aotc.sizes.shown import Ends, OutputTraits, Part
+from aotc.spec.parted import PartedAxis
 from aotc.spec.providers import STANDARD
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ _COMPARES: Final = frozenset(
 )
 _MAX_ELEMENTS: Final = 16
 _MAX_NUMBERS: Final = 6
+# A Concat of more is one of equal things, such as the steps of a loop.
+_MAX_PARTS: Final = 16
 _MAX_STEPS: Final = 64
 
 
@@ -222,6 +225,22 @@ class Dependence:
             computes=self.computes(output),
             ends=self.ends(output),
         )
+
+    def part_traits(self, output: str, parted: Sequence[PartedAxis]) -> Iterator[OutputTraits]:
+        """The same of the parts that are joined to an output near its end."""
+        for axis in parted:
+            if len(axis.joined) > _MAX_PARTS:
+                continue
+            ends = (*(start - 1 for start in axis.starts[1:]), None)
+            for value, first, last in zip(axis.joined, axis.starts, ends, strict=False):
+                part = Part(output=output, value=value, axis=axis, first=first, last=last)
+                yield OutputTraits(
+                    name=f"{output}, {part.place}",
+                    reads=self.read_by(value),
+                    computes=self.computes(value),
+                    ends=self.ends(value),
+                    part=part,
+                )
 
     def in_loop(self, value: str) -> bool:
         """Whether a value may differ between the trips of a loop, or follows from one."""

@@ -20,6 +20,7 @@ from aotc.sizes.inputs.searched import MAX_TRIED, Searched, searched_values
 from aotc.sizes.reference import Reference
 from aotc.sizes.shown import Answer, Lack, OutputTraits, answer_of, lack_of
 from aotc.sizes.trials import cpu_deadline
+from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding
 from aotc.spec.shapes import Domain
 from aotc.spec.variant import Optimization
@@ -68,7 +69,13 @@ class Showing:
     ended: int = 0
 
     @classmethod
-    def of(cls, reference: Reference, graph: Path, weights: Path) -> Showing:
+    def of(
+        cls,
+        reference: Reference,
+        graph: Path,
+        weights: Path,
+        parted: Mapping[str, Sequence[PartedAxis]],
+    ) -> Showing:
         """Nothing is shown yet; `graph` has its external data in the folder `weights`."""
         import onnx
 
@@ -77,6 +84,8 @@ class Showing:
         try:
             traced = Dependence.of(model)
             traits = {name: traced.traits(name) for name in names}
+            for name, axes in parted.items():
+                traits |= {each.name: each for each in traced.part_traits(name, axes)}
         except _MALFORMED:
             # ONNX Runtime runs it all the same; then nothing is known of its outputs.
             traced = Dependence()
@@ -96,11 +105,11 @@ class Showing:
         self, fixture: FixtureInputs, outputs: Sequence[Data]
     ) -> Iterator[tuple[str, Answer]]:
         for value, output in zip(self.reference.outputs, outputs, strict=True):
-            traits = self.traits[value.name]
-            # What no input's values decide is the same in every call of these sizes.
-            if traits.reads:
-                given = {name: fixture.inputs[name] for name in traits.reads}
-                yield value.name, answer_of(output, traits.ends, given)
+            for name, traits in self.traits.items():
+                # What no input's values decide is the same in every call of these sizes.
+                if traits.output == value.name and traits.reads:
+                    given = {read: fixture.inputs[read] for read in traits.reads}
+                    yield name, answer_of(traits.of(output), traits.ends, given)
 
     def lacks(self) -> dict[str, Lack]:
         """The outputs of which the fixtures show nothing, as far as that is certain."""
@@ -112,7 +121,13 @@ class Showing:
                 lack = lack_of(more, self.traits[name].ends, each="call")
             if lack is not None and not lack.unsure:
                 found[name] = lack
-        return found
+        # Of an output that shows nothing, no part does.
+        outputs = {name: self.traits[name].output for name in found}
+        return {
+            name: lack
+            for name, lack in found.items()
+            if outputs[name] == name or outputs[name] not in found
+        }
 
     def _lack(self, name: str, answers: Sequence[Answer]) -> Lack | None:
         return lack_of(answers, self.traits[name].ends)
@@ -147,7 +162,9 @@ class Showing:
         if not left:
             return
         names = {read for name in left for read in self.traits[name].reads}
-        numbers = list(dict.fromkeys(n for name in left for n in self.traced.compared(name)))
+        parts = {name: self.traits[name].part for name in left}
+        made = [part.value if part is not None else name for name, part in parts.items()]
+        numbers = list(dict.fromkeys(n for value in made for n in self.traced.compared(value)))
         for base, (number, searched) in self._all_candidates(names, numbers):
             fixture = FixtureInputs(f"{SEARCHED}{len(self.added)}", searched.inputs, base.sizes)
             outputs = self._run(fixture, number, self.reference.run)
@@ -168,7 +185,9 @@ class Showing:
                     self.tried.setdefault(name, []).append(answer)
                     continue
                 taken = True
-                self._say_found(f"output {name!r} {lack.what}", f"output {name}", searched)
+                traits = self.traits[name]
+                where = f"output {traits.output}"
+                self._say_found(f"{traits.words} {lack.what}", where, searched)
             if taken:
                 self.added.append(fixture)
                 self.note(fixture, outputs)

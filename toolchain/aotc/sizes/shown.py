@@ -16,6 +16,8 @@ import numpy as np
 
 from aotc.base.records import record
 from aotc.graph.values import Data
+from aotc.session.slices import laid_out
+from aotc.spec.parted import PartedAxis
 
 Kind = Literal["empty", "not-finite", "saturated", "constant", "repeated"]
 
@@ -74,8 +76,38 @@ class Answer:
 
 
 @record
+class Part:
+    """A part of an output, the graph's `value`, that a Concat joins to others.
+
+    It is the indices `first` to `last` of `axis`, or all from `first` on if `last` is None.
+    """
+
+    output: str
+    value: str
+    axis: PartedAxis
+    first: int
+    last: int | None
+
+    @property
+    def place(self) -> str:
+        """Which indices of which axis."""
+        last = "" if self.last is None else str(self.last)
+        return f"axis {self.axis.axis}, indices {self.first}..{last} of {self.axis.node}"
+
+    def of(self, value: Data) -> Data:
+        """The part of the output's value; nothing where its shape is not as the graph says."""
+        try:
+            array = laid_out(np.asarray(value), self.axis.steps)
+        except ValueError:
+            return np.empty(0)
+        stop = None if self.last is None else self.last + 1
+        found: Data = array[(slice(None),) * self.axis.axis + (slice(self.first, stop),)]
+        return found
+
+
+@record
 class OutputTraits:
-    """What the graph tells of an output: the inputs whose values decide it, and where it ends.
+    """What the graph tells of an output or a part of it: which inputs decide it, where it ends.
 
     `computes`: numbers in floating point are among what decides it.
     """
@@ -84,6 +116,23 @@ class OutputTraits:
     reads: tuple[str, ...]
     computes: bool
     ends: Ends | None = None
+    part: Part | None = None
+
+    @property
+    def output(self) -> str:
+        """The output, also of a part of it."""
+        return self.part.output if self.part is not None else self.name
+
+    @property
+    def words(self) -> str:
+        """What it is called in messages."""
+        if self.part is None:
+            return f"output {self.name!r}"
+        return f"{self.part.place} of output {self.output!r}"
+
+    def of(self, value: Data) -> Data:
+        """What of the output's value is meant."""
+        return self.part.of(value) if self.part is not None else value
 
 
 @record

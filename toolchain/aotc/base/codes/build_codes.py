@@ -281,14 +281,14 @@ BUILDING: Final[tuple[Row, ...]] = (
     ("AOTC-N045", "output shows nothing", FINDING,
      "In all fixtures, the original model's answer was empty, NaN or infinite, one value throughout, at the ends of a "
      "Clip, a Sigmoid or the like, or the same for all inputs. A variant that computes something else could give the "
-     "same answers, so the comparison proves nothing about this output. Other inputs were searched for, and none showed "
-     "more.",
+     "same answers, so the comparison proves nothing about this output. The same is said of a part that a Concat joins "
+     "to others near the output. Other inputs were searched for, and none showed more.",
      "Give real inputs with --fixtures. If the output is the same for every input of the model, there is nothing to "
      "do."),
     ("AOTC-N046", "lower precision was not proven", NO,
      "The variant computes in a lower precision than the model, and the answers that it is compared on show nothing of "
-     "an output: they are empty, NaN, one value throughout, saturated, or the same for all inputs. A variant that "
-     "answers wrongly would pass.",
+     "an output, or of a part that a Concat joins to it: they are empty, NaN, one value throughout, saturated, or the "
+     "same for all inputs. A variant that answers wrongly would pass.",
      "Give real samples with --fixtures, or with --calibration for static int8; or build with 'precision: keep'."),
     ("AOTC-N047", "inputs were searched for", FINDING,
      "The inputs that were generated first showed nothing of an output, or did not run a branch. Further inputs were "

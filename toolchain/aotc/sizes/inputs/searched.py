@@ -37,9 +37,9 @@ def searched_values(
 ) -> Iterator[Searched]:
     """Inputs like `base`, at `sizes`, with other values in the inputs `names`; likeliest first.
 
-    In order: two other draws; floats by sign, in the ranges of images and by scale; all truth
-    values; other integers; floats around `numbers`, which the model compares with.  At most
-    `MAX_TRIED`, the same for equal arguments.
+    In order: two other draws; floats by sign, in the ranges of images, by scale, and all 0; all
+    truth values; other integers; floats at and around `numbers`, which the model compares with.
+    At most `MAX_TRIED`, the same for equal arguments.
     """
     asked = [value for value in values if value.name in names and value.kind == "tensor"]
     found = itertools.chain(
@@ -105,6 +105,7 @@ def _scaled(
         yield changed(f"values times {factor:g}", lambda array, by=factor: array * by)
         if factor == _FACTORS[1]:
             yield changed("values from 0 to 255", lambda array: rng.integers(0, 256, array.shape))
+    yield changed("0 throughout", np.zeros_like)
     # One input alone, if there are others: what is the largest often decides.
     for name, array in floats.items() if len(floats) > 1 else ():
         made = (array.astype(np.float32) * _FACTORS[1]).astype(array.dtype)
@@ -159,6 +160,8 @@ def _around(
                 one.reshape(-1)[0] = number + sign * step
                 made = one.astype(floats[name].dtype)
                 yield Searched(f"{name}: one value {side} {number:g}", {**base, name: made})
+            made = np.full_like(floats[name], number)
+            yield Searched(f"{name}: {number:g} throughout", {**base, name: made})
             near = number + step * rng.normal(size=array.shape)
             made = near.astype(floats[name].dtype)
             yield Searched(f"{name}: values around {number:g}", {**base, name: made})
