@@ -267,8 +267,8 @@ BUILDING: Final[tuple[Row, ...]] = (
      "Add cpu to the profile's providers after this one: it then computes these nodes in float32."),
     ("AOTC-N053", "whole numbers differ where they were decided narrowly", FINDING,
      "Values of an output that an ArgMax, a TopK, a rounding or a comparison makes of floats are not those of the "
-     "original model. They are few, and the floats that decide them were as near to the other decision as the "
-     "tolerance allows them to be off, so that either value is right.",
+     "original model. They are few, or rounded values that are off by little on average, and the floats that decide "
+     "them were as near to the other decision as the tolerance allows them to be off, so that either value is right.",
      "Nothing to do. To allow fewer, state max_differing of the arithmetic under parity in the profile, or "
      "min_agreement under gates.outputs."),
     ("AOTC-N040", "equal calls gave different bytes", FINDING,
