@@ -83,6 +83,24 @@ def test_outputs_without_a_type(bench: Workbench) -> None:
     ]
 
 
+@pytest.mark.parametrize("listed", [("y", "y"), ("x", "y", "x", "y")], ids=["twice", "mixed"])
+def test_an_output_that_is_listed_twice(bench: Workbench, listed: tuple[str, ...]) -> None:
+    model = model_of(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [info("x", ["batch", 4])],
+        [info(name, ["batch", 4]) for name in listed],
+    )
+    built = bench.build(model, "listed")
+    names = list(dict.fromkeys(listed))
+    assert [value.name for value in built.manifest.outputs] == names
+    assert built.finding("AOTC-I094") == f"listed more than once: {', '.join(names)}"
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    with bench.load(built) as ready:
+        found = ready.run({"x": x})
+    assert list(found) == names
+    assert np.array_equal(found["y"], np.maximum(x, 0))
+
+
 def test_an_input_without_a_type(bench: Workbench) -> None:
     model = model_of(
         [helper.make_node("Relu", ["x"], ["y"])],

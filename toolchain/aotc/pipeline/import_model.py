@@ -88,6 +88,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         hints=result["hints"],
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
         retyped=result["retyped"],
+        relisted=result["relisted"],
         states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
@@ -116,7 +117,13 @@ def import_job(request: Json) -> Json:
         tensors,
     )
     from aotc.graph.passes.base import Pass, run_passes
-    from aotc.graph.passes.on_import import ConstantInputs, NameDims, NameNodes, StripMetadata
+    from aotc.graph.passes.on_import import (
+        ConstantInputs,
+        ListOutputsOnce,
+        NameDims,
+        NameNodes,
+        StripMetadata,
+    )
     from aotc.graph.weights import externalize
     from aotc.session.capture import (
         anonymous_names,
@@ -146,6 +153,10 @@ def import_job(request: Json) -> Json:
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
+    once = ListOutputsOnce()
+    relisted = once.has_work(model)
+    if relisted:
+        passes.append(once)
     retyping = interface_types(model, request["types"])
     if retyping is not None:
         passes.append(retyping)
@@ -186,6 +197,7 @@ def import_job(request: Json) -> Json:
         "hints": hints,
         "passes": [encode(record) for record in records],
         "retyped": retyping is not None,
+        "relisted": relisted,
     }
 
 

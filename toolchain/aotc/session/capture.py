@@ -51,6 +51,7 @@ _QUANTIZED = (
     "ConvInteger",
     "MatMulNBits",
 )
+_MAX_NAMED = 5
 Nodes = Sequence[onnx.NodeProto]
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
@@ -264,6 +265,13 @@ def _findings(model: onnx.ModelProto, all_nodes: Nodes) -> Iterator[Finding]:
     overlap = len(model.graph.input) - len(graph_inputs(model))
     if overlap:
         yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")
+    listed = Counter(value.name for value in model.graph.output)
+    again = [name for name, count in listed.items() if count > 1]
+    if again:
+        yield Finding(
+            code="AOTC-I094",
+            what=f"listed more than once: {', '.join(again[:_MAX_NAMED])}",
+        )
     if model.training_info:
         size = sum(info.ByteSize() for info in model.training_info)
         yield Finding(

@@ -198,6 +198,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "answers.json in the folder was not written by 'aotc check-models --keep-answers', or by a release that keeps "
      "answers in another form.",
      "Use the release that kept them, or keep the answers anew with --renew-answers."),
+    ("AOTC-I094", "output is listed twice", FINDING,
+     "The graph lists an output more than once. ONNX Runtime answers with the same value each time; the artifact, "
+     "whose outputs have names, has it once.",
+     "Nothing to do. If you maintain the exporter, list each output once."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
