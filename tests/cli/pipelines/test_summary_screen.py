@@ -11,6 +11,7 @@ import pytest
 from command import Command
 from made_models import linear, save
 
+from aotc.base.records import replace
 from aotc.cli import terminal
 from aotc.report.sheets.summary import built_summary, inspected_summary
 from aotc.spec.manifest import Capture
@@ -139,6 +140,18 @@ def test_what_is_not_proven_is_never_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     )
     first, *_ = shown(built_summary(built, hostile(many)), monkeypatch, 80)
     assert "NOT PROVEN" in first
+
+
+def test_findings_have_words_and_those_to_act_on_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes = ("AOTC-I031", "AOTC-S006", "AOTC-I031", "AOTC-Z123")
+    found = tuple(Finding(code=code, what="said") for code in codes)
+    lines = shown(inspected_summary(replace(hostile(()), findings=found)), monkeypatch, 120)
+    (line,) = [line for line in lines if "findings" in line]
+    assert line.split("findings")[1].strip() == (
+        "4: AOTC-S006 dim works at one size only, AOTC-I031 nodes were renamed, AOTC-Z123"
+    )
 
 
 def test_a_build_shows_one_screen_and_in_full_on_demand(tmp_path: Path) -> None:
