@@ -154,6 +154,24 @@ def test_findings_have_words_and_those_to_act_on_come_first(
     )
 
 
+def test_names_that_read_as_sizes_are_quoted_and_maps_have_their_whole_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = replace(
+        hostile(()),
+        inputs=(Value(name="x", dtype="float32", shape=("32", "2", 3)),),
+        outputs=(Value(name="z", kind="map", dtype="int64", form="seq(map(int64,float))"),),
+        domain=Domain(
+            dims={name: Dim(min=int(name), max=int(name), opt=int(name)) for name in ("2", "32")}
+        ),
+    )
+    text = shown(inspected_summary(report), monkeypatch, 120)
+    rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in text if len(line.split()) > 1}
+    assert rows["inputs"] == "x float32 ['32', '2', 3]"
+    assert rows["outputs"] == "z seq(map(int64,float))"
+    assert rows["sizes"] == "'2' 2, '32' 32"
+
+
 def test_a_build_shows_one_screen_and_in_full_on_demand(tmp_path: Path) -> None:
     save(linear(), tmp_path / "model.onnx")
     aotc = Command(tmp_path)

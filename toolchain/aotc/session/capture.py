@@ -150,7 +150,13 @@ def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = Non
             else renamed.get(dim.dim_param, dim.dim_param)
             for index, dim in enumerate(proto.shape.dim)
         )
-    return Value(name=info.name, kind=kind, dtype=NUMPY_NAMES.get(dtype, dtype), shape=shape)
+    return Value(
+        name=info.name,
+        kind=kind,
+        dtype=NUMPY_NAMES.get(dtype, dtype),
+        shape=shape,
+        form=_form(info.type, info.name) if kind == "map" else "",
+    )
 
 
 def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
@@ -221,6 +227,19 @@ def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
         sparse = proto.sparse_tensor_type
         return "sparse", onnx.TypeProto.Tensor(elem_type=sparse.elem_type, shape=sparse.shape)
     return "tensor", proto.tensor_type
+
+
+def _form(proto: onnx.TypeProto, where: str) -> str:
+    """The whole type, as ONNX writes it: `seq(map(int64,float))`."""
+    case = proto.WhichOneof("value")
+    if case == "sequence_type":
+        return f"seq({_form(proto.sequence_type.elem_type, where)})"
+    if case == "map_type":
+        key = _dtype_name(proto.map_type.key_type, where)
+        return f"map({key},{_form(proto.map_type.value_type, where)})"
+    if case == "optional_type":
+        return f"optional({_form(proto.optional_type.elem_type, where)})"
+    return _dtype_name(proto.tensor_type.elem_type, where)
 
 
 def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
