@@ -202,6 +202,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "The graph lists an output more than once. ONNX Runtime answers with the same value each time; the artifact, "
      "whose outputs have names, has it once.",
      "Nothing to do. If you maintain the exporter, list each output once."),
+    ("AOTC-I095", "input is copied by each call", FINDING,
+     "ONNX Runtime reads elements in C order, one after the other. An array in another order, such as a transposed "
+     "one, one in Fortran order or a slice, is copied by each call that passes it.",
+     "Pass numpy.ascontiguousarray(array), and make it once where it is passed often."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
