@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GIVEN = "given.onnx"
 _GRAPH = "graph.onnx"
+_OWN = "own"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"
 _REFERENCE_WEIGHTS = "reference.bin"
@@ -107,13 +108,12 @@ def _refuse_undecodable(path: Path) -> None:
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean and name the model, and move its weights out of the graph."""
+    from aotc.graph.external_data import copy_files, is_linked, locations, path_with_data
     from aotc.graph.model import (
         escape_text,
         graph_inputs,
-        locations,
         model_bytes,
         parse_model,
-        path_with_data,
         tensors,
     )
     from aotc.graph.passes.base import Pass, run_passes
@@ -149,6 +149,14 @@ def import_job(request: Json) -> Json:
         path = path_with_data(tensors(model), path)
         states |= _states(path.parent / name for name in locations(tensors(model)))
         captured = capture(model, path, size, digest.result())
+    if is_linked(captured.external_data, path):
+        own = Path(_OWN).absolute()
+        copy_files(captured.external_data, path, own)
+        name = path.name
+        while (own / name).exists():
+            name = f"_{name}"
+        path = own / name
+        path.write_bytes(data)
     del data
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))

@@ -15,13 +15,12 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.graph.external_data import external_files, path_with_data
 from aotc.graph.model import (
     escape_text,
-    external_files,
     graph_inputs,
     model_bytes,
     parse_model,
-    path_with_data,
     refuse_operators,
     tensor_bytes,
     tensors,
@@ -121,7 +120,7 @@ def capture(model: onnx.ModelProto, path: Path, size: int, sha256: str) -> Captu
         contrib_ops=tuple(sorted(contrib)),
         control_flow=tuple(_control_flow(all_nodes)),
         outer_scope_values=tuple(_side_inputs(all_nodes)),
-        external_data=external_files(all_tensors, path.parent),
+        external_data=external_files(all_tensors, path),
         quantized=any(
             node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in all_nodes
         ),

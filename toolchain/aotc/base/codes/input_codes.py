@@ -26,9 +26,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "on your machine.",
      "Save the model again with external data in its folder (onnx.save with save_as_external_data)."),
     ("AOTC-I006", "external data is a link", INPUT,
-     "An external data file is a symbolic link, has more than one hard link, or is not a regular file. Its content "
-     "could be changed from elsewhere while the build runs.",
-     "Replace the link with a copy of the file."),
+     "An external data file is a link that leads elsewhere, or leads in a circle, or is not a regular file. Links are "
+     "followed within the model's folder, to the folder that the model's own link leads to, and to the blobs of the "
+     "same hub, as caches of model hubs lay them; others could take any of your files into the artifact.",
+     "Copy the model's folder with its links followed, and build from the copy: cp -rL FOLDER COPY."),
     ("AOTC-I007", "unknown data type", INPUT,
      "A tensor has an element type that ONNX does not define or that this toolchain cannot read.",
      "Export the model with a standard element type."),
