@@ -11,6 +11,7 @@ import pytest
 from command import Command
 from made_models import linear, save
 
+from aotc.base.records import replace
 from aotc.cli import terminal
 from aotc.report.sheets.summary import built_summary, inspected_summary
 from aotc.spec.manifest import Capture
@@ -139,6 +140,36 @@ def test_what_is_not_proven_is_never_hidden(monkeypatch: pytest.MonkeyPatch) -> 
     )
     first, *_ = shown(built_summary(built, hostile(many)), monkeypatch, 80)
     assert "NOT PROVEN" in first
+
+
+def test_findings_have_words_and_those_to_act_on_come_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    codes = ("AOTC-I031", "AOTC-S006", "AOTC-I031", "AOTC-Z123")
+    found = tuple(Finding(code=code, what="said") for code in codes)
+    lines = shown(inspected_summary(replace(hostile(()), findings=found)), monkeypatch, 120)
+    (line,) = [line for line in lines if "findings" in line]
+    assert line.split("findings")[1].strip() == (
+        "4: AOTC-S006 dim works at one size only, AOTC-I031 nodes were renamed, AOTC-Z123"
+    )
+
+
+def test_names_that_read_as_sizes_are_quoted_and_maps_have_their_whole_type(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = replace(
+        hostile(()),
+        inputs=(Value(name="x", dtype="float32", shape=("32", "2", 3)),),
+        outputs=(Value(name="z", kind="map", dtype="int64", form="seq(map(int64,float))"),),
+        domain=Domain(
+            dims={name: Dim(min=int(name), max=int(name), opt=int(name)) for name in ("2", "32")}
+        ),
+    )
+    text = shown(inspected_summary(report), monkeypatch, 120)
+    rows = {line.split()[0]: line.split(maxsplit=1)[1] for line in text if len(line.split()) > 1}
+    assert rows["inputs"] == "x float32 ['32', '2', 3]"
+    assert rows["outputs"] == "z seq(map(int64,float))"
+    assert rows["sizes"] == "'2' 2, '32' 32"
 
 
 def test_a_build_shows_one_screen_and_in_full_on_demand(tmp_path: Path) -> None:

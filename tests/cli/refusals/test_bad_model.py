@@ -148,26 +148,62 @@ def test_external_data_elsewhere(aotc: Command, location: str) -> None:
     assert refused(aotc, model, "AOTC-I005")["where"] == repr(location)
 
 
-@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symlink", "hardlink"])
-def test_external_data_by_link(aotc: Command, link: Callable[[Path, Path], None]) -> None:
-    model, weights, content = with_weights(aotc)
-    (aotc.folder / "other.bin").write_bytes(content)
-    link(aotc.folder / "other.bin", weights)
-    assert refused(aotc, model, "AOTC-I006")["where"] == str(weights)
+def inside(aotc: Command, location: str = "weights.bin") -> tuple[Path, Path, Path]:
+    """A model in a folder of its own, the path of its weights, and those weights elsewhere."""
+    (aotc.folder / "model").mkdir()
+    model, content = save_external(aotc.folder / "model", location)
+    other = aotc.folder / "other" / "weights.bin"
+    other.parent.mkdir()
+    other.write_bytes(content)
+    return model, aotc.folder / "model" / location, other
 
 
-def test_external_data_in_a_linked_folder(aotc: Command) -> None:
-    (aotc.folder / "other").mkdir()
-    (aotc.folder / "data").symlink_to("other")
-    model, content = save_external(aotc.folder, "data/weights.bin")
-    (aotc.folder / "other" / "weights.bin").write_bytes(content)
-    assert refused(aotc, model, "AOTC-I006")["where"] == str(aotc.folder / "data")
+@pytest.mark.parametrize("way", ["absolute", "relative", "twice"])
+def test_external_data_by_a_link_that_leads_elsewhere(aotc: Command, way: str) -> None:
+    model, weights, other = inside(aotc)
+    if way == "twice":
+        (model.parent / "next").symlink_to("../other/weights.bin")
+    target = {"absolute": other, "relative": "../other/weights.bin", "twice": "next"}[way]
+    weights.symlink_to(target)
+    found = refused(aotc, model, "AOTC-I006")
+    assert (found["where"], found["found"]) == (str(weights), f"a link to {other}")
+    assert "cp -rL" in found["fix"]
+
+
+def test_external_data_in_a_folder_that_is_linked_elsewhere(aotc: Command) -> None:
+    model, weights, other = inside(aotc, "data/weights.bin")
+    weights.parent.symlink_to(other.parent)
+    assert refused(aotc, model, "AOTC-I006")["found"] == f"a link to {other}"
 
 
 def test_external_data_that_is_no_file(aotc: Command) -> None:
     model, weights, _ = with_weights(aotc)
     os.mkfifo(weights)
     assert refused(aotc, model, "AOTC-I006")["found"] == "a folder or special file"
+    weights.unlink()
+    weights.symlink_to("/dev/zero")
+    assert refused(aotc, model, "AOTC-I006")["found"] == "a folder or special file"
+
+
+def test_external_data_behind_links_that_lead_nowhere(aotc: Command) -> None:
+    model, weights, _ = with_weights(aotc)
+    weights.symlink_to("back.bin")
+    assert refused(aotc, model, "AOTC-I003")["what"].endswith("does not exist: back.bin")
+    (aotc.folder / "back.bin").symlink_to("weights.bin")
+    assert refused(aotc, model, "AOTC-I006")["found"] == "links that lead in a circle"
+
+
+def test_blobs_that_are_a_link_are_no_hub(aotc: Command) -> None:
+    """Whoever lays the links must not choose where the hub is."""
+    model, content = save_external(aotc.folder)
+    (aotc.folder / "secret").mkdir()
+    (aotc.folder / "secret" / "weights.bin").write_bytes(content)
+    snapshot = aotc.folder / "hub" / "snapshots" / "r1"
+    snapshot.mkdir(parents=True)
+    (aotc.folder / "hub" / "blobs").symlink_to("../secret")
+    shutil.copy(model, snapshot / "model.onnx")
+    (snapshot / "weights.bin").symlink_to("../../blobs/weights.bin")
+    assert refused(aotc, snapshot / "model.onnx", "AOTC-I006")["where"].endswith("r1/weights.bin")
 
 
 # -- what the model says

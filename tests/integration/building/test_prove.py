@@ -326,6 +326,30 @@ def test_fixtures_are_few_and_small(bench: Workbench, count: int, size: int) -> 
         assert built.manifest.fixtures[0].name == "opt"
 
 
+@pytest.mark.parametrize("dims", [{"size": "1..400"}, {"size": 200}], ids=["free", "fixed"])
+def test_generated_fixtures_are_no_larger_than_the_model(
+    bench: Workbench, dims: dict[str, str | int]
+) -> None:
+    """Or than 256 kB; the smallest ships alone where none is."""
+    model = model_of(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        {"x": ["batch", "size", "size"]},
+        {"y": ["batch", "size", "size"]},
+    )
+    built = bench.build(model, "small", dims={"batch": "1..8", **dims})
+    sizes = [
+        sum((built.payload / each.path).stat().st_size for each in (*one.inputs, *one.outputs))
+        for one in built.manifest.fixtures
+    ]
+    if dims["size"] == 200:
+        assert sizes == [2 * (128 + 4 * 200 * 200)]
+    else:
+        assert sizes
+        assert sum(sizes) <= 256_000
+    with bench.load(built) as ready:
+        assert ready.report.variants[0].fixtures == len(sizes)
+
+
 # -- dims
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,24 @@ def test_outputs_without_a_type(bench: Workbench) -> None:
         ("bent", "tensor", "float32"),
         ("parts", "sequence", "float32"),
     ]
+
+
+@pytest.mark.parametrize("listed", [("y", "y"), ("x", "y", "x", "y")], ids=["twice", "mixed"])
+def test_an_output_that_is_listed_twice(bench: Workbench, listed: tuple[str, ...]) -> None:
+    model = model_of(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        [info("x", ["batch", 4])],
+        [info(name, ["batch", 4]) for name in listed],
+    )
+    built = bench.build(model, "listed")
+    names = list(dict.fromkeys(listed))
+    assert [value.name for value in built.manifest.outputs] == names
+    assert built.finding("AOTC-I094") == f"listed more than once: {', '.join(names)}"
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    with bench.load(built) as ready:
+        found = ready.run({"x": x})
+    assert list(found) == names
+    assert np.array_equal(found["y"], np.maximum(x, 0))
 
 
 def test_an_input_without_a_type(bench: Workbench) -> None:
@@ -370,7 +389,87 @@ def test_a_link_to_a_model_with_external_data(bench: Workbench, beside: str) -> 
         assert np.allclose(ready.run({"x": x})["y"], x @ weight.reshape(32, 32), atol=1e-4)
 
 
-def test_data_that_is_a_link_itself(bench: Workbench) -> None:
+def hub(folder: Path, file: str, links: bool) -> Path:
+    """The model `linear` as a cache of a hub lays it, in the snapshot's `file`."""
+    plain = folder / "plain"
+    model = linear(plain)
+    (plain / "model").write_bytes(model.SerializeToString())
+    blobs, snapshot = folder / "hub" / "blobs", folder / "hub" / "snapshots" / "r1"
+    place = snapshot / file
+    blobs.mkdir(parents=True)
+    place.parent.mkdir(parents=True)
+    for blob, name, at in (
+        ("c0", "model", place),
+        ("d0", "weights.bin", place.with_name("weights.bin")),
+    ):
+        (plain / name).rename(blobs / blob)
+        up = "/".join([".."] * len(at.parent.relative_to(folder / "hub").parts))
+        if links:
+            at.symlink_to(f"{up}/blobs/{blob}")
+        else:
+            at.hardlink_to(blobs / blob)
+    return place
+
+
+def data_of(place: Path) -> bytes:
+    return place.with_name("weights.bin").read_bytes()
+
+
+def assert_multiplies(bench: Workbench, built: Built, weights: bytes) -> None:
+    x = np.random.default_rng(3).normal(size=(2, 32)).astype(np.float32)
+    weight = np.frombuffer(weights, np.float32)[: 32 * 32].reshape(32, 32)
+    with bench.load(built) as ready:
+        assert np.allclose(ready.run({"x": x})["y"], x @ weight, atol=1e-4)
+
+
+@pytest.mark.parametrize("file", ["model.onnx", "onnx/model.onnx"])
+@pytest.mark.parametrize("links", [True, False], ids=["links", "hardlinks"])
+def test_a_cache_of_a_hub(bench: Workbench, file: str, links: bool) -> None:
+    place = hub(bench.folder, file, links)
+    for folder in (place.parent, bench.folder / "hub" / "blobs"):
+        folder.chmod(0o555)
+    built = bench.build(place, "hub")
+    assert_multiplies(bench, built, data_of(place))
+    (data,) = built.manifest.source.external_data
+    assert (data.location, data.sha256) == ("weights.bin", sha256(data_of(place)).hexdigest())
+    assert "AOTC-I030" not in built.codes()
+    # It is the model's bytes that count, not how they lie.
+    plain = bench.folder / "copy"
+    plain.mkdir()
+    for name in ("model.onnx", "weights.bin"):
+        (plain / name).write_bytes((place.parent / name).read_bytes())
+    again = bench.build(plain / "model.onnx", "again")
+    assert again.report.artifact_id == built.report.artifact_id
+    found = inspect(place).source.external_data
+    assert found == built.manifest.source.external_data
+
+
+def test_a_changed_model_in_a_snapshot_reads_the_blobs_of_its_hub(bench: Workbench) -> None:
+    place = hub(bench.folder, "model.onnx", links=True)
+    content = place.read_bytes()
+    place.unlink()
+    place.write_bytes(content)
+    assert_multiplies(bench, bench.build(place, "edited"), data_of(place))
+
+
+@pytest.mark.parametrize("link", ["file", "folder"])
+def test_links_within_the_folder_of_the_model(bench: Workbench, link: str) -> None:
+    model = linear(bench.folder / "model")
+    data = bench.folder / "model" / "weights.bin"
+    if link == "file":
+        data.rename(data.with_name("held.bin"))
+        data.symlink_to("held.bin")
+    else:
+        model.graph.initializer[0].external_data[0].value = "link/weights.bin"
+        (data.parent / "held").mkdir()
+        data = data.rename(data.parent / "held" / "weights.bin")
+        (bench.folder / "model" / "link").symlink_to("held")
+    source = bench.folder / "model" / "model.onnx"
+    source.write_bytes(model.SerializeToString())
+    assert_multiplies(bench, bench.build(source, "within"), data.read_bytes())
+
+
+def test_data_that_is_a_link_elsewhere(bench: Workbench) -> None:
     model = linear(bench.folder / "model")
     data = bench.folder / "model" / "weights.bin"
     data.rename(bench.folder / "data")

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from onnx import TensorProto, helper
 
 from aotc.base.errors import AotcError
 from aotc.graph import values
+from aotc.session.capture import value_of
 from aotc.session.parity import compare
 from aotc.spec.payload import Value
 from aotc.spec.precision import Tolerance
@@ -134,6 +136,19 @@ def test_type_strings(
     kind, dtype, sizes = expected
     found = values.ort_type_to_value(Arg("x", text, shape))
     assert found == Value(name="x", kind=kind, dtype=dtype, shape=sizes)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize(
+    ("key", "name"), [(TensorProto.INT64, "int64"), (TensorProto.STRING, "string")]
+)
+def test_the_whole_type_of_a_map(key: int, name: str, listed: bool) -> None:
+    kind = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    whole = f"map({name},float)"
+    if listed:
+        kind, whole = helper.make_sequence_type_proto(kind), f"seq({whole})"
+    found = value_of(helper.make_value_info("z", kind))
+    assert found == Value(name="z", kind="map", dtype=name, form=whole)
 
 
 @pytest.mark.parametrize("text", ["", "tensor", "opaque(a,b)", "seq(opaque(a))"])

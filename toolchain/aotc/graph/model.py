@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -18,10 +16,9 @@ from google.protobuf.message import DecodeError
 from aotc.base.errors import AotcError
 from aotc.base.files.failures import cannot_read
 from aotc.base.files.reading import open_plain, require_model_file
-from aotc.base.records import replace
+from aotc.graph.foreign_files import refuse_foreign
 from aotc.graph.view import every_graph, every_node
 from aotc.graph.wire_count import MAX_DIMS, MalformedWire, refuse_costly, too_deep
-from aotc.spec.manifest import ExternalFile
 from aotc.spec.payload import Finding
 from aotc.spec.providers import EP_CONTEXT, MICROSOFT, STANDARD
 
@@ -78,10 +75,15 @@ def refuse_junk(data: bytes, path: Path) -> None:
     try:
         refuse_costly(data, str(path))
     except MalformedWire:
-        raise _no_model(path) from None
+        raise _no_model(data, path) from None
+    except AotcError:
+        refuse_foreign(data, path)
+        raise
 
 
-def _no_model(path: Path) -> AotcError:
+def _no_model(data: bytes, path: Path) -> AotcError:
+    # Not before: the first bytes of a model may be a name that its author chose.
+    refuse_foreign(data, path)
     return AotcError("AOTC-I002", "the file is not a ModelProto", where=str(path))
 
 
@@ -97,8 +99,9 @@ def parse_model(data: bytes, path: Path) -> onnx.ModelProto:
     except (DecodeError, ValueError) as error:
         if "MaxDepth" in str(error):
             raise too_deep(str(path)) from None
-        raise _no_model(path) from None
+        raise _no_model(data, path) from None
     if model.ir_version < 1 or not model.opset_import or not model.graph.output:
+        refuse_foreign(data, path)
         raise AotcError(
             "AOTC-I002",
             "the file does not hold a complete model",
@@ -134,109 +137,6 @@ def graph_inputs(model: onnx.ModelProto) -> tuple[onnx.ValueInfoProto, ...]:
     """The inputs that a caller passes: graph inputs that are not initializers."""
     constant = {tensor.name for tensor in model.graph.initializer}
     return tuple(info for info in model.graph.input if info.name not in constant)
-
-
-def path_with_data(tensors: Iterable[onnx.TensorProto], path: Path) -> Path:
-    """`path`, or its target if it is a link and the external data is there.
-
-    Like ONNX Runtime: external data next to the link comes first.
-    """
-    for tensor in tensors:
-        for pair in tensor.external_data:
-            if pair.key == "location" and os.path.lexists(path.parent / pair.value):
-                return path
-    return path.resolve()
-
-
-def locations(tensors: Iterable[onnx.TensorProto]) -> set[str]:
-    """The files that tensors name for their data, as they are written."""
-    return {
-        pair.value for tensor in tensors for pair in tensor.external_data if pair.key == "location"
-    }
-
-
-def external_files(tensors: Iterable[onnx.TensorProto], folder: Path) -> tuple[ExternalFile, ...]:
-    """Check every file in `folder` that `tensors` refer to, and compute its digest.
-
-    Raises AOTC-I003 (missing), I004 (truncated), I005 (outside the folder), I006 (link).
-    """
-    ends: dict[str, int] = {}
-    for tensor in tensors:
-        if tensor.data_location != onnx.TensorProto.EXTERNAL:
-            continue
-        entry = {pair.key: pair.value for pair in tensor.external_data}
-        location = entry.get("location", "")
-        try:
-            offset = int(entry.get("offset", "0"))
-            length = int(entry.get("length", "0")) or tensor_bytes(tensor)
-        except ValueError:
-            offset = length = -1
-        if offset < 0 or length < 0:
-            raise AotcError(
-                "AOTC-I004",
-                "offset or length is not a valid size",
-                where=f"{tensor.name} in {location}",
-            )
-        ends[location] = max(ends.get(location, 0), offset + length)
-    # One file may be written in many ways (`./a`, `././a`), and is hashed once.
-    whole: dict[PurePosixPath, int] = {}
-    for location, end in ends.items():
-        path = _path_in_model(location)
-        whole[path] = max(whole.get(path, 0), end)
-    files = {path: _external_file(folder, path, end) for path, end in sorted(whole.items())}
-    return tuple(
-        replace(files[_path_in_model(location)], location=location) for location in sorted(ends)
-    )
-
-
-def _path_in_model(location: str) -> PurePosixPath:
-    parts = PurePosixPath(location.replace("\\", "/"))
-    if not location or parts.is_absolute() or ".." in parts.parts or "\0" in location:
-        raise AotcError(
-            "AOTC-I005", "external data lies outside the model's folder", where=repr(location)
-        )
-    return parts
-
-
-def _external_file(folder: Path, parts: PurePosixPath, end: int) -> ExternalFile:
-    path = folder
-    for part in parts.parts:
-        path = path / part
-        if path.is_symlink():
-            raise AotcError("AOTC-I006", "external data is a symbolic link", where=str(path))
-    try:
-        with open_plain(path) as file:
-            status = os.fstat(file.fileno())
-            if status.st_nlink > 1:
-                raise _not_own_file(path, f"{status.st_nlink} hard links")
-            if status.st_size < end:
-                raise AotcError(
-                    "AOTC-I004",
-                    "external data is truncated",
-                    where=str(path),
-                    expected=f"at least {end} bytes",
-                    found=f"{status.st_size} bytes",
-                )
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except FileNotFoundError:
-        raise AotcError("AOTC-I003", "external data file is missing", where=str(path)) from None
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.EISDIR):
-            raise _not_own_file(path, "a folder or special file") from None
-        raise AotcError(
-            "AOTC-I003", f"cannot read external data: {error.strerror}", where=str(path)
-        ) from None
-    return ExternalFile(location=str(parts), size=status.st_size, sha256=digest)
-
-
-def _not_own_file(path: Path, found: str) -> AotcError:
-    return AotcError(
-        "AOTC-I006",
-        "external data is not a plain file with one hard link",
-        where=str(path),
-        expected="a plain file with 1 hard link",
-        found=found,
-    )
 
 
 def tensor_bytes(tensor: onnx.TensorProto) -> int:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _GIVEN = "given.onnx"
 _GRAPH = "graph.onnx"
+_OWN = "own"
 _WEIGHTS = "source.bin"
 _REFERENCE = "reference.onnx"
 _REFERENCE_WEIGHTS = "reference.bin"
@@ -88,6 +89,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         hints=result["hints"],
         passes=tuple(decode(PassRecord, item) for item in result["passes"]),
         retyped=result["retyped"],
+        relisted=result["relisted"],
         states={Path(name): tuple(state) for name, state in result["states"].items()},
     )
 
@@ -106,17 +108,22 @@ def _refuse_undecodable(path: Path) -> None:
 
 def import_job(request: Json) -> Json:
     """In the worker: capture, clean and name the model, and move its weights out of the graph."""
+    from aotc.graph.external_data import copy_files, is_linked, locations, path_with_data
     from aotc.graph.model import (
         escape_text,
         graph_inputs,
-        locations,
         model_bytes,
         parse_model,
-        path_with_data,
         tensors,
     )
     from aotc.graph.passes.base import Pass, run_passes
-    from aotc.graph.passes.on_import import ConstantInputs, NameDims, NameNodes, StripMetadata
+    from aotc.graph.passes.on_import import (
+        ConstantInputs,
+        ListOutputsOnce,
+        NameDims,
+        NameNodes,
+        StripMetadata,
+    )
     from aotc.graph.weights import externalize
     from aotc.session.capture import (
         anonymous_names,
@@ -142,10 +149,22 @@ def import_job(request: Json) -> Json:
         path = path_with_data(tensors(model), path)
         states |= _states(path.parent / name for name in locations(tensors(model)))
         captured = capture(model, path, size, digest.result())
+    if is_linked(captured.external_data, path):
+        own = Path(_OWN).absolute()
+        copy_files(captured.external_data, path, own)
+        name = path.name
+        while (own / name).exists():
+            name = f"_{name}"
+        path = own / name
+        path.write_bytes(data)
     del data
     infer_outputs_with_runtime(model, Path(_GIVEN), path.parent)
     refuse_sparse((*graph_inputs(model), *model.graph.output))
     passes: list[Pass] = [StripMetadata(), NameNodes(), ConstantInputs()]
+    once = ListOutputsOnce()
+    relisted = once.has_work(model)
+    if relisted:
+        passes.append(once)
     retyping = interface_types(model, request["types"])
     if retyping is not None:
         passes.append(retyping)
@@ -186,6 +205,7 @@ def import_job(request: Json) -> Json:
         "hints": hints,
         "passes": [encode(record) for record in records],
         "retyped": retyping is not None,
+        "relisted": relisted,
     }
 
 

@@ -11,12 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from pathlib import Path
+from typing import Final
 
 from aotc.base.errors import EXIT_NO, AotcError
 from aotc.base.files.names import file_name
 from aotc.base.files.reading import file_sha256
 from aotc.base.progress import BYTES, Tally
-from aotc.base.records import replace
+from aotc.base.records import record, replace
 from aotc.graph.partition.division import total_transfers
 from aotc.graph.passes.same_sign_weights import exact_feature
 from aotc.pipeline.context import BuildContext, BuildState
@@ -48,6 +49,9 @@ from aotc.spec.variant import (
     Variant,
 )
 from aotc.spec.versions import MANIFEST_SCHEMA, VERSION, release
+
+# What generated fixtures may take of an artifact whose model is smaller.
+_GENERATED_BYTES: Final = 256_000
 
 
 def package(
@@ -390,11 +394,11 @@ def ship_fixtures(
 
     That is their fixtures and, for statically quantized variants, samples of the calibration data.
     A run that no variant was compared with is left out, and one that a variant only passes by how
-    narrowly the original decided: a load does not know that.
+    narrowly the original decided: a load does not know that.  Generated ones are together no larger
+    than the model, or 256 kB; where none is so small, the smallest ships alone.
     """
     spec = context.profile.fixtures
-    kept: list[Fixture] = []
-    total = 0
+    possible = []
     for reference in _in_order(analyzed):
         if reference.origin == "user" and not context.embed_fixtures:
             continue
@@ -404,23 +408,49 @@ def ship_fixtures(
             if reference not in analyzed.references_of(item.plan)
             or _passes_narrowly(item, reference.name)
         )
-        files = (*reference.inputs.values(), *reference.outputs.values())
-        size = sum(path.stat().st_size for path in files)
-        too_large = len(kept) == spec.max_count or total + size > spec.max_bytes
-        if too_large or len(without) == len(proven):
+        if len(without) < len(proven):
+            files = (*reference.inputs.values(), *reference.outputs.values())
+            size = sum(path.stat().st_size for path in files)
+            possible.append(_Shippable(reference, without, size))
+    capture = analyzed.source.capture
+    model_bytes = capture.size + sum(file.size for file in capture.external_data)
+    left, generated = spec.max_bytes, max(_GENERATED_BYTES, model_bytes)
+    kept: list[_Shippable] = []
+    for one in possible:
+        user = one.reference.origin == "user"
+        if len(kept) < spec.max_count and one.size <= (left if user else min(left, generated)):
+            kept.append(one)
+            left -= one.size
+            generated -= 0 if user else one.size
+    # Without any, a load of a variant compares no answers: the smallest then, whatever the model.
+    for name in (item.plan.name for item in proven):
+        speaking = [one for one in possible if name not in one.without]
+        smallest = min(speaking, key=lambda one: one.size, default=None)
+        if smallest is None or any(one in kept for one in speaking):
             continue
-        total += size
-        kept.append(
-            Fixture(
-                name=reference.name,
-                origin="user" if reference.origin == "user" else "generated",
-                sizes=reference.sizes,
-                excluded_variants=without,
-                inputs=_copied(reference.inputs, reference.name, payload),
-                outputs=_copied(reference.outputs, reference.name, payload),
-            )
+        if len(kept) < spec.max_count and smallest.size <= left:
+            kept.append(smallest)
+            left -= smallest.size
+    return tuple(
+        Fixture(
+            name=one.reference.name,
+            origin="user" if one.reference.origin == "user" else "generated",
+            sizes=one.reference.sizes,
+            excluded_variants=one.without,
+            inputs=_copied(one.reference.inputs, one.reference.name, payload),
+            outputs=_copied(one.reference.outputs, one.reference.name, payload),
         )
-    return tuple(kept)
+        for one in kept
+    )
+
+
+@record(kw_only=False)
+class _Shippable:
+    """A run that may ship: the variants that it says nothing of, and its bytes."""
+
+    reference: ReferenceRun
+    without: tuple[str, ...]
+    size: int
 
 
 def _passes_narrowly(proven: ProvenModel, fixture: str) -> bool:

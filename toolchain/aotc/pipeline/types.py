@@ -54,8 +54,9 @@ class SourceModel:
     `weights` is the folder that the staged graph's external data refers to.  In `inputs`, `outputs`
     and the staged graph, dims have the names of `symbols`.  `reference` is the model in the form in
     which this CPU computes it exactly, if that is not `path`.  `retyped`: the profile gives inputs
-    or outputs of float32 another type, which `path` does not have.  `states` are those in which the
-    model's files were read at first: later stages read them again.
+    or outputs of float32 another type, which `path` does not have.  `relisted`: `path` lists an
+    output twice, and the staged graph once.  `states` are those in which the model's files were
+    read at first: later stages read them again.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class SourceModel:
     passes: tuple[PassRecord, ...]
     reference: Path | None = None
     retyped: bool = False
+    relisted: bool = False
     states: Mapping[Path, FileState] = field(default_factory=dict)
 
     def require_unchanged(self) -> None:
@@ -88,7 +90,9 @@ class SourceModel:
         """The file whose answers are the expected ones, and the folder of its external data."""
         if self.reference is not None:
             return self.reference, self.reference.parent
-        return (self.graph, self.weights) if self.retyped else (self.path, self.path.parent)
+        if self.retyped or self.relisted:
+            return self.graph, self.weights
+        return self.path, self.path.parent
 
 
 @record

@@ -23,11 +23,15 @@ _STATED_FIX = (
 
 
 class CheckedCall(NamedTuple):
-    """A call that may run: its inputs as arrays, the sizes of its dims, the dims out of range."""
+    """A call that may run: its inputs as arrays, the sizes of its dims, the dims out of range.
+
+    `copied` are the inputs whose elements were brought into C order.
+    """
 
     inputs: dict[str, Data]
     sizes: dict[str, int]
     outside: tuple[str, ...]
+    copied: tuple[str, ...] = ()
 
 
 class _Plan(NamedTuple):
@@ -79,7 +83,7 @@ class Guard:
 
         Raises AOTC-R001 (names), R002 (types), R003 (ranks), R004 (sizes, relations), and AOTC-S010
         if a size is outside the range that the profile states or, if the artifact is strict,
-        outside the proven one; R010 (a dim without elements) and R011 (not contiguous).
+        outside the proven one; and R010 (a dim without elements).
         """
         if inputs.keys() != self._names:
             inputs = self._with_optionals(inputs)
@@ -141,8 +145,6 @@ class Guard:
                 )
         if 0 in sizes.values():
             self._refuse_empty(sizes)
-        if not contiguous:
-            self._refuse_strides(arrays)
         outside = (
             *not_vectors,
             *broken,
@@ -154,7 +156,7 @@ class Guard:
             )
             if refused:
                 self._refuse_outside(tuple(n for n in outside if n in refused), sizes)
-        return CheckedCall(arrays, sizes, outside)
+        return CheckedCall(arrays, sizes, outside, () if contiguous else self._in_order(arrays))
 
     def intended_tensors(self, inputs: Mapping[str, Data]) -> dict[str, Data] | None:
         """Tensors of a refused call, if the model can have such shapes.
@@ -236,16 +238,12 @@ class Guard:
                     found="0",
                 )
 
-    def _refuse_strides(self, arrays: Mapping[str, Any]) -> NoReturn:
-        plan = next(p for p in self._plans if p.tensor and not arrays[p.name].flags.c_contiguous)
-        array = arrays[plan.name]
-        raise AotcError(
-            "AOTC-R011",
-            f"input {plan.name!r} is not contiguous",
-            where=f"input {plan.name}",
-            expected="elements in C order, one after the other",
-            found=f"shape {_shape(array.shape)} with strides of {_shape(array.strides)} bytes",
-        )
+    def _in_order(self, arrays: dict[str, Any]) -> tuple[str, ...]:
+        """Bring all tensors into C order, as ONNX Runtime would do; the names of those copied."""
+        copied = tuple(name for name in self.tensors if not arrays[name].flags.c_contiguous)
+        # Not by numpy.ascontiguousarray, which makes a scalar a vector.
+        arrays.update((name, np.asarray(arrays[name], order="C")) for name in copied)
+        return copied
 
     def _refuse_outside(self, outside: tuple[str, ...], sizes: Mapping[str, int]) -> NoReturn:
         wanted = {name: dim.text() for name, dim in self._dims}

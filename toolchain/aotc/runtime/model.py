@@ -86,6 +86,7 @@ class Model:
         self._guard = Guard(manifest)
         self._router = Router(manifest, self.variants)
         self._padder = Padder(manifest.inputs, manifest.padding)
+        self._copied: set[str] = set()
         self._outputs = tuple(value.name for value in manifest.outputs)
         _note(self)
 
@@ -118,13 +119,22 @@ class Model:
     def findings(self) -> tuple[Finding, ...]:
         """What was noticed at load, and in calls so far.
 
-        The latter are dims outside the proven range, and requests that could not be recorded.
+        The latter are dims outside the proven range, inputs that were copied, and requests that
+        could not be recorded.
         """
         dims = self.manifest.domain.dims
         return (
             *self._report.findings,
             *(finding for runner in self._runners for finding in runner.findings),
             *self._lost_requests(),
+            *(
+                Finding(
+                    code="AOTC-I095",
+                    what="calls pass elements in another order than C, and each copies them",
+                    where=f"input {name}",
+                )
+                for name in sorted(self._copied)
+            ),
             *(
                 Finding(
                     code="AOTC-S010",
@@ -198,7 +208,8 @@ class Model:
         """The named outputs (None: all) for `inputs`, which are arrays of the model's own types.
 
         The call goes to the smallest loaded variant that accepts it, padded if the profile says so,
-        and what padding added to the outputs is cropped.  Raises AOTC-R001 to R004, R010, R011,
+        and what padding added to the outputs is cropped.  An array in another order than C, such as
+        a transposed one, is copied, which `findings` tells.  Raises AOTC-R001 to R004, R010,
         R021 and S010 before anything runs, I027 for an unknown output, M004 if the device has too
         little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
         model is closed.
@@ -243,6 +254,8 @@ class Model:
         refuse_other_forms(inputs, outputs, self.inputs)
         names = self._output_names(outputs)
         checked = self._guard.check(inputs)
+        if checked.copied:
+            self._copied.update(checked.copied)
         route = self._router.route(checked.sizes, checked.outside)
         runner = self._runner(route.variant)
         if not route.pads:
@@ -263,7 +276,7 @@ class Model:
     def route(self, inputs: Mapping[str, values.Data]) -> command_reports.CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.
 
-        Raises AOTC-R001 to R005, R010, R011, R021 and S010, as `run` does.
+        Raises AOTC-R001 to R005, R010, R021 and S010, as `run` does.
         """
         self._refuse_closed()
         refuse_other_forms(inputs, None, self.inputs)

@@ -24,7 +24,8 @@ _EXPECTED_FORM = "NAME=FILE.npy, NAME=FILE.json or FILE.npz"
 def read_inputs(words: Sequence[str], inputs: Sequence[Value]) -> dict[str, values.Data]:
     """Read the inputs that `words` name, each `NAME=FILE` or an archive with inputs by name.
 
-    Only the model's inputs are read from an archive, so that it may also hold labels.  Raises
+    Only the model's inputs are read from an archive, so that it may also hold labels.  The order of
+    elements and of bytes in a file is of no matter: values are the same.  Raises
     AOTC-I001 (no such file) and I027 (a word, name or file that cannot be used).
     """
     names = [value.name for value in inputs]
@@ -64,7 +65,14 @@ def _unknown_input_error(word: str, names: Sequence[str]) -> AotcError:
 def _read_value(path: Path) -> values.Data:
     if not path.is_file():
         raise AotcError("AOTC-I001", "no such input file", where=str(path))
-    return values.load(path, refusal="AOTC-I027")
+    return _in_memory(values.load(path, refusal="AOTC-I027"))
+
+
+def _in_memory(value: values.Data) -> values.Data:
+    """`value`, with an array in C order and this machine's byte order, as calls take it."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
+        return value
+    return np.asarray(value, dtype=value.dtype.newbyteorder("="), order="C")
 
 
 def _read_member(path: Path, name: str) -> values.Data:
@@ -93,7 +101,8 @@ def _read_members(
     try:
         with open_npz(path) as archive:
             wanted = archive.names if one and len(archive.names) == 1 else names
-            return archive.arrays(wanted), archive.names
+            arrays = archive.arrays(wanted)
+            return {name: _in_memory(array) for name, array in arrays.items()}, archive.names
     except Exception as error:
         # As for a single array, zip and numpy raise any kind of error for a malformed file.
         raise AotcError(

@@ -15,13 +15,12 @@ import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
+from aotc.graph.external_data import external_files, path_with_data
 from aotc.graph.model import (
     escape_text,
-    external_files,
     graph_inputs,
     model_bytes,
     parse_model,
-    path_with_data,
     refuse_operators,
     tensor_bytes,
     tensors,
@@ -51,6 +50,7 @@ _QUANTIZED = (
     "ConvInteger",
     "MatMulNBits",
 )
+_MAX_NAMED = 5
 Nodes = Sequence[onnx.NodeProto]
 _HALF = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
@@ -120,7 +120,7 @@ def capture(model: onnx.ModelProto, path: Path, size: int, sha256: str) -> Captu
         contrib_ops=tuple(sorted(contrib)),
         control_flow=tuple(_control_flow(all_nodes)),
         outer_scope_values=tuple(_side_inputs(all_nodes)),
-        external_data=external_files(all_tensors, path.parent),
+        external_data=external_files(all_tensors, path),
         quantized=any(
             node.op_type in _QUANTIZED or node.op_type.startswith("QLinear") for node in all_nodes
         ),
@@ -149,7 +149,13 @@ def value_of(info: onnx.ValueInfoProto, clashing: Mapping[str, str] | None = Non
             else renamed.get(dim.dim_param, dim.dim_param)
             for index, dim in enumerate(proto.shape.dim)
         )
-    return Value(name=info.name, kind=kind, dtype=NUMPY_NAMES.get(dtype, dtype), shape=shape)
+    return Value(
+        name=info.name,
+        kind=kind,
+        dtype=NUMPY_NAMES.get(dtype, dtype),
+        shape=shape,
+        form=_form(info.type, info.name) if kind == "map" else "",
+    )
 
 
 def anonymous_names(model: onnx.ModelProto) -> dict[str, tuple[str, ...]]:
@@ -222,6 +228,19 @@ def _unwrap(proto: onnx.TypeProto) -> tuple[Kind, onnx.TypeProto.Tensor]:
     return "tensor", proto.tensor_type
 
 
+def _form(proto: onnx.TypeProto, where: str) -> str:
+    """The whole type, as ONNX writes it: `seq(map(int64,float))`."""
+    case = proto.WhichOneof("value")
+    if case == "sequence_type":
+        return f"seq({_form(proto.sequence_type.elem_type, where)})"
+    if case == "map_type":
+        key = _dtype_name(proto.map_type.key_type, where)
+        return f"map({key},{_form(proto.map_type.value_type, where)})"
+    if case == "optional_type":
+        return f"optional({_form(proto.optional_type.elem_type, where)})"
+    return _dtype_name(proto.tensor_type.elem_type, where)
+
+
 def _free_dims(info: onnx.ValueInfoProto) -> Iterator[tuple[str, str]]:
     """Each free dim's position `NAME.INDEX`, and its name in the file."""
     proto = _unwrap(info.type)[1]
@@ -264,6 +283,13 @@ def _findings(model: onnx.ModelProto, all_nodes: Nodes) -> Iterator[Finding]:
     overlap = len(model.graph.input) - len(graph_inputs(model))
     if overlap:
         yield Finding(code="AOTC-I032", what=f"{overlap} initializers were also graph inputs")
+    listed = Counter(value.name for value in model.graph.output)
+    again = [name for name, count in listed.items() if count > 1]
+    if again:
+        yield Finding(
+            code="AOTC-I094",
+            what=f"listed more than once: {', '.join(again[:_MAX_NAMED])}",
+        )
     if model.training_info:
         size = sum(info.ByteSize() for info in model.training_info)
         yield Finding(

@@ -74,8 +74,12 @@ class Value:
 
     name: str
     kind: Kind = "tensor"
-    dtype: Annotated[str, "numpy's name, string for text; for a sequence, of its elements"]
+    dtype: Annotated[
+        str,
+        "numpy's name, string for text; for a sequence, of its elements; for a map, of its keys",
+    ]
     shape: tuple[int | str, ...] | None = None
+    form: Annotated[str, "the whole type of a map, such as seq(map(int64,float))"] = ""
 
 
 @record

@@ -26,9 +26,10 @@ INPUTS: Final[tuple[Row, ...]] = (
      "on your machine.",
      "Save the model again with external data in its folder (onnx.save with save_as_external_data)."),
     ("AOTC-I006", "external data is a link", INPUT,
-     "An external data file is a symbolic link, has more than one hard link, or is not a regular file. Its content "
-     "could be changed from elsewhere while the build runs.",
-     "Replace the link with a copy of the file."),
+     "An external data file is a link that leads elsewhere, or leads in a circle, or is not a regular file. Links are "
+     "followed within the model's folder, to the folder that the model's own link leads to, and to the blobs of the "
+     "same hub, as caches of model hubs lay them; others could take any of your files into the artifact.",
+     "Copy the model's folder with its links followed, and build from the copy: cp -rL FOLDER COPY."),
     ("AOTC-I007", "unknown data type", INPUT,
      "A tensor has an element type that ONNX does not define or that this toolchain cannot read.",
      "Export the model with a standard element type."),
@@ -198,6 +199,14 @@ INPUTS: Final[tuple[Row, ...]] = (
      "answers.json in the folder was not written by 'aotc check-models --keep-answers', or by a release that keeps "
      "answers in another form.",
      "Use the release that kept them, or keep the answers anew with --renew-answers."),
+    ("AOTC-I094", "output is listed twice", FINDING,
+     "The graph lists an output more than once. ONNX Runtime answers with the same value each time; the artifact, "
+     "whose outputs have names, has it once.",
+     "Nothing to do. If you maintain the exporter, list each output once."),
+    ("AOTC-I095", "input is copied by each call", FINDING,
+     "ONNX Runtime reads elements in C order, one after the other. An array in another order, such as a transposed "
+     "one, one in Fortran order or a slice, is copied by each call that passes it.",
+     "Pass numpy.ascontiguousarray(array), and make it once where it is passed often."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "

@@ -156,7 +156,7 @@ LOADING: Final[tuple[Row, ...]] = (
      "An input has a dim of size 0, which was not proven.",
      "Do not send empty inputs to the model."),
     ("AOTC-R011", "array is not contiguous", NO,
-     "The elements of an input are not contiguous in memory, so every call would silently copy it.",
+     "The elements of an input of model.bind are not contiguous in memory, where each call reads them anew.",
      "Pass numpy.ascontiguousarray(array)."),
     ("AOTC-R012", "requests were not recorded", FINDING,
      "The file of recorded shapes could not be written; the requests themselves were answered.",

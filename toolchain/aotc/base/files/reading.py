@@ -6,6 +6,7 @@ Whatever a user or a checkout names is opened by `open_plain`, which tests/archi
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Callable
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import io
 
 _BLOCK = 1 << 20
+_MAX_LOOKED_AT = 100
 # A pipe without a writer is opened without waiting for one, and a terminal is not taken over.
 _READ: Final = (
     os.O_RDONLY
@@ -127,6 +129,31 @@ def require_model_file(path: Path) -> None:
     except OSError as error:
         raise cannot_read(error, "cannot read the model", str(path)) from None
     if stat.S_ISDIR(mode):
-        raise AotcError("AOTC-I002", "the path is a folder, not a model file", where=str(path))
+        raise AotcError(
+            "AOTC-I002",
+            "the path is a folder, not a model file",
+            where=str(path),
+            fix=_model_in(path),
+        )
     if not stat.S_ISREG(mode):
         raise AotcError("AOTC-I001", "the path is not a plain file", where=str(path))
+
+
+def _model_in(folder: Path) -> str:
+    """What to name instead of a folder."""
+    if (folder / "saved_model.pb").exists():
+        return (
+            "Convert this TensorFlow SavedModel first: python -m tf2onnx.convert --saved-model "
+            f"{folder.name} --output model.onnx."
+        )
+    if (folder / "payload" / "aotc.json").exists():
+        return f"It is an artifact, and built already: see aotc inspect {folder.name}."
+    found = sorted(
+        path.relative_to(folder).as_posix()
+        for pattern in ("*.onnx", "onnx/*.onnx")
+        for path in itertools.islice(folder.glob(pattern), _MAX_LOOKED_AT)
+    )
+    if not found:
+        return "Name the .onnx file itself; there is none in this folder."
+    more = f" (or one of {len(found) - 1} others)" if len(found) > 1 else ""
+    return f"Name the model in it: {folder / found[0]}{more}."

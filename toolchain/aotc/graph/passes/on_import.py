@@ -122,6 +122,32 @@ class ConstantInputs(Pass):
         return f"still inputs: {sorted(remaining)[:3]}" if remaining else ""
 
 
+# List every output once.
+#
+# ONNX Runtime runs a graph that lists an output twice, and gives the same value twice.  Callers
+# have outputs by name, so that the second says nothing.  Cases: the same name any number of times.
+
+
+@record
+class ListOutputsOnce(Pass):
+    """Keep the first of the outputs that have one name."""
+
+    name = "list-outputs-once"
+
+    def has_work(self, model: onnx.ModelProto) -> bool:
+        """Whether an output is listed again."""
+        return len({value.name for value in model.graph.output}) < len(model.graph.output)
+
+    def apply(self, model: onnx.ModelProto) -> None:
+        first = {value.name: value for value in reversed(model.graph.output)}
+        kept = [first[name] for name in dict.fromkeys(value.name for value in model.graph.output)]
+        del model.graph.output[:]
+        model.graph.output.extend(kept)
+
+    def ensures(self, model: onnx.ModelProto) -> str:
+        return "outputs are still listed twice" if self.has_work(model) else ""
+
+
 # Give dims of the graph their names in the artifact.
 #
 # Cases: an input's dim with neither name nor size, or with a name that says nothing, such as

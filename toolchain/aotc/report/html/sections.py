@@ -23,7 +23,13 @@ from aotc.report.sheet import (
     stated,
     table,
 )
-from aotc.report.sheets.artifact import branches_table, claims_table, identity, shapes_sheet
+from aotc.report.sheets.artifact import (
+    branches_table,
+    claims_table,
+    dim_text,
+    identity,
+    shapes_sheet,
+)
 from aotc.report.sheets.judged import run_sheet
 from aotc.report.sheets.variants import (
     exactness_sheet,
@@ -127,7 +133,7 @@ def _padded_sizes(compared: Comparison) -> str:
 
 def sizes_text(sizes: Mapping[str, int]) -> str:
     """Sizes of dims in one line; `fixed` where no dim is free."""
-    return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "fixed"
+    return ", ".join(f"{dim_text(name)} {size}" for name, size in sizes.items()) or "fixed"
 
 
 def _noise(evidence: Evidence) -> Table:

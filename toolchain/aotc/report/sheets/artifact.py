@@ -189,11 +189,11 @@ def shapes_sheet(report: InspectReport) -> Sheet:
     if domain is None:
         return parts
     rows = [
-        (name, _range(dim), _origin(dim), _outside(dim, strict))
+        (dim_text(name), _range(dim), _origin(dim), _outside(dim, strict))
         for name, dim in domain.dims.items()
     ]
     rows += [
-        (relation.dim, str(relation), *_following(relation, strict))
+        (dim_text(relation.dim), str(relation), *_following(relation, strict))
         for relation in domain.relations
     ]
     title = "proven shapes" + (", others are refused" if strict else "")
@@ -212,7 +212,7 @@ def shapes_sheet(report: InspectReport) -> Sheet:
         table(
             "coverage",
             shapes.dims if any(dim.gap or len(dim.compared) > 1 for dim in shapes.dims) else (),
-            ("dim", lambda dim: dim.dim),
+            ("dim", lambda dim: dim_text(dim.dim)),
             ("sizes compared at build", lambda dim: first(list(map(str, dim.compared)), _LISTED)),
             ("of all", lambda dim: f"{dim.share:.1%}"),
             (
@@ -234,17 +234,20 @@ def shapes_sheet(report: InspectReport) -> Sheet:
 
 def value_text(value: Value) -> str:
     """The type and the shape of a value."""
+    if value.form:
+        return value.form
     kind = "" if value.kind == "tensor" else f"{value.kind} of "
     if value.shape is not None:
-        return f"{kind}{value.dtype} [{', '.join(map(str, value.shape))}]"
+        return f"{kind}{value.dtype} {_shape(value.shape)}"
     return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
 
 
 def sizes_text(domain: Domain) -> dict[str, str]:
     """The sizes of each dim in words, and how the others follow."""
-    named = {name: dim.text() for name, dim in domain.dims.items()}
+    named = {dim_text(name): dim.text() for name, dim in domain.dims.items()}
     return named | {
-        relation.dim: f"= {str(relation).partition(' = ')[2]}" for relation in domain.relations
+        dim_text(relation.dim): f"= {str(relation).partition(' = ')[2]}"
+        for relation in domain.relations
     }
 
 
@@ -277,7 +280,16 @@ def _outside(dim: Dim, strict: bool) -> str:
 
 
 def _shape(shape: tuple[int | str, ...] | None) -> str:
-    return "unknown" if shape is None else f"[{', '.join(str(size) for size in shape)}]"
+    return "unknown" if shape is None else f"[{', '.join(map(_size, shape))}]"
+
+
+def _size(size: int | str) -> str:
+    return dim_text(size) if isinstance(size, str) else str(size)
+
+
+def dim_text(name: str) -> str:
+    """The name of a dim, in quotes where it reads as a size."""
+    return f"'{name}'" if name.isdecimal() else name
 
 
 def _traffic(traffic: TrafficCoverage) -> Table:

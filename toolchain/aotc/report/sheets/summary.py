@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from aotc.base.codes import REASONS
 from aotc.base.text import duration
 from aotc.report.sheet import (
     FAILED,
@@ -105,7 +106,12 @@ def _screen(
 
 
 def _codes(codes: Sequence[str]) -> str:
-    return f"{len(codes)}: {first(list(dict.fromkeys(codes)), _MAX_LISTED)}" if codes else ""
+    """Codes with their titles; those that ask for something come first, as lines are cut."""
+    known = [REASONS[code] for code in dict.fromkeys(codes) if code in REASONS]
+    known.sort(key=lambda reason: reason.fix.startswith("Nothing to do"))
+    said = [f"{reason.code} {reason.title}" for reason in known]
+    said += [code for code in dict.fromkeys(codes) if code not in REASONS]
+    return f"{len(codes)}: {first(said, _MAX_LISTED)}" if codes else ""
 
 
 def _variants(variants: Sequence[VariantSummary]) -> list[tuple[str, ...]]:
