@@ -162,6 +162,22 @@ def test_a_column_of_one_value_in_each_call_is_seen_over_all_calls() -> None:
     assert worst.ratio > 1
 
 
+def test_samples_that_are_repeated_count_once() -> None:
+    """A batch of one sample says nothing of the scale of a column, in one call or in many."""
+    rng = np.random.default_rng(0)
+    sample = rng.normal(size=(3, 10)).astype(np.float32)
+    error = rng.normal(0, 0.05, sample.shape).astype(np.float32)
+    pool = SlicePool()
+    for times in (10, 64, 341):
+        reference, actual = np.tile(sample, (times, 1)), np.tile(sample + error, (times, 1))
+        assert judged(reference, actual, PARITY.int8, Beside(pool=pool)).passed
+    assert pool.worst() == {}
+    # One of them that is answered otherwise is not one of them.
+    reference, actual = np.tile(sample, (64, 1)), np.tile(sample + error, (64, 1))
+    actual[100:] = 0
+    assert not judged(reference, actual, PARITY.int8).passed
+
+
 def test_calls_of_several_sizes_are_pooled_by_the_axes_that_stay() -> None:
     rng = np.random.default_rng(8)
     pool = SlicePool()

@@ -30,7 +30,9 @@ from aotc.session.slices import (
     Fill,
     SliceLimits,
     SlicePool,
+    SliceSums,
     find_fill,
+    new_rows,
     sums_by_axis,
     worst_slice,
 )
@@ -373,18 +375,25 @@ def _slice_error(
     second = beside.second
     if not isinstance(second, np.ndarray) or second.shape != reference.shape:
         second = None
-    found = sums_by_axis(
-        _real(reference),
-        _real(actual),
-        _real(second) if second is not None else None,
-        fill,
-        gate.axis if gate is not None else None,
-        beside.parted,
-        unit,
-    )
+    arrays = _real(reference), _real(actual), _real(second) if second is not None else None
+    axis = gate.axis if gate is not None else None
     limits = SliceLimits.of(tolerance, beside.arithmetic)
+
+    def sums(rows: np.ndarray[Any, Any] | None) -> dict[PartedAxis | int, SliceSums]:
+        one, other, again = (
+            array if array is None or rows is None else array[rows] for array in arrays
+        )
+        assert one is not None
+        assert other is not None
+        return sums_by_axis(one, other, again, fill, axis, beside.parted, unit)
+
+    known: set[int] = set()
+    found = sums(new_rows(arrays[0], arrays[1], known))
     if beside.pool is not None:
-        beside.pool.add(name, found, limits)
+        pooled = beside.pool.rows(name)
+        rows = new_rows(arrays[0], arrays[1], pooled) if known & pooled else None
+        pooled |= known
+        beside.pool.add(name, found if rows is None else sums(rows), limits)
     return worst_slice(found, limits)
 
 

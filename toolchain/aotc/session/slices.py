@@ -328,6 +328,11 @@ class SlicePool:
         """A pool without answers."""
         self._sums: dict[str, dict[PartedAxis | int, tuple[SliceSums, int]]] = {}
         self._limits: dict[str, SliceLimits] = {}
+        self._rows: dict[str, set[int]] = {}
+
+    def rows(self, name: str) -> set[int]:
+        """The rows of one output that are in it, for `new_rows`."""
+        return self._rows.setdefault(name, set())
 
     def add(
         self, name: str, found: Mapping[PartedAxis | int, SliceSums], limits: SliceLimits
@@ -351,6 +356,23 @@ class SlicePool:
             if worst is not None:
                 found[name] = worst
         return found
+
+
+def new_rows(reference: Array, actual: Array, known: set[int]) -> Array | None:
+    """The indices of rows along the first axis that are not `known`, which gets them; None: all.
+
+    Equal rows, as those of samples that are repeated to fill a batch, are one: they say no more of
+    a scale.
+    """
+    if not reference.ndim or not len(reference) or len(reference) > _MOST_SLICES:
+        return None
+    found = []
+    for at, (one, other) in enumerate(zip(reference, actual, strict=True)):
+        row = hash((one.tobytes(), other.tobytes()))
+        if row not in known:
+            known.add(row)
+            found.append(at)
+    return np.array(found, np.int64) if len(found) < len(reference) else None
 
 
 def sums_by_axis(
