@@ -353,14 +353,8 @@ def exactness_sheet(variants: Variants) -> Sheet:
         Table(
             "exactness",
             (
-                "",
-                "#max abs",
-                "#max rel",
-                "#1 - cosine",
-                "#shapes",
-                "#SQNR",
-                "#agreement",
-                "worst slice",
+                *("", "#max abs", "#max rel", "#1 - cosine", "#shapes", "worst slice"),
+                *("#SQNR", "#agreement"),
             ),
             [row for each in variants for row in _exactness(each)],
             grouped=True,
@@ -412,9 +406,9 @@ def _exactness(variant: VariantSummary) -> list[Row]:
             # What is missing to 1, as a rounded cosine would say that nothing is.
             "-" if error.cosine is None else f"{max(0.0, 1 - error.cosine):.2g}",
             "" if index else shapes,
+            slice_text(error.worst_slice),
             "" if error.sqnr_db is None else f"{error.sqnr_db:.1f} dB",
             "" if error.agreement is None else f"{error.agreement:.4g}",
-            slice_text(error.worst_slice),
         )
         for index, error in enumerate(variant.worst)
     ]
