@@ -622,7 +622,9 @@ def test_a_map_in(bench: Workbench) -> None:
         ),
         "words",
     )
-    assert built.manifest.inputs == (Value(name="counts", kind="map", dtype="string"),)
+    assert built.manifest.inputs == (
+        Value(name="counts", kind="map", dtype="string", form="map(string,float)"),
+    )
     with bench.load(built) as model:
         found = model.run({"counts": {"omega": 2.0, "else": 1.0}})
     assert found["y"].tolist() == [[0.0, 2.0]]
