@@ -126,7 +126,7 @@ def test_what_is_fill() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(32, 64)).astype(np.float32)
     assert find_fill(values) == Fill()
-    assert find_fill(np.maximum(values, 0)) == Fill()
+    assert find_fill(np.maximum(values, 0)).numbers == (0.0,)
     assert find_fill(np.where(values > 1, -1, values)).numbers == (-1.0,)
     # Scores that a mask of -10000 was added to, and one with two masks.
     assert 10 < find_fill(np.where(values > 1, values - 1e4, values)).far < 9000

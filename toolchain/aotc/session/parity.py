@@ -434,7 +434,7 @@ def _sums_of(
             if not expected.size:
                 continue
             errors, plain = np.abs(difference), np.ones(1, bool)
-            for number in fill.numbers:
+            for number in filter(None, fill.numbers):
                 here = expected == number
                 largest = float(np.max(errors[here], initial=0.0))
                 sums.fill[number] = max(sums.fill.get(number, 0.0), largest)

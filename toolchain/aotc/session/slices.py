@@ -14,8 +14,8 @@ the difference between two computations of the original, where a second one is g
 what the variant's arithmetic makes of it (`NOISE_OF`), at most a part of rms(x).  ADR 70 says what
 was measured.
 
-Fill is left out of scales: numbers that stand in many places, such as -1, and those far from all
-others, such as -1e9 under a mask.
+Fill is left out of scales: numbers that stand in many places, such as 0 and -1, and those far from
+all others, such as -1e9 under a mask.
 """
 
 from __future__ import annotations
@@ -115,10 +115,7 @@ def find_fill(reference: Array) -> Fill:
     often = counts >= max(2, _FILL_SHARE * sample.size, _FILL_TIMES * np.median(counts))
     far = _far(np.abs(numbers), flat)
     repeated = [
-        # A 0 makes no scale larger.
-        float(number)
-        for number in numbers[often][np.argsort(-counts[often])]
-        if 0 < abs(number) <= far
+        float(number) for number in numbers[often][np.argsort(-counts[often])] if abs(number) <= far
     ]
     kept = tuple(repeated[:_MAX_FILLS])
     # Where nothing else is left, it is what the output says.
