@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from aotc.session.slices import chi_square_quantile
 from benchmarks.judge.faults import DROWNED, JUDGED, KINDS, NOISE, Fault, Target, fault
 from benchmarks.judge.slices import Scales, Slice, error_at, fill_of, is_exact
 
@@ -55,8 +56,14 @@ def test_a_fault_moves_its_slice_by_the_bar_or_more(kind: str, arithmetic: str, 
         assert each.error >= bar
         assert error_at(each.where, target.honest, each.answers, target.fill) >= bar * each.scale
         pooled = np.concatenate([each.where.of(one).ravel() for one in target.reference])
-        assert each.scale == pytest.approx(float(np.sqrt(np.mean(pooled.astype(float) ** 2))))
+        assert each.scale == pytest.approx(scale_of(pooled))
         assert [one.dtype for one in each.answers] == [one.dtype for one in target.honest]
+
+
+def scale_of(values: Any) -> float:
+    """The upper end of the 99 % interval of a root mean square."""
+    found = values.astype(float)
+    return float(np.sqrt(np.sum(found**2) / chi_square_quantile(0.01, found.size)))
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"rank lost", "swapped"}))
@@ -214,7 +221,7 @@ def test_a_slice_has_the_scale_and_error_of_what_it_holds_in_every_fixture() -> 
             one = np.concatenate([where.of(each).ravel() for each in reference]).astype(float)
             two = np.concatenate([where.of(each).ravel() for each in actual]).astype(float)
             assert counts[index] == one.size
-            assert sizes[index] == pytest.approx(np.sqrt(np.mean(one**2)))
+            assert sizes[index] == pytest.approx(scale_of(one))
             assert errors[index] == pytest.approx(np.sqrt(np.mean((two - one) ** 2)))
             (count,), (size,), (error,) = scales.at(where)
             assert (count, size, error) == pytest.approx(

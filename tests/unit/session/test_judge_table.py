@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from made_models import linear, save
 
 from benchmarks.judge import table
@@ -41,7 +42,7 @@ def test_rows_are_by_network_and_arithmetic_then_totals() -> None:
         ("two", "int8"),
         ("all", "float16"),
         ("all", "int8"),
-        ("all", "all"),
+        ("all", "all but int4"),
     ]
     assert found[0][2:] == ("10", "1 (10.0%)", "4", "0", "0 (0)", "200", "5.0%", "10.0%")
     assert found[4][2:7] == ("10", "5 (50.0%)", "4", "1 (25.0%)", "2 (1)")
@@ -77,7 +78,9 @@ def test_scores_are_judged_without_the_boxes() -> None:
     found[:, :4] = 0
     assert scores_error("joined", wanted, found) == 0
     found[:, 4:] = 0
-    assert scores_error("joined", wanted, found) == 1
+    assert scores_error("joined", wanted, found) == pytest.approx(1, abs=0.01)
     rows = wanted.transpose(0, 2, 1)
-    assert scores_error("transposed", rows, found.transpose(0, 2, 1)) == 1
-    assert scores_error("flat", wanted.reshape(2, -1), found.reshape(2, -1)) == 1
+    assert scores_error("transposed", rows, found.transpose(0, 2, 1)) == pytest.approx(1, abs=0.01)
+    assert scores_error("flat", wanted.reshape(2, -1), found.reshape(2, -1)) == pytest.approx(
+        1, abs=0.01
+    )
