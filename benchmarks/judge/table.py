@@ -111,6 +111,9 @@ Slices of the original's rounding noise, or of fewer than 16 elements, get no fa
 do those on which the honest variant is off by half a fault at this seed or another (`Drowned`). A
 scale is the upper end of its 99 % confidence interval; shares of one sum (softmax) have one scale.
 What 4 bits lose of random weights is of a fault's size: int4 is shown, and in no total.
+
+The judge before, one bound over a tensor and equal whole numbers, was measured with full sizes and
+int4 in its totals, and by scales without their intervals.
 """
 
 _BUILDS = """\
