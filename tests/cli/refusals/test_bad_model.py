@@ -285,8 +285,7 @@ def test_a_model_that_allocates_without_end(aotc: Command, profile: str) -> None
     save(enormous(), aotc.folder / "enormous.onnx")
     (aotc.folder / "tight.yaml").write_text(TIGHT, encoding="utf-8")
     found = refused(aotc, "enormous.onnx", "AOTC-I015", "--profile", profile)
-    # ONNX Runtime says what it could not have, or the sandbox ends what takes too much.
-    assert str(64 << 30) in found["found"] or "needed more than" in found["what"]
+    assert str(64 << 30) in found["found"]
 
 
 # -- the profile

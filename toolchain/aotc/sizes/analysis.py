@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -24,6 +25,7 @@ from aotc.sizes.runs import TooManyAtOnceError
 from aotc.sizes.showing import Showing
 from aotc.sizes.trials import ENDED
 from aotc.spec.codec import Json, decode, encode
+from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
 from aotc.spec.precision import ParitySpec
 from aotc.spec.profile import ProbeLimits
@@ -67,9 +69,22 @@ def analyze_job(request: Json) -> Json:
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
-    graph = inferred_graph(Path(request["graph"]))
-    parted = parted_axes(graph) if graph is not None else {}
-    showing = Showing.of(reference, Path(request["graph"]), Path(request["graph_weights"]), parted)
+    place, weights = Path(request["graph"]), Path(request["graph_weights"])
+
+    # When the first fixture is answered: inference makes constants that no machine may hold.
+    @cache
+    def inferred() -> onnx.ModelProto | None:
+        return inferred_graph(place)
+
+    @cache
+    def parted() -> dict[str, tuple[PartedAxis, ...]]:
+        graph = inferred()
+        return parted_axes(graph) if graph is not None else {}
+
+    @cache
+    def showing() -> Showing:
+        return Showing.of(reference, place, weights, parted())
+
     side_by_side = request["side_by_side"]
     try:
         fixtures += reference.padded_fixtures(domain, side_by_side=side_by_side)
@@ -78,16 +93,16 @@ def analyze_job(request: Json) -> Json:
             fixtures,
             Path("fixtures"),
             side_by_side=side_by_side,
-            noted=showing.note,
+            noted=lambda fixture, outputs: showing().note(fixture, outputs),
         )
     except TooManyAtOnceError:
         return None
-    showing.search_answers()
+    showing().search_answers()
     branches = None
     if request["control_flow"]:
-        branches = showing.search_branches(domain, reference.level)
+        branches = showing().search_branches(domain, reference.level)
     more = write_golden_outputs(
-        reference, showing.added, Path("fixtures"), side_by_side=False, first=len(fixtures)
+        reference, showing().added, Path("fixtures"), side_by_side=False, first=len(fixtures)
     )
     runs, findings = runs + more[0], findings + more[1]
     axes = [
@@ -102,11 +117,12 @@ def analyze_job(request: Json) -> Json:
         {name: decode(PadSpec, item) for name, item in request["pads"].items()},
         request["crops"],
     )
-    inferred = inferred_shapes(graph) if graph is not None else {}
-    decisions = Decisions(graph or onnx.load(request["graph"], load_external_data=False))
+    graph = inferred()
+    shapes = inferred_shapes(graph) if graph is not None else {}
+    decisions = Decisions(graph or onnx.load(place, load_external_data=False))
     return {
-        "parted": {name: [encode(axis) for axis in axes] for name, axes in parted.items()},
-        "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, inferred)],
+        "parted": {name: [encode(axis) for axis in axes] for name, axes in parted().items()},
+        "shapes": [encode(item) for item in value_shapes(reference.outputs, axes, shapes)],
         "padding": encode(padding) if padding is not None else None,
         "domain": encode(domain),
         "references": runs,
@@ -119,11 +135,11 @@ def analyze_job(request: Json) -> Json:
                 *reference.rejected_findings,
                 *reference.findings,
                 *findings,
-                *showing.findings,
+                *showing().findings,
             )
         ],
-        "traits": [encode(item) for item in showing.traits.values()],
-        "lacks": {name: lack.what for name, lack in showing.lacks().items()},
+        "traits": [encode(item) for item in showing().traits.values()],
+        "lacks": {name: lack.what for name, lack in showing().lacks().items()},
         "branches": [encode(item) for item in branches.table()] if branches is not None else None,
         "activation_bytes": reference.activation_bytes(domain),
     }
