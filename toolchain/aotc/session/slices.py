@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -275,6 +274,9 @@ def chi_square_quantile(level: float, freedom: float) -> float:
     and Hilferty's approximation (Proc. Natl. Acad. Sci. 17, 1931), or for low levels where that is
     larger by the first term of the distribution's series.
     """
+    # A load that judges no slice has no need of it.
+    from statistics import NormalDist
+
     part = 2 / (9 * freedom)
     cubed = max(1 - part + NormalDist().inv_cdf(level) * math.sqrt(part), 0.0)
     found = freedom * cubed**3
