@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
+from ruamel.yaml.scanner import ScannerError
 
 _TAG: Final = "tag:yaml.org,2002:"
 # Plain words that ruamel.yaml reads as something else than text, by the type it gives them.
@@ -23,16 +24,32 @@ LISTED: Final = {
     "merge": re.compile(r"<<"),
     "value": re.compile(r"="),
 }
+# The head of a block scalar that states no indentation, and the empty lines that begin it.
+_BEGINNING: Final = re.compile(r"([|>][-+]?[ \t]*(?:#[^\n]*)?\r?\n)((?: *\r?\n)+)")
 
 
 def require_same(data: bytes, value: Any) -> None:
     """Raise AssertionError where the other reader sees something else than `value` in `data`."""
-    reader = YAML(typ="safe", pure=True)
-    node = reader.compose(data.decode("utf-8"))
+    node = _composed(data.decode("utf-8"))
     if node is None:
         assert value is None
         return
     _compare(node, value)
+
+
+def _composed(text: str) -> Any:
+    try:
+        return YAML(typ="safe", pure=True).compose(text)
+    except ScannerError as error:
+        if "more indented follow up line" not in str(error):
+            raise
+    # It refuses spaces in the empty lines that begin a block scalar.  Up to its indentation they
+    # are none of its text (YAML 1.2.2, 8.1.1.1).
+    return YAML(typ="safe", pure=True).compose(_BEGINNING.sub(_without_spaces, text))
+
+
+def _without_spaces(found: re.Match[str]) -> str:
+    return found[1] + found[2].replace(" ", "")
 
 
 def _compare(node: Any, value: Any) -> None:
