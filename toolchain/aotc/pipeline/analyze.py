@@ -25,20 +25,17 @@ from aotc.spec.precision import DecidedOutput
 from aotc.spec.shapes import DimRange, Domain, Padding
 
 _MAX_CRASHES = 12
+# After so many at size 0, it is tried no more.
+_MAX_EMPTY_CRASHES = 4
 # A job ended by a signal, for example from the system when memory is short.
 _CRASH_CODES = ("AOTC-I013", "AOTC-I014", "AOTC-I015")
 
 
 def analyze(
-    source: SourceModel,
-    ranges: Mapping[str, DimRange],
-    state: BuildState,
-    *,
-    empties: bool = True,
+    source: SourceModel, ranges: Mapping[str, DimRange], state: BuildState
 ) -> AnalyzedModel:
     """The domain, golden outputs and findings of `source`.
 
-    Without `empties` no probed range includes size 0.
     Raises AOTC-I008, I009, I012 to I016 (ONNX Runtime refuses), I024 and I087 (fixtures), S001 to
     S005, S011, S014 and S016, I078 to I081, N025, N027, N049 and N050 (gates).
     """
@@ -65,7 +62,6 @@ def analyze(
             "crops": stated_crops(source, context),
             "stated": {name: encode(spec) for name, spec in ranges.items()},
             "probe": encode(profile.probe),
-            "empties": empties,
             "parity": encode(profile.parity),
             "given": given,
         },
@@ -130,6 +126,7 @@ def _run_analysis(
     If several runs at once were too much, or it died in them, it starts anew without that.
     """
     fatal_sizes: list[Json] = []
+    fatal_empties = 0
     side_by_side = True
     findings: list[Finding] = []
     done: list[Json] = []
@@ -140,6 +137,7 @@ def _run_analysis(
                 "aotc.sizes.analysis:analyze_job",
                 {
                     **request,
+                    "empties": fatal_empties < _MAX_EMPTY_CRASHES,
                     "deadly": fatal_sizes,
                     "done": done,
                     "spent": spent,
@@ -163,11 +161,12 @@ def _run_analysis(
             sizes, spent, done = read_leftovers(folder) if died else ({}, spent, done)
             if not sizes or sizes in fatal_sizes or len(fatal_sizes) == _MAX_CRASHES:
                 raise
+            fatal_empties += 0 in sizes.values()
             fatal_sizes.append(sizes)
             cause = error.what.partition(" ended by ")[2]
             if "alarm" in cause:
                 spent += state.context.profile.probe.run_seconds
-            # Nobody asked for size 0: the range merely starts above it.  The same holds for other
+            # Nobody asked for size 0: such calls are merely refused.  The same holds for other
             # values of inputs, whose number is under the empty name.
             if 0 not in sizes.values() and "" not in sizes:
                 findings.append(

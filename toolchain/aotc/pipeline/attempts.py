@@ -430,35 +430,57 @@ def _reason(error: AotcError) -> str:
     return f"{error.code} {error.what}"
 
 
-# ONNX Runtime's kernels were seen to leave memory unset for no elements; then the range begins at
-# 1.
+# ONNX Runtime's kernels were seen to leave memory unset for no elements; then these sizes are left
+# out.
 
 
-def fails_at_empty_sizes(analyzed: AnalyzedModel, errors: Sequence[AotcError]) -> bool:
-    """Whether a variant fails only where a dim that nobody bounded has size 0.
+def without_empty_sizes(
+    analyzed: AnalyzedModel, errors: Sequence[AotcError], *, everywhere: bool = False
+) -> tuple[AnalyzedModel, Finding] | None:
+    """What is left if the sizes of 0 are not claimed at which a variant fails, and only there.
 
     `errors` are the variants', each with its further ones; budgets that it exceeds do not count.
+    With `everywhere`, no probed dim may have size 0 any more.  Returns None if a variant fails
+    elsewhere, or at a size of 0 that is stated.
     """
-    probed = {name for name, dim in analyzed.domain.dims.items() if dim.origin == "probed"}
+    dims = analyzed.domain.dims
     empty = {
-        reference.name
-        for reference in analyzed.references
-        if any(reference.sizes.get(name) == 0 for name in probed)
+        run.name: names
+        for run in analyzed.references
+        if (names := tuple(n for n, d in dims.items() if d.max and run.sizes.get(n) == 0))
+        and all(dims[name].origin == "probed" for name in names)
     }
+    failed: dict[str, AotcError] = {}
     for error in errors:
         failures = [each for each in (error, *error.also) if not is_budget(each)]
+        places = [failure.where.rpartition("fixture ")[2] for failure in failures]
         if failures and all(
-            failure.code in _EMPTY_CODES and failure.where.rpartition("fixture ")[2] in empty
-            for failure in failures
+            failure.code in _EMPTY_CODES and place in empty
+            for failure, place in zip(failures, places, strict=True)
         ):
-            return True
-    return False
-
-
-def empty_sizes_finding(error: AotcError) -> Finding:
-    """The finding AOTC-S027: because of `error`, ranges that included 0 begin above it."""
-    return Finding(
-        code="AOTC-S027",
-        what=f"size 0 is left out, because a variant fails there: {error.code} {error.what}",
-        where=error.where,
+            failed |= dict(zip(places, failures, strict=True))
+    if not failed:
+        return None
+    left_out = [empty[name] for name in (empty if everywhere else failed)]
+    domain = replace(
+        analyzed.domain,
+        dims={
+            name: replace(dim, min=dim.least) if (name,) in left_out else dim
+            for name, dim in dims.items()
+        },
+        not_empty=(*analyzed.domain.not_empty, *left_out),
     )
+    kept = tuple(
+        run
+        for run in analyzed.references
+        if not any(set(names) <= set(empty.get(run.name, ())) for names in left_out)
+    )
+    first = next(iter(failed.values()))
+    names = dict.fromkeys(name for names in left_out for name in names)
+    finding = Finding(
+        code="AOTC-S027",
+        what=f"size 0 of {', '.join(names)} is left out, because a variant fails there: "
+        f"{first.code} {first.what}",
+        where=first.where,
+    )
+    return replace(analyzed, domain=domain, references=kept), finding

@@ -25,11 +25,10 @@ from aotc.pipeline.attempts import (
     Result,
     Steps,
     drop_failed,
-    empty_sizes_finding,
-    fails_at_empty_sizes,
     settle,
     slowdown_findings,
     with_tried_forms,
+    without_empty_sizes,
 )
 from aotc.pipeline.cache import BuildCache
 from aotc.pipeline.context import BuildContext, BuildState, Clock
@@ -353,14 +352,14 @@ def _built(
     journal.noticed(findings)
     settled = through_stages(model, settle(plans, state, ahead))
     dropped, refusals = drop_failed(settled.forms, settled.variants, state)
-    empty = [error for error in refusals if fails_at_empty_sizes(model, [error])]
-    if empty:
-        state = state.below("not-empty")
-        with clock.stage("analyze", "without size 0"):
-            model = analyze(source, ranges, state, empties=False)
-        journal.withdrawn(findings)
-        findings = [*source.capture.findings, *model.findings, empty_sizes_finding(empty[0])]
-        journal.noticed(findings)
+    for everywhere in (False, True):
+        fewer = without_empty_sizes(model, refusals, everywhere=everywhere)
+        if fewer is None:
+            break
+        model, left_out = fewer
+        state = state.below("fewer-empty")
+        findings.append(left_out)
+        journal.noticed([left_out])
         settled = through_stages(model, settle(plans, state))
         dropped, refusals = drop_failed(settled.forms, settled.variants, state)
     variants = settled.variants

@@ -76,14 +76,14 @@ class Guard:
             for name, dim in domain.dims.items()
             if dim.origin == "stated" and (dim.buckets or "route" not in dim.outside)
         )
-        self._may_be_empty = frozenset(name for name, dim in domain.dims.items() if dim.min == 0)
+        self._not_empty = tuple(frozenset(names) for names in domain.not_empty)
 
     def check(self, inputs: Mapping[str, Data]) -> CheckedCall:
         """Check one call.  Array-likes are accepted if their element type is already the model's.
 
         Raises AOTC-R001 (names), R002 (types), R003 (ranks), R004 (sizes, relations), and AOTC-S010
         if a size is outside the range that the profile states or, if the artifact is strict,
-        outside the proven one; and R010 (a dim without elements).
+        outside the proven one; and R010 (size 0, where the model was seen to fail).
         """
         if inputs.keys() != self._names:
             inputs = self._with_optionals(inputs)
@@ -226,15 +226,21 @@ class Guard:
         )
 
     def _refuse_empty(self, sizes: Mapping[str, int]) -> None:
-        """Raise AOTC-R010 for a dim of size 0, unless it may be empty or derives from such dims."""
-        derived = {relation.dim for relation in self._relations if not relation.is_broken(sizes)}
-        for name, size in sizes.items():
-            if size == 0 and name not in self._may_be_empty and name not in derived:
+        """Raise AOTC-R010 if the model was seen to fail where these dims have size 0."""
+        empty = {name for name, size in sizes.items() if size == 0}
+        for names in self._not_empty:
+            if names <= empty:
+                dims = dict(self._dims)
                 raise AotcError(
                     "AOTC-R010",
-                    f"dim {name!r} has no elements",
-                    where=f"dim {name}",
-                    expected=dict(self._dims)[name].text() if name in dict(self._dims) else ">= 1",
+                    f"dim {' and dim '.join(repr(name) for name in sorted(names))} ha"
+                    f"{'ve' if len(names) > 1 else 's'} no elements",
+                    where=f"dim {', '.join(sorted(names))}",
+                    expected=" or ".join(
+                        f"{name} in {replace(dims[name], min=dims[name].least).text()}"
+                        for name in sorted(names)
+                        if name in dims
+                    ),
                     found="0",
                 )
 

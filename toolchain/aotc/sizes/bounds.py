@@ -42,15 +42,14 @@ _PAIR: Final = 2
 class Bounder:
     """Searches the range of `dim`, with all other dims as in `base` or as `relations` require.
 
-    Size 0 is tried if `may_be_empty`.  `declared_sizes` appear in the model's declaration; like
-    usual sizes, they are tried beyond a failure.
+    `declared_sizes` appear in the model's declaration; like usual sizes, they are tried beyond a
+    failure.
     """
 
     trials: Trials
     dim: str
     base: Mapping[str, int]
     relations: Sequence[Relation] = ()
-    may_be_empty: bool = False
     declared_sizes: Sequence[int] = ()
     tested: set[int] = field(default_factory=set)
     """Sizes that run."""
@@ -181,8 +180,7 @@ class Bounder:
     def _lowest(self, base: int, step: int) -> int:
         first = base % step or step
         if self._runs_at(first):
-            empty = self.may_be_empty and first == step and self._runs_at(0)
-            return 0 if empty else first
+            return first
         return _bisect(base, first, step, self._runs_at)
 
     def _highest(self, good: int, step: int, limit: int) -> tuple[int, Stop]:

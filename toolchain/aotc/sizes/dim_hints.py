@@ -74,15 +74,13 @@ class DimHints:
     """Hints on the free dims of a model's inputs.
 
     `leading` are dims that occur at axis 0 only (batches); `images` the height and width of image
-    inputs; `may_be_empty` dims for which size 0 makes sense; `sums` dims that by name are sums of
-    others; `sizes` fixed sizes of declared outputs; `known` sizes that weights require; `labels`
-    what similar dims have in common, such as the past of all layers; `grids` the multiples that the
-    profile states.
+    inputs; `sums` dims that by name are sums of others; `sizes` fixed sizes of declared outputs;
+    `known` sizes that weights require; `labels` what similar dims have in common, such as the past
+    of all layers; `grids` the multiples that the profile states.
     """
 
     leading: frozenset[str] = frozenset()
     images: tuple[tuple[str, ...], ...] = ()
-    may_be_empty: frozenset[str] = frozenset()
     sums: tuple[Relation, ...] = ()
     sizes: tuple[int, ...] = ()
     known: Mapping[str, int] = field(default_factory=dict)
@@ -104,16 +102,9 @@ class DimHints:
 
 
 def hints_on(
-    inputs: Sequence[Value],
-    outputs: Sequence[Value],
-    graph: Path | None = None,
-    *,
-    try_empty: bool = True,
+    inputs: Sequence[Value], outputs: Sequence[Value], graph: Path | None = None
 ) -> DimHints:
-    """Hints from the declared `inputs` and `outputs`, and from the nodes of the file `graph`.
-
-    Without `try_empty`, no dim may be empty.
-    """
+    """Hints from the declared `inputs` and `outputs`, and from the nodes of the file `graph`."""
     known: Mapping[str, int] = {}
     concatenated: frozenset[str] = frozenset()
     if graph is not None:
@@ -124,7 +115,6 @@ def hints_on(
     return DimHints(
         leading=leading_dims(inputs) - known.keys(),
         images=_image_dims(inputs, known, concatenated),
-        may_be_empty=concatenated if try_empty else frozenset(),
         known=known,
         sums=tuple(_sum_relations(inputs, outputs)),
         sizes=_output_sizes(outputs),
@@ -244,9 +234,9 @@ def _labels(inputs: Sequence[Value]) -> dict[str, str]:
 
 
 def _concatenated_dims(inputs: Sequence[Value], graph: onnx.GraphProto) -> frozenset[str]:
-    """Dims along which an input is concatenated with something, so that size 0 makes sense.
+    """Dims along which an input is concatenated with something, as the past of attention is.
 
-    The past of attention is, for example: an input of Concat, or of an operator that has one.
+    It is an input of Concat, or of an operator that has one.
     """
     shapes = {v.name: v.shape for v in inputs if v.kind == "tensor" and v.shape}
     concatenated = {

@@ -328,7 +328,8 @@ class Reference:
             return Domain()
         prober = Prober(
             dims=self.dims,
-            hints=hints_on(self.inputs, self.outputs, self.graph, try_empty=self.try_empty),
+            hints=hints_on(self.inputs, self.outputs, self.graph),
+            try_empty=self.try_empty,
             stated={d: s for d, s in stated.items() if d in self.dims},
             limits=limits,
             trial=self.trial,

@@ -9,15 +9,17 @@ names, one may be the sum of two others, some must be multiples of 32.  The prob
 3. relations: a dim that only moves with others is derived from them; relations that hold at a
    second base without common factors, and that nothing was seen to break, are laws;
 4. stated ranges: their ends and buckets must run, with the other dims as in the base;
-5. bounds: down to 1 (0 if the model concatenates the input with something), up to sizes chosen
-   by the estimated cost of a run; where those fail, by doubling and bisection;
-6. the box: its corners must run too, or probed bounds shrink until they do.
+5. bounds: down to 1, up to sizes chosen by the estimated cost of a run; where those fail, by
+   doubling and bisection;
+6. the box: its corners must run too, or probed bounds shrink until they do;
+7. size 0 of each dim, and of several at once.
 
 All limits are counts, so that two builds find the same box.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -50,6 +52,9 @@ _INPUT_BYTES_FACTOR: Final = 4
 _MAX_SKIPPED: Final = 4000
 # How many sizes that failures suggest are tried.
 _MAX_SUGGESTED: Final = 24
+# Up to this many dims all of their combinations at size 0 are tried; beyond, pairs, and all at once.
+_MAX_DIMS_EMPTY_AT_ONCE: Final = 3
+_MAX_EMPTY_PAIRS: Final = 28
 # Runs for the whole diagnosis, and for finding sizes that run with one dim left free.
 _MAX_RUNS, _MAX_CANDIDATES = 160, 40
 
@@ -86,6 +91,8 @@ class Prober:
     relations: Sequence[Relation] = ()
     recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
+    try_empty: bool = True
+    """Whether size 0 is tried."""
 
     findings: tuple[Finding, ...] = ()
     _trials: Trials = field(init=False)
@@ -132,7 +139,7 @@ class Prober:
         self._refuse_contradiction(related.relations, {})
         self._check_stated(related.base, related.relations)
         box = self._box(related)
-        domain = self._fitted_domain(box, related.base)
+        domain = self._with_empty_sizes(self._fitted_domain(box, related.base))
         self._refuse_contradiction(domain.relations, domain.dims)
         return domain
 
@@ -188,7 +195,6 @@ class Prober:
                 dim,
                 anchor,
                 related.relations,
-                may_be_empty=dim in self.hints.may_be_empty,
                 declared_sizes=self.hints.sizes,
                 tested={related.base[dim]},
             )
@@ -376,6 +382,39 @@ class Prober:
             relations=tuple(enforced_relation(r, domain, self.stated) for r in domain.relations),
         )
 
+    def _with_empty_sizes(self, domain: Domain) -> Domain:
+        """`domain`, with 0 in each probed range that runs there; where it fails is told, too.
+
+        The other dims have their optimal sizes.
+        """
+        if not self.try_empty:
+            return domain
+        best = domain.corner("opt")
+        failing: list[tuple[str, ...]] = []
+        running = [name for name, dim in domain.dims.items() if dim.max and not dim.min]
+        for names in itertools.chain(
+            ((name,) for name, dim in domain.dims.items() if dim.min and name not in self.stated),
+            # What ran by itself, as far as it is known by then.
+            _several(running),
+        ):
+            if any(set(known) <= set(names) for known in failing):
+                continue
+            empty = domain.complete({**best, **dict.fromkeys(names, 0)})
+            outcome = self._trials.run(empty)
+            if self._trials.stop:
+                break
+            if not outcome.ok:
+                failing.append(names)
+            elif len(names) == 1 and domain.dims[names[0]].min <= domain.dims[names[0]].multiple_of:
+                running += names
+        dims = {
+            name: replace(dim, min=0, tested=tuple(sorted({0, *dim.tested})))
+            if name in running
+            else dim
+            for name, dim in domain.dims.items()
+        }
+        return replace(domain, dims=dims, not_empty=tuple(failing))
+
     def _fit_or_base(self, box: Box, base: Mapping[str, int]) -> Domain:
         try:
             return box.fit()
@@ -395,6 +434,16 @@ class Prober:
 
     def _diagnosis(self) -> Diagnosis:
         return Diagnosis(self._trials, self._leads, self.hints, self._bounded)
+
+
+def _several(dims: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Combinations of two or more of `dims`, which may grow until the first is asked for."""
+    if len(dims) > _MAX_DIMS_EMPTY_AT_ONCE:
+        yield from itertools.islice(itertools.combinations(dims, 2), _MAX_EMPTY_PAIRS)
+        yield tuple(dims)
+        return
+    for count in range(2, len(dims) + 1):
+        yield from itertools.combinations(dims, count)
 
 
 def _end_text(size: int, spec: DimRange) -> str:

@@ -284,6 +284,11 @@ class Dim:
         "maximum); empty if the range was stated",
     ] = ""
 
+    @property
+    def least(self) -> int:
+        """The smallest size that has elements; 0 if none is in the range."""
+        return self.min or min(self.multiple_of, self.max)
+
     def allows(self, size: int) -> bool:
         """Whether a graph takes `size` without padding."""
         if size in self.buckets:
@@ -362,6 +367,10 @@ class Domain:
 
     dims: Annotated[Mapping[str, Dim], "free dims by name"] = field(default_factory=dict)
     relations: Annotated[tuple[Relation, ...], "dims that follow from free ones"] = ()
+    not_empty: Annotated[
+        tuple[tuple[str, ...], ...],
+        "dims that were seen to fail if all of them have size 0 in one call, which is refused",
+    ] = ()
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """`sizes` of the free dims together with the dims that follow from them."""
@@ -404,9 +413,27 @@ class Domain:
         ]
         return replace(self, relations=tuple(known)).complete(wanted)
 
-    def corner(self, which: Literal["min", "opt", "max"]) -> dict[str, int]:
-        """The sizes of all dims if every free dim has its minimum, optimal or maximum size."""
+    def corner(self, which: Literal["min", "least", "opt", "max"]) -> dict[str, int]:
+        """The sizes of all dims if every free dim has its minimum, optimal or maximum size.
+
+        Or, with `least`, its smallest size that is not 0.
+        """
         return self.complete({name: getattr(dim, which) for name, dim in self.dims.items()})
+
+
+    def empty_corners(self) -> list[dict[str, int]]:
+        """Sizes at which one free dim that may be empty is, and then all of them; others optimal.
+
+        Without those that were seen to fail.
+        """
+        names = [name for name, dim in self.dims.items() if dim.min == 0 < dim.max]
+        several = [(name,) for name in names] + ([tuple(names)] if len(names) > 1 else [])
+        best = {name: dim.opt for name, dim in self.dims.items()}
+        return [
+            self.complete({**best, **dict.fromkeys(empty, 0)})
+            for empty in several
+            if not any(set(failed) <= set(empty) for failed in self.not_empty)
+        ]
 
 
 def raised_to_buckets(

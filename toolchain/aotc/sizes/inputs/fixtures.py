@@ -120,10 +120,15 @@ def plan_fixtures(
 
 
 def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str, int]]]:
-    """Names and sizes: the corners, every combination of buckets, then random sizes."""
-    corners: tuple[Literal["opt", "min", "max"], ...] = ("opt", "min", "max")
-    known = [domain.corner(which) for which in corners]
-    yield from zip(corners, known, strict=True)
+    """Names and sizes: the corners, those without elements, all buckets, then random sizes.
+
+    The smallest corner has elements, if any is in the range.
+    """
+    known = [domain.corner("opt"), domain.corner("least"), domain.corner("max")]
+    yield from zip(("opt", "min", "max"), known, strict=True)
+    for index, empty in enumerate(domain.empty_corners()):
+        known.append(empty)
+        yield f"empty{index}", empty
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
     for index, buckets in enumerate(bucket_combinations(domain)):
         known.append(domain.complete({**optimal, **buckets}))
