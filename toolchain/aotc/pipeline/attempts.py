@@ -476,10 +476,10 @@ def without_empty_sizes(
         if not any(set(names) <= set(empty.get(run.name, ())) for names in left_out)
     )
     first = next(iter(failed.values()))
-    names = dict.fromkeys(name for names in left_out for name in names)
+    without = dict.fromkeys(name for names in left_out for name in names)
     finding = Finding(
         code="AOTC-S027",
-        what=f"size 0 of {', '.join(names)} is left out, because a variant fails there: "
+        what=f"size 0 of {', '.join(without)} is left out, because a variant fails there: "
         f"{first.code} {first.what}",
         where=first.where,
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import onnx
 
 from aotc.base.errors import AotcError
 from aotc.base.records import replace
@@ -27,6 +28,7 @@ from aotc.sizes.dim_hints import hints_on
 from aotc.sizes.inputs.fixtures import (
     MAX_RETRIED_SIZES,
     SEARCHED,
+    Alternative,
     FixtureInputs,
     Hints,
     alternatives,
@@ -35,6 +37,8 @@ from aotc.sizes.inputs.fixtures import (
     padded_points,
     with_one_sign,
 )
+from aotc.sizes.inputs.hints import doubtful_inputs
+from aotc.sizes.inputs.value_sets import ValueSets, values_to_try
 from aotc.sizes.output_shapes import DeclaredShapes, ObservedRun
 from aotc.sizes.runs import Estimator, answer_or_error, answers, input_bytes, runs_at_once
 from aotc.sizes.search import Prober
@@ -66,6 +70,8 @@ _CRASHES = "ONNX Runtime crashes or hangs"
 _UNWRITTEN = "ONNX Runtime answers with memory that it never wrote"
 # Key for the number of the input values, next to the sizes of a run: no dim has this name.
 _VALUES_KEY = ""
+# Numbers of the values of the user's fixtures, from here on.
+_GIVEN: Final = 200
 # How many runs are kept to infer output shapes: a few determine the simplest rule.
 _MAX_RUNS = 256
 # mallopt(3): the size from which memory is mapped, and then zero; and the byte with which memory
@@ -101,7 +107,8 @@ class Reference:
         self.inputs = symbols.inputs()
         self.symbols = symbols
         self.outputs = outputs
-        self.hints = hints
+        self._value_sets = ValueSets(hints)
+        self._given: Sequence[FixtureInputs] = ()
         self.seed = seed
         self.level, self._session = open_original(model, weights)
         self._unpooled_session: Any = None
@@ -112,14 +119,18 @@ class Reference:
         self._log = TrialLog(Path(), ())
         self._cpu_seconds = 0.0
         self._failed: list[Mapping[str, int]] = []
-        self._alternatives = enumerate(alternatives(self.inputs, hints))
-        self._values_number = 0
+        self._alternatives = enumerate(alternatives(self.inputs, hints), 1)
         self.has_run = False
         self.rejected_findings: tuple[Finding, ...] = ()
         self.observed_runs: list[ObservedRun] = []
         self.dims = free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
         self.try_empty = True
+
+    @property
+    def hints(self) -> Hints:
+        """The hints by which values are generated at sizes that were not tried."""
+        return self._value_sets.hints()
 
     def _options(self) -> Any:
         return reference_options(level=self.level, weights=self.weights)
@@ -130,8 +141,13 @@ class Reference:
 
     def inputs_at(self, sizes: Mapping[str, int]) -> dict[str, Any]:
         """Generated inputs at `sizes`; raises AOTC-S001 if they cannot be created."""
+        return self._inputs_at(sizes, self._value_sets.number(sizes))
+
+    def _inputs_at(self, sizes: Mapping[str, int], number: int) -> dict[str, Any]:
+        if number >= _GIVEN:
+            return self._given[number - _GIVEN].inputs
         try:
-            return generate(self.inputs, sizes, self.hints, self.seed)
+            return generate(self.inputs, sizes, self._value_sets.hints(number), self.seed)
         except (ValueError, MemoryError, OverflowError) as error:
             raise AotcError(
                 "AOTC-S001",
@@ -161,16 +177,37 @@ class Reference:
             yield
 
     def trial(self, sizes: Mapping[str, int]) -> Trial:
-        """One run at `sizes` with generated inputs."""
-        known = self._recall(sizes)
+        """One run at `sizes` with generated inputs; with other values, if it fails with the first.
+
+        That is, once the model ran anywhere, and not at size 0.
+        """
+        number = self._value_sets.number(sizes)
+        first = self._trial_with(sizes, number)
+        if first.ok or not self.has_run or 0 in sizes.values():
+            return first
+        own = [at for at, item in enumerate(self._given, _GIVEN) if item.sizes == dict(sizes)]
+        for other in (*self._value_sets.others(number, self._values_to_try), *own):
+            if (outcome := self._trial_with(sizes, other)).ok:
+                return outcome
+        return first
+
+    def _values_to_try(self) -> Iterator[Alternative]:
+        hints = self._value_sets.hints(0)
+        graph = onnx.load(self.graph, load_external_data=False)
+        names = doubtful_inputs(graph, hints)
+        doubtful = [value for value in self.inputs if value.name in names]
+        return values_to_try(self.inputs, doubtful, hints, self._given)
+
+    def _trial_with(self, sizes: Mapping[str, int], number: int) -> Trial:
+        known = self._recall_with(sizes, number)
         if known is not None:
             return known
         try:
-            with self._journal(sizes):
-                outputs = self.run(self.inputs_at(sizes))
-            return self._tried(sizes, outputs)
+            with self._journal(_with_number(sizes, number)):
+                outputs = self.run(self._inputs_at(sizes, number))
+            return self._tried(sizes, outputs, number)
         except AotcError as error:
-            return self._tried(sizes, error)
+            return self._tried(sizes, error, number)
 
     def try_several(self, several: Sequence[Mapping[str, int]]) -> None:
         """Trials at these sizes side by side, as far as they were not done before.
@@ -188,9 +225,11 @@ class Reference:
         with self.several(at_once) as finished:
             found = answers(wanted, run, at_once, finished)
             for sizes, outputs in zip(wanted, found, strict=True):
-                self._tried(sizes, outputs)
+                self._tried(sizes, outputs, self._value_sets.number(sizes))
 
-    def _tried(self, sizes: Mapping[str, int], outputs: list[Any] | AotcError) -> Trial:
+    def _tried(
+        self, sizes: Mapping[str, int], outputs: list[Any] | AotcError, number: int
+    ) -> Trial:
         """The outcome of a run that gave `outputs`, or failed; it is kept."""
         shapes: Shapes = ()
         if isinstance(outputs, AotcError):
@@ -199,22 +238,28 @@ class Reference:
         else:
             shapes = self._keep_outputs(sizes, outputs)
             empty = any(values.elements(value) == 0 for value in outputs)
-            unwritten = 0 in sizes.values() and not empty and self._is_unwritten(sizes)
+            unwritten = 0 in sizes.values() and not empty and self._is_unwritten(sizes, number)
             trial = Trial(ok=False, error=_UNWRITTEN) if unwritten else Trial(ok=True, empty=empty)
         done = FinishedRun(trial, shapes)
-        self._log.add(sizes, self._values_number, done)
-        return self._remember(sizes, done)
+        self._log.add(sizes, number, done)
+        return self._remember(sizes, done, number)
 
     def _recall(self, sizes: Mapping[str, int]) -> Trial | None:
-        """The run at `sizes`, if it was done before or is known to end the process."""
-        if dict(sizes) in self._deadly:
-            return Trial(ok=False, error=_CRASHES)
-        done = self._log.done(sizes, self._values_number)
-        return None if done is None else self._remember(sizes, done)
+        """The run at `sizes`, if it was done before and did not fail, as other values may not."""
+        known = self._recall_with(sizes, self._value_sets.number(sizes))
+        return known if known is not None and known.ok else None
 
-    def _remember(self, sizes: Mapping[str, int], done: FinishedRun) -> Trial:
+    def _recall_with(self, sizes: Mapping[str, int], number: int) -> Trial | None:
+        """The run with the values of `number`, if it was done or is known to end the process."""
+        if _with_number(sizes, number) in self._deadly:
+            return Trial(ok=False, error=_CRASHES)
+        done = self._log.done(sizes, number)
+        return None if done is None else self._remember(sizes, done, number)
+
+    def _remember(self, sizes: Mapping[str, int], done: FinishedRun, number: int) -> Trial:
         if done.trial.ok:
             self.has_run = True
+            self._value_sets.accept(sizes, number)
             self.note_shapes(sizes, done.shapes)
         elif len(self._failed) < MAX_RETRIED_SIZES and dict(sizes) not in self._failed:
             self._failed.append(dict(sizes))
@@ -228,38 +273,28 @@ class Reference:
         """
         if self.has_run:
             return False
-        first = self.hints
+        first = self._value_sets
         for number, alternative in self._alternatives:
-            self.hints = alternative.hints
-            self._values_number = number + 1
+            self._value_sets = ValueSets(alternative.hints, number)
             for sizes in self._failed:
-                deadly = {**sizes, _VALUES_KEY: number} in self._deadly
-                if not deadly and self._does_run(sizes, number):
+                if self._trial_with(sizes, number).ok:
                     self._failed = []
                     what = f"the first values were rejected; taken instead: {alternative.what}"
                     self.rejected_findings = (Finding(code="AOTC-S030", what=what, where="inputs"),)
                     return True
-        self.hints, self._values_number = first, 0
+        self._value_sets = first
         return False
 
-    def _does_run(self, sizes: Mapping[str, int], number: int) -> bool:
-        try:
-            with self._journal({**sizes, _VALUES_KEY: number}):
-                self.run(self.inputs_at(sizes))
-        except AotcError:
-            return False
-        return True
-
-    def _is_unwritten(self, sizes: Mapping[str, int]) -> bool:
+    def _is_unwritten(self, sizes: Mapping[str, int], number: int) -> bool:
         if self._unpooled_session is None:
             self._unpooled_session = create_original(self.model, unpooled_options(self._options()))
         with self._journal(sizes):
-            return is_unwritten(self._unpooled_session, self.inputs_at(sizes))
+            return is_unwritten(self._unpooled_session, self._inputs_at(sizes, number))
 
     @contextmanager
     def trying(self, sizes: Mapping[str, int], number: int) -> Iterator[None]:
         """While values that were searched for run at `sizes`; the process may not survive it."""
-        with self._journal({**sizes, _VALUES_KEY: number}):
+        with self._journal(_with_number(sizes, number)):
             yield
 
     def died_with(self, numbers: Container[int]) -> bool:
@@ -326,6 +361,7 @@ class Reference:
         """
         if not self.dims:
             return Domain()
+        self._given = given
         prober = Prober(
             dims=self.dims,
             hints=hints_on(self.inputs, self.outputs, self.graph),
@@ -347,7 +383,13 @@ class Reference:
                 check.refuse_wrong(stated)
             domain = prober.search(seeds)
             check.refuse_stuck(stated, domain)
-            self.findings = (*prober.findings, *check.unneeded_findings(domain))
+            self._refuse_always_empty(domain)
+            self.findings = (
+                *prober.findings,
+                *check.unneeded_findings(domain),
+                *self._value_findings(),
+                *_outside_findings(domain, given),
+            )
             return domain
         except AotcError as error:
             # Generated values may be the cause; then the user's own sizes are what is proven.
@@ -358,6 +400,27 @@ class Reference:
             derived = {relation.dim for relation in self.symbols.relations}
             free = [dim for dim in self.dims if dim not in derived]
             return replace(domain_of_fixtures(free, seeds), relations=self.symbols.relations)
+
+    def _refuse_always_empty(self, domain: Domain) -> None:
+        """Raise AOTC-S035 if a size of 0 that is stated leaves nothing to answer."""
+        fixed = [name for name, dim in domain.dims.items() if dim.max == 0]
+        outputs = self.run(self.inputs_at(domain.corner("opt"))) if fixed else []
+        if outputs and not any(values.elements(value) for value in outputs):
+            raise AotcError(
+                "AOTC-S035",
+                "every answer would be empty",
+                where=f"dim {', '.join(fixed)}",
+                expected="a size of at least 1, or a range such as 1..8",
+                found="0",
+            )
+
+    def _value_findings(self) -> list[Finding]:
+        taken = self._value_sets.told()
+        if not taken:
+            return []
+        where = sizes_text(self._value_sets.first_rejected)
+        what = f"sizes that failed with the values as drawn, such as {where}, run with others: "
+        return [Finding(code="AOTC-S030", what=what + taken, where="inputs")]
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
         self._estimator = Estimator(self.inputs, points, self.run_costs(points))
@@ -427,6 +490,26 @@ class Reference:
         if kept is None and dict(fixture.sizes) in self._deadly:
             raise AotcError("AOTC-R005", "the model does not run", found=_CRASHES)
         return kept
+
+
+def _outside_findings(domain: Domain, given: Sequence[FixtureInputs]) -> list[Finding]:
+    """AOTC-S036 for each of the user's fixtures with sizes that the domain does not have."""
+    return [
+        Finding(
+            code="AOTC-S036",
+            what=f"the fixture is outside the proven range: {name} is {item.sizes[name]}; "
+            f"{dim.text()} is proven",
+            where=f"{item.name}: dim {name}",
+        )
+        for item in given
+        for name, dim in domain.dims.items()
+        if name in item.sizes and not dim.accepts(item.sizes[name])
+    ]
+
+
+def _with_number(sizes: Mapping[str, int], number: int) -> dict[str, int]:
+    """What stands for a run with the values of `number` where runs are looked up by their sizes."""
+    return {**sizes, _VALUES_KEY: number} if number else dict(sizes)
 
 
 def shapes_of(outputs: Sequence[Any]) -> Shapes:

@@ -52,7 +52,7 @@ _INPUT_BYTES_FACTOR: Final = 4
 _MAX_SKIPPED: Final = 4000
 # How many sizes that failures suggest are tried.
 _MAX_SUGGESTED: Final = 24
-# Up to this many dims all of their combinations at size 0 are tried; beyond, pairs, and all at once.
+# Up to this many dims all combinations at size 0 are tried; beyond, pairs, and all at once.
 _MAX_DIMS_EMPTY_AT_ONCE: Final = 3
 _MAX_EMPTY_PAIRS: Final = 28
 # Runs for the whole diagnosis, and for finding sizes that run with one dim left free.

@@ -420,7 +420,6 @@ class Domain:
         """
         return self.complete({name: getattr(dim, which) for name, dim in self.dims.items()})
 
-
     def empty_corners(self) -> list[dict[str, int]]:
         """Sizes at which one free dim that may be empty is, and then all of them; others optimal.
 

@@ -349,11 +349,20 @@ INPUTS: Final[tuple[Row, ...]] = (
      "minimum; or a variant does not give the model's answer at size 0. The range begins above it.",
      "Nothing to do. To require the smaller size, state the range with --dim NAME=MIN..MAX."),
     ("AOTC-S030", "generated values were rejected", FINDING,
-     "The model ran with none of the inputs that were generated to suit its operators, but runs with the plain values "
-     "that the message names. It is proven for such values only.",
+     "With the inputs that were generated to suit its operators the model did not run, or not at all sizes; it does "
+     "with the values that the message names. There it is proven for such values only.",
      "Give real inputs with --fixtures."),
     ("AOTC-S031", "buckets give too many sizes to capture", INPUT,
      "Every combination of buckets is captured as a CUDA graph; together they exceed cuda.graphs.max_count.",
      "State fewer buckets, or raise cuda.graphs.max_count."),
+    ("AOTC-S035", "every answer would be empty", INPUT,
+     "The profile or --dim states size 0 of a dim, and with it no output has an element: the artifact would answer "
+     "nothing, and nothing would be proven.",
+     "State a size of at least 1, or a range such as --dim batch=1..8."),
+    ("AOTC-S036", "fixture is outside the proven range", FINDING,
+     "The model answers this fixture, which is compared; but at its sizes it does not run with generated values, or "
+     "not together with the other dims, or the limits of the search end below it. Calls of such sizes count as "
+     "outside of the proven range.",
+     "State the range with --dim NAME=MIN..MAX, or valid values of the inputs in the profile."),
 )
 # fmt: on

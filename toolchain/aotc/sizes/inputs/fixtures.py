@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -469,33 +469,34 @@ def alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]
 def _all_alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]:
     for value in values:
         for other in hints.get(value.name, {}).get("or", ()):
-            yield _changed(hints, [value], other)
+            yield changed_hints(hints, [value], other)
     integers = [value for value in values if "int" in value.dtype]
     plain: list[Mapping[str, Json]] = [
         {"kind": "full", "value": number} for number in _PLAIN_NUMBERS
     ]
     for hint in plain if integers else ():
-        yield _changed(hints, integers, hint)
+        yield changed_hints(hints, integers, hint)
     booleans = [value for value in values if value.dtype == "bool"]
     for hint in plain[:2] if booleans else ():
-        yield _changed(hints, booleans, hint)
+        yield changed_hints(hints, booleans, hint)
     floats = [value for value in values if "float" in value.dtype]
     if floats:
-        yield _changed(hints, floats, {"kind": "uniform", "low": 0.0, "high": 1.0})
+        yield changed_hints(hints, floats, {"kind": "uniform", "low": 0.0, "high": 1.0})
     texts = [value for value in values if value.dtype == "string"]
     if texts:
-        yield _changed(hints, texts, {"kind": "choice", "values": list(_NUMERIC_TEXTS)})
+        yield changed_hints(hints, texts, {"kind": "choice", "values": list(_NUMERIC_TEXTS)})
     for value in integers if len(integers) > 1 else ():
         for hint in plain:
-            yield _changed(hints, [value], hint)
+            yield changed_hints(hints, [value], hint)
     # Inputs whose first axis is the same dim would give the same number.
     sized = {other.shape[0]: other for other in reversed(values) if other.shape}
     for value, other in itertools.product(integers, reversed(sized.values())):
         if other is not value:
-            yield _changed(hints, [value], {"kind": "full", "value": [other.name, 0]})
+            yield changed_hints(hints, [value], {"kind": "full", "value": [other.name, 0]})
 
 
-def _changed(hints: Hints, values: Sequence[Value], hint: Mapping[str, Json]) -> Alternative:
+def changed_hints(hints: Hints, values: Sequence[Value], hint: Mapping[str, Json]) -> Alternative:
+    """`hints`, with `hint` for each of `values` instead."""
     changed = dict(hints)
     for value in values:
         kept = {"list": True} if hints.get(value.name, {}).get("list") else {}
@@ -508,8 +509,13 @@ def _description(hint: Mapping[str, Json]) -> str:
     kind = str(hint["kind"])
     if kind == "full":
         value = hint["value"]
-        return f"the size of {value[0]}" if isinstance(value, list) else str(value)
-    return {"uniform": "from 0 to 1", "choice": "any of a few"}.get(kind, f"as {kind}")
+        return f"the size of {value[0]}" if isinstance(value, list) else f"{value:g}"
+    if kind == "uniform":
+        return f"from {hint['low']:g} to {hint['high']:g}"
+    if kind == "index" and isinstance(hint["high"], dict):
+        first = hint["high"]["sum"][0] if "sum" in hint["high"] else hint["high"]
+        return f"from {hint.get('low', 0)} to the size of {first[0]}"
+    return {"choice": "any of a few"}.get(kind, f"as {kind}")
 
 
 # Fixtures given by the user: `.npz` files, or folders of ONNX test data (`input_N.pb`).

@@ -9,7 +9,7 @@ request of the same input, and constants that the model has in such places.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -45,6 +45,16 @@ _KEEPS_SOME_VALUES: Final = {
 _READS_SHAPE: Final = (
     *("Reshape", "Expand", "Tile", "ConstantOfShape", "Range", "TopK", "Slice", "Loop", "OneHot"),
 )
+# Operators whose first input decides, too.
+_DECIDED_BY_VALUES: Final = frozenset(
+    {*("Loop", "ConstantOfShape", "Range", "If", "NonZero", "Compress", "Unique"), "SequenceAt"}
+)
+# Kinds of hints that come from what an operator allows.
+_TOLD: Final = frozenset(
+    {*("index", "columns", "vector", "split", "boxes", "full", "ones", "choice"), "zero_point"}
+)
+# FLOAT, FLOAT16, DOUBLE and BFLOAT16 of onnx.TensorProto.
+_FLOATING: Final = frozenset({1, 10, 11, 16})
 _MAX_CHOICES: Final = 16
 # A limit on the work for one input: how many values are followed.
 _MAX_FOLLOWED_VALUES: Final = 4096
@@ -76,6 +86,54 @@ def hints_of(model: onnx.ModelProto) -> dict[str, dict[str, Json]]:
     return hints
 
 
+def doubtful_inputs(
+    model: onnx.ModelProto, hints: Mapping[str, Mapping[str, Json]]
+) -> frozenset[str]:
+    """Graph inputs of which nobody knows valid values, although a run may fail because of them.
+
+    They reach a place where values decide: a shape, an index, a length, a condition.  Of floats
+    only single numbers and vectors count: the values of an image decide where its boxes are, too.
+    """
+    flow = Flow(model)
+    return frozenset(
+        value.name
+        for value in flow.inputs
+        if (hint := hints.get(value.name, {})).get("kind") not in _TOLD or "or" in hint
+        if _may_be_number(value) and _decides(flow, value.name)
+    )
+
+
+def _may_be_number(value: onnx.ValueInfoProto) -> bool:
+    kind = value.type.tensor_type
+    dims = kind.shape.dim if kind.HasField("shape") else ()
+    few = all(dim.HasField("dim_value") for dim in dims) and math.prod(
+        dim.dim_value for dim in dims
+    ) <= _MAX_CHOICES
+    return kind.elem_type not in _FLOATING or len(dims) < 2 or few
+
+
+def _decides(flow: Flow, name: str) -> bool:
+    """Whether values computed from `name` are read where they decide what runs."""
+    pending, seen = [name], {name}
+    while pending and len(seen) < _MAX_FOLLOWED_VALUES:
+        value = pending.pop()
+        found = list(flow.links.get(value, ()))
+        for site, index in flow.consumers.get(value, ()):
+            kind = site.node.op_type
+            if kind in _DECIDED_BY_VALUES or (index > 0 and _is_rule_on_values(site, index)):
+                return True
+            if kind not in ("Shape", "Size"):
+                found += [output for output in site.outputs if output]
+        pending += [other for other in found if other not in seen]
+        seen.update(found)
+    return False
+
+
+def _is_rule_on_values(site: Site, index: int) -> bool:
+    kind = site.node.op_type
+    return kind in _READS_SHAPE or kind in SHAPE_RULES or index in _rules(site.node)
+
+
 def _unchanged(hint: Hint) -> Hint | None:
     return hint
 
@@ -83,6 +141,11 @@ def _unchanged(hint: Hint) -> Hint | None:
 def _if_elementwise(hint: Hint) -> Hint | None:
     """The hint, if it holds for every element wherever it stands."""
     return hint if hint["kind"] not in ("vector", "split", "columns", "boxes") else None
+
+
+def _ones_of_a_count(hint: Hint) -> Hint | None:
+    """From a hint on a number of ones to the ones that are counted, as those of a mask."""
+    return {"kind": "ones"} if hint["kind"] in ("index", "full") else None
 
 
 @record(frozen=False, kw_only=False)
@@ -202,6 +265,10 @@ class _HintCollector:
                 yield output, _if_elementwise
         elif kind == "Concat":
             yield site.outputs[0], self._concatenated_part(site, index)
+        elif kind in ("ReduceMax", "ReduceMin") and index == 0:
+            yield site.outputs[0], _if_elementwise
+        elif kind == "ReduceSum" and index == 0:
+            yield site.outputs[0], _ones_of_a_count
         elif kind in ("Add", "Sub") and (kind == "Add" or index == 0):
             against = self.flow.constant(site.inputs[1 - index])
             if against is not None and against.size == 1 and against.dtype.kind in "iu":
@@ -217,6 +284,8 @@ class _HintCollector:
         ]
 
         def part(hint: Hint) -> Hint | None:
+            if hint["kind"] == "columns":
+                return self._column(hint, site, index)
             if hint["kind"] != "vector":
                 return _if_elementwise(hint)
             known = [length for length in lengths if length is not None]
@@ -226,6 +295,14 @@ class _HintCollector:
             return {"kind": "vector", "values": values} if values else None
 
         return part
+
+    def _column(self, hint: Hint, site: Site, index: int) -> Hint | None:
+        """From a hint on columns to the one that input `index` holds."""
+        rank = next((len(s) for v in site.inputs if (s := self.flow.shape(v)) is not None), 0)
+        single = len(site.inputs) == len(hint["highs"])
+        if single and rank and attribute_of(site.node, "axis", 0) in (-1, rank - 1):
+            return {"kind": "index", "high": hint["highs"][index]}
+        return None
 
     def _dtype(self) -> str:
         from onnx import TensorProto
