@@ -231,16 +231,12 @@ class Guard:
         for names in self._not_empty:
             if names <= empty:
                 dims = dict(self._dims)
+                least = {name: dims[name].least if name in dims else 1 for name in sorted(names)}
                 raise AotcError(
                     "AOTC-R010",
-                    f"dim {' and dim '.join(repr(name) for name in sorted(names))} ha"
-                    f"{'ve' if len(names) > 1 else 's'} no elements",
-                    where=f"dim {', '.join(sorted(names))}",
-                    expected=" or ".join(
-                        f"{name} in {replace(dims[name], min=dims[name].least).text()}"
-                        for name in sorted(names)
-                        if name in dims
-                    ),
+                    "no elements, where the model needs some",
+                    where=f"dim {', '.join(least)}",
+                    expected=" or ".join(f"{name} >= {size}" for name, size in least.items()),
                     found="0",
                 )
 
