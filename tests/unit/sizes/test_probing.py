@@ -43,7 +43,7 @@ def prober_of(
         dims=dims,
         hints=hints or DimHints(leading=frozenset(leading)),
         stated=stated or {},
-        limits=limits or ProbeLimits(),
+        limits=limits or ProbeLimits(max_size=1024),
         trial=trial,
         late=lambda: False,
         cost=cost,
@@ -60,7 +60,7 @@ def bounds(domain: Domain) -> dict[str, tuple[int, int, int]]:
 
 
 def test_a_free_dim_is_proven_up_to_the_limit_of_size() -> None:
-    domain = search(["n"], lambda s: True)
+    domain = search(["n"], lambda s: s["n"] > 0)
     assert bounds(domain) == {"n": (1, 1024, 1)}
     assert domain.dims["n"].stopped_by == "size"
 
@@ -89,21 +89,39 @@ def test_a_dim_that_must_be_a_multiple(step: int) -> None:
     assert found.max == 1024 // step * step
 
 
-def test_zero_counts_only_where_no_output_is_empty() -> None:
-    joined = DimHints(may_be_empty=frozenset({"n"}))
-    assert bounds(search(["n"], lambda s: True, empty=lambda s: False, hints=joined))["n"][0] == 0
-    assert bounds(search(["n"], lambda s: True, hints=joined))["n"][0] == 1
+def test_size_0_is_in_the_range_where_it_runs_and_refused_where_it_fails() -> None:
+    domain = search(["n"], lambda s: True)
+    assert (bounds(domain), domain.not_empty) == ({"n": (0, 1024, 1)}, ())
+    assert 0 in domain.dims["n"].tested
+    domain = search(["n"], lambda s: s["n"] > 0)
+    assert (bounds(domain), domain.not_empty) == ({"n": (1, 1024, 1)}, (("n",),))
 
 
-def test_zero_is_tried_only_where_the_model_asks_for_it() -> None:
+def test_what_fails_only_if_both_are_empty_is_known_as_that() -> None:
+    domain = search(["a", "b"], lambda s: sum(s.values()) > 0)
+    assert bounds(domain) == {"a": (0, 1024, 1), "b": (0, 1024, 1)}
+    assert domain.not_empty == (("a", "b"),)
+    assert [sorted(s.values())[0] for s in domain.empty_corners()] == [0, 0]
+
+
+def test_size_0_is_not_claimed_where_other_small_sizes_fail() -> None:
+    domain = search(["n"], lambda s: s["n"] == 0 or s["n"] >= 50)
+    assert (bounds(domain), domain.not_empty) == ({"n": (50, 1024, 1)}, ())
+
+
+@pytest.mark.parametrize("count", [3, 6])
+def test_combinations_of_empty_dims_are_few(count: int) -> None:
+    names = "abcdef"[:count]
     tried: list[Sizes] = []
 
     def runs(sizes: Sizes) -> bool:
         tried.append(sizes)
-        return True
+        return sizes["a"] + sizes["b"] > 0
 
-    assert bounds(search(["n"], runs, empty=lambda s: False))["n"][0] == 1
-    assert not any(0 in sizes.values() for sizes in tried)
+    domain = search(list(names), runs)
+    assert all(dim.min == 0 for dim in domain.dims.values())
+    assert domain.not_empty == (("a", "b"),)
+    assert len([sizes for sizes in tried if 0 in sizes.values()]) <= count + 28 + 1
 
 
 def test_two_names_that_must_be_equal() -> None:
@@ -123,12 +141,12 @@ def test_a_dim_that_is_the_sum_of_two_others() -> None:
     domain = search(
         ["batch", "new", "total", "past"],
         lambda s: s["total"] == s["new"] + s["past"] and s["new"] > 0 and s["batch"] > 0,
-        hints=DimHints(leading=frozenset({"batch"}), may_be_empty=frozenset({"past"})),
-        empty=lambda s: s["new"] == 0 or s["batch"] == 0,
+        hints=DimHints(leading=frozenset({"batch"})),
     )
     assert [str(relation) for relation in domain.relations] == ["total = new + past"]
     assert bounds(domain)["past"] == (0, 1024, 1)
     assert domain.corner("min") == {"batch": 1, "new": 1, "past": 0, "total": 1}
+    assert domain.corner("least") == {"batch": 1, "new": 1, "past": 1, "total": 2}
 
 
 def test_a_range_with_gaps_becomes_a_grid() -> None:
@@ -153,11 +171,11 @@ def test_batches_give_way_where_the_box_is_too_costly() -> None:
         ["batch", "length"],
         lambda s: min(s.values()) > 0 and s["length"] <= 512,
         leading=["batch"],
-        limits=ProbeLimits(max_flops=256),
+        limits=ProbeLimits(max_flops=256, max_size=1024),
         flops=lambda s: float(s["batch"] * s["length"]),
     )
-    assert bounds(domain)["length"] == (1, 128, 1)
-    assert domain.dims["batch"].max == 2
+    assert bounds(domain)["length"] == (1, 256, 1)
+    assert domain.dims["batch"].max == 1
     assert domain.dims["batch"].stopped_by == "flops"
 
 
@@ -206,7 +224,7 @@ def test_the_count_of_runs_is_bounded() -> None:
         return False
 
     with pytest.raises(AotcError):
-        search(["a", "b", "c"], runs, limits=ProbeLimits(max_runs=50))
+        search(["a", "b", "c"], runs, limits=ProbeLimits(max_runs=50, max_size=1024))
     assert count <= 50
 
 
@@ -220,7 +238,9 @@ def test_the_same_search_twice_is_the_same() -> None:
 @pytest.mark.parametrize("most", range(1, 80, 3))
 def test_a_search_that_may_not_go_on_keeps_what_it_has(most: int) -> None:
     domain = search(
-        ["p", "q", "r"], lambda s: min(s.values()) >= 0, limits=ProbeLimits(max_runs=most)
+        ["p", "q", "r"],
+        lambda s: min(s.values()) >= 0,
+        limits=ProbeLimits(max_runs=most, max_size=1024),
     )
     for which in ("min", "opt", "max"):
         assert min(domain.corner(which).values()) >= 0
@@ -238,7 +258,7 @@ def test_a_dim_that_is_stated_to_follow_is_not_searched_for() -> None:
     prober = prober_of(["new", "total", "past"], adds, relations=[TOTAL])
     domain = prober.search()
     assert domain.relations == (TOTAL,)
-    assert bounds(domain) == {"new": (1, 1024, 1), "past": (1, 1024, 1)}
+    assert bounds(domain) == {"new": (1, 1024, 1), "past": (0, 1024, 1)}
     tried = search(["new", "total", "past"], adds)
     assert bounds(tried) == bounds(domain)
     assert prober.findings == ()
@@ -461,7 +481,7 @@ def test_a_search_that_may_not_go_on_stays_on_the_grid(most: int) -> None:
         ["p", "q"],
         lambda s: min(s.values()) > 0,
         stated={"q": grid()},
-        limits=ProbeLimits(max_runs=most),
+        limits=ProbeLimits(max_runs=most, max_size=1024),
     )
     assert domain.dims["q"].min % 8 == domain.dims["q"].max % 8 == 0
 
@@ -487,7 +507,7 @@ def test_a_step_divides_the_first_size_that_runs(step: int) -> None:
     found = search(["samples"], lambda s: s["samples"] in sizes, hints=DimHints(sizes=(step,)))
     dim = found.dims["samples"]
     assert (dim.min, dim.multiple_of, dim.max % step, dim.gaps) == (step, step, 0, ())
-    assert dim.max > 4 * step or dim.max + step > ProbeLimits().max_size
+    assert dim.max > 4 * step or dim.max + step > 1024
 
 
 def test_windows_of_7_after_a_stride_of_4_leave_no_gaps() -> None:
@@ -511,7 +531,7 @@ def test_a_token_more_is_a_relation_that_an_error_speaks_of() -> None:
     prober.__post_init__()
     found = prober.search()
     assert [str(relation) for relation in found.relations] == ["mask = text + 1"]
-    assert found.dims["text"].max == ProbeLimits().max_size
+    assert found.dims["text"].max == 1024
 
 
 def test_images_of_one_size_beside_texts_of_a_limit() -> None:
@@ -553,7 +573,7 @@ def test_a_cache_that_grows_says_what_its_length_is_the_sum_of() -> None:
     assert [str(relation) for relation in found.relations] == ["total = seq + past"]
     batch = found.dims["batch"]
     assert (batch.max, batch.stopped_by) == (1, "combined")  # more run without a past
-    assert min(found.dims["seq"].max, found.dims["past"].max) == ProbeLimits().max_size
+    assert min(found.dims["seq"].max, found.dims["past"].max) == 1024
 
 
 def test_other_batches_are_as_many_as_the_one_that_is_stated() -> None:

@@ -71,8 +71,8 @@ def test_zeros_are_taken_where_nothing_else_runs(size: str) -> None:
 
 
 def test_a_reading_that_killed_the_process_is_not_tried_again() -> None:
-    """Reading 0 sets all to zero; at these sizes, which are none, it was deadly."""
-    result = analyzed(UNTOLD.replace("SIZE", "3"), deadly=[{"": 0}])
+    """Reading 1 sets all to zero; at these sizes, which are none, it was deadly."""
+    result = analyzed(UNTOLD.replace("SIZE", "3"), deadly=[{"": 1}])
     assert alternative_findings(result) == ["the first values were rejected; taken instead: at: 0"]
 
 

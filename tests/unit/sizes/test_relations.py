@@ -303,7 +303,7 @@ def check_of(symbols: Symbols, runs: Callable[[Sizes], bool]) -> RelationCheck:
     return RelationCheck(
         symbols=symbols,
         trial=lambda sizes: Trial(ok=runs(sizes), error="no"),
-        limits=ProbeLimits(),
+        limits=ProbeLimits(max_size=1024),
         late=lambda: False,
     )
 

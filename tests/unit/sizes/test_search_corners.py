@@ -50,7 +50,7 @@ def test_ways_to_move_end_with_the_runs() -> None:
 
     trials = Counted(
         dims=dissimilar_names(300),
-        limits=ProbeLimits(max_runs=500),
+        limits=ProbeLimits(max_runs=500, max_size=1024),
         trial=lambda sizes: Trial(ok=set(sizes.values()) == {64}),
         late=lambda: False,
     )
@@ -62,7 +62,7 @@ def test_ways_to_move_end_with_the_runs() -> None:
 def test_combinations_that_are_too_large_end() -> None:
     for count in (4, 40):
         inputs = [value(dim, 1024, dim, 512) for dim in dissimilar_names(count)]
-        search = Searched(inputs, lambda s: max(s.values()) == 1, limits=ProbeLimits())
+        search = Searched(inputs, lambda s: max(s.values()) == 1, limits=ProbeLimits(max_size=1024))
         assert search.prober().base() == dict.fromkeys(dissimilar_names(count), 1)
 
 
@@ -135,13 +135,52 @@ def test_what_is_stated_of_a_dim_holds_though_the_relation_is_no_law() -> None:
     assert guard(replace(named, stated=False)).check(call(9)).outside == ("rows",)
 
 
-def test_no_elements_are_taken_only_of_dims_that_follow() -> None:
-    """Kernels were seen to leave memory unset over no elements."""
-    loose = Relation(dim="rows", terms=("batch",), enforced=False)
-    with pytest.raises(AotcError) as refused:
-        guard(loose).check(call(0))
-    assert refused.value.code == "AOTC-R010"
-    assert not guard(replace(loose, constant=-4)).check(call(0)).outside
+@pytest.mark.parametrize(
+    ("failed", "rows", "refused"),
+    [
+        ((("rows",),), 0, "rows >= 1"),
+        ((("batch", "rows"),), 0, ""),
+        ((("batch", "rows"),), 4, ""),
+        ((), 0, ""),
+    ],
+)
+def test_no_elements_are_refused_only_where_they_failed(
+    failed: tuple[tuple[str, ...], ...], rows: int, refused: str
+) -> None:
+    domain = Domain(
+        dims={
+            "batch": Dim(min=0, max=8, opt=4),
+            "rows": Dim(min=0, max=8, opt=4),
+            "seq": Dim(min=1, max=8, opt=8),
+        },
+        not_empty=failed,
+    )
+    judge = Guard(manifest(IDS, MASK, domain=domain))
+    if not refused:
+        assert not judge.check(call(rows)).outside
+        return
+    with pytest.raises(AotcError) as caught:
+        judge.check(call(rows))
+    assert (caught.value.code, caught.value.expected) == ("AOTC-R010", refused)
+
+
+def test_both_empty_are_refused_where_both_failed() -> None:
+    dims = {"batch": Dim(min=0, max=8, opt=4), "rows": Dim(min=0, max=8, opt=4)}
+    judge = Guard(manifest(IDS, MASK, domain=Domain(dims=dims, not_empty=(("batch", "rows"),))))
+    inputs = {"ids": np.zeros((0, 4), np.int64), "mask": np.zeros((0, 4), np.int64)}
+    with pytest.raises(AotcError) as caught:
+        judge.check(inputs)
+    assert (caught.value.where, caught.value.expected) == (
+        "dim batch, rows",
+        "batch >= 1 or rows >= 1",
+    )
+
+
+def test_a_size_of_0_that_was_not_tried_is_counted() -> None:
+    dims = {"batch": Dim(min=1, max=8, opt=4), "seq": Dim(min=1, max=8, opt=8)}
+    judge = Guard(manifest(IDS, MASK, domain=Domain(dims=dims)))
+    inputs = {"ids": np.zeros((0, 4), np.int64), "mask": np.zeros((4, 4), np.int64)}
+    assert judge.check(inputs).outside == ("batch",)
 
 
 # -- what a process that was ended leaves
@@ -166,7 +205,7 @@ def test_a_statement_is_held_against_runs_of_inputs_that_are_weighed() -> None:
         tried.append(input_bytes(symbols.declared, sizes))
         return Trial(ok=False, error="no")
 
-    limits = ProbeLimits(max_input_bytes=most)
+    limits = ProbeLimits(max_input_bytes=most, max_size=1024)
     RelationCheck(symbols, trial, limits, lambda: False).refuse_wrong({})
     assert tried
     assert max(tried) <= most

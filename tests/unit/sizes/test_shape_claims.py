@@ -30,7 +30,9 @@ class Searched:
     outputs: Sequence[Value] = ()
     hints: DimHints | None = None
     stated: Mapping[str, DimRange] = field(default_factory=dict)
-    limits: ProbeLimits = field(default_factory=lambda: ProbeLimits(max_input_bytes=1 << 40))
+    limits: ProbeLimits = field(
+        default_factory=lambda: ProbeLimits(max_input_bytes=1 << 40, max_size=1024)
+    )
     flops: Callable[[Sizes], float] = lambda _: 0.0
     error: Callable[[Sizes], str] = lambda _: "no"
     late: Callable[[], bool] = lambda: False
@@ -134,12 +136,12 @@ def test_the_past_of_all_layers_moves_as_one_with_the_length_of_the_mask() -> No
     assert ranges(found) == {
         "b": (1, 1024, 1),
         "s": (1, 1024, 1),
-        "past.0.key.2": (1, 1024, 1),
+        "past.0.key.2": (0, 1024, 1),
     }
     assert relations(found)["total = s + past.0.key.2"]
     assert len(found.relations) == 2 + 2 * 2 * layers - 1
     assert all(relations(found).values())
-    assert len(search.tried) < ProbeLimits().max_runs / 2
+    assert len(search.tried) < ProbeLimits(max_size=1024).max_runs / 2
 
 
 def test_a_relation_by_coincidence_at_one_base_is_dropped_at_another() -> None:
@@ -174,7 +176,7 @@ def test_a_relation_that_may_stand_for_a_dim_that_cannot_move_is_not_enforced() 
 def test_a_search_that_ended_by_count_enforces_nothing_that_it_did_not_challenge(
     most: int,
 ) -> None:
-    search = Searched(DECODER, at_least, limits=ProbeLimits(max_runs=most))
+    search = Searched(DECODER, at_least, limits=ProbeLimits(max_runs=most, max_size=1024))
     prober = search.prober()
     try:
         found = prober.search()
@@ -244,7 +246,7 @@ def test_a_failure_is_believed_after_sizes_beyond_it_were_tried() -> None:
 
 def test_images_are_square_and_batches_of_8_before_anything_is_larger() -> None:
     inputs = (value("image", "n", 3, "h", "w"),)
-    limits = ProbeLimits(max_flops=8 * 224 * 224 + 1)
+    limits = ProbeLimits(max_flops=8 * 224 * 224 + 1, max_size=1024)
     found = Searched(
         inputs,
         lambda s: min(s.values()) > 0,
@@ -255,21 +257,22 @@ def test_images_are_square_and_batches_of_8_before_anything_is_larger() -> None:
     assert found.corner("opt") == {"n": 1, "h": 224, "w": 224}
 
 
-def test_lengths_of_128_come_before_batches_of_more_than_2() -> None:
+@pytest.mark.parametrize(("work", "rows"), [(512, 1), (512 * 4, 4), (512 * 8, 8)])
+def test_lengths_of_512_come_before_batches(work: int, rows: int) -> None:
     inputs = (value("ids", "n", "length"),)
     found = Searched(
         inputs,
         lambda s: min(s.values()) > 0,
-        limits=ProbeLimits(max_flops=128 * 4),
+        limits=ProbeLimits(max_flops=work, max_size=1024),
         flops=lambda s: float(s["n"] * s["length"]),
     ).domain()
-    assert {name: dim.max for name, dim in found.dims.items()} == {"n": 4, "length": 128}
+    assert {name: dim.max for name, dim in found.dims.items()} == {"n": rows, "length": 512}
     assert {dim.stopped_by for dim in found.dims.values()} == {"flops"}
 
 
 def test_beyond_usual_sizes_a_run_costs_an_eighth() -> None:
     inputs = (value("ids", "n", "length"),)
-    limits = ProbeLimits(max_flops=8 * 1024 * 8)
+    limits = ProbeLimits(max_flops=8 * 1024 * 8, max_size=1024)
     search = Searched(
         inputs,
         lambda s: min(s.values()) > 0,
@@ -299,16 +302,16 @@ def test_an_encoder_of_one_length_is_found_by_what_its_error_speaks_of() -> None
 
 def test_no_input_is_made_that_exceeds_its_bytes() -> None:
     inputs = (value("x", *"abcdef"),)
-    limits = ProbeLimits(max_input_bytes=1 << 20)
+    limits = ProbeLimits(max_input_bytes=1 << 20, max_size=1024)
     search = Searched(inputs, lambda s: min(s.values()) > 0, limits=limits)
     found = search.domain()
     assert max(input_bytes(inputs, sizes) for sizes in search.tried) <= limits.max_input_bytes
-    assert all(dim.max > 1 for dim in found.dims.values())
+    assert all(dim.max > 1 for name, dim in found.dims.items() if name != "a")
 
 
 def test_what_is_stated_may_exceed_them() -> None:
     stated = {"n": DimRange(min=1 << 20, max=1 << 20)}
-    limits = ProbeLimits(max_input_bytes=1 << 20)
+    limits = ProbeLimits(max_input_bytes=1 << 20, max_size=1024)
     found = Searched(
         (value("x", "b", "n"),), lambda s: min(s.values()) > 0, stated=stated, limits=limits
     ).domain()
@@ -384,7 +387,7 @@ def test_a_range_holds_the_sizes_of_all_fixtures() -> None:
     search = Searched(
         (value("ids", "batch", "seq"),),
         lambda s: min(s.values()) > 0,
-        limits=ProbeLimits(max_flops=2000),
+        limits=ProbeLimits(max_flops=2000, max_size=1024),
         flops=lambda s: float(s["batch"] * s["seq"]),
     )
     found = search.prober().search([{"batch": 1, "seq": 20}, {"batch": 3, "seq": 300}])

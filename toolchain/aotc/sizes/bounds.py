@@ -9,7 +9,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
-from aotc.sizes.dim_hints import TARGETS, DimHints, Kind, optimum, sizes_beyond
+from aotc.sizes.dim_hints import DimHints, Kind, optimum, sizes_beyond
 from aotc.sizes.relations import Move
 from aotc.sizes.trials import Trials, sizes_text
 from aotc.spec.payload import Finding
@@ -35,7 +35,10 @@ _MAX_EXHAUSTIVE = 40
 _SAMPLED_SHARES = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
 # Share of the limits beyond usual sizes: a build runs the largest sizes several times.
 SHARE: Final = 1 / 8
-_PAIR: Final = 2
+# Beyond this size, which few callers exceed, a smaller one.
+_USUAL_SIZE, _SMALL_SHARE = 1024, 1 / 64
+# Up to this share of the limits a range is optimized for large images.
+_OPTIMAL_SHARE: Final = 1 / 16
 
 
 @record(frozen=False, kw_only=False)
@@ -258,6 +261,8 @@ class Box:
     findings: list[Finding] = field(default_factory=list)
     _raised_minimums: dict[str, int] = field(default_factory=dict)
     """Minimums that ran alone but not together with others."""
+    _large_images: bool = False
+    """Whether images as detectors have them serve as the optimal ones."""
     _anchor_is_optimal: bool = False
     """Whether the anchor's sizes serve as the optimal ones."""
 
@@ -349,7 +354,14 @@ class Box:
         self.dims[name] = replace(dim, min=size, tested=tuple(sorted(tested)), gaps=gaps)
 
     def _fit_optimal(self) -> None:
-        """Use the anchor's sizes as optimal ones if the usual ones do not run together."""
+        """Use the anchor's sizes as optimal ones if the usual ones do not run together.
+
+        Where answers are for places of an image, large ones are usual, unless they cost much.
+        """
+        self._large_images = self.hints.dense
+        corner = self.domain().corner("opt")
+        if self.trials.exceeded_limit(corner, _OPTIMAL_SHARE):
+            self._large_images = False
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
         if outcome.ok:
@@ -374,7 +386,7 @@ class Box:
         opt = (
             self._anchor_size(name)
             if self._anchor_is_optimal
-            else optimum(kind, dim, self._anchor_size(name))
+            else optimum(kind, dim, self._anchor_size(name), large=self._large_images)
         )
         return replace(dim, opt=opt, tested=tuple(sorted({*dim.tested, opt})))
 
@@ -488,8 +500,8 @@ def without_gaps(
 
 # How far the dims of a box may grow, by the estimated cost of a run, before any is run.
 #
-# First each dim grows to the size that users commonly choose (`usual_sizes`), lengths and images
-# before batches of more than 2; then all grow further while a run costs a share of the limits.
+# First each dim grows to sizes that users commonly choose, in the stages of `DimHints`; then all
+# grow further while a run costs a share of the limits.
 
 
 @record(frozen=False, kw_only=False)
@@ -508,12 +520,11 @@ class Growth:
         sizes = {dim: rungs[0] for dim, rungs in self.rungs.items()}
         stops: dict[str, Stop] = dict.fromkeys(self.rungs, "")
         groups = self._groups()
+        for stage in self.hints.stages():
+            asked = [group for group in groups if self.hints.kind(group[0]) in stage]
+            self._grow(asked, sizes, stops, maximums=stage)
         batches = [group for group in groups if self.hints.kind(group[0]) == "batch"]
-        others = [group for group in groups if group not in batches]
-        self._grow(batches, sizes, stops, maximums={"batch": _PAIR})
-        for phase in (others, batches):
-            self._grow(phase, sizes, stops, maximums=TARGETS)
-        for phase in (others, batches):
+        for phase in ([group for group in groups if group not in batches], batches):
             self._grow(phase, sizes, stops)
         return {
             dim: (size, "size" if size == self.rungs[dim][-1] else stops[dim])
@@ -556,7 +567,9 @@ class Growth:
                 if not larger:
                     waiting.remove(group)
                     continue
-                stop = self.exceeded_limit({**sizes, **larger}, SHARE if maximums is None else 1.0)
+                large = maximums is None and max(larger.values()) > _USUAL_SIZE
+                share = _SMALL_SHARE if large else SHARE if maximums is None else 1.0
+                stop = self.exceeded_limit({**sizes, **larger}, share)
                 if stop:
                     stops |= dict.fromkeys(group, stop)
                     waiting.remove(group)

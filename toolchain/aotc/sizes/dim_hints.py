@@ -17,7 +17,7 @@ from aotc.spec.shapes import Dim, DimRange, Relation
 if TYPE_CHECKING:
     import onnx
 
-Kind = Literal["batch", "image", "length"]
+Kind = Literal["batch", "image", "map", "audio", "length"]
 _SUM: Final = re.compile(r"\s*[\w.:/]+(?:\s*\+\s*[\w.:/]+)+\s*")
 # The axis of past keys and values, by operator and input index; counted from the end, as some
 # have five axes.
@@ -59,11 +59,33 @@ _MAX_SUGGESTED_SIZE: Final = 8192
 _MAX_DIM_SUMS: Final = 1000
 _MISMATCH: Final = re.compile(r"(\d{1,6}) (?:by|vs|and|!=) (\d{1,6})")
 IMAGES: Final = (224, 256, 320, 384, 416, 448, 512, 640, 720, 736, 1024)
-# Maximums that all dims should reach before any dim grows further.
-TARGETS: Final[Mapping[Kind, int]] = {"batch": 8, "image": 224, "length": 128}
-# Sizes that a range is optimized for.
-_OPTIMAL_SIZES: Final[Mapping[Kind, int]] = {"batch": 1, "image": 224, "length": 128}
+# Seconds of sound at 16 kHz: one, three, five, ten, half a minute.
+_SOUNDS: Final = (16000, 48000, 80000, 160000, 480000)
+# Maximums that dims should reach, one stage after the other, before any grows further: first what
+# most callers have, then entries of a batch, then what some have.  A network that answers for each
+# place of an image is called with large images, one that tells what is in it with several.
+_STAGES: Final[Sequence[Mapping[Kind, int]]] = (
+    {"image": 224, "map": 64, "audio": 16000, "length": 128},
+    {"image": 640, "map": 128, "audio": 160000, "length": 512},
+    {"batch": 2},
+    {"image": 1024},
+    {"batch": 8},
+)
+_STAGES_OF_CLASSIFIERS: Final = (_STAGES[0], _STAGES[4], *_STAGES[1:4])
+TARGETS: Final[Mapping[Kind, int]] = {kind: size for each in _STAGES for kind, size in each.items()}
+# What is multiplied by all other sizes grows no further than this.
+_MOST: Final[Mapping[Kind, int]] = {"batch": 1024, "image": 4096, "map": 4096}
+# Sizes that a range is optimized for; one that is not cheap takes the first.
+_OPTIMAL_SIZES: Final[Mapping[Kind, int]] = {
+    "batch": 1, "image": 224, "map": 64, "audio": 16000, "length": 128,
+}  # fmt: skip
+_OPTIMAL_IMAGE: Final = 640
 _POWERS: Final = tuple(2**power for power in range(31))
+# Names of inputs that hold sound, and of images whose fourth channel is no latent one.
+_SOUND: Final = re.compile(r"audio|wave?form|wav\b|pcm|speech|sound", re.IGNORECASE)
+_PIXELS: Final = re.compile(r"image|pixel|rgb|picture|frame", re.IGNORECASE)
+_MIN_SOUND_KERNEL: Final = 8
+_COLORS: Final = (1, 3)
 
 
 # Names and declared shapes come from the exporter. They say what to try first, never what is true.
@@ -74,13 +96,18 @@ class DimHints:
     """Hints on the free dims of a model's inputs.
 
     `leading` are dims that occur at axis 0 only (batches); `images` the height and width of image
-    inputs; `sums` dims that by name are sums of others; `sizes` fixed sizes of declared outputs;
-    `known` sizes that weights require; `labels` what similar dims have in common, such as the past
-    of all layers; `grids` the multiples that the profile states.
+    inputs, of which `maps` have other channels than colors; `sounds` the samples of raw audio;
+    `dense` whether outputs have free dims beside the batch; `sums` dims that by name are sums of
+    others; `sizes` fixed sizes of declared outputs; `known` sizes that weights require; `labels`
+    what similar dims have in common, such as the past of all layers; `grids` the multiples that the
+    profile states.
     """
 
     leading: frozenset[str] = frozenset()
     images: tuple[tuple[str, ...], ...] = ()
+    maps: frozenset[str] = frozenset()
+    sounds: frozenset[str] = frozenset()
+    dense: bool = False
     sums: tuple[Relation, ...] = ()
     sizes: tuple[int, ...] = ()
     known: Mapping[str, int] = field(default_factory=dict)
@@ -88,10 +115,16 @@ class DimHints:
     grids: Mapping[str, int] = field(default_factory=dict)
 
     def kind(self, dim: str) -> Kind:
-        """What `dim` counts: entries of a batch, pixels of an image, or else a length."""
+        """What `dim` counts: entries of a batch, pixels, places of a map, samples, or a length."""
         if dim in self.leading:
             return "batch"
-        return "image" if any(dim in group for group in self.images) else "length"
+        if any(dim in group for group in self.images):
+            return "map" if dim in self.maps else "image"
+        return "audio" if dim in self.sounds else "length"
+
+    def stages(self) -> Sequence[Mapping[Kind, int]]:
+        """Maximums by kind, which dims reach one stage after the other, as far as limits allow."""
+        return _STAGES if self.dense or not self.images else _STAGES_OF_CLASSIFIERS
 
     def similar_to(self, dim: str, others: Iterable[str]) -> list[str]:
         """Those of `others` that have the same label as `dim`."""
@@ -107,14 +140,22 @@ def hints_on(
     """Hints from the declared `inputs` and `outputs`, and from the nodes of the file `graph`."""
     known: Mapping[str, int] = {}
     concatenated: frozenset[str] = frozenset()
+    sounds: frozenset[str] = frozenset()
     if graph is not None:
         import onnx
 
         read = onnx.load(graph, load_external_data=False).graph
         known, concatenated = known_sizes(inputs, read), _concatenated_dims(inputs, read)
+        sounds = _sound_dims(inputs, read)
+    leading = leading_dims(inputs) - known.keys()
+    images = _image_dims(inputs, known, concatenated)
+    free = {dim for value in outputs for dim in value.shape or () if isinstance(dim, str)}
     return DimHints(
-        leading=leading_dims(inputs) - known.keys(),
-        images=_image_dims(inputs, known, concatenated),
+        leading=leading,
+        images=images,
+        maps=_map_dims(inputs, known, images),
+        sounds=sounds,
+        dense=bool(free - leading),
         known=known,
         sums=tuple(_sum_relations(inputs, outputs)),
         sizes=_output_sizes(outputs),
@@ -167,6 +208,42 @@ def _image_dims(
                 found.append(free)
                 break
     return tuple(found)
+
+
+def _map_dims(
+    inputs: Sequence[Value], known: Mapping[str, int], images: Collection[tuple[str, ...]]
+) -> frozenset[str]:
+    """Those of `images` that have no colors: latents and features, which are smaller."""
+    sides = {dim for group in images for dim in group}
+    found: set[str] = set()
+    for value in inputs:
+        shape = [known.get(d, d) if isinstance(d, str) else d for d in value.shape or ()]
+        channels = [size for size in shape[1:] if isinstance(size, int)]
+        colored = any(size in _COLORS for size in channels) or _PIXELS.search(value.name)
+        found |= set() if colored else sides.intersection(d for d in shape if isinstance(d, str))
+    return frozenset(found)
+
+
+def _sound_dims(inputs: Sequence[Value], graph: onnx.GraphProto) -> frozenset[str]:
+    """The last dim of inputs that hold raw audio: by their name, or as a wide kernel reads them.
+
+    Such a kernel has one input channel: it slides over single samples.
+    """
+    kernels = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    heard = {
+        kernels[node.input[1]][2] >= _MIN_SOUND_KERNEL
+        for node in graph.node
+        if node.op_type == "Conv" and len(node.input) > 1
+        if len(kernels.get(node.input[1], ())) == 3 and kernels[node.input[1]][1] == 1
+    }
+    heard |= {node.op_type == "STFT" for node in graph.node}
+    found = set()
+    for value in inputs:
+        *first, last = value.shape or (0,)
+        single = all(size == 1 for size in first[1:]) and len(first) < 3 and "float" in value.dtype
+        if isinstance(last, str) and single and (True in heard or _SOUND.search(value.name)):
+            found.add(last)
+    return frozenset(found)
 
 
 def _sum_relations(inputs: Sequence[Value], outputs: Sequence[Value]) -> Iterable[Relation]:
@@ -519,11 +596,18 @@ def _common_sizes(stated: Mapping[str, DimRange]) -> Iterator[dict[str, int]]:
 def rungs_of(kind: Kind, low: int, high: int, step: int) -> tuple[int, ...]:
     """Candidates for the maximum of a range, ascending: multiples of `step` within `low..high`.
 
-    Powers of two, the target, and for images the usual sizes.
+    Powers of two, the targets, and for images and sounds the usual sizes.
     """
-    wanted = {*_POWERS, TARGETS[kind], high, *(IMAGES if kind == "image" else ())}
+    usual = {"image": IMAGES, "map": IMAGES, "audio": _SOUNDS}.get(kind, ())
+    targets = (stage[kind] for stage in _STAGES if kind in stage)
+    wanted = {*_POWERS, *targets, high, *usual}
     snapped = {size // step * step for size in wanted}
     return tuple(sorted({low, *(size for size in snapped if low <= size <= high)}))
+
+
+def largest_tried(kind: Kind, limit: int) -> int:
+    """The largest size of a dim of that kind that is tried, if the profile allows `limit`."""
+    return min(limit, _MOST.get(kind, limit))
 
 
 def sizes_beyond(
@@ -539,12 +623,13 @@ def sizes_beyond(
     )
 
 
-def optimum(kind: Kind, dim: Dim, fallback: int) -> int:
+def optimum(kind: Kind, dim: Dim, fallback: int, *, large: bool = False) -> int:
     """The size that a probed range is optimized for: a usual one, on its grid, outside its gaps.
 
-    `fallback` is a size within the range, for a range above the usual sizes.
+    `fallback` is a size within the range, for a range above the usual sizes.  `large` asks for
+    images as detectors have them.
     """
-    wanted = _OPTIMAL_SIZES[kind]
+    wanted = _OPTIMAL_IMAGE if large and kind == "image" else _OPTIMAL_SIZES[kind]
     step = dim.multiple_of
     if wanted < dim.min:
         return fallback

@@ -29,7 +29,9 @@ from aotc.sizes.bounds import Bounder, Box, Exhausted, Growth, not_running
 from aotc.sizes.dim_hints import (
     TARGETS,
     DimHints,
+    Kind,
     candidates,
+    largest_tried,
     mismatched_with,
     rungs_of,
     suggested_sizes,
@@ -42,8 +44,9 @@ from aotc.spec.shapes import Dim, DimRange, Domain, Relation, Stop
 
 # How often to start from another base because the relations found do not hold elsewhere.
 _MAX_REBASES: Final = 2
-# Minimum difference between the lengths at which costs are counted.
-_MIN_LENGTH_STEP: Final = 16
+# Minimum differences between the lengths at which costs are counted.  Frames of sound are counted
+# in whole numbers, which few of them would show.
+_MIN_COST_STEPS: Final[Mapping[Kind, int]] = {"length": 16, "audio": 16000}
 # Minimum number of runs for the first sizes.
 _MIN_RUNS: Final = 400
 # By what factor the first inputs may exceed the stated ones in bytes.
@@ -139,9 +142,9 @@ class Prober:
         self._refuse_contradiction(related.relations, {})
         self._check_stated(related.base, related.relations)
         box = self._box(related)
-        domain = self._with_empty_sizes(self._fitted_domain(box, related.base))
+        domain = self._fitted_domain(box, related.base)
         self._refuse_contradiction(domain.relations, domain.dims)
-        return domain
+        return self._with_empty_sizes(domain)
 
     def base(self, seeds: Sequence[Mapping[str, int]] = ()) -> dict[str, int] | None:
         """Sizes that run, with all derived dims; None if none are found.
@@ -245,10 +248,13 @@ class Prober:
     def _grow(self, box: Box, bounders: Mapping[str, Bounder], steps: Mapping[str, int]) -> None:
         """Raise the dims in `steps` to sizes that are worth their cost and run together."""
         down = {dim: box.dims[dim] for dim in steps}
-        limit = self.limits.max_size
         lows = {dim: max(found.max, self._seed_maximums.get(dim, 0)) for dim, found in down.items()}
+        limits = {
+            dim: max(largest_tried(self.hints.kind(dim), self.limits.max_size), low)
+            for dim, low in lows.items()
+        }
         rungs = {
-            dim: rungs_of(self.hints.kind(dim), lows[dim], max(limit, lows[dim]), steps[dim])
+            dim: rungs_of(self.hints.kind(dim), lows[dim], limits[dim], steps[dim])
             for dim, found in down.items()
             # A dim off the grid of its step is bounded by trying.
             if found.multiple_of == steps[dim]
@@ -263,7 +269,7 @@ class Prober:
         rungs = {}
         for dim, found in down.items():
             chosen = box.dims[dim].max
-            box.dims[dim] = up = bounders[dim].raised(found, steps[dim], limit, chosen)
+            box.dims[dim] = up = bounders[dim].raised(found, steps[dim], limits[dim], chosen)
             sizes = rungs_of(self.hints.kind(dim), min(found.max, up.max), up.max, up.multiple_of)
             rungs[dim] = up.tested if up.gaps else sizes
         reached = {dim: (box.dims[dim].max, box.dims[dim].stopped_by) for dim in rungs}
@@ -312,7 +318,7 @@ class Prober:
         for dim, move in related.moves.items():
             if move is None or dim in derived:
                 continue
-            minimum = _MIN_LENGTH_STEP if self.hints.kind(dim) == "length" else 1
+            minimum = _MIN_COST_STEPS.get(self.hints.kind(dim), 1)
             grow = -(-max(anchor[dim], minimum) // move.step) * move.step
             for times in (1, 2):
                 grown = {**anchor, dim: anchor[dim] + times * grow}

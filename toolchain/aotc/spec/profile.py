@@ -182,7 +182,11 @@ class ProbeLimits:
     CPU time of the search, so other work on the machine does not use them up.
     """
 
-    max_size: Annotated[int, Bounds(1, 2**31), "largest size tried for a dim"] = 1024
+    max_size: Annotated[
+        int,
+        Bounds(1, 2**31),
+        "largest size tried for a dim; of an image at most 4096, of a batch 1024",
+    ] = 1 << 18
     max_input_bytes: Annotated[Bytes, "of all inputs of one run"] = 16 << 20
     max_activation_bytes: Annotated[Bytes, "sum of all nodes' outputs in one run"] = 8 << 30
     max_flops: Annotated[int, Bounds(1, 2**53 - 1), "multiply-adds times two, in one run"] = (

@@ -106,9 +106,10 @@ def doubtful_inputs(
 def _may_be_number(value: onnx.ValueInfoProto) -> bool:
     kind = value.type.tensor_type
     dims = kind.shape.dim if kind.HasField("shape") else ()
-    few = all(dim.HasField("dim_value") for dim in dims) and math.prod(
-        dim.dim_value for dim in dims
-    ) <= _MAX_CHOICES
+    few = (
+        all(dim.HasField("dim_value") for dim in dims)
+        and math.prod(dim.dim_value for dim in dims) <= _MAX_CHOICES
+    )
     return kind.elem_type not in _FLOATING or len(dims) < 2 or few
 
 
