@@ -70,6 +70,7 @@ class Guard:
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims
         }
         self._strict = manifest.strict
+        self._also, self._accepts = domain.also, domain.accepts
         # Outside the range of a routed dim without buckets, the dynamic variant runs unproven.
         self._stated = frozenset(
             name
@@ -150,6 +151,8 @@ class Guard:
             *broken,
             *(name for name, dim in self._dims if name in sizes and not dim.accepts(sizes[name])),
         )
+        if outside and self._also and not not_vectors and not broken:
+            outside = () if self._accepts(sizes) else outside
         if outside:
             refused = (
                 outside if self._strict else self._stated.intersection(outside).union(unstated)

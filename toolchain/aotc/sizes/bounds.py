@@ -128,9 +128,9 @@ class Bounder:
             [s for s in failing if s > anchor_size],
         )
         if below:
-            low = _bisect(anchor_size, below[-1], 1, self._runs_at)
+            low = bisect(anchor_size, below[-1], 1, self._runs_at)
         if above:
-            high = _bisect(anchor_size, above[0], 1, self._runs_at)
+            high = bisect(anchor_size, above[0], 1, self._runs_at)
         return replace(self._dim_between(low, high, 1), stopped_by=self.trials.stop or "error")
 
     def with_tried_end(self, dim: Dim) -> Dim:
@@ -184,7 +184,7 @@ class Bounder:
         first = base % step or step
         if self._runs_at(first):
             return first
-        return _bisect(base, first, step, self._runs_at)
+        return bisect(base, first, step, self._runs_at)
 
     def _highest(self, good: int, step: int, limit: int) -> tuple[int, Stop]:
         """The largest size up to `limit` that runs, and what ended the search."""
@@ -204,7 +204,7 @@ class Bounder:
             if not self._runs_at(size):
                 if self.trials.stop:
                     return good, self.trials.stop
-                return _bisect(good, size, step, self._runs_at), "error"
+                return bisect(good, size, step, self._runs_at), "error"
             good, grow = size, max(grow, step)
         return good, "size"
 
@@ -227,7 +227,7 @@ class Bounder:
         return self.trials.exceeded_limit(sizes, 1.0 if size <= self._full_cost_limit else SHARE)
 
 
-def _bisect(good: int, bad: int, step: int, runs_at: Callable[[int], bool]) -> int:
+def bisect(good: int, bad: int, step: int, runs_at: Callable[[int], bool]) -> int:
     """The last size that works on the way from `good`, which works, to `bad`, which does not."""
     while abs(bad - good) > step:
         middle = min(good, bad) + abs(bad - good) // 2 // step * step

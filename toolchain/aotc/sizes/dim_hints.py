@@ -72,7 +72,6 @@ _STAGES: Final[Sequence[Mapping[Kind, int]]] = (
     {"batch": 8},
 )
 _STAGES_OF_CLASSIFIERS: Final = (_STAGES[0], _STAGES[4], *_STAGES[1:4])
-TARGETS: Final[Mapping[Kind, int]] = {kind: size for each in _STAGES for kind, size in each.items()}
 # What is multiplied by all other sizes grows no further than this.
 _MOST: Final[Mapping[Kind, int]] = {"batch": 1024, "image": 4096, "map": 4096}
 # Sizes that a range is optimized for; one that is not cheap takes the first.
@@ -97,16 +96,17 @@ class DimHints:
 
     `leading` are dims that occur at axis 0 only (batches); `images` the height and width of image
     inputs, of which `maps` have other channels than colors; `sounds` the samples of raw audio;
-    `dense` whether outputs have free dims beside the batch; `sums` dims that by name are sums of
-    others; `sizes` fixed sizes of declared outputs; `known` sizes that weights require; `labels`
-    what similar dims have in common, such as the past of all layers; `grids` the multiples that the
-    profile states.
+    `caches` lengths that grow from call to call; `dense` whether outputs have free dims beside the
+    batch; `sums` dims that by name are sums of others; `sizes` fixed sizes of declared outputs;
+    `known` sizes that weights require; `labels` what similar dims have in common, such as the past
+    of all layers; `grids` the multiples that the profile states.
     """
 
     leading: frozenset[str] = frozenset()
     images: tuple[tuple[str, ...], ...] = ()
     maps: frozenset[str] = frozenset()
     sounds: frozenset[str] = frozenset()
+    caches: frozenset[str] = frozenset()
     dense: bool = False
     sums: tuple[Relation, ...] = ()
     sizes: tuple[int, ...] = ()
@@ -155,6 +155,7 @@ def hints_on(
         images=images,
         maps=_map_dims(inputs, known, images),
         sounds=sounds,
+        caches=concatenated - leading,
         dense=bool(free - leading),
         known=known,
         sums=tuple(_sum_relations(inputs, outputs)),
@@ -603,6 +604,13 @@ def rungs_of(kind: Kind, low: int, high: int, step: int) -> tuple[int, ...]:
     wanted = {*_POWERS, *targets, high, *usual}
     snapped = {size // step * step for size in wanted}
     return tuple(sorted({low, *(size for size in snapped if low <= size <= high)}))
+
+
+def usual_maximums() -> Iterator[dict[Kind, int]]:
+    """Usual maximums by kind, then parts of those of all that is no batch."""
+    largest = {kind: size for stage in _STAGES for kind, size in stage.items()}
+    for part in (1, 2, 4, 8, 16, 32):
+        yield {kind: size if kind == "batch" else size // part for kind, size in largest.items()}
 
 
 def largest_tried(kind: Kind, limit: int) -> int:

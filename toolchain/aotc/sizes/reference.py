@@ -423,8 +423,9 @@ class Reference:
         return [Finding(code="AOTC-S030", what=what + taken, where="inputs")]
 
     def _cost(self, points: Sequence[Mapping[str, int]]) -> Cost:
-        self._estimator = Estimator(self.inputs, points, self.run_costs(points))
-        return self._estimator
+        found = Estimator(self.inputs, points, self.run_costs(points))
+        self._estimator = self._estimator or found
+        return found
 
     def run_costs(self, sizes: Sequence[Mapping[str, int]]) -> list[RunCost | None]:
         """The cost of a run at each of `sizes`, from a profiled session; None if the run fails."""

@@ -305,6 +305,8 @@ class Challenge:
         sizes = (size + step, size - step, size + math.lcm(step, _FAR_SHIFT))
         points += [{**second_base, relation.dim: moved} for moved in sizes]
         dims = dict.fromkeys((relation.dim, *relation.terms))
+        # A cache of fixed length is as long as all that it may hold.
+        points += [{**second_base, term: second_base[relation.dim]} for term in relation.terms]
         # A stated range may start at 1, where broadcasting does not show.
         start = second_base if min(second_base[dim] for dim in dims) > 1 else self.base
         points += [{**start, dim: 1} for dim in dims]

@@ -25,9 +25,8 @@ from typing import Final, NamedTuple
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
-from aotc.sizes.bounds import Bounder, Box, Exhausted, Growth, not_running
+from aotc.sizes.bounds import SHARE, Bounder, Box, Exhausted, Growth, bisect, not_running
 from aotc.sizes.dim_hints import (
-    TARGETS,
     DimHints,
     Kind,
     candidates,
@@ -35,6 +34,7 @@ from aotc.sizes.dim_hints import (
     mismatched_with,
     rungs_of,
     suggested_sizes,
+    usual_maximums,
 )
 from aotc.sizes.relations import Challenge, Move, Mover, relations_of
 from aotc.sizes.trials import ENDED, Cost, Trial, Trials
@@ -49,8 +49,10 @@ _MAX_REBASES: Final = 2
 _MIN_COST_STEPS: Final[Mapping[Kind, int]] = {"length": 16, "audio": 16000}
 # Minimum number of runs for the first sizes.
 _MIN_RUNS: Final = 400
-# By what factor the first inputs may exceed the stated ones in bytes.
+# By what factor the first inputs may exceed stated ones in bytes.
 _INPUT_BYTES_FACTOR: Final = 4
+# Inputs of which a batch is taken to cost what its entries cost.
+_LARGE_INPUT_BYTES: Final = 1 << 20
 # How many sizes may be skipped as too large: many dims have countless combinations.
 _MAX_SKIPPED: Final = 4000
 # How many sizes that failures suggest are tried.
@@ -96,6 +98,8 @@ class Prober:
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
     try_empty: bool = True
     """Whether size 0 is tried."""
+    further: bool = True
+    """Whether further ranges are searched, where a dim ended for its combination with others."""
 
     findings: tuple[Finding, ...] = ()
     _trials: Trials = field(init=False)
@@ -144,7 +148,10 @@ class Prober:
         box = self._box(related)
         domain = self._fitted_domain(box, related.base)
         self._refuse_contradiction(domain.relations, domain.dims)
-        return self._with_empty_sizes(domain)
+        domain = self._with_empty_sizes(domain)
+        return (
+            replace(domain, also=tuple(self._further(domain, related))) if self.further else domain
+        )
 
     def base(self, seeds: Sequence[Mapping[str, int]] = ()) -> dict[str, int] | None:
         """Sizes that run, with all derived dims; None if none are found.
@@ -276,14 +283,38 @@ class Prober:
         self._choose_maximums(box, rungs)
         if not self._trials.run(box.domain().corner("max")).ok:
             # Each dim reaches this alone but not together with the others; usual sizes may.
-            target = {dim: TARGETS[self.hints.kind(dim)] for dim in rungs}
-            usual = {d: [s for s in sizes if s <= target[d]] for d, sizes in rungs.items()}
-            self._choose_maximums(box, {d: usual[d] or sizes[:1] for d, sizes in rungs.items()})
+            for targets in usual_maximums():
+                target = {dim: targets.get(self.hints.kind(dim), 1) for dim in rungs}
+                usual = {d: [s for s in sizes if s <= target[d]] for d, sizes in rungs.items()}
+                self._choose_maximums(box, {d: usual[d] or sizes[:1] for d, sizes in rungs.items()})
+                if self._trials.run(box.domain().corner("max")).ok:
+                    break
             for dim in rungs:
                 box.dims[dim] = replace(box.dims[dim], stopped_by="combined")
+            for dim in self.hints.caches.intersection(rungs):
+                self._raise_cache(box, dim, reached[dim][0])
         for dim, (maximum, stop) in reached.items():
             if box.dims[dim].max == maximum:
                 box.dims[dim] = replace(box.dims[dim], stopped_by=stop)
+
+    def _raise_cache(self, box: Box, dim: str, reached: int) -> None:
+        """Raise a cache, which grows from call to call, as far as all maximums run together.
+
+        Alone it may reach `reached`.
+        """
+        found = box.dims[dim]
+        step = found.multiple_of
+
+        def runs_at(size: int) -> bool:
+            box.dims[dim] = replace(found, max=size)
+            corner = box.domain().corner("max")
+            return not self._trials.exceeded_limit(corner, SHARE) and self._trials.run(corner).ok
+
+        high = found.max
+        if high < reached and runs_at(high):
+            high = bisect(high, reached + step, step, runs_at)
+        tested = tuple(sorted({*found.tested, high}))
+        box.dims[dim] = replace(found, max=high, tested=tested)
 
     def _choose_maximums(self, box: Box, rungs: Mapping[str, Sequence[int]]) -> None:
         """Give each dim in `rungs` the largest of its sizes that the limits allow."""
@@ -312,15 +343,17 @@ class Prober:
         return self._diagnosis().refine(error, failing) if failing else error
 
     def _cost_points(self, anchor: Mapping[str, int], related: RelatedDims) -> list[dict[str, int]]:
-        """The anchor, and two larger sizes of each free dim."""
+        """The anchor, and two larger sizes of each free dim; of a batch of large inputs only one."""
         derived = {relation.dim for relation in related.relations}
         points = [dict(anchor)]
+        large = self._trials.inputs_exceed(anchor, _LARGE_INPUT_BYTES)
         for dim, move in related.moves.items():
             if move is None or dim in derived:
                 continue
             minimum = _MIN_COST_STEPS.get(self.hints.kind(dim), 1)
             grow = -(-max(anchor[dim], minimum) // move.step) * move.step
-            for times in (1, 2):
+            once = large and dim in self.hints.leading
+            for times in (1,) if once else (1, 2):
                 grown = {**anchor, dim: anchor[dim] + times * grow}
                 points.append(self._trials.complete(grown, related.relations))
         return points
@@ -421,6 +454,63 @@ class Prober:
         }
         return replace(domain, dims=dims, not_empty=tuple(failing))
 
+    def _further(self, domain: Domain, related: RelatedDims) -> Iterator[Mapping[str, Dim]]:
+        """Ranges with a cache at 0, or another length at 1, where other dims reach further.
+
+        Decoders need them: many entries with one new token each, or without a past; and one token
+        at the end of the longest past.
+        """
+        limited = [
+            name
+            for name, dim in domain.dims.items()
+            if dim.origin == "probed" and dim.stopped_by == "combined"
+        ]
+        least = domain.corner("least")
+        for lead, dim in domain.dims.items() if limited else ():
+            size = 0 if lead in self.hints.caches else 1
+            grown = [name for name in limited if name != lead]
+            if self.hints.kind(lead) != "length" or not dim.min <= size < dim.max or not grown:
+                continue
+            anchor = self._trials.complete({**least, lead: size}, related.relations)
+            if not self._trials.run(anchor).ok:
+                continue
+            box = self._box_along(domain, related, {lead: size}, grown, anchor)
+            if box is None or self._trials.stop:
+                continue
+            if any(box.dims[name].max > domain.dims[name].max for name in grown):
+                yield box.dims
+
+    def _box_along(
+        self,
+        domain: Domain,
+        related: RelatedDims,
+        held: Mapping[str, int],
+        grown: Sequence[str],
+        anchor: Mapping[str, int],
+    ) -> Domain | None:
+        """The box in which the dims in `held` have these sizes, and those in `grown` are bounded."""
+        dims = {name: replace(dim, min=dim.least) for name, dim in domain.dims.items()}
+        for name, size in held.items():
+            dims[name] = Dim(min=size, max=size, opt=size, tested=(size,))
+        box = Box(self._trials, dims, related.relations, self.hints, anchor)
+        free = [name for name, dim in dims.items() if dim.min < dim.max or name in grown]
+        moves = {name: related.moves.get(name) or Move((name,), 1) for name in free}
+        bounders = {
+            name: Bounder(self._trials, name, anchor, related.relations, tested={anchor[name]})
+            for name in grown
+        }
+        for name in grown:
+            box.dims[name] = bounders[name].lowered(Move((name,), moves[name].step))
+        steps = {name: moves[name].step for name in grown}
+        # Dims that could not move before were not counted yet, and others cost less here.
+        here = related._replace(moves={name: Move((name,), m.step) for name, m in moves.items()})
+        self._trials.estimate = self.cost(self._cost_points(anchor, here))
+        try:
+            self._grow(box, bounders, steps)
+            return box.fit()
+        except (Exhausted, AotcError):
+            return None
+
     def _fit_or_base(self, box: Box, base: Mapping[str, int]) -> Domain:
         try:
             return box.fit()
@@ -475,7 +565,8 @@ def first_sizes(
     """
     smallest = dict.fromkeys(dims, 1) | {dim: spec.optimal() for dim, spec in stated.items()}
     bytes_stated = trials.input_bytes(trials.complete(smallest))
-    max_bytes = max(trials.limits.max_input_bytes, _INPUT_BYTES_FACTOR * bytes_stated)
+    factor = _INPUT_BYTES_FACTOR if stated else 1
+    max_bytes = max(trials.limits.max_input_bytes, factor * bytes_stated)
     limit = trials.limits.max_runs
     last = trials.runs + min(limit, max(_MIN_RUNS, limit // 4))
     inner = [dim for dim in dims if dim not in stated and dim not in hints.leading]
@@ -491,7 +582,7 @@ def first_sizes(
                 continue
             outcome = trials.run(tried)
             if outcome.ok:
-                return trials.complete(tried)
+                return _with_named_sum(trials, trials.complete(tried), hints, stated)
             if trials.runs >= last or trials.stop:
                 return None
             suggestions = (
@@ -502,6 +593,26 @@ def first_sizes(
             suggestion_count += len(suggestions)
             queue += suggestions
     return None
+
+
+def _with_named_sum(
+    trials: Trials, found: dict[str, int], hints: DimHints, stated: Mapping[str, DimRange]
+) -> dict[str, int]:
+    """`found`, or sizes near it at which a sum holds that names suggest, if it runs there too.
+
+    Attention that also takes a cache of fixed length runs where all lengths are equal, from which
+    nothing follows for a cache that grows.  Some attention takes a past with one entry only.
+    """
+    ones = {dim: 1 for dim in hints.leading if dim in found and dim not in stated}
+    for relation in hints.sums:
+        if relation.dim in stated or not relation.is_broken(found):
+            continue
+        for rows in ({}, ones):
+            near = {**found, **rows}
+            near = trials.complete({**near, relation.dim: relation.value(near)})
+            if trials.run(near).ok:
+                return near
+    return found
 
 
 def _suggested_sizes(

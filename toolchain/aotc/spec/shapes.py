@@ -371,6 +371,15 @@ class Domain:
         tuple[tuple[str, ...], ...],
         "dims that were seen to fail if all of them have size 0 in one call, which is refused",
     ] = ()
+    also: Annotated[
+        tuple[Mapping[str, Dim], ...],
+        "further ranges of all free dims, in which one dim has its smallest size and others reach "
+        "further",
+    ] = ()
+
+    def further(self) -> tuple[Domain, ...]:
+        """The further ranges, each as a domain of its own."""
+        return tuple(replace(self, dims=dims, also=()) for dims in self.also)
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """`sizes` of the free dims together with the dims that follow from them."""
@@ -381,7 +390,10 @@ class Domain:
 
     def accepts(self, sizes: Mapping[str, int]) -> bool:
         """Whether callers may pass `sizes`; only free dims are looked at."""
-        return all(dim.accepts(sizes[name]) for name, dim in self.dims.items() if name in sizes)
+        return any(
+            all(dim.accepts(sizes[name]) for name, dim in dims.items() if name in sizes)
+            for dims in (self.dims, *self.also)
+        )
 
     def padded_sizes(
         self, buckets: Mapping[str, int], sizes: Mapping[str, int]

@@ -129,6 +129,9 @@ def _points(domain: Domain, parity: ParitySpec) -> Iterator[tuple[str, dict[str,
     for index, empty in enumerate(domain.empty_corners()):
         known.append(empty)
         yield f"empty{index}", empty
+    for index, further in enumerate(domain.further()):
+        known.append(further.corner("max"))
+        yield f"further{index}", known[-1]
     optimal = {name: dim.opt for name, dim in domain.dims.items()}
     for index, buckets in enumerate(bucket_combinations(domain)):
         known.append(domain.complete({**optimal, **buckets}))
@@ -512,9 +515,6 @@ def _description(hint: Mapping[str, Json]) -> str:
         return f"the size of {value[0]}" if isinstance(value, list) else f"{value:g}"
     if kind == "uniform":
         return f"from {hint['low']:g} to {hint['high']:g}"
-    if kind == "index" and isinstance(hint["high"], dict):
-        first = hint["high"]["sum"][0] if "sum" in hint["high"] else hint["high"]
-        return f"from {hint.get('low', 0)} to the size of {first[0]}"
     return {"choice": "any of a few"}.get(kind, f"as {kind}")
 
 

@@ -36,7 +36,7 @@ _KEEPS_ALL_VALUES: Final = frozenset({*_KEEPS_ORDER, *_WRAPS_OPTIONAL, "Transpos
 # By input index: operators that pass on elements reordered, in part, or among others.
 _KEEPS_SOME_VALUES: Final = {
     **dict.fromkeys(("Transpose", "Expand", "Tile", "Pad", "Slice", "Split", "Abs"), (0,)),
-    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Clip", "Relu"), (0,)),
+    **dict.fromkeys(("Gather", "GatherElements", "GatherND", "Clip", "Relu", "TopK"), (0,)),
     "Where": (1, 2),
     "Max": (0, 1),
     "Min": (0, 1),
@@ -98,7 +98,7 @@ def doubtful_inputs(
     return frozenset(
         value.name
         for value in flow.inputs
-        if (hint := hints.get(value.name, {})).get("kind") not in _TOLD or "or" in hint
+        if hints.get(value.name, {}).get("kind") not in _TOLD
         if _may_be_number(value) and _decides(flow, value.name)
     )
 
@@ -262,7 +262,7 @@ class _HintCollector:
         if (kind in _KEEPS_ORDER or kind in _WRAPS_OPTIONAL) and index == 0:
             yield site.outputs[0], _unchanged
         elif index in _KEEPS_SOME_VALUES.get(kind, ()):
-            for output in site.outputs:
+            for output in site.outputs[:1] if kind == "TopK" else site.outputs:
                 yield output, _if_elementwise
         elif kind == "Concat":
             yield site.outputs[0], self._concatenated_part(site, index)

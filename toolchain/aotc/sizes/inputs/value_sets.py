@@ -59,15 +59,13 @@ class ValueSets:
     def others(self, number: int, candidates: Callable[[], Iterable[Alternative]]) -> Iterator[int]:
         """Numbers of values to try at a size at which those of `number` failed.
 
-        `candidates` gives what was never tried, and is called once.
+        What was accepted elsewhere comes first.  `candidates` gives all others, and is called once.
         """
         yield from (known for known in self._accepted if known != number)
-        if len(self._accepted) > 1:
-            return
         if not self._asked:
             self._sets |= dict(enumerate(islice(candidates(), _MAX_SETS), _FIRST_NUMBER))
             self._asked = True
-        for other in [known for known in self._sets if known >= _FIRST_NUMBER]:
+        for other in [known for known in self._sets if known not in self._accepted]:
             self._failures += 1
             if self._failures > _MAX_FAILURES:
                 return
