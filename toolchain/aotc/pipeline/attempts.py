@@ -461,14 +461,15 @@ def without_empty_sizes(
             failed |= dict(zip(places, failures, strict=True))
     if not failed:
         return None
-    left_out = [empty[name] for name in (empty if everywhere else failed)]
+    left_out = list(dict.fromkeys(empty[name] for name in (empty if everywhere else failed)))
+    known = analyzed.domain.not_empty
     domain = replace(
         analyzed.domain,
         dims={
             name: replace(dim, min=dim.least) if (name,) in left_out else dim
             for name, dim in dims.items()
         },
-        not_empty=(*analyzed.domain.not_empty, *left_out),
+        not_empty=tuple(dict.fromkeys((*known, *left_out))),
     )
     kept = tuple(
         run

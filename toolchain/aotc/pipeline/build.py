@@ -352,14 +352,15 @@ def _built(
     journal.noticed(findings)
     settled = through_stages(model, settle(plans, state, ahead))
     dropped, refusals = drop_failed(settled.forms, settled.variants, state)
+    left_out: list[Finding] = []
     for everywhere in (False, True):
         fewer = without_empty_sizes(model, refusals, everywhere=everywhere)
         if fewer is None:
             break
-        model, left_out = fewer
+        journal.withdrawn(left_out)
+        model, left_out = fewer[0], [fewer[1]]
         state = state.below("fewer-empty")
-        findings.append(left_out)
-        journal.noticed([left_out])
+        journal.noticed(left_out)
         settled = through_stages(model, settle(plans, state))
         dropped, refusals = drop_failed(settled.forms, settled.variants, state)
     variants = settled.variants
@@ -369,7 +370,7 @@ def _built(
         raise _refusal(refusals, variants, folder, state)
     tried = [with_tried_forms(item, settled.forms, state) for item in variants.proven]
     proven = time_both_forms(tried, state)
-    findings += [*skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
+    findings += [*left_out, *skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, variants.weights, folder, state)
     source.require_unchanged()

@@ -343,7 +343,7 @@ class Prober:
         return self._diagnosis().refine(error, failing) if failing else error
 
     def _cost_points(self, anchor: Mapping[str, int], related: RelatedDims) -> list[dict[str, int]]:
-        """The anchor, and two larger sizes of each free dim; of a batch of large inputs only one."""
+        """The anchor, and two larger sizes of each free dim; of batches of large inputs one."""
         derived = {relation.dim for relation in related.relations}
         points = [dict(anchor)]
         large = self._trials.inputs_exceed(anchor, _LARGE_INPUT_BYTES)
@@ -488,7 +488,7 @@ class Prober:
         grown: Sequence[str],
         anchor: Mapping[str, int],
     ) -> Domain | None:
-        """The box in which the dims in `held` have these sizes, and those in `grown` are bounded."""
+        """The box where the dims in `held` have these sizes; those in `grown` are bounded anew."""
         dims = {name: replace(dim, min=dim.least) for name, dim in domain.dims.items()}
         for name, size in held.items():
             dims[name] = Dim(min=size, max=size, opt=size, tested=(size,))
