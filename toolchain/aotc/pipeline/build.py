@@ -370,7 +370,12 @@ def _built(
         raise _refusal(refusals, variants, folder, state)
     tried = [with_tried_forms(item, settled.forms, state) for item in variants.proven]
     proven = time_both_forms(tried, state)
-    findings += [*left_out, *skipped, *variants.findings, *(dropped_finding(variant) for variant in dropped)]
+    findings += [
+        *left_out,
+        *skipped,
+        *variants.findings,
+        *(dropped_finding(variant) for variant in dropped),
+    ]
     with clock.stage("package"):
         artifact = package(proven, dropped, findings, variants.weights, folder, state)
     source.require_unchanged()

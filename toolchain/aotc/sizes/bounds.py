@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from aotc.base.errors import AotcError
@@ -102,8 +103,9 @@ class Bounder:
     def without_gaps(self, dim: Dim) -> Dim:
         """`dim` on a grid that avoids the sizes that fail, or with those sizes as its gaps."""
         low, high, grid, gaps = dim.min, dim.max, dim.multiple_of, dim.gaps
-        if grid == 1:
-            low, high, grid, gaps = without_gaps(low, high, self._runs_at)
+        gives_up = partial(self.trials.gives_up, f"sizes between the ends of {self.dim}")
+        if grid == 1 and not gives_up():
+            low, high, grid, gaps = without_gaps(low, high, self._runs_at, gives_up)
             if self.trials.stop:
                 # Sizes that were not tried did not fail.
                 return replace(dim, stopped_by=self.trials.stop)
@@ -211,6 +213,8 @@ class Bounder:
     def _coarser_grid(self, high: int, step: int, limit: int) -> tuple[int, int, int] | None:
         """Lowest size, step, and a size above `high`, for a grid that reaches further."""
         for size in sizes_beyond(high, limit, step, self.declared_sizes)[:_MAX_SIZES_BEYOND]:
+            if self.trials.gives_up(f"sizes of {self.dim} beyond a failure"):
+                return None
             if self._exceeded_limit(size) or not self._runs_at(size):
                 continue
             for grid in GRIDS:
@@ -305,6 +309,10 @@ class Box:
         self.findings.clear()
         before = dict(self.dims)
         for ends in self._mixed_corners():
+            if self.trials.gives_up(
+                "corners with some dims at their minimum, others at their maximum"
+            ):
+                return True
             self._fit_mixed(ends)
             if self.dims != before:
                 return False
@@ -473,15 +481,21 @@ def sampled_between(low: int, high: int, grid: int = 1) -> list[int]:
 
 
 def without_gaps(
-    low: int, high: int, runs_at: Callable[[int], bool]
+    low: int,
+    high: int,
+    runs_at: Callable[[int], bool],
+    gives_up: Callable[[], bool] = lambda: False,
 ) -> tuple[int, int, int, tuple[int, ...]]:
     """Bounds and grid on which all sampled sizes run, and the sizes that still fail.
 
     Pooling that rounds down and up again leaves gaps: the bounds run, most sizes between do not.
-    If no grid avoids them, the range stays as it is, with the sizes that were seen to fail.
+    If no grid avoids them, or the search `gives_up`, the range stays as it is, with the sizes that
+    were seen to fail.
     """
     failed: list[int] = []
     for grid in (1, *GRIDS):
+        if grid > 1 and gives_up():
+            break
         first, last = -(-low // grid) * grid if low else 0, high // grid * grid
         inner = [size for size in sampled_between(low, high, grid) if first < size < last]
         if grid > 1:

@@ -211,7 +211,7 @@ class Prober:
             for dim in free
         }
         if free:
-            self._trials.estimate = self.cost(self._cost_points(anchor, related))
+            self._trials.count_by(self.cost(self._cost_points(anchor, related)))
         dims = {
             dim: bounders[dim].lowered(related.moves.get(dim))
             if dim in bounders
@@ -467,6 +467,8 @@ class Prober:
         ]
         least = domain.corner("least")
         for lead, dim in domain.dims.items() if limited else ():
+            if self._trials.gives_up("further ranges with one length at its smallest"):
+                return
             size = 0 if lead in self.hints.caches else 1
             grown = [name for name in limited if name != lead]
             if self.hints.kind(lead) != "length" or not dim.min <= size < dim.max or not grown:
@@ -504,7 +506,7 @@ class Prober:
         steps = {name: moves[name].step for name in grown}
         # Dims that could not move before were not counted yet, and others cost less here.
         here = related._replace(moves={name: Move((name,), m.step) for name, m in moves.items()})
-        self._trials.estimate = self.cost(self._cost_points(anchor, here))
+        self._trials.count_by(self.cost(self._cost_points(anchor, here)))
         try:
             self._grow(box, bounders, steps)
             return box.fit()

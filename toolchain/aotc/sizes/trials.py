@@ -22,6 +22,12 @@ ENDED: Final[Mapping[Stop, str]] = {
     "runs": "was ended by probe.max_runs",
     "time": "was ended by probe.seconds",
 }
+# What a byte of a node's output costs, in floating-point operations: many nodes compute little.
+_BYTE_WORK: Final = 32
+# The search may do this work, some ten seconds of one core, or several times that of its largest
+# run; then it gives up what would only tell more of the range.
+_FREE_WORK: Final = 1e12
+_MAX_TIMES: Final = 6
 # The files of a log.
 TRYING: Final = "trying.json"
 TRIED: Final = "tried.jsonl"
@@ -63,11 +69,36 @@ class Trials:
     relations: Sequence[Relation] = ()
     recall: Callable[[Mapping[str, int]], Trial | None] = lambda _: None
     input_bytes: Callable[[Mapping[str, int]], int] = lambda _: 0
-    estimate: Cost | None = None
     runs: int = 0
     error: str = ""
     stop: Stop = ""
+    given_up: list[str] = field(default_factory=list)
+    """What was not tried, as the work for it was done."""
+    _estimate: Cost | None = None
     _known: dict[tuple[int, ...], Trial] = field(default_factory=dict)
+    _spent: float = 0.0
+    _largest: float = 0.0
+
+    def count_by(self, estimate: Cost) -> None:
+        """From now on count the cost of runs by `estimate`; also of those that were done."""
+        self._estimate = estimate
+        self._spent = self._largest = 0.0
+        for key in self._known:
+            self._count(dict(zip(self.dims, key, strict=True)))
+
+    def _count(self, sizes: Mapping[str, int]) -> None:
+        if self._estimate is not None and 0 not in sizes.values():
+            _, activations, flops = self._estimate(sizes)
+            work = flops + _BYTE_WORK * activations
+            self._spent += work
+            self._largest = max(self._largest, work)
+
+    def gives_up(self, what: str) -> bool:
+        """Whether the search has done its work, and does without `what`, which is noted."""
+        over = self._spent > max(_FREE_WORK, _MAX_TIMES * self._largest)
+        if over and what not in self.given_up:
+            self.given_up.append(what)
+        return over
 
     def complete(self, sizes: Mapping[str, int], found: Sequence[Relation] = ()) -> dict[str, int]:
         """`sizes` with all derived dims, by the relations `found` and then by those stated."""
@@ -89,6 +120,7 @@ class Trials:
                 return Trial(ok=False, error=self.error)
             self.runs += 1
             outcome = before or self.trial(named)
+            self._count(named)
             self._known[key] = outcome
             if not outcome.ok:
                 self.error = outcome.error
@@ -118,9 +150,9 @@ class Trials:
         """
         if self.inputs_exceed(sizes, self.limits.max_input_bytes):
             return "bytes"
-        if self.estimate is None:
+        if self._estimate is None:
             return ""
-        _, activations, flops = self.estimate(sizes)
+        _, activations, flops = self._estimate(sizes)
         if activations > self.limits.max_activation_bytes * share:
             return "bytes"
         return "flops" if flops > self.limits.max_flops * share else ""
