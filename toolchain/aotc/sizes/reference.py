@@ -27,6 +27,7 @@ from aotc.sizes.dim_hints import hints_on
 from aotc.sizes.inputs.fixtures import (
     MAX_RETRIED_SIZES,
     SEARCHED,
+    STATED,
     FixtureInputs,
     Hints,
     alternatives,
@@ -419,8 +420,8 @@ class Reference:
 
     def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
         # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign, nor
-        # to those that were searched for.
-        if fixture.name.startswith(("user", SEARCHED)) or "-" in fixture.name:
+        # to those that were searched for, or stated.
+        if fixture.name.startswith(("user", SEARCHED, STATED)) or "-" in fixture.name:
             return None
         kept = self._kept.get(tuple(fixture.sizes.items()))
         if kept is None and dict(fixture.sizes) in self._deadly:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
 from aotc.base.records import field, record
+from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.codec import Bounds, Pattern, Problem
 
 # Relative, with forward slashes, and without an empty, '.' or '..' part.
@@ -80,6 +81,9 @@ class Value:
     ]
     shape: tuple[int | str, ...] | None = None
     form: Annotated[str, "the whole type of a map, such as seq(map(int64,float))"] = ""
+    allowed: Annotated[
+        AllowedValues | None, "of an input: the values that calls are held to; unset: all"
+    ] = None
 
 
 @record

@@ -238,7 +238,8 @@ def value_text(value: Value) -> str:
         return value.form
     kind = "" if value.kind == "tensor" else f"{value.kind} of "
     if value.shape is not None:
-        return f"{kind}{value.dtype} {_shape(value.shape)}"
+        stated = f", {value.allowed.text()}" if value.allowed is not None else ""
+        return f"{kind}{value.dtype} {_shape(value.shape)}{stated}"
     return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
 
 
