@@ -15,6 +15,8 @@ from aotc.spec.payload import Value
 Array = np.ndarray[Any, Any]
 # How far a bound that is not stated lies from the one that is, where integers are drawn.
 _SPAN: Final = 8
+# Up to so many values an array is compared with each of them.
+_FEW: Final = 8
 # Of one input, how many values are tried throughout.
 MAX_ENDS: Final = 8
 
@@ -70,8 +72,8 @@ def cut_to_allowed(array: Any, value: Value, sizes: Mapping[str, int]) -> Any:
     if allowed is None or not isinstance(array, np.ndarray) or not outside(array, allowed, sizes):
         return array
     if allowed.values:
-        known = np.array(allowed.values, dtype=array.dtype)
-        return np.where(np.isin(array, known), array, known[0])
+        first = np.asarray(allowed.values[0]).astype(array.dtype)
+        return np.where(_is_known(array, allowed), array, first)
     low, high = (
         None if bound is None else np.asarray(_fitting(bound, array.dtype)).astype(array.dtype)
         for bound in allowed.bounds(sizes)
@@ -140,11 +142,22 @@ def _stated(value: Value) -> AllowedValues:
 
 def _first_other(array: Array, allowed: AllowedValues) -> str:
     if array.dtype.kind in "OUT":
-        others = [text for text in array.flat if text not in allowed.values]
-        return value_text(others[0]) if others else ""
-    known = np.array(allowed.values, dtype=array.dtype)
-    other = array[~np.isin(array, known)]
+        others = (value_text(str(text)) for text in array.flat if text not in allowed.values)
+        return next(others, "")
+    other = array[~_is_known(array, allowed)]
     return _scalar_text(other.flat[0]) if other.size else ""
+
+
+def _is_known(array: Array, allowed: AllowedValues) -> Any:
+    """Where the array has one of the stated values."""
+    values = np.array(allowed.values).astype(array.dtype)
+    # Which sorts the array, unless it is of integers close to one another.
+    if len(values) > _FEW:
+        return np.isin(array, values)
+    known = np.zeros(array.shape, bool)
+    for value in values:
+        known |= array == value
+    return known
 
 
 def _scalar_text(scalar: Any) -> str:

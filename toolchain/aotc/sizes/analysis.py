@@ -104,6 +104,9 @@ def analyze_job(request: Json) -> Json:
         )
     except TooManyAtOnceError:
         return None
+    except AotcError as error:
+        refuse_stated_values(reference, error.found)
+        raise
     showing().search_answers()
     branches = None
     if request["control_flow"]:
