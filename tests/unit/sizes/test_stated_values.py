@@ -92,9 +92,11 @@ def test_copies_of_one_sign_leave_stated_values() -> None:
 
 def test_each_stated_end_is_tried_alone() -> None:
     base = generate(VALUES, SIZES, HINTS, 5)
-    found = dict(stated_ends(VALUES, base, SIZES))
-    assert list(found) == ["speed = 0.5", "speed = 2", "rate = 8000", "rate = 16000", "lengths = 6"]
-    for inputs in found.values():
+    found = list(stated_ends(VALUES, base, SIZES))
+    assert [f"{name} {end}" for name, end, _ in found] == [
+        *("speed 0.5", "speed 2", "rate 8000", "rate 16000", "lengths 6"),
+    ]
+    for _, _, inputs in found:
         assert_allowed(inputs)
         assert sum(inputs[name] is not base[name] for name in base) == 1
 

@@ -35,7 +35,7 @@ def fixtures_at_ends(
     found: list[FixtureInputs] = []
     findings: list[Finding] = []
     ends = stated_ends(stated, reference.inputs_at(sizes), sizes)
-    for number, (what, inputs) in zip(
+    for number, (name, end, inputs) in zip(
         range(_FIRST_NUMBER, _FIRST_NUMBER + _MAX_NUMBERS), ends, strict=False
     ):
         why = "ONNX Runtime crashes or hangs" if reference.died_with((number,)) else ""
@@ -47,8 +47,8 @@ def fixtures_at_ends(
             why = error.found
         if why:
             at = f" at {sizes_text(sizes)}" if sizes else ""
-            text = f"the model does not run with {what}{at}: {why}"
-            findings.append(Finding(code="AOTC-S034", what=text[:500], where="inputs"))
+            what = f"the model does not run with {name} = {end}{at}: {why}"[:500]
+            findings.append(Finding(code="AOTC-S034", what=what, where=f"input {name}"))
         else:
             found.append(FixtureInputs(f"{STATED}{len(found)}", inputs, sizes))
     return found, findings

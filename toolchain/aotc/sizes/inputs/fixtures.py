@@ -301,16 +301,16 @@ def _stated_array(
 
 def stated_ends(
     values: Iterable[Value], base: Mapping[str, Any], sizes: Mapping[str, int]
-) -> Iterator[tuple[str, dict[str, Any]]]:
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Copies of the inputs `base` at `sizes`, one for each stated bound and value of an input.
 
-    That input has it throughout; with each comes what it is, in words.
+    That input has it throughout; with each come the input's name and what it is, in words.
     """
     for value in values:
         for end in ends_of(value, sizes) if value.allowed is not None else ():
             array = filled(value, np.shape(base[value.name]), end)
             if array.size:
-                yield f"{value.name} = {value_text(end)}", {**base, value.name: array}
+                yield value.name, value_text(end), {**base, value.name: array}
 
 
 def with_one_sign(
