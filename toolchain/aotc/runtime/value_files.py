@@ -220,5 +220,6 @@ def resize(
                 )
             take = np.arange(sizes[dim]) % array.shape[axis]
             result[value.name] = np.take(array, take, axis=axis)
-        result[value.name] = cut_to_allowed(result.get(value.name), value, sizes)
+        if value.allowed is not None:
+            result[value.name] = cut_to_allowed(result[value.name], value, sizes)
     return result
