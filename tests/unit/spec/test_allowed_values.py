@@ -44,7 +44,8 @@ def test_an_input_of_which_no_values_are_stated_has_none() -> None:
 def test_what_is_stated_is_told_and_written_as_it_was(stated: dict[str, Any], text: str) -> None:
     assert allowed(**stated).text() == text
     assert encode(profile(**stated))["inputs"]["speed"] == stated
-    value = Value(name="speed", dtype="float32", allowed=allowed(**stated))
+    dtype = "string" if "'" in text else "float32"
+    value = Value(name="speed", dtype=dtype, allowed=allowed(**stated))
     assert decode(Value, encode(value)) == value
 
 
@@ -125,6 +126,20 @@ def test_short_forms_that_say_nothing_are_refused(words: str, problem: str) -> N
         read_allowed(words)
     (found,) = refused.value.problems
     assert (str(found), found.code) == (problem, "AOTC-I110")
+
+
+def test_a_manifest_states_values_of_the_input_alone() -> None:
+    text = {"name": "language", "dtype": "string", "allowed": {"max": 1}}
+    sequence = {"name": "x", "dtype": "float32", "kind": "sequence", "allowed": {"max": 1}}
+    byte = {"name": "x", "dtype": "uint8", "allowed": {"min": -1, "max": "time"}}
+    for stated, problem in (
+        (text, "allowed: text has no bounds; state values"),
+        (sequence, "allowed: a sequence of float32 has no values that can be stated"),
+        (byte, "allowed.min: -1 is outside 0..255"),
+    ):
+        with pytest.raises(ParseError) as refused:
+            decode(Value, stated)
+        assert [str(each) for each in refused.value.problems] == [problem]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from aotc.pipeline.types import (
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of, backends_of
-from aotc.spec.allowed_values import STATABLE, AllowedValues, misfit
+from aotc.spec.allowed_values import STATABLE, AllowedValues
 from aotc.spec.buckets import sizes_in_graph
 from aotc.spec.codec import Json
 from aotc.spec.payload import Finding, Value
@@ -294,27 +294,15 @@ def _with_values(value: Value, allowed: AllowedValues | None, symbols: Symbols) 
     if allowed is None:
         return value
     where = f"inputs.{value.name}"
-    text = value.dtype == "string"
-    if value.kind != "tensor" or value.dtype not in STATABLE or (text and not allowed.values):
+    for problem in allowed.problems_of(value.kind, value.dtype)[:1]:
         raise AotcError(
             "AOTC-I111",
-            "such values of this input cannot be stated",
-            where=where,
-            expected="values of text" if text else "an input that is a tensor of numbers or text",
-            found=f"a {value.kind} of {value.dtype}",
+            "the input has no such values",
+            where=f"{where}.{problem.path}".rstrip("."),
+            expected=value.dtype if value.dtype in STATABLE else "numbers or text",
+            found=problem.what,
         )
     sums = allowed.sums()
-    ends = {"min": allowed.min, "max": allowed.max}
-    numbers = [(name, end) for name, end in ends.items() if end is not None and name not in sums]
-    for name, number in (*numbers, *(("values", each) for each in allowed.values)):
-        if why := misfit(number, value.dtype):
-            raise AotcError(
-                "AOTC-I111",
-                "a stated value is none of the input's type",
-                where=f"{where}.{name}",
-                expected=value.dtype,
-                found=why,
-            )
     declared = {symbols.names.get(dim, dim): dim for dim in free_dims(symbols.declared)}
     dims = {
         term: declared[_free_dim(term, f"{where}.{name}", symbols)]

@@ -60,6 +60,22 @@ class AllowedValues:
             found.append(Problem("values", "has one value twice", CODE))
         return found
 
+    def problems_of(self, kind: str, dtype: str) -> list[Problem]:
+        """Why an input of this kind and element type has no such values; below `min` and so on."""
+        if kind != "tensor" or dtype not in STATABLE:
+            return [Problem("", f"a {kind} of {dtype} has no values that can be stated")]
+        if dtype == "string" and not self.values:
+            return [Problem("", "text has no bounds; state values")]
+        sums = self.sums()
+        bounds = {"min": self.min, "max": self.max}
+        stated = [(name, bound) for name, bound in bounds.items() if name not in sums]
+        stated += [("values", each) for each in self.values]
+        return [
+            Problem(name, why)
+            for name, each in stated
+            if each is not None and (why := misfit(each, dtype))
+        ]
+
     @property
     def ends(self) -> tuple[int | float | str, ...]:
         """The stated values, or the bounds that are stated."""

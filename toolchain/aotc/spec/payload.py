@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
 from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.codec import Bounds, Pattern, Problem
 
@@ -84,6 +84,11 @@ class Value:
     allowed: Annotated[
         AllowedValues | None, "of an input: the values that calls are held to; unset: all"
     ] = None
+
+    def problems(self) -> list[Problem]:
+        """Values that this type does not have."""
+        found = self.allowed.problems_of(self.kind, self.dtype) if self.allowed else []
+        return [replace(each, path=f"allowed.{each.path}".rstrip(".")) for each in found]
 
 
 @record
