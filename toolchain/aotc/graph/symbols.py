@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated
 
@@ -16,6 +15,7 @@ from aotc.spec.relations import (
     Equality,
     in_dependency_order,
     ordering_problem,
+    quoted,
     read_relations,
     renamed,
     representatives,
@@ -54,7 +54,7 @@ class Symbols:
         dims = free_dims(self.declared)
         if name in self.names.values():
             return name
-        found = name if name in dims else _positions(self.declared).get(name)
+        found = name if name in dims else sizes_by_position(self.declared).get(name)
         if found is None:
             candidates = self.dims_of_anonymous(name)
             return candidates[0] if len(candidates) == 1 else None
@@ -73,7 +73,14 @@ class Symbols:
 
     def inputs(self) -> tuple[Value, ...]:
         """The inputs with the new names of their dims."""
-        return tuple(replace(value, shape=self.shape(value.shape)) for value in self.declared)
+
+        def renamed_value(value: Value) -> Value:
+            allowed = value.allowed
+            if allowed is not None:
+                allowed = allowed.with_dims(lambda dim: self.names.get(dim, dim))
+            return replace(value, shape=self.shape(value.shape), allowed=allowed)
+
+        return tuple(renamed_value(value) for value in self.declared)
 
 
 def symbols_of(
@@ -122,7 +129,7 @@ class _Naming:
         self._texts = texts
         self._read = read
         self._dims = free_dims(inputs)
-        self._positions = _positions(inputs)
+        self._positions = sizes_by_position(inputs)
         self._rankless = {f"{v.name}.0" for v in inputs if v.shape is None and v.kind == "tensor"}
         self._new: dict[str, None] = {}
         self._equal = [
@@ -260,8 +267,7 @@ class _Naming:
 
 def example_equality(dims: Sequence[str]) -> str:
     """A relation in a profile's notation that makes the last two of `dims` equal."""
-    names = (f'"{dim}"' if re.search(r"[\s=+*-]", dim) else dim for dim in dims[-2:])
-    return f"size = {' = '.join(names)}"
+    return f"size = {' = '.join(quoted(dim) for dim in dims[-2:])}"
 
 
 def ambiguous_name(name: str, dims: Sequence[str]) -> str:
@@ -279,7 +285,7 @@ def free_dims(inputs: Iterable[Value]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _positions(inputs: Iterable[Value]) -> dict[str, int | str]:
+def sizes_by_position(inputs: Iterable[Value]) -> dict[str, int | str]:
     """By position `INPUT.AXIS`: its size or the name of its dim."""
     return {
         f"{value.name}.{axis}": size

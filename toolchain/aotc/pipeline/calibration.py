@@ -16,6 +16,7 @@ import onnx
 from aotc.base.errors import AotcError
 from aotc.base.files.names import data_sources
 from aotc.graph import values
+from aotc.graph.allowed_arrays import require_allowed
 from aotc.pipeline.context import BuildContext, BuildState
 from aotc.pipeline.types import AnalyzedModel, SourceModel
 from aotc.precision.quantized_nodes import Observed
@@ -65,7 +66,8 @@ def calibration_samples(analyzed: AnalyzedModel, state: BuildState) -> tuple[Jso
     They are written once in a build, as what is made of them is known by their paths.  They have
     the model's own dtypes, and sizes at which it runs without padding.  There are at most
     `calibration.max_samples`, the first ones.  Raises AOTC-I001 and I072 (there is no data), I073
-    (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles).
+    (it cannot be read), I074 (inputs), I075 (shapes), I076 (NaN or infinity), I077 (pickles) and
+    I112 (values that the profile excludes).
     """
     context = state.context
     require_calibration(context)
@@ -146,7 +148,9 @@ def _checked(
     """The samples, where each stands, and its sizes, at which the model runs."""
     source, domain = analyzed.source, analyzed.domain
     for where, sample in _read_all(path, source, domain.corner("min")):
-        yield where, sample, _sizes(sample, source, domain, where)
+        sizes = _sizes(sample, source, domain, where)
+        require_allowed(sample, source.inputs, sizes, code="AOTC-I112", where=where)
+        yield where, sample, sizes
 
 
 def _read_all(

@@ -15,7 +15,7 @@ from aotc.base.files.reading import FileState, file_state, require_model_file
 from aotc.graph.symbols import Symbols, symbols_of
 from aotc.pipeline.context import BuildState
 from aotc.pipeline.integer_products import may_saturate, rewrite_products
-from aotc.pipeline.plan import interface_types, stated_half_types
+from aotc.pipeline.plan import interface_types, stated_half_types, with_stated_values
 from aotc.pipeline.types import SourceModel
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.manifest import Capture
@@ -38,7 +38,8 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
 
     Dims that the profile states to be equal have one name from here on, and inputs and outputs of
     float32 have the half-precision types that it states.
-    Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), and S002 (types).
+    Raises AOTC-I001 to I007, I010 to I016, I042, I043, S004 and S015 (relations), S002 (types and
+    bounds of values), and I111 (stated values).
     """
     context = state.context
     if isinstance(model, bytes):
@@ -75,7 +76,7 @@ def import_model(model: str | Path | bytes, state: BuildState) -> SourceModel:
         ) from None
     path = Path(result["path"])
     captured = decode(Capture, result["capture"])
-    symbols = decode(Symbols, result["symbols"])
+    symbols = with_stated_values(decode(Symbols, result["symbols"]), context.profile)
     return SourceModel(
         path=path,
         name=name,

@@ -37,7 +37,7 @@ from aotc.providers.named_backends import backend_of
 from aotc.session.inference import DATA, MODEL, SPOILS_QUANTIZED, with_types, write_optimized
 from aotc.session.sessions import create_session
 from aotc.session.worker import REQUEST
-from aotc.sizes.inputs.fixtures import SEARCHED
+from aotc.sizes.inputs.fixtures import SEARCHED, STATED
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.payload import Finding
 from aotc.spec.precision import QuantizationSpec, QuantizedForm, WantedPrecision, matching_names
@@ -484,7 +484,7 @@ def sampled_runs(
                 # Those with inputs of one sign, or searched for, have the sizes of another one.
                 if run.origin == "generated"
                 and "-" not in run.name
-                and not run.name.startswith(SEARCHED)
+                and not run.name.startswith((SEARCHED, STATED))
             ],
         },
         folder=folder,

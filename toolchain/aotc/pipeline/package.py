@@ -296,6 +296,7 @@ def manifest_of(
             *(("output-gates",) if any(variant.parity.gates for variant in variants) else ()),
             *(("rejected-routes",) if any(variant.rejects for variant in dropped) else ()),
             *(("shape-routing",) if routed else ()),
+            *(("stated-values",) if any(each.allowed for each in analyzed.source.inputs) else ()),
         ),
         name=analyzed.source.name,
         source=analyzed.source.capture,

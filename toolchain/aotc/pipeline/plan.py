@@ -12,8 +12,15 @@ from typing import TYPE_CHECKING, Final
 import onnx
 
 from aotc.base.errors import AotcError
+from aotc.base.records import replace
 from aotc.base.text import nearest
-from aotc.graph.symbols import Symbols, ambiguous_name, example_equality
+from aotc.graph.symbols import (
+    Symbols,
+    ambiguous_name,
+    example_equality,
+    free_dims,
+    sizes_by_position,
+)
 from aotc.graph.view import every_node
 from aotc.pipeline.context import BuildContext
 from aotc.pipeline.types import (
@@ -26,6 +33,7 @@ from aotc.pipeline.types import (
 from aotc.precision.half_conversion import HALF_TYPES
 from aotc.providers.base import Backend
 from aotc.providers.named_backends import backend_of, backends_of
+from aotc.spec.allowed_values import STATABLE, AllowedValues
 from aotc.spec.buckets import sizes_in_graph
 from aotc.spec.codec import Json
 from aotc.spec.payload import Finding, Value
@@ -264,6 +272,70 @@ def stated_ranges(source: SourceModel, context: BuildContext) -> Mapping[str, Di
                 "AOTC-S004", "the model fixes this dim", where=name, found=f"size {fixed[name]}"
             )
     return ranges
+
+
+def with_stated_values(symbols: Symbols, profile: Profile) -> Symbols:
+    """`symbols` whose inputs have the values that the profile states of them.
+
+    Raises AOTC-I111 if these are none of the input, and S002 and S004 if a bound is no free dim.
+    """
+    return replace(
+        symbols,
+        declared=tuple(
+            _with_values(value, profile.inputs[value.name].allowed, symbols)
+            if value.name in profile.inputs
+            else value
+            for value in symbols.declared
+        ),
+    )
+
+
+def _with_values(value: Value, allowed: AllowedValues | None, symbols: Symbols) -> Value:
+    if allowed is None:
+        return value
+    where = f"inputs.{value.name}"
+    for problem in allowed.problems_of(value.kind, value.dtype)[:1]:
+        raise AotcError(
+            "AOTC-I111",
+            "the input has no such values",
+            where=f"{where}.{problem.path}".rstrip("."),
+            expected=value.dtype if value.dtype in STATABLE else "numbers or text",
+            found=problem.what,
+        )
+    sums = allowed.sums()
+    declared = {symbols.names.get(dim, dim): dim for dim in free_dims(symbols.declared)}
+    dims = {
+        term: declared[_free_dim(term, f"{where}.{name}", symbols)]
+        for name, read in sums.items()
+        for term in read.terms
+    }
+    return replace(value, allowed=allowed.with_dims(dims.__getitem__))
+
+
+def _free_dim(name: str, where: str, symbols: Symbols) -> str:
+    """The dim after import that a name in the profile refers to; raises AOTC-S002 and S004."""
+    dim = symbols.dim(name)
+    if dim is not None:
+        return dim
+    if several := symbols.dims_of_anonymous(name):
+        raise _ambiguous_name(where, name, several)
+    fixed = sizes_by_position(symbols.declared).get(name)
+    if isinstance(fixed, int):
+        raise AotcError(
+            "AOTC-S004",
+            f"the model fixes {name!r}",
+            where=where,
+            found=f"size {fixed}",
+            fix="Write the number.",
+        )
+    dims = free_dims(symbols.inputs())
+    raise AotcError(
+        "AOTC-S002",
+        f"the model has no dim {name!r}",
+        where=where,
+        expected=", ".join(sorted(dims)) or "no free dim",
+        found=_nearest(name, dims),
+    )
 
 
 def stated_crops(

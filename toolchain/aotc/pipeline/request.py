@@ -12,9 +12,10 @@ from typing import ParamSpec, TypeVar, get_args
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.session.worker_pool import Workers
+from aotc.spec.allowed_values import read_allowed
 from aotc.spec.codec import Json, ParseError
 from aotc.spec.precision import WantedPrecision
-from aotc.spec.profile import Profile
+from aotc.spec.profile import InputSpec, Profile
 from aotc.spec.profile_files import load_profile_file, load_target, with_absolute_paths
 from aotc.spec.run_report import Journal
 from aotc.spec.shapes import DimRange
@@ -40,6 +41,7 @@ class BuildRequest:
     key: str | Path | Signer | Sealer | None = None
     force: bool = False
     dims: Mapping[str, str | int] | None = None
+    values: Mapping[str, str] | None = None
     fixtures: str | Path | None = None
     embed_fixtures: bool = False
     calibration: str | Path | None = None
@@ -122,6 +124,7 @@ def requested_profile(request: BuildRequest) -> tuple[Profile, DocumentPlaces]:
         else load_profile_file(profile)
     )
     found = with_dims(found, request.dims or {})
+    found = with_values(found, request.values or {})
     if request.precision is not None:
         found = replace(found, precision=_precision(request.precision))
     overridden = set()
@@ -157,6 +160,25 @@ def with_dims(profile: Profile, dims: Mapping[str, str | int]) -> Profile:
                 expected="NAME=SIZE, NAME=MIN..MAX or NAME=MIN..MAX:STEP",
             ) from None
     return replace(profile, dims=ranges)
+
+
+def with_values(profile: Profile, values: Mapping[str, str]) -> Profile:
+    """`profile` with values of inputs from the command line; raises AOTC-I110."""
+    inputs = dict(profile.inputs)
+    for name, text in values.items():
+        try:
+            read = read_allowed(text)
+        except ParseError as error:
+            problem = error.problems[0]
+            raise AotcError(
+                problem.code,
+                f"{problem.path}: {problem.what}" if problem.path else problem.what,
+                where=f"--value {name}={text}",
+                expected="NAME=MIN..MAX, NAME=MIN.., NAME=..MAX or NAME=VALUE,VALUE",
+            ) from None
+        spec = inputs.get(name, InputSpec())
+        inputs[name] = replace(spec, min=read.min, max=read.max, values=read.values)
+    return replace(profile, inputs=inputs)
 
 
 def _precision(word: str) -> WantedPrecision:

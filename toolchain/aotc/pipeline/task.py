@@ -14,6 +14,7 @@ from aotc.base.errors import AotcError, Place
 from aotc.base.files.reading import file_sha256
 from aotc.base.records import record
 from aotc.graph import values
+from aotc.graph.allowed_arrays import require_allowed
 from aotc.graph.partition.budgets import Judged
 from aotc.graph.values import open_npz
 from aotc.pipeline.context import BuildContext, BuildState
@@ -260,7 +261,12 @@ def _run(
 
 def _place(code: str, context: BuildContext) -> Place | None:
     """The line of the profile that a refusal is about."""
-    fields = {"AOTC-I079": ".data", "AOTC-I080": ".labels", "AOTC-I081": ".output"}
+    fields = {
+        "AOTC-I079": ".data",
+        "AOTC-I080": ".labels",
+        "AOTC-I081": ".output",
+        "AOTC-I112": ".data",
+    }
     field = fields.get(code, ".metric" if code in ("AOTC-N025", "AOTC-N027") else "")
     return context.places.of(_SETTING + field)
 
@@ -429,7 +435,7 @@ def batches(
 ) -> Iterator[Batch]:
     """The samples of a file in batches of the size that calls have: that of `buckets`, or optimal.
 
-    Raises AOTC-I079 and I080.
+    Raises AOTC-I079, I080 and I112.
     """
     arrays, wanted = _read(file, inputs, labels)
     count = len(wanted)
@@ -450,6 +456,7 @@ def batches(
         part = {name: array[start] if added else array[rows] for name, array in arrays.items()}
         taken = min(step, count - start)
         sizes = _sizes(file, part, inputs)
+        require_allowed(part, inputs, sizes, code="AOTC-I112", where=str(file))
         yield Batch(part, sizes, wanted[start : start + taken], taken, added)
 
 

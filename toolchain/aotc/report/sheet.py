@@ -243,6 +243,7 @@ _NUMBERED: Final = {
     "padded": "padded sizes",
     "less": "less padded sizes",
     "shown": "inputs searched for",
+    "stated": "stated values",
 }
 _NAME: Final = re.compile(
     rf"({'|'.join(_CORNERS)})(-sampled)?|"

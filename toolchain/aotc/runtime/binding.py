@@ -56,7 +56,7 @@ def bind_call(
         given = {name: take_tensor(name, value, device) for name, value in inputs.items()}
     for name, item in given.items():
         item.refuse_narrow(name)
-    checked = guard.check({name: item.shadow() for name, item in given.items()})
+    checked = guard.check_shapes({name: item.shadow() for name, item in given.items()})
     if checked.inputs.keys() != given.keys():
         raise AotcError(
             "AOTC-R001",
@@ -65,6 +65,18 @@ def bind_call(
             expected=", ".join(checked.inputs),
             found=", ".join(given),
         )
+
+    def check_values(tensors: Mapping[str, Given]) -> None:
+        """Raise AOTC-R027 for what the host can read of the inputs whose values are stated."""
+        found = {
+            value.name: tensors[value.name].on_host(device)
+            for value in guard.limited
+            if value.name in tensors
+        }
+        guard.check_values(found, checked.sizes)
+
+    if guard.limited:
+        check_values(given)
     route = router.route(checked.sizes, checked.outside)
     fills = {fill.name: fill for fill in padder.fills(checked.sizes, route.wanted)}
     shapes: dict[str, tuple[tuple[int, ...], Start, Any]] = {}
@@ -90,6 +102,7 @@ def bind_call(
         sizes=route.wanted,
         stream=_stream_handle(stream) if device.stream is not None else None,
         counted=counted(route, checked.outside),
+        check_values=check_values if guard.limited else None,
         model=model,
     )
 
@@ -166,16 +179,19 @@ class BoundCall:
         sizes: Mapping[str, int],
         stream: int | None,
         counted: Callable[[float], None],
+        check_values: Callable[[Mapping[str, Given]], None] | None,
         model: object,
     ) -> None:
         """`shapes` has, by input, the shape that runs, where the given one begins, and the padding.
 
         `crop` tells which part of an output of such a shape is the caller's (None: all of it).
         `sizes` are those of the dims that run.  `stream` is where the caller writes inputs.
-        `counted` is told the seconds of each call.  `model` lives as long as this call does: its
-        folder must stay in the store.  Raises AOTC-R024, M004 and R005.
+        `counted` is told the seconds of each call, and `check_values` refuses values before it
+        (None: all are allowed).  `model` lives as long as this call does: its folder must stay in
+        the store.  Raises AOTC-R024, M004 and R005.
         """
         self._counted = counted
+        self._check_values = check_values
         self._model = model
         self._runner = runner
         self._device: Device = runner.device
@@ -201,6 +217,10 @@ class BoundCall:
                 self._write(name, item)
             self._pad()
             self._device.synchronize()
+        self._in_memory = {
+            name: Given(bound.shape, bound.dtype, bound.memory, on_device=True)
+            for name, bound in self._inputs.items()
+        }
         buffers = {name: bound.buffer for name, bound in self._inputs.items()}
         self._here = _Here()
         self._run = self._fixed_run(runner, buffers, sizes, checks=self._owns_inputs(given))
@@ -231,8 +251,8 @@ class BoundCall:
         """Compute the outputs from what the inputs' memory holds, or from `inputs`.
 
         `inputs` are further tensors of the same shapes and types, which are copied into that
-        memory, on the device or from the host.  Raises AOTC-R001, R002, R004, R011, R022, M004, and
-        R005 if ONNX Runtime fails or the model is closed.
+        memory, on the device or from the host.  Raises AOTC-R001, R002, R004, R011, R022, R027 for
+        values that the host can read, M004, and R005 if ONNX Runtime fails or the model is closed.
         """
         if self._closed:
             raise closed_error(left=self._left)
@@ -250,6 +270,8 @@ class BoundCall:
         captures = captured and not self._here.captured
         with GATE.alone() if captures else GATE.used(), self._device.lock:
             given = [(n, self._checked(n, value)) for n, value in (inputs or {}).items()]
+            if self._check_values is not None:
+                self._check_values({**self._in_memory, **dict(given)})
             if self._stream is not None:
                 # After the producers of what is given made this stream wait for it.
                 self._device.wait_for(self._stream)
@@ -553,6 +575,13 @@ class Given:
         """Raise AOTC-R002 for integers below a byte, which are packed on a device."""
         if self.dtype in NARROW_BITS:
             raise _wrong_type(name, f"{self.dtype}, which is packed in less than a byte")
+
+    def on_host(self, device: Device) -> np.ndarray[Any, Any] | None:
+        """Its values, if the host can read them where they are."""
+        if not self.on_device:
+            array: np.ndarray[Any, Any] = self.value
+            return array
+        return read_values([self.value], device)[0] if device.dlpack_type == _HOST else None
 
     def shadow(self) -> np.ndarray[Any, Any]:
         """A host array of its shape and type, for guards, which look at no element."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from aotc.base.errors import AotcError, with_others
 from aotc.base.text import did_you_mean
+from aotc.graph.allowed_arrays import require_allowed
 from aotc.graph.values import Data, describe, numpy_dtype
 from aotc.spec.manifest import Manifest
 from aotc.spec.payload import Value
@@ -69,6 +70,8 @@ class Guard:
         self._vectors = {
             plan.name for plan in self._plans if plan.rank < 0 and f"{plan.name}.0" in domain.dims
         }
+        self.limited = tuple(value for value in manifest.inputs if value.allowed is not None)
+        """The inputs whose values the profile states."""
         self._strict = manifest.strict
         self._also, self._accepts = domain.also, domain.accepts
         # Outside the range of a routed dim without buckets, the dynamic variant runs unproven.
@@ -84,8 +87,22 @@ class Guard:
 
         Raises AOTC-R001 (names), R002 (types), R003 (ranks), R004 (sizes, relations), and AOTC-S010
         if a size is outside the range that the profile states or, if the artifact is strict,
-        outside the proven one; and R010 (size 0, where the model was seen to fail).
+        outside the proven one; R010 (size 0, where the model was seen to fail), and R027 (values).
         """
+        checked = self.check_shapes(inputs)
+        if self.limited:
+            self.check_values(checked.inputs, checked.sizes)
+        return checked
+
+    def check_values(self, arrays: Mapping[str, Data], sizes: Mapping[str, int]) -> None:
+        """Raise AOTC-R027 if a value of a call of `sizes` is not among those that are stated.
+
+        Only inputs with a statement are read, each of them once for each of its ends.
+        """
+        require_allowed(arrays, self.limited, sizes, code="AOTC-R027")
+
+    def check_shapes(self, inputs: Mapping[str, Data]) -> CheckedCall:
+        """`check` without a look at any element."""
         if inputs.keys() != self._names:
             inputs = self._with_optionals(inputs)
         arrays: dict[str, Data] = {}

@@ -210,8 +210,8 @@ class Model:
         The call goes to the smallest loaded variant that accepts it, padded if the profile says so,
         and what padding added to the outputs is cropped.  An array in another order than C, such as
         a transposed one, is copied, which `findings` tells.  Raises AOTC-R001 to R004, R010,
-        R021 and S010 before anything runs, I027 for an unknown output, M004 if the device has too
-        little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
+        R021, R027 and S010 before anything runs, I027 for an unknown output, M004 if the device has
+        too little memory, R024 if a graph cannot be captured, and R005 if ONNX Runtime fails or the
         model is closed.
         """
         return self._run(inputs, outputs, self.telemetry, self._recorder)
@@ -276,7 +276,7 @@ class Model:
     def route(self, inputs: Mapping[str, values.Data]) -> command_reports.CallRoute:
         """The variant that would take a call, and why; nothing runs and nothing is counted.
 
-        Raises AOTC-R001 to R005, R010, R021 and S010, as `run` does.
+        Raises AOTC-R001 to R005, R010, R021, R027 and S010, as `run` does.
         """
         self._refuse_closed()
         refuse_other_forms(inputs, None, self.inputs)

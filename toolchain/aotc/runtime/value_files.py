@@ -11,6 +11,7 @@ import numpy as np
 from aotc.base.errors import AotcError
 from aotc.base.text import did_you_mean
 from aotc.graph import values
+from aotc.graph.allowed_arrays import cut_to_allowed
 from aotc.graph.values import open_npz
 from aotc.spec.payload import Fixture, Value
 
@@ -201,7 +202,8 @@ def resize(
 ) -> dict[str, values.Data]:
     """A fixture's inputs with the dims in `sizes` resized, by repeating values.
 
-    Repeating keeps values that the model accepts, such as token ids.  Raises AOTC-I027 if an input
+    Repeating keeps values that the model accepts, such as token ids; one that the input excludes at
+    these sizes becomes the nearest that it allows.  Raises AOTC-I027 if an input
     is not a tensor with known dims, or has nothing to repeat.
     """
     result = dict(fixture)
@@ -218,4 +220,6 @@ def resize(
                 )
             take = np.arange(sizes[dim]) % array.shape[axis]
             result[value.name] = np.take(array, take, axis=axis)
+        if value.allowed is not None:
+            result[value.name] = cut_to_allowed(result[value.name], value, sizes)
     return result

@@ -20,6 +20,7 @@ from aotc.base.errors import AotcError
 from aotc.base.files.ownership import can_check_owners
 from aotc.base.interruptions import stop_if_interrupted
 from aotc.graph import values
+from aotc.graph.allowed_arrays import cut_to_allowed
 from aotc.graph.values import Data
 from aotc.host.cpu import processor_identity, usable_cores
 from aotc.host.probe import probe
@@ -286,7 +287,10 @@ _MAX_ELEMENTS: Final = 1 << 27
 def inputs_at(
     manifest: Manifest, sizes: Mapping[str, int], payload: Path
 ) -> dict[str, values.Data] | None:
-    """Inputs of `sizes`: a resized fixture, or zeros; None if neither is possible."""
+    """Inputs of `sizes`: a resized fixture, or zeros; None if neither is possible.
+
+    Where the profile states values, they are cut to these.
+    """
     shapes = {
         value.name: [
             size if isinstance(size, int) else sizes.get(size, 1) for size in value.shape or ()
@@ -302,7 +306,8 @@ def inputs_at(
     for value in manifest.inputs:
         if value.kind != "tensor" or value.shape is None or value.dtype == "string":
             return None
-        zeros[value.name] = np.zeros(shapes[value.name], values.numpy_dtype(value.dtype))
+        made = np.zeros(shapes[value.name], values.numpy_dtype(value.dtype))
+        zeros[value.name] = cut_to_allowed(made, value, sizes)
     return zeros
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import onnx
 
 from aotc.base.errors import AotcError
+from aotc.graph.allowed_arrays import require_allowed
 from aotc.graph.decisions import Decisions
 from aotc.graph.parted_axes import parted_axes
 from aotc.graph.symbols import Symbols
@@ -23,7 +24,8 @@ from aotc.sizes.output_shapes import (
 from aotc.sizes.reference import Reference, write_golden_outputs
 from aotc.sizes.runs import TooManyAtOnceError
 from aotc.sizes.showing import Showing
-from aotc.sizes.trials import ENDED
+from aotc.sizes.stated_values import fixtures_at_ends, refuse_stated_values, tried_values
+from aotc.sizes.trials import ENDED, Trial
 from aotc.spec.codec import Json, decode, encode
 from aotc.spec.parted import PartedAxis
 from aotc.spec.payload import Finding, Value
@@ -65,10 +67,15 @@ def analyze_job(request: Json) -> Json:
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
     given = [FixtureInputs.read(item, reference.inputs) for item in request["given"]]
     refuse_out_of_range(given, stated)
+    for item in given:
+        where = f"fixture {item.name}"
+        require_allowed(item.inputs, reference.inputs, item.sizes, code="AOTC-I112", where=where)
     domain = _proven_domain(reference, stated, probe, given)
     fixtures = plan_fixtures(
         domain, decode(ParitySpec, request["parity"]), reference.inputs_at, given
     )
+    ends, failed_ends = fixtures_at_ends(reference, domain)
+    fixtures += ends
     place, weights = Path(request["graph"]), Path(request["graph_weights"])
 
     # When the first fixture is answered: inference makes constants that no machine may hold.
@@ -97,6 +104,9 @@ def analyze_job(request: Json) -> Json:
         )
     except TooManyAtOnceError:
         return None
+    except AotcError as error:
+        refuse_stated_values(reference, error.found)
+        raise
     showing().search_answers()
     branches = None
     if request["control_flow"]:
@@ -134,6 +144,8 @@ def analyze_job(request: Json) -> Json:
                 *domain_findings(domain),
                 *reference.rejected_findings,
                 *reference.findings,
+                *tried_values(reference.inputs, [*fixtures, *showing().added]),
+                *failed_ends,
                 *findings,
                 *showing().findings,
             )
@@ -151,16 +163,27 @@ def _proven_domain(
     probe: ProbeLimits,
     given: Sequence[FixtureInputs],
 ) -> Domain:
-    """The domain of the reference; searched again with other input values if nothing runs."""
+    """The domain of the reference; searched again with other input values if nothing runs.
+
+    Raises AOTC-S032 if nothing runs with the values that the profile states, and what
+    `Reference.domain` raises.
+    """
     while True:
         try:
             domain = reference.domain(stated, probe, given)
         except AotcError as error:
-            if error.code not in ("AOTC-S001", "AOTC-S005") or not reference.try_other_values():
+            if error.code not in ("AOTC-S001", "AOTC-S005"):
+                raise
+            if not reference.try_other_values():
+                refuse_stated_values(reference, error.found)
                 raise
             continue
         fixed = not reference.dims and not given
-        if not fixed or reference.trial({}).ok or not reference.try_other_values():
+        trial = reference.trial({}) if fixed else Trial(ok=True)
+        if trial.ok:
+            return domain
+        if not reference.try_other_values():
+            refuse_stated_values(reference, trial.error)
             return domain
 
 

@@ -28,6 +28,7 @@ from aotc.sizes.dim_hints import hints_on
 from aotc.sizes.inputs.fixtures import (
     MAX_RETRIED_SIZES,
     SEARCHED,
+    STATED,
     Alternative,
     FixtureInputs,
     Hints,
@@ -195,7 +196,7 @@ class Reference:
         hints = self._value_sets.hints(0)
         graph = onnx.load(self.graph, load_external_data=False)
         names = doubtful_inputs(graph, hints)
-        doubtful = [value for value in self.inputs if value.name in names]
+        doubtful = [v for v in self.inputs if v.name in names and v.allowed is None]
         return values_to_try(self.inputs, doubtful, hints, self._given)
 
     def _trial_with(self, sizes: Mapping[str, int], number: int) -> Trial:
@@ -484,8 +485,8 @@ class Reference:
 
     def _kept_outputs(self, fixture: FixtureInputs) -> list[Any] | None:
         # Kept outputs belong to generated inputs, not to the user's, nor to those of one sign, nor
-        # to those that were searched for.
-        if fixture.name.startswith(("user", SEARCHED)) or "-" in fixture.name:
+        # to those that were searched for, or stated.
+        if fixture.name.startswith(("user", SEARCHED, STATED)) or "-" in fixture.name:
             return None
         kept = self._kept.get(tuple(fixture.sizes.items()))
         if kept is None and dict(fixture.sizes) in self._deadly:

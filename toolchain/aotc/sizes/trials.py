@@ -146,9 +146,9 @@ class Trials:
     def exceeded_limit(self, sizes: Mapping[str, int], share: float = 1.0) -> Stop:
         """The limit that a run at `sizes` would exceed, or "".
 
-        `share` scales the limits of work and memory.
+        `share` scales the limits.
         """
-        if self.inputs_exceed(sizes, self.limits.max_input_bytes):
+        if self.inputs_exceed(sizes, int(self.limits.max_input_bytes * share)):
             return "bytes"
         if self._estimate is None:
             return ""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Literal
 
-from aotc.base.records import field, record
+from aotc.base.records import field, record, replace
+from aotc.spec.allowed_values import AllowedValues
 from aotc.spec.codec import Bounds, Pattern, Problem
 
 # Relative, with forward slashes, and without an empty, '.' or '..' part.
@@ -80,6 +81,14 @@ class Value:
     ]
     shape: tuple[int | str, ...] | None = None
     form: Annotated[str, "the whole type of a map, such as seq(map(int64,float))"] = ""
+    allowed: Annotated[
+        AllowedValues | None, "of an input: the values that calls are held to; unset: all"
+    ] = None
+
+    def problems(self) -> list[Problem]:
+        """Values that this type does not have."""
+        found = self.allowed.problems_of(self.kind, self.dtype) if self.allowed else []
+        return [replace(each, path=f"allowed.{each.path}".rstrip(".")) for each in found]
 
 
 @record

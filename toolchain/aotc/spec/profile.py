@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 from aotc.base.errors import AotcError
 from aotc.base.files.folders import MANIFEST
 from aotc.base.records import field, record
+from aotc.spec.allowed_values import MAX_VALUES, AllowedValues
 from aotc.spec.codec import Bounds, ParseError, Pattern, Problem, decode
 from aotc.spec.manifest import Manifest
 from aotc.spec.precision import (
@@ -187,7 +188,7 @@ class ProbeLimits:
         Bounds(1, 2**31),
         "largest size tried for a dim; of an image at most 4096, of a batch 1024",
     ] = 1 << 18
-    max_input_bytes: Annotated[Bytes, "of all inputs of one run"] = 16 << 20
+    max_input_bytes: Annotated[Bytes, "of all inputs of one run"] = 64 << 20
     max_activation_bytes: Annotated[Bytes, "sum of all nodes' outputs in one run"] = 8 << 30
     max_flops: Annotated[int, Bounds(1, 2**53 - 1), "multiply-adds times two, in one run"] = (
         320_000_000_000
@@ -223,7 +224,11 @@ class FixtureSpec:
 
 @record
 class InputSpec:
-    """What the profile states about one input: its shape, its dtype, and how it is padded."""
+    """What the profile states about one input: shape, dtype, values, and how it is padded.
+
+    With `min` and `max`, or `values`, calls with other values are refused, and generated inputs
+    have no others.  The bounds are inclusive.
+    """
 
     shape: Annotated[tuple[int | str, ...] | None, "sizes or dim names, first to last"] = None
     dtype: Annotated[
@@ -232,6 +237,21 @@ class InputSpec:
         "which callers then pass in that type",
     ] = None
     pad: Annotated[PadSpec, "along every dim that is padded"] = PadSpec()
+    min: Annotated[int | float | str | None, "smallest value; text: a dim, or a sum of dims"] = None
+    max: Annotated[int | float | str | None, "largest value; text: a dim, or a sum of dims"] = None
+    values: Annotated[
+        tuple[int | float | str, ...], Bounds(None, MAX_VALUES), "the only values"
+    ] = ()
+
+    @property
+    def allowed(self) -> AllowedValues | None:
+        """The values that calls are held to; None: all."""
+        found = AllowedValues(min=self.min, max=self.max, values=self.values)
+        return None if found == AllowedValues() else found
+
+    def problems(self) -> list[Problem]:
+        """Rules that the types do not express."""
+        return self.allowed.problems() if self.allowed is not None else []
 
 
 @record

@@ -91,6 +91,25 @@ def read_relations(texts: Sequence[str]) -> tuple[Equality | Relation, ...]:
     return tuple(read)
 
 
+def read_sum(text: str) -> Relation:
+    """Read a sum of dims, such as `past + seq - 1`, as that of a dim without a name.
+
+    Raises `ParseError` with AOTC-S015.
+    """
+    return _linear(text, "", _tokens(text))
+
+
+def sum_text(relation: Relation) -> str:
+    """What `read_sum` reads: the sum of a relation, with quotes around names that need them."""
+    terms = tuple(quoted(term) for term in relation.terms)
+    return str(Relation(dim="", terms=terms, constant=relation.constant)).removeprefix(" = ")
+
+
+def quoted(name: str) -> str:
+    """The name of a dim as a relation has it, in double quotes where it needs them."""
+    return f'"{name}"' if re.search(r"[\s=+*-]", name) or name.isdecimal() else name
+
+
 def representatives(equalities: Iterable[Equality]) -> dict[str, str]:
     """For each dim, the dim that represents all that equal it: the first one that was named."""
     parents: dict[str, str] = {}

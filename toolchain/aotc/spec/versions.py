@@ -22,7 +22,8 @@ MANIFEST_SCHEMA = "aotc.manifest/1.0"
 # by size, or with padding, requires `shape-routing`.  A reader without `captured-sizes` would
 # replay a CUDA graph of one size for calls of another; one without `output-gates` would judge a
 # load by the tolerance where a gate is stricter or stands instead; one without `fixture-variants`
-# would judge variants by fixtures that they were not compared with.
+# would judge variants by fixtures that they were not compared with; one without `stated-values`
+# would pass on values that the profile excludes.
 KNOWN_FEATURES = frozenset(
     {
         "captured-sizes",
@@ -31,6 +32,7 @@ KNOWN_FEATURES = frozenset(
         "output-gates",
         "rejected-routes",
         "shape-routing",
+        "stated-values",
     }
 )
 

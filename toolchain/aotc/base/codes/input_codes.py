@@ -207,6 +207,19 @@ INPUTS: Final[tuple[Row, ...]] = (
      "ONNX Runtime reads elements in C order, one after the other. An array in another order, such as a transposed "
      "one, one in Fortran order or a slice, is copied by each call that passes it.",
      "Pass numpy.ascontiguousarray(array), and make it once where it is passed often."),
+    ("AOTC-I110", "statement of values is not valid", INPUT,
+     "The profile, or --value, states values of an input that contradict each other: min above max, bounds beside "
+     "values, one value twice, or text and numbers. Or a bound is neither a number nor a sum of dims.",
+     "State min and max, or one of them, or values. A bound in text is a dim or a sum such as time - 1."),
+    ("AOTC-I111", "stated values are none of the input", INPUT,
+     "A stated value has a fraction, is too large or is text where the input's type has no such values; or the input "
+     "is no tensor of numbers or text: values of sequences, optionals, maps, truths, complex numbers and numbers "
+     "below a byte or of 8-bit floats cannot be stated.",
+     "State values of the input's own type, as `aotc inspect MODEL` shows it."),
+    ("AOTC-I112", "sample has a value that the profile excludes", INPUT,
+     "A fixture, a calibration sample or a labelled sample has a value outside of those that the profile states of "
+     "the input, or NaN.",
+     "Leave the sample out, or state what callers really pass: inputs.NAME.min, max or values."),
     ("AOTC-I052", "configuration is invalid", INPUT,
      "aotc.yaml in the working directory, or the file that AOTC_CONFIG names, cannot be read, is not YAML, or does not "
      "match its schema. Or aotc.yaml, which is read without being named, contains a setting that could run a program "
@@ -355,6 +368,18 @@ INPUTS: Final[tuple[Row, ...]] = (
     ("AOTC-S031", "buckets give too many sizes to capture", INPUT,
      "Every combination of buckets is captured as a CUDA graph; together they exceed cuda.graphs.max_count.",
      "State fewer buckets, or raise cuda.graphs.max_count."),
+    ("AOTC-S032", "no run passes with the stated values", INPUT,
+     "The original model fails in ONNX Runtime with every input that was generated of the values that the profile "
+     "states, at all sizes that were tried; or at some sizes no value is allowed.",
+     "State values with which the model runs; ONNX Runtime's error is shown. Real inputs are given by --fixtures."),
+    ("AOTC-S033", "values of an input are stated", FINDING,
+     "The profile states the values of an input. Generated inputs have no others, calls with others are refused, and "
+     "the message tells which of them the fixtures have.",
+     "Nothing to do."),
+    ("AOTC-S034", "stated value does not run", FINDING,
+     "The original model fails in ONNX Runtime with an input that is this value throughout, at the optimal sizes. "
+     "Calls may pass the value, and fail in the same way.",
+     "State the values with which the model runs; ONNX Runtime's error is shown."),
     ("AOTC-S035", "every answer would be empty", INPUT,
      "The profile or --dim states size 0 of a dim, and with it no output has an element: the artifact would answer "
      "nothing, and nothing would be proven.",

@@ -201,6 +201,10 @@ LOADING: Final[tuple[Row, ...]] = (
      "The process was forked after the model was loaded. ONNX Runtime's threads and what it has on a device are not in "
      "the child, where a call could wait for them forever.",
      "Call aotc.load in the child, or start children by spawn or forkserver; they share the store's files."),
+    ("AOTC-R027", "input value is not allowed", NO,
+     "The profile states which values of the input callers may pass, and the call has another one, or NaN. Nothing "
+     "was run.",
+     "Pass values as stated: `aotc inspect` shows them; or rebuild with a profile that states others."),
     ("AOTC-R999", "internal error", BUG,
      "This is a bug in aotc.",
      "Report it with the traceback that --debug prints."),

@@ -102,6 +102,15 @@ def build(
             help="fix (seq=128) or bound (batch=1..8, or 32..640:32 in steps) a dim",
         ),
     ],
+    values: Annotated[
+        list[str],
+        typer.Option(
+            "--value",
+            metavar="NAME=SPEC",
+            default_factory=list,
+            help="state values of an input: speed=0.5..2.0, lengths=..time, or rate=8000,16000",
+        ),
+    ],
     fixtures: Annotated[
         Path | None,
         typer.Option(
@@ -226,7 +235,7 @@ def build(
         model_given(model) as given,
         stages(quiet=json) as progress,
     ):
-        ranges = pairs(dims, "--dim")
+        ranges, stated_values = pairs(dims, "--dim"), pairs(values, "--value")
         with needs("build", "cpu"):
             from aotc.pipeline.build import build as run_pipeline
         # What is wrong with who signs is told before anything is built.
@@ -245,6 +254,7 @@ def build(
             key=signer,
             force=force,
             dims=ranges,
+            values=stated_values,
             fixtures=fixtures,
             embed_fixtures=embed_fixtures,
             calibration=calibration,

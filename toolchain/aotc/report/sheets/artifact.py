@@ -233,13 +233,14 @@ def shapes_sheet(report: InspectReport) -> Sheet:
 
 
 def value_text(value: Value) -> str:
-    """The type and the shape of a value."""
+    """The type and the shape of a value, and the values that are stated of it."""
     if value.form:
         return value.form
     kind = "" if value.kind == "tensor" else f"{value.kind} of "
+    stated = f", {value.allowed.text()}" if value.allowed is not None else ""
     if value.shape is not None:
-        return f"{kind}{value.dtype} {_shape(value.shape)}"
-    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank"
+        return f"{kind}{value.dtype} {_shape(value.shape)}{stated}"
+    return f"{kind}{value.dtype}" if kind else f"{value.dtype} of any rank{stated}"
 
 
 def sizes_text(domain: Domain) -> dict[str, str]:

@@ -14,11 +14,13 @@ from aotc.base.errors import AotcError
 from aotc.base.files.names import data_sources
 from aotc.base.files.reading import read_at_most
 from aotc.graph import values
+from aotc.graph.allowed_arrays import MAX_ENDS, draw, ends_of, filled
 from aotc.graph.values import NARROW_BITS, PickledObjects, describe, numpy_dtype, open_npz
 from aotc.session.parity import same_bits
 from aotc.sizes.inputs.flow import extent_value
 from aotc.sizes.inputs.value_rules import SEQUENCE_LENGTH
 from aotc.sizes.shown import digest_of
+from aotc.spec.allowed_values import value_text
 from aotc.spec.buckets import bucket_combinations
 from aotc.spec.codec import Json
 from aotc.spec.payload import Value
@@ -38,6 +40,8 @@ _MAX_POSITIONS: Final = 1 << 20
 _COMPARED_SHARE: Final = 0.125
 # Fixtures whose values were searched for begin so; they have sizes of another one.
 SEARCHED: Final = "shown"
+# Those in which an input is a stated value throughout have the optimal sizes.
+STATED: Final = "stated"
 # How many alternatives are tried, each at all retried sizes.
 MAX_ALTERNATIVES: Final = 24
 # How many sizes that failed with the first values are retried.
@@ -240,6 +244,10 @@ def domain_of_fixtures(dims: Sequence[str], sizes: Sequence[Mapping[str, int]]) 
 #
 # Numbers may be extents, which depend on the sizes of the inputs. With `list`, the value of an
 # optional is a list of such tensors. `or` holds alternative hints (see `rejected_values`).
+#
+# Where the profile states the values of an input, they are drawn from these, whatever its hint
+# says; only `end` then chooses one of the stated values throughout. A bound that is not stated is
+# that of an index or of `uniform`.
 
 
 def shape_of(value: Value, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -266,7 +274,9 @@ def generate(
         rng = np.random.default_rng((seed, position))
         hint = hints.get(value.name, {})
         shape = shapes[value.name]
-        if value.kind == "sequence" or hint.get("list"):
+        if value.allowed is not None:
+            result[value.name] = _stated_array(value, shape, sizes, hint, rng, shapes)
+        elif value.kind == "sequence" or hint.get("list"):
             result[value.name] = [
                 _array(value.dtype, shape, hint, rng, shapes) for _ in range(SEQUENCE_LENGTH)
             ]
@@ -276,6 +286,39 @@ def generate(
         else:
             result[value.name] = _array(value.dtype, shape, hint, rng, shapes)
     return result
+
+
+def _stated_array(
+    value: Value,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    hint: Mapping[str, Json],
+    rng: np.random.Generator,
+    shapes: Shapes,
+) -> Any:
+    kind = hint.get("kind")
+    ends = ends_of(value, sizes)
+    if kind == "end" and hint["number"] < len(ends):
+        return filled(value, shape, ends[hint["number"]])
+    low = high = None
+    if kind in ("index", "uniform"):
+        low, high = hint.get("low", 0), _number(hint["high"], shapes)
+        high -= kind == "index"
+    return draw(value, shape, sizes, (low, high), rng)
+
+
+def stated_ends(
+    values: Iterable[Value], base: Mapping[str, Any], sizes: Mapping[str, int]
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Copies of the inputs `base` at `sizes`, one for each stated bound and value of an input.
+
+    That input has it throughout; with each come the input's name and what it is, in words.
+    """
+    for value in values:
+        for end in ends_of(value, sizes) if value.allowed is not None else ():
+            array = filled(value, np.shape(base[value.name]), end)
+            if array.size:
+                yield value.name, value_text(end), {**base, value.name: array}
 
 
 def with_one_sign(
@@ -292,6 +335,7 @@ def with_one_sign(
         if value.kind == "tensor"
         and "float" in value.dtype
         and not hints.get(value.name)
+        and value.allowed is None
         and value.name in inputs
     ]
     if not free:
@@ -462,7 +506,8 @@ class Alternative(NamedTuple):
 def alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]:
     """Alternative hints, likeliest first, at most `MAX_ALTERNATIVES`; each changes `hints` itself.
 
-    In order: what other rules requested of one input; one plain number in all integer inputs, then
+    Values that the profile states stay: first each end of them, one input at a time.  Then, in
+    order: what other rules requested of one input; one plain number in all integer inputs, then
     in all boolean inputs; floats between 0 and 1; numeric text; a plain number in one integer
     input; the size of another input in it.
     """
@@ -470,6 +515,13 @@ def alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]
 
 
 def _all_alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alternative]:
+    for value in values:
+        for number, end in enumerate(value.allowed.ends[:MAX_ENDS] if value.allowed else ()):
+            throughout = {"kind": "end", "number": number, "text": str(end)}
+            yield changed_hints(hints, [value], throughout)
+    # Inputs whose first axis is the same dim would give the same number.
+    sized = {other.shape[0]: other for other in reversed(values) if other.shape}
+    values = [value for value in values if value.allowed is None]
     for value in values:
         for other in hints.get(value.name, {}).get("or", ()):
             yield changed_hints(hints, [value], other)
@@ -491,8 +543,6 @@ def _all_alternatives(values: Sequence[Value], hints: Hints) -> Iterator[Alterna
     for value in integers if len(integers) > 1 else ():
         for hint in plain:
             yield changed_hints(hints, [value], hint)
-    # Inputs whose first axis is the same dim would give the same number.
-    sized = {other.shape[0]: other for other in reversed(values) if other.shape}
     for value, other in itertools.product(integers, reversed(sized.values())):
         if other is not value:
             yield changed_hints(hints, [value], {"kind": "full", "value": [other.name, 0]})
@@ -515,6 +565,8 @@ def _description(hint: Mapping[str, Json]) -> str:
         return f"the size of {value[0]}" if isinstance(value, list) else f"{value:g}"
     if kind == "uniform":
         return f"from {hint['low']:g} to {hint['high']:g}"
+    if kind == "end":
+        return f"{hint['text']} throughout"
     return {"choice": "any of a few"}.get(kind, f"as {kind}")
 
 

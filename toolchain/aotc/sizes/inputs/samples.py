@@ -12,6 +12,7 @@ import numpy as np
 
 from aotc.base.errors import AotcError
 from aotc.graph import values
+from aotc.graph.allowed_arrays import cut_to_allowed
 from aotc.graph.values import (
     Header,
     Npz,
@@ -203,11 +204,14 @@ def tiled(
 
     A free first axis holds one sample after another, the same ones for every input.  Along other
     axes a sample is cut, or repeated from its start.  An axis without elements becomes zeros.
-    What is no tensor is that of the first sample.
+    What is no tensor is that of the first sample.  A value that the input excludes at these sizes,
+    such as a length of more than there is, becomes the nearest that it allows.
     """
     ordered = [samples[(first + number) % len(samples)] for number in range(len(samples))]
     return {
-        value.name: _tensor([each[value.name] for each in ordered], value, sizes)
+        value.name: cut_to_allowed(
+            _tensor([each[value.name] for each in ordered], value, sizes), value, sizes
+        )
         for value in inputs
     }
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from aotc.graph.allowed_arrays import outside
 from aotc.graph.values import Data
 from aotc.sizes.inputs.fixtures import Hints, alternatives, generate
 from aotc.spec.payload import Value
@@ -39,7 +40,7 @@ def searched_values(
 
     In order: two other draws; floats by sign, in the ranges of images, by scale, and all 0; all
     truth values; other integers; floats at and around `numbers`, which the model compares with.
-    At most `MAX_TRIED`, the same for equal arguments.
+    At most `MAX_TRIED`, the same for equal arguments, and none that an input excludes.
     """
     asked = [value for value in values if value.name in names and value.kind == "tensor"]
     found = itertools.chain(
@@ -50,7 +51,18 @@ def searched_values(
         _around(_of_kind(asked, base, "f"), base, seed, numbers),
         _other(values, sizes, hints, seed, names, base),
     )
-    return itertools.islice(found, MAX_TRIED)
+    stated = [value for value in values if value.allowed is not None]
+    possible = (each for each in found if not stated or _are_allowed(each.inputs, stated, sizes))
+    return itertools.islice(possible, MAX_TRIED)
+
+
+def _are_allowed(
+    inputs: Mapping[str, Data], stated: Sequence[Value], sizes: Mapping[str, int]
+) -> bool:
+    """Whether inputs have no value outside of those that the profile states."""
+    return not any(
+        outside(inputs[value.name], value.allowed, sizes) for value in stated if value.allowed
+    )
 
 
 def _of_kind(
