@@ -55,6 +55,8 @@ class Bounder:
     base: Mapping[str, int]
     relations: Sequence[Relation] = ()
     declared_sizes: Sequence[int] = ()
+    is_batch: bool = False
+    """Whether all sizes up to one that runs are likely to run."""
     tested: set[int] = field(default_factory=set)
     """Sizes that run."""
     _full_cost_limit: int = 0
@@ -104,7 +106,7 @@ class Bounder:
         """`dim` on a grid that avoids the sizes that fail, or with those sizes as its gaps."""
         low, high, grid, gaps = dim.min, dim.max, dim.multiple_of, dim.gaps
         gives_up = partial(self.trials.gives_up, f"sizes between the ends of {self.dim}")
-        if grid == 1 and not gives_up():
+        if grid == 1 and not (self.is_batch and gives_up()):
             low, high, grid, gaps = without_gaps(low, high, self._runs_at, gives_up)
             if self.trials.stop:
                 # Sizes that were not tried did not fail.

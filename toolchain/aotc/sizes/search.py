@@ -206,6 +206,7 @@ class Prober:
                 anchor,
                 related.relations,
                 declared_sizes=self.hints.sizes,
+                is_batch=dim in self.hints.leading,
                 tested={related.base[dim]},
             )
             for dim in free
@@ -268,7 +269,7 @@ class Prober:
         }
         self._choose_maximums(box, rungs)
         if rungs.keys() == down.keys() and self._trials.run(box.domain().corner("max")).ok:
-            for dim in steps:
+            for dim in sorted(steps, key=self.hints.leading.__contains__):
                 found = box.dims[dim]
                 last = found if len(rungs[dim]) > 1 else bounders[dim].with_tried_end(found)
                 box.dims[dim] = bounders[dim].without_gaps(last)
