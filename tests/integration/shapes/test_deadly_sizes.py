@@ -69,7 +69,7 @@ def texts_with_code(findings: tuple[Finding, ...], code: str) -> list[str]:
 
 
 def test_a_size_at_which_a_run_does_not_end_is_excluded_and_reported(bench: Workbench) -> None:
-    probe = ProbeLimits(run_seconds=1.0)
+    probe = ProbeLimits(run_seconds=1.0, max_size=1024)
     profile = Profile(schema="aotc.profile/1", name="patient", probe=probe)
     built = bench.build(endless(481), "rarely", profile=profile)
     dim = built.manifest.domain.dims["n"]
@@ -116,7 +116,7 @@ def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
 
 def test_a_random_size_that_does_not_end_is_reported(bench: Workbench) -> None:
     """It did not run before: random sizes within the range are tried after the search."""
-    profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0))
+    profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0, max_size=1024))
     manifest = bench.build(endless(100_003), "without", profile=profile).manifest
     compared = {sizes["n"] for variant in manifest.variants for sizes in variant.parity.shapes}
     random_size = min(compared - {1024, *manifest.domain.dims["n"].tested})
