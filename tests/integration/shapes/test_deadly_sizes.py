@@ -116,7 +116,9 @@ def test_restarts_share_the_time_of_one_search(bench: Workbench) -> None:
 
 def test_a_random_size_that_does_not_end_is_reported(bench: Workbench) -> None:
     """It did not run before: random sizes within the range are tried after the search."""
-    profile = Profile(schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0, max_size=1024))
+    profile = Profile(
+        schema="aotc.profile/1", name="drawn", probe=ProbeLimits(run_seconds=1.0, max_size=1024)
+    )
     manifest = bench.build(endless(100_003), "without", profile=profile).manifest
     compared = {sizes["n"] for variant in manifest.variants for sizes in variant.parity.shapes}
     random_size = min(compared - {1024, *manifest.domain.dims["n"].tested})

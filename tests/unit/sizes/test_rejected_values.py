@@ -44,7 +44,7 @@ def analyzed(text: str, deadly: list[Json] | None = None) -> Json:
             "graph_weights": ".",
             "control_flow": False,
             **{"pads": {}, "crops": {}, "stated": {}, "given": [], "deadly": deadly or []},
-            **{"empties": True, "done": [], "spent": 0.0, "side_by_side": True},
+            **{"empties": True, "further": True, "done": [], "spent": 0.0, "side_by_side": True},
             "probe": encode(ProbeLimits()),
             "parity": encode(ParitySpec()),
         }

@@ -62,6 +62,10 @@ def analyze(
             "crops": stated_crops(source, context),
             "stated": {name: encode(spec) for name, spec in ranges.items()},
             "probe": encode(profile.probe),
+            # What other providers compile holds within one range.
+            "further": all(
+                (spec.providers or profile.providers) == ("cpu",) for spec in profile.variants
+            ),
             "parity": encode(profile.parity),
             "given": given,
         },

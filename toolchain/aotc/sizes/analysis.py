@@ -62,7 +62,7 @@ def analyze_job(request: Json) -> Json:
         seed=request["parity"].get("seed", ParitySpec().seed),
     )
     probe = decode(ProbeLimits, request["probe"])
-    reference.try_empty = request["empties"]
+    reference.try_empty, reference.try_further = request["empties"], request["further"]
     reference.resume(request["deadly"], probe.run_seconds, request["done"], request["spent"])
     stated = {name: DimRange.from_json(item) for name, item in request["stated"].items()}
     given = [FixtureInputs.read(item, reference.inputs) for item in request["given"]]

@@ -126,7 +126,7 @@ class Reference:
         self.observed_runs: list[ObservedRun] = []
         self.dims = free_dims(self.inputs)
         self.findings: tuple[Finding, ...] = ()
-        self.try_empty = True
+        self.try_empty = self.try_further = True
 
     @property
     def hints(self) -> Hints:
@@ -367,6 +367,7 @@ class Reference:
             dims=self.dims,
             hints=hints_on(self.inputs, self.outputs, self.graph),
             try_empty=self.try_empty,
+            further=self.try_further,
             stated={d: s for d, s in stated.items() if d in self.dims},
             limits=limits,
             trial=self.trial,

@@ -390,9 +390,13 @@ class Domain:
 
     def accepts(self, sizes: Mapping[str, int]) -> bool:
         """Whether callers may pass `sizes`; only free dims are looked at."""
+        inside = all(d.accepts(sizes[name]) for name, d in self.dims.items() if name in sizes)
+        return inside or self._is_further(sizes)
+
+    def _is_further(self, sizes: Mapping[str, int]) -> bool:
         return any(
-            all(dim.accepts(sizes[name]) for name, dim in dims.items() if name in sizes)
-            for dims in (self.dims, *self.also)
+            all(dim.spans(sizes[name]) for name, dim in dims.items() if name in sizes)
+            for dims in self.also
         )
 
     def padded_sizes(
@@ -404,7 +408,8 @@ class Domain:
         None if the variant does not take the call.
         """
         wanted = dict(sizes)
-        for name, dim in self.dims.items():
+        further = not buckets and self._is_further(sizes)
+        for name, dim in self.dims.items() if not further else ():
             size = sizes.get(name)
             if size is None or size == buckets.get(name):
                 continue

@@ -196,6 +196,7 @@ def shapes_sheet(report: InspectReport) -> Sheet:
         (dim_text(relation.dim), str(relation), *_following(relation, strict))
         for relation in domain.relations
     ]
+    rows += [("also", text, "probed", "") for text in further_texts(domain)]
     title = "proven shapes" + (", others are refused" if strict else "")
     parts.append(Table(title, ("", "", "other sizes"), rows))
     if shapes is None:
@@ -246,10 +247,22 @@ def value_text(value: Value) -> str:
 def sizes_text(domain: Domain) -> dict[str, str]:
     """The sizes of each dim in words, and how the others follow."""
     named = {dim_text(name): dim.text() for name, dim in domain.dims.items()}
-    return named | {
+    named |= {
         dim_text(relation.dim): f"= {str(relation).partition(' = ')[2]}"
         for relation in domain.relations
     }
+    return named | ({"also": "; ".join(further_texts(domain))} if domain.also else {})
+
+
+def further_texts(domain: Domain) -> list[str]:
+    """The further ranges of a domain: what reaches further, and where."""
+    found = []
+    for dims in domain.also:
+        moved = {name: dim for name, dim in dims.items() if dim.max != domain.dims[name].max}
+        more = [f"{dim_text(n)} {d.text()}" for n, d in moved.items() if d.min < d.max]
+        where = [f"{dim_text(n)} {d.min}" for n, d in moved.items() if d.min == d.max]
+        found.append(f"{', '.join(more)} with {' and '.join(where)}")
+    return found
 
 
 def _following(relation: Relation, strict: bool) -> tuple[str, str]:
