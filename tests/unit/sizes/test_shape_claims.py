@@ -244,7 +244,7 @@ def test_a_failure_is_believed_after_sizes_beyond_it_were_tried() -> None:
     assert {71, 72, 80, 96, 128} <= {sizes["n"] for sizes in few.tried}
 
 
-def test_images_are_square_and_batches_of_8_before_anything_is_larger() -> None:
+def test_images_are_square_and_batches_of_8_have_images_of_224() -> None:
     inputs = (value("image", "n", 3, "h", "w"),)
     limits = ProbeLimits(max_flops=8 * 224 * 224 + 1, max_size=1024)
     found = Searched(
@@ -253,8 +253,31 @@ def test_images_are_square_and_batches_of_8_before_anything_is_larger() -> None:
         limits=limits,
         flops=lambda s: float(s["n"] * s["h"] * s["w"]),
     ).domain()
-    assert {name: dim.max for name, dim in found.dims.items()} == {"n": 8, "h": 224, "w": 224}
+    assert {name: dim.max for name, dim in found.dims.items()} == {"n": 1, "h": 512, "w": 512}
     assert found.corner("opt") == {"n": 1, "h": 224, "w": 224}
+    (further,) = found.further()
+    assert further.corner("max") == {"n": 8, "h": 224, "w": 224}
+    assert found.accepts({"n": 8, "h": 100, "w": 224})
+    assert not found.accepts({"n": 8, "h": 225, "w": 224})
+
+
+def test_decoders_reach_further_with_one_token_and_without_a_past() -> None:
+    """A table of 256 positions; with a past and more than one token only one entry at a time."""
+
+    def runs(sizes: Sizes) -> bool:
+        total = sizes["seq"] + sizes["past"]
+        one = sizes["batch"] == 1 or sizes["seq"] == 1 or sizes["past"] == 0
+        return min(sizes["batch"], sizes["seq"]) > 0 and total <= 256 and one
+
+    inputs = (value("ids", "batch", "seq"), value("past", "batch", 2, "past", 8))
+    hints = DimHints(leading=frozenset({"batch"}), caches=frozenset({"past"}))
+    found = Searched(inputs, runs, hints=hints).domain()
+    assert found.accepts({"batch": 1, "seq": 128, "past": 128})
+    assert found.accepts({"batch": 8, "seq": 1, "past": 255})
+    assert found.accepts({"batch": 8, "seq": 256, "past": 0})
+    assert not found.accepts({"batch": 8, "seq": 2, "past": 1})
+    assert not found.accepts({"batch": 1, "seq": 129, "past": 129})
+    assert all(runs(further.corner("max")) for further in found.further())
 
 
 @pytest.mark.parametrize(("work", "rows"), [(512, 1), (512 * 4, 4), (512 * 8, 8)])

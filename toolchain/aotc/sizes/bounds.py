@@ -10,7 +10,7 @@ from typing import Final
 
 from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
-from aotc.sizes.dim_hints import DimHints, Kind, optimum, sizes_beyond
+from aotc.sizes.dim_hints import STAGES, DimHints, Kind, optimum, sizes_beyond
 from aotc.sizes.relations import Move
 from aotc.sizes.trials import Trials, sizes_text
 from aotc.spec.payload import Finding
@@ -38,8 +38,6 @@ _SAMPLED_SHARES = (0.07, 0.19, 0.31, 0.47, 0.58, 0.73, 0.91)
 SHARE: Final = 1 / 8
 # Beyond this size, which few callers exceed, a smaller one.
 _USUAL_SIZE, _SMALL_SHARE = 1024, 1 / 64
-# Up to this share of the limits a range is optimized for large images.
-_OPTIMAL_SHARE: Final = 1 / 16
 
 
 @record(frozen=False, kw_only=False)
@@ -370,7 +368,7 @@ class Box:
         """
         self._large_images = self.hints.dense
         corner = self.domain().corner("opt")
-        if self.trials.exceeded_limit(corner, _OPTIMAL_SHARE):
+        if self.trials.exceeded_limit(corner, SHARE):
             self._large_images = False
         corner = self.domain().corner("opt")
         outcome = self.trials.run(corner)
@@ -516,7 +514,7 @@ def without_gaps(
 
 # How far the dims of a box may grow, by the estimated cost of a run, before any is run.
 #
-# First each dim grows to sizes that users commonly choose, in the stages of `DimHints`; then all
+# First each dim grows to sizes that users commonly choose, in `STAGES`; then all
 # grow further while a run costs a share of the limits.
 
 
@@ -536,7 +534,7 @@ class Growth:
         sizes = {dim: rungs[0] for dim, rungs in self.rungs.items()}
         stops: dict[str, Stop] = dict.fromkeys(self.rungs, "")
         groups = self._groups()
-        for stage in self.hints.stages():
+        for stage in STAGES:
             asked = [group for group in groups if self.hints.kind(group[0]) in stage]
             self._grow(asked, sizes, stops, maximums=stage)
         batches = [group for group in groups if self.hints.kind(group[0]) == "batch"]

@@ -62,16 +62,13 @@ IMAGES: Final = (224, 256, 320, 384, 416, 448, 512, 640, 720, 736, 1024)
 # Seconds of sound at 16 kHz: one, three, five, ten, half a minute.
 _SOUNDS: Final = (16000, 48000, 80000, 160000, 480000)
 # Maximums that dims should reach, one stage after the other, before any grows further: first what
-# most callers have, then entries of a batch, then what some have.  A network that answers for each
-# place of an image is called with large images, one that tells what is in it with several.
-_STAGES: Final[Sequence[Mapping[Kind, int]]] = (
+# most callers have, then what many have, and entries of a batch last, as they multiply the cost.
+STAGES: Final[Sequence[Mapping[Kind, int]]] = (
     {"image": 224, "map": 64, "audio": 16000, "length": 128},
     {"image": 640, "map": 128, "audio": 160000, "length": 512},
-    {"batch": 2},
     {"image": 1024},
     {"batch": 8},
 )
-_STAGES_OF_CLASSIFIERS: Final = (_STAGES[0], _STAGES[4], *_STAGES[1:4])
 # What is multiplied by all other sizes grows no further than this.
 _MOST: Final[Mapping[Kind, int]] = {"batch": 1024, "image": 4096, "map": 4096}
 # Sizes that a range is optimized for; one that is not cheap takes the first.
@@ -121,10 +118,6 @@ class DimHints:
         if any(dim in group for group in self.images):
             return "map" if dim in self.maps else "image"
         return "audio" if dim in self.sounds else "length"
-
-    def stages(self) -> Sequence[Mapping[Kind, int]]:
-        """Maximums by kind, which dims reach one stage after the other, as far as limits allow."""
-        return _STAGES if self.dense or not self.images else _STAGES_OF_CLASSIFIERS
 
     def similar_to(self, dim: str, others: Iterable[str]) -> list[str]:
         """Those of `others` that have the same label as `dim`."""
@@ -600,7 +593,7 @@ def rungs_of(kind: Kind, low: int, high: int, step: int) -> tuple[int, ...]:
     Powers of two, the targets, and for images and sounds the usual sizes.
     """
     usual = {"image": IMAGES, "map": IMAGES, "audio": _SOUNDS}.get(kind, ())
-    targets = (stage[kind] for stage in _STAGES if kind in stage)
+    targets = (stage[kind] for stage in STAGES if kind in stage)
     wanted = {*_POWERS, *targets, high, *usual}
     snapped = {size // step * step for size in wanted}
     return tuple(sorted({low, *(size for size in snapped if low <= size <= high)}))
@@ -608,7 +601,7 @@ def rungs_of(kind: Kind, low: int, high: int, step: int) -> tuple[int, ...]:
 
 def usual_maximums() -> Iterator[dict[Kind, int]]:
     """Usual maximums by kind, then parts of those of all that is no batch."""
-    largest = {kind: size for stage in _STAGES for kind, size in stage.items()}
+    largest = {kind: size for stage in STAGES for kind, size in stage.items()}
     for part in (1, 2, 4, 8, 16, 32):
         yield {kind: size if kind == "batch" else size // part for kind, size in largest.items()}
 

@@ -27,6 +27,7 @@ from aotc.base.errors import AotcError
 from aotc.base.records import field, record, replace
 from aotc.sizes.bounds import SHARE, Bounder, Box, Exhausted, Growth, bisect, not_running
 from aotc.sizes.dim_hints import (
+    STAGES,
     DimHints,
     Kind,
     candidates,
@@ -456,28 +457,39 @@ class Prober:
         return replace(domain, dims=dims, not_empty=tuple(failing))
 
     def _further(self, domain: Domain, related: RelatedDims) -> Iterator[Mapping[str, Dim]]:
-        """Ranges with a cache at 0, or another length at 1, where other dims reach further.
+        """Ranges in which some dims are smaller and others reach further.
 
-        Decoders need them: many entries with one new token each, or without a past; and one token
-        at the end of the longest past.
+        Decoders need a cache of 0, or one new token: many entries without a past, or with a token
+        each, and one token at the end of the longest past.  Where images and texts as large as any
+        are run one at a time, batches are of those of the first stage.
         """
-        limited = [
-            name
-            for name, dim in domain.dims.items()
-            if dim.origin == "probed" and dim.stopped_by == "combined"
-        ]
-        least = domain.corner("least")
+        probed = {name: dim for name, dim in domain.dims.items() if dim.origin == "probed"}
+        limited = [name for name, dim in probed.items() if dim.stopped_by == "combined"]
+        kinds = {name: self.hints.kind(name) for name in domain.dims}
+        asked: list[tuple[dict[str, Dim], list[str]]] = []
         for lead, dim in domain.dims.items() if limited else ():
-            if self._trials.gives_up("further ranges with one length at its smallest"):
-                return
             size = 0 if lead in self.hints.caches else 1
-            grown = [name for name in limited if name != lead]
-            if self.hints.kind(lead) != "length" or not dim.min <= size < dim.max or not grown:
+            if kinds[lead] == "length" and dim.min <= size < dim.max:
+                held = Dim(min=size, max=size, opt=size, tested=(size,))
+                asked.append(({lead: held}, [name for name in limited if name != lead]))
+        few = [
+            name
+            for name, dim in probed.items()
+            if kinds[name] == "batch" and dim.max < STAGES[-1]["batch"]
+            if dim.stopped_by in ("bytes", "flops")
+        ]
+        usual = {
+            name: replace(dim, max=most, tested=tuple(s for s in dim.tested if s <= most))
+            for name, dim in probed.items()
+            if (most := STAGES[0].get(kinds[name], dim.max) // dim.multiple_of * dim.multiple_of)
+            and dim.least <= most < dim.max
+        }
+        if few and usual:
+            asked.append((usual, few))
+        for smaller, grown in asked:
+            if not grown or self._trials.gives_up("further ranges, where some dims are smaller"):
                 continue
-            anchor = self._trials.complete({**least, lead: size}, related.relations)
-            if not self._trials.run(anchor).ok:
-                continue
-            box = self._box_along(domain, related, {lead: size}, grown, anchor)
+            box = self._box_along(domain, related, smaller, grown)
             if box is None or self._trials.stop:
                 continue
             if any(box.dims[name].max > domain.dims[name].max for name in grown):
@@ -487,19 +499,28 @@ class Prober:
         self,
         domain: Domain,
         related: RelatedDims,
-        held: Mapping[str, int],
+        smaller: Mapping[str, Dim],
         grown: Sequence[str],
-        anchor: Mapping[str, int],
     ) -> Domain | None:
-        """The box where the dims in `held` have these sizes; those in `grown` are bounded anew."""
+        """The box in which some dims are `smaller`; those in `grown` are bounded anew."""
         dims = {name: replace(dim, min=dim.least) for name, dim in domain.dims.items()}
-        for name, size in held.items():
-            dims[name] = Dim(min=size, max=size, opt=size, tested=(size,))
+        dims |= smaller
+        least = {name: dim.min for name, dim in dims.items()}
+        anchor = self._trials.complete(least, related.relations)
+        if not self._trials.run(anchor).ok:
+            return None
         box = Box(self._trials, dims, related.relations, self.hints, anchor)
         free = [name for name, dim in dims.items() if dim.min < dim.max or name in grown]
         moves = {name: related.moves.get(name) or Move((name,), 1) for name in free}
         bounders = {
-            name: Bounder(self._trials, name, anchor, related.relations, tested={anchor[name]})
+            name: Bounder(
+                self._trials,
+                name,
+                anchor,
+                related.relations,
+                is_batch=name in self.hints.leading,
+                tested={anchor[name]},
+            )
             for name in grown
         }
         for name in grown:

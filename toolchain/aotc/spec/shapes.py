@@ -373,8 +373,7 @@ class Domain:
     ] = ()
     also: Annotated[
         tuple[Mapping[str, Dim], ...],
-        "further ranges of all free dims, in which one dim has its smallest size and others reach "
-        "further",
+        "further ranges of all free dims, in which some are smaller and others reach further",
     ] = ()
 
     def further(self) -> tuple[Domain, ...]:

@@ -258,10 +258,10 @@ def further_texts(domain: Domain) -> list[str]:
     """The further ranges of a domain: what reaches further, and where."""
     found = []
     for dims in domain.also:
-        moved = {name: dim for name, dim in dims.items() if dim.max != domain.dims[name].max}
-        more = [f"{dim_text(n)} {d.text()}" for n, d in moved.items() if d.min < d.max]
-        where = [f"{dim_text(n)} {d.min}" for n, d in moved.items() if d.min == d.max]
-        found.append(f"{', '.join(more)} with {' and '.join(where)}")
+        whole = domain.dims
+        more = [f"{dim_text(n)} {d.text()}" for n, d in dims.items() if d.max > whole[n].max]
+        less = [f"{dim_text(n)} {d.text()}" for n, d in dims.items() if d.max < whole[n].max]
+        found.append(f"{', '.join(more)} with {', '.join(less)}")
     return found
 
 

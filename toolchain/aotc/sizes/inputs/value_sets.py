@@ -108,18 +108,18 @@ def values_to_try(
     numbers = [value for value in doubtful if "float" in value.dtype]
     if numbers:
         yield changed_hints(hints, numbers, {"kind": "uniform", "low": 0.5, "high": 1.5})
-    integers = [value for value in doubtful if "int" in value.dtype]
     dims: dict[str, Json] = {}
-    for other in reversed(inputs):
+    for other in inputs:
         dims |= {
             d: [other.name, at] for at, d in enumerate(other.shape or ()) if isinstance(d, str)
         }
-    for value in integers:
-        for dim in dims:
-            yield changed_hints(
-                hints, [value], {"kind": "index", "low": 1, "high": total(dims[dim], 1)}
-            )
-            yield changed_hints(hints, [value], {"kind": "full", "value": dims[dim]})
+    for value in doubtful:
+        # What a dim counts is seldom the number of the values themselves.
+        own = set(value.shape or ())
+        for dim in sorted(dims, key=own.__contains__) if "int" in value.dtype else ():
+            below: Mapping[str, Json] = {"kind": "index", "low": 1, "high": total(dims[dim], 1)}
+            for what, hint in ((f"1 to {dim}", below), (dim, {"kind": "full", "value": dims[dim]})):
+                yield Alternative(f"{value.name}: {what}", {**hints, value.name: hint})
     if doubtful:
         yield from alternatives(doubtful, hints)
     for number in (1.0, 0.0, -1.0) if numbers else ():
