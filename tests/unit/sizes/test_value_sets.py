@@ -103,7 +103,8 @@ def doubtful(text: str) -> set[str]:
              r = Relu (image)  y = NonZero (r) }""", set()),
         # A rule tells what indices of a table are; of a count only that it is small.
         ("""g (int64[n] ids) => (float[n, 2] y) {
-             t = Constant <value = float[3, 2] {1., 2., 3., 4., 5., 6.}> ()  y = Gather (t, ids) }""",
+             t = Constant <value = float[3, 2] {1., 2., 3., 4., 5., 6.}> ()
+             y = Gather (t, ids) }""",
          set()),
         ("""g (float[n] x, int64 count) => (float[m] y) {
              z = Constant <value = int64[1] {0}> ()  c = Unsqueeze (count, z)
